@@ -1,0 +1,90 @@
+package spec
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// bytesForm is what a size may look like, for error sentences.
+const bytesForm = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
+
+// Bytes is a number of bytes that reads and writes as text: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty text and a
+// bare 0 are no bytes at all, which only keys that document it accept.
+type Bytes int64
+
+// byteUnits is ordered so that String finds the largest binary unit first.
+var byteUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1},
+}
+
+// String is the exact size in the largest unit that gives a whole number, binary units first.
+func (b Bytes) String() string {
+	for _, unit := range byteUnits {
+		if n := int64(b); n != 0 && n%unit.factor == 0 {
+			return strconv.FormatInt(n/unit.factor, 10) + unit.suffix
+		}
+	}
+	return "0B"
+}
+
+// MarshalText writes String.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// UnmarshalText reads a number with a unit, and "" as 0. A fraction is accepted where it is a whole number of bytes: "1.5GiB".
+func (b *Bytes) UnmarshalText(text []byte) error {
+	parsed, err := parseBytes(string(text))
+	if err != nil {
+		return err
+	}
+	*b = parsed
+	return nil
+}
+
+// UnmarshalJSON reads a string, or the number 0; any other number has no unit and is refused.
+func (b *Bytes) UnmarshalJSON(data []byte) error {
+	text, err := unitText(data, bytesForm)
+	if err != nil {
+		return err
+	}
+	return b.UnmarshalText([]byte(text))
+}
+
+func parseBytes(text string) (Bytes, error) {
+	if text == "" || text == "0" {
+		return 0, nil
+	}
+	for _, unit := range byteUnits {
+		digits, found := strings.CutSuffix(text, unit.suffix)
+		if !found {
+			continue
+		}
+		if n, ok := wholeBytes(strings.TrimRight(digits, " "), unit.factor); ok {
+			return n, nil
+		}
+		break
+	}
+	return 0, fmt.Errorf("%q is not %s", text, bytesForm)
+}
+
+// wholeBytes multiplies without rounding. Only plain decimals reach big.Rat, which would also read fractions and exponents,
+// the latter at the price of as much memory as they ask for.
+func wholeBytes(digits string, factor int64) (Bytes, bool) {
+	if len(digits) > 40 || strings.Trim(digits, "0123456789.") != "" {
+		return 0, false
+	}
+	n, ok := new(big.Rat).SetString(digits)
+	if !ok {
+		return 0, false
+	}
+	n.Mul(n, new(big.Rat).SetInt64(factor))
+	if !n.IsInt() || !n.Num().IsInt64() {
+		return 0, false
+	}
+	return Bytes(n.Num().Int64()), true
+}

@@ -1,0 +1,41 @@
+package spec
+
+import "time"
+
+// Default returns the defaults of every key. Name and command have none: set both, and the spec validates.
+// Lists and tables are empty, not nil, so that a spec is equal to itself after a trip through JSON.
+func Default() Spec {
+	return Spec{
+		Pool: Pool{
+			Size: 4, Command: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
+			Env: map[string]string{}, EnvFrom: []string{}, StopGrace: seconds(5), MaxMessage: 64 << 20,
+		},
+		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},
+		Health: Health{
+			Kind: HealthRPC, Interval: seconds(30), Checkpoint: minutes(5), Timeout: seconds(5), MaxFailures: 3,
+			Method: "ping", Path: "/", Command: []string{},
+		},
+		Rotation: Rotation{
+			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: 512 << 20, MaxUptime: hours(24),
+			DrainTimeout: seconds(5), MaxUnavailable: 1, Surge: true,
+		},
+		Recovery: Recovery{
+			MaxConsecutiveFailures: 10, BackoffInitial: millis(100), BackoffMax: seconds(60), BackoffMultiplier: 3.0,
+			HealthyReset: seconds(60),
+		},
+		Lease:      Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},
+		Queue:      Queue{Size: 1000, Timeout: seconds(30)},
+		Limits:     Limits{OpenFiles: 1024, CPUAffinity: []int{}},
+		Watch:      Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
+		Sessions:   Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Max: 10_000, AffinityTTL: minutes(5)},
+		Resources:  Resources{Allocation: AllocationNone, Rebalance: minutes(5)},
+		Prediction: Prediction{Enabled: true, Window: 10, Horizon: minutes(5)},
+		Pressure:   Pressure{Enabled: true},
+		Policy:     Policy{Mode: PolicyEnforce},
+	}
+}
+
+func millis(n time.Duration) Duration  { return Duration(n * time.Millisecond) }
+func seconds(n time.Duration) Duration { return Duration(n * time.Second) }
+func minutes(n time.Duration) Duration { return Duration(n * time.Minute) }
+func hours(n time.Duration) Duration   { return Duration(n * time.Hour) }
