@@ -1,0 +1,54 @@
+package process
+
+import "fmt"
+
+// Code says what kind of failure an error is. The words are those of Tempool's coded errors.
+type Code string
+
+// Codes of this package.
+const (
+	CodeInvalid     Code = "invalid"      // the launch or the configuration cannot work as it is
+	CodeSuperseded  Code = "superseded"   // a higher incarnation of the worker has been seen
+	CodeStartFailed Code = "start_failed" // the process did not become ready, or has already ended
+	CodeBusy        Code = "busy"         // the probe was skipped: every place for calls is taken
+	CodeUnavailable Code = "unavailable"  // the supervisor is closed, or another one holds the state folder
+)
+
+// Error is a failure with a code. Two Errors match in errors.Is when their codes do.
+type Error struct {
+	Code    Code
+	Message string
+	Err     error
+}
+
+// For errors.Is.
+var (
+	ErrSuperseded  = &Error{Code: CodeSuperseded}
+	ErrStartFailed = &Error{Code: CodeStartFailed}
+	// ErrBusy is what an rpc probe returns that was skipped because max_inflight calls are in flight. It says nothing about the
+	// worker's health: those calls have deadlines of their own.
+	ErrBusy        = &Error{Code: CodeBusy}
+	ErrUnavailable = &Error{Code: CodeUnavailable}
+)
+
+func coded(code Code, err error, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Message == "":
+		return string(e.Code)
+	case e.Err == nil:
+		return e.Message
+	}
+	return e.Message + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is matches any *Error of the same code.
+func (e *Error) Is(target error) bool {
+	other, ok := target.(*Error)
+	return ok && other.Code == e.Code
+}

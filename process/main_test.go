@@ -1,0 +1,174 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// testAgentEnv makes the test binary an agent that starts one worker and then waits to be killed.
+const testAgentEnv = "TEMPOOL_TEST_AGENT_DIR"
+
+// patience bounds every wait of these tests; only a failing test waits so long.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	RunReaperIfAsked()
+	if dir := os.Getenv(testAgentEnv); dir != "" {
+		runTestAgent(dir, os.Args[1:])
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// runTestAgent hosts a supervisor whose worker runs command, prints "ready" and never ends by itself.
+func runTestAgent(dir string, command []string) {
+	ctx := context.Background()
+	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		_, err = s.Start(ctx, Launch{Worker: "agent/0", Incarnation: 1, Spec: runs(command...)})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("ready", s.reaper.pid)
+	select {}
+}
+
+// startTestAgent runs this binary as an agent in a process group of its own, and returns it with the PID of its reaper.
+func startTestAgent(t *testing.T, dir string, command ...string) (agent *exec.Cmd, reaper int) {
+	t.Helper()
+	agent = exec.Command(os.Args[0], command...)
+	agent.Env = append(os.Environ(), testAgentEnv+"="+dir)
+	agent.SysProcAttr = sessionAttr(nil)
+	out, err := agent.StdoutPipe()
+	require.NoError(t, err)
+	agent.Stderr = agent.Stdout
+	require.NoError(t, startChild(agent))
+	t.Cleanup(func() {
+		_ = agent.Process.Kill()
+		_ = waitChild(agent)
+	})
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan(), "the agent must say something")
+	pid, found := strings.CutPrefix(lines.Text(), "ready ")
+	require.True(t, found, "the agent said: %s", lines.Text())
+	reaper, err = strconv.Atoi(pid)
+	require.NoError(t, err)
+	return agent, reaper
+}
+
+// open returns a supervisor that is closed with the test.
+func open(t *testing.T, change ...func(*Config)) *Supervisor {
+	t.Helper()
+	config := Config{StateDir: t.TempDir(), HostID: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := Open(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+	})
+	return s
+}
+
+// runs is the spec of a program that speaks no protocol and counts as ready as soon as it runs.
+func runs(command ...string) spec.Spec {
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol = "p", command, spec.ProtocolNone
+	sp.Health.Kind, sp.Health.Command = spec.HealthExec, []string{"true"}
+	return sp
+}
+
+// sh is runs with a script.
+func sh(script string) spec.Spec { return runs("sh", "-c", script) }
+
+// begin starts incarnation 1 of p/0.
+func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
+	t.Helper()
+	p, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
+	require.NoError(t, err)
+	return p
+}
+
+// ends waits for the end of a process.
+func ends(t *testing.T, p *Process) Exit {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(patience):
+		require.Fail(t, "the process did not end")
+	}
+	return p.Exit()
+}
+
+// pidIn waits until a script has written a PID to a file, and returns which process has it.
+func pidIn(t *testing.T, name string) identity {
+	t.Helper()
+	var id identity
+	eventually(t, func() bool {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return false
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		if err != nil {
+			return false
+		}
+		var found bool
+		id, found = identify(pid)
+		return found
+	}, "no living process in %s", filepath.Base(name))
+	return id
+}
+
+func eventually(t *testing.T, condition func() bool, message string, args ...any) {
+	t.Helper()
+	require.Eventually(t, condition, patience, 2*time.Millisecond, append([]any{message}, args...)...)
+}
+
+// lives reports whether the very process is there and not a zombie.
+func lives(t *testing.T, id identity) bool {
+	t.Helper()
+	table, err := readTable()
+	require.NoError(t, err)
+	return table.alive(id)
+}
+
+// exists is lives that counts zombies, too.
+func exists(id identity) bool {
+	now, found := identify(id.PID)
+	return found && now == id
+}
+
+// bearersOf returns the living processes whose cookie holds the text.
+func bearersOf(t *testing.T, text string) []int {
+	t.Helper()
+	table, err := readTable()
+	require.NoError(t, err)
+	var pids []int
+	for cookie, rows := range table.byCookie() {
+		if strings.Contains(cookie, text) {
+			for _, r := range rows {
+				pids = append(pids, r.PID)
+			}
+		}
+	}
+	return pids
+}

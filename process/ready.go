@@ -1,0 +1,141 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// Pauses between two looks whether a program listens.
+const (
+	listenPauseFirst = 2 * time.Millisecond
+	listenPauseMost  = 100 * time.Millisecond
+)
+
+var errEndedEarly = errors.New("it ended before it was ready")
+
+// becomeReady waits for the handshake and runs the warm-up. It fails at once when the process ends.
+func (p *Process) becomeReady(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		select {
+		case <-p.exited:
+			cancel(errEndedEarly)
+		case <-ctx.Done():
+		}
+	}()
+	err := p.handshake(ctx)
+	if err == nil {
+		err = p.warmUp(ctx)
+	}
+	cancel(nil)
+	<-watching
+	return err
+}
+
+func (p *Process) handshake(ctx context.Context) error {
+	if p.connErr != nil {
+		return fmt.Errorf("open the protocol: %w", p.connErr)
+	}
+	switch p.launch.Spec.Pool.Protocol {
+	case spec.ProtocolFrames:
+		if err := wire.AwaitReady(ctx, p.conn); err != nil {
+			return fmt.Errorf("wait for its hello: %w", err)
+		}
+	case spec.ProtocolNone:
+		return p.awaitListening(ctx)
+	}
+	return nil
+}
+
+func (p *Process) warmUp(ctx context.Context) error {
+	for _, w := range p.launch.Spec.Start.Warmup {
+		request := wire.Request{Method: w.Method, Payload: w.Params}
+		if len(request.Payload) == 0 {
+			request.Payload = json.RawMessage("{}")
+		}
+		if p.conn == nil {
+			return fmt.Errorf("warm-up %s: a program of protocol none takes no requests; remove start.warmup", w.Method)
+		}
+		var err error
+		if w.Notification {
+			err = p.conn.Notify(ctx, request)
+		} else {
+			_, err = p.conn.Call(ctx, request)
+		}
+		if err != nil {
+			return fmt.Errorf("warm-up %s: %w", w.Method, err)
+		}
+	}
+	return nil
+}
+
+// markReady reports whether the process is still there; the caller may hand it out then.
+func (p *Process) markReady() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+	}
+	e := p.endingNow()
+	return !e.stopped && e.kill == "" && e.fault == ""
+}
+
+// awaitListening waits until the program accepts connections on its socket or its port, or passes its health probe where that
+// goes another way. The one that answers first is the worker's address.
+func (p *Process) awaitListening(ctx context.Context) error {
+	health := p.launch.Spec.Health
+	for pause := listenPauseFirst; ; pause = min(2*pause, listenPauseMost) {
+		if p.listens(ctx) {
+			if health.Kind != spec.HealthHTTP || p.Probe(ctx) == nil {
+				return nil
+			}
+		} else if health.Kind == spec.HealthExec && p.Probe(ctx) == nil {
+			p.setAddress(p.plan.address.tcp())
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it listens neither on %s nor on the socket $%s: %w", p.plan.address.tcp(), EnvSocket, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (p *Process) listens(ctx context.Context) bool {
+	a := p.plan.address
+	if accepts(ctx, "unix", a.socket) {
+		p.setAddress(a.socket)
+		return true
+	}
+	if accepts(ctx, "tcp", a.tcp()) {
+		p.setAddress(a.tcp())
+		return true
+	}
+	return false
+}
+
+func accepts(ctx context.Context, network, where string) bool {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, network, where)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+func (p *Process) setAddress(where string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.address = where
+}

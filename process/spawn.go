@@ -1,0 +1,259 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// waitDelay is how long pipes are read on when all known members of a tree are gone: who holds them open then is a stranger.
+const waitDelay = 500 * time.Millisecond
+
+// plan is all that is decided before a process is spawned.
+type plan struct {
+	cookie  string
+	program string
+	environ []string
+	who     *account
+	umask   int // -1: the agent's own
+	address address
+}
+
+func (s *Supervisor) plan(launch Launch) (plan, error) {
+	pool := launch.Spec.Pool
+	p := plan{cookie: newCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.folder.id), umask: -1}
+	if pool.Dir != "" {
+		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
+			return p, coded(CodeInvalid, err, "pool.dir %q is not a folder of this host", pool.Dir)
+		}
+	}
+	if pool.Umask != "" {
+		mask, err := strconv.ParseUint(pool.Umask, 8, 9)
+		if err != nil {
+			return p, coded(CodeInvalid, err, "pool.umask %q is not octal text such as 022", pool.Umask)
+		}
+		p.umask = int(mask)
+	}
+	var err error
+	if p.who, err = lookUpAccount(pool.User, pool.Group); err != nil {
+		return p, err
+	}
+	ours := map[string]string{EnvWorker: launch.Worker, EnvIncarnation: p.cookie}
+	switch pool.Protocol {
+	case spec.ProtocolFrames:
+		ours[EnvFD] = strconv.Itoa(framesFD)
+	case spec.ProtocolNone:
+		if p.address, err = s.chooseAddress(p.who, launch.Spec.Health.Port); err != nil {
+			return p, err
+		}
+		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket
+	}
+	p.environ = environment(pool, ours, os.LookupEnv)
+	if p.program, err = lookProgram(pool.Command[0], pool.Dir, p.environ); err != nil {
+		s.releaseAddress(p.address)
+		return p, err
+	}
+	return p, nil
+}
+
+// command is a command of the worker's, in its folder, environment and account and in a session of its own.
+func (p plan) command(program string, args []string, dir string) *exec.Cmd {
+	return &exec.Cmd{
+		Path: program, Args: args, Dir: dir, Env: p.environ,
+		SysProcAttr: sessionAttr(p.who), WaitDelay: waitDelay,
+	}
+}
+
+// start forks with the plan's umask.
+func (p plan) start(cmd *exec.Cmd) error {
+	if p.umask < 0 {
+		return startChild(cmd)
+	}
+	return withUmask(p.umask, func() error { return startChild(cmd) })
+}
+
+// spawn runs the program and everything that goes with it. When it returns without error, the process is in the supervisor's
+// list, known to the reaper and on record, and supervised until it ends.
+func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+	pl, err := s.plan(launch)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		supervisor: s, launch: launch, plan: pl, logs: &logRing{}, known: &memberSet{},
+		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+	}
+	// The record and the reaper come first: from the fork on, somebody must know the cookie.
+	if err := s.folder.writeRecord(p.record()); err != nil {
+		s.releaseAddress(pl.address)
+		return nil, err
+	}
+	s.reaper.watch(p.treeKey())
+	if err := p.fork(); err != nil {
+		p.forget()
+		return nil, err
+	}
+	s.reaper.watch(p.treeKey())
+	if err := s.folder.writeRecord(p.record()); err != nil {
+		s.logger.Warn("the record of a process lacks its PID", "worker", launch.Worker, "error", err)
+	}
+
+	s.mu.Lock()
+	s.live[p.key()] = p
+	s.processes.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.processes.Done()
+		p.supervise()
+	}()
+	return p, nil
+}
+
+// framesFD is where protocol frames has its socket: the first descriptor after stderr.
+const framesFD = 3
+
+// fork starts the program with its pipes, and the readers of those.
+func (p *Process) fork() error {
+	var ends []*os.File // the child's, which only it holds once it runs
+	pipes := pipes{}
+	defer func() {
+		for _, end := range ends {
+			end.Close()
+		}
+	}()
+	cmd := p.plan.command(p.plan.program, p.launch.Spec.Pool.Command, p.launch.Spec.Pool.Dir)
+	err := pipes.open(p.launch.Spec.Pool.Protocol, cmd, &ends)
+	if err == nil {
+		err = p.plan.start(cmd)
+	}
+	if err != nil {
+		pipes.close()
+		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+			return fmt.Errorf("this host has no room for another process: %w", err)
+		}
+		return err
+	}
+	p.cmd = cmd
+	p.root = identity{PID: cmd.Process.Pid}
+	if found, ok := identify(cmd.Process.Pid); ok {
+		p.root = found
+	}
+	p.startedAt = time.Now()
+	p.awaitExit = exitWatch(cmd.Process.Pid)
+	p.pipes = pipes
+	if pipes.logs[0] != nil {
+		p.readers.Go(func() { p.readLog("stdout", pipes.logs[0]) })
+	}
+	p.readers.Go(func() { p.readLog("stderr", pipes.logs[1]) })
+	p.conn, p.connErr = p.connect()
+	return nil
+}
+
+// pipes are the supervisor's ends.
+type pipes struct {
+	logs   [2]*os.File // stdout (unless it is the protocol) and stderr
+	frames *os.File
+	stdin  *os.File // protocol jsonrpc: what the worker reads
+	stdout *os.File // and writes
+}
+
+func (p *pipes) open(protocol string, cmd *exec.Cmd, ends *[]*os.File) error {
+	var err error
+	reader := func(ours **os.File) *os.File {
+		if err != nil {
+			return nil
+		}
+		var theirs *os.File
+		if *ours, theirs, err = os.Pipe(); err == nil {
+			*ends = append(*ends, theirs)
+		}
+		return theirs
+	}
+	stderr := reader(&p.logs[1])
+	stdout := &p.logs[0]
+	if protocol == spec.ProtocolJSONRPC {
+		stdout = &p.stdout
+	}
+	out := reader(stdout)
+	var in, frames *os.File
+	if err == nil && protocol == spec.ProtocolJSONRPC {
+		if in, p.stdin, err = os.Pipe(); err == nil {
+			*ends = append(*ends, in)
+			cmd.Stdin = in
+		}
+	}
+	if err == nil && protocol == spec.ProtocolFrames {
+		if p.frames, frames, err = socketPair(); err == nil {
+			*ends = append(*ends, frames)
+			cmd.ExtraFiles = []*os.File{frames}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make pipes to the program: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = out, stderr
+	return nil
+}
+
+func (p *pipes) close() {
+	for _, file := range []*os.File{p.logs[0], p.logs[1], p.frames, p.stdin, p.stdout} {
+		if file != nil {
+			file.Close()
+		}
+	}
+}
+
+// connect opens the protocol; nil for protocol none.
+func (p *Process) connect() (wire.Conn, error) {
+	pool := p.launch.Spec.Pool
+	options := wire.Options{
+		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
+		PingMethod: p.launch.Spec.Health.Method, HostCall: p.hostCall,
+	}
+	switch pool.Protocol {
+	case spec.ProtocolFrames:
+		return wire.NewFrames(p.pipes.frames, options)
+	case spec.ProtocolJSONRPC:
+		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
+	}
+	return nil, nil
+}
+
+// cancelGrace is how long a worker may take to answer a cancelled call before it is taken to be stuck.
+const cancelGrace = 2 * time.Second
+
+func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {
+	answer := p.supervisor.config.HostCall
+	if answer == nil {
+		return nil, errors.New("this host answers no calls of its workers")
+	}
+	return answer(ctx, HostCall{
+		Worker: p.launch.Worker, Incarnation: p.launch.Incarnation, Method: method, Headers: headers, Payload: payload,
+	})
+}
+
+// record is what the state folder holds about the process.
+func (p *Process) record() record {
+	return record{
+		Worker: p.launch.Worker, Incarnation: p.launch.Incarnation, Key: p.treeKey(),
+		Boot: bootID(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
+	}
+}
+
+// forget takes back what was told of the process outside it, when nothing of it is left.
+func (p *Process) forget() {
+	s := p.supervisor
+	s.reaper.forget(p.plan.cookie)
+	if err := s.folder.removeRecord(p.launch.Worker, p.launch.Incarnation); err != nil {
+		s.logger.Warn("the record of an ended process stays", "worker", p.launch.Worker, "error", err)
+	}
+	s.releaseAddress(p.plan.address)
+}
