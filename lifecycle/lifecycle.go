@@ -1,0 +1,107 @@
+// Package lifecycle is the state machine of a pool worker: which states a worker can be in, which events move it, and what each
+// step leaves on record.
+//
+// The package is pure. It reads no clock, draws no random number and does no I/O: the caller brings the time, so a workflow
+// replays to the same machine and a test needs no clock. The table of allowed steps stands once, in table.go; everything else
+// (Next, Allowed, the diagram in docs/lifecycle.md) reads it.
+package lifecycle
+
+import "slices"
+
+// State is what a worker is doing. Its text is part of the wire format.
+type State string
+
+// The states, in the order of a worker's life.
+const (
+	Created   State = "created"   // the workflow exists, nothing was started
+	Pending   State = "pending"   // a governor holds the start: backoff, start rate, open breaker, no host with room
+	Starting  State = "starting"  // the process is spawned; handshake and warm-up run
+	Ready     State = "ready"     // idle and healthy: the one state that can be leased
+	Busy      State = "busy"      // leased
+	Degraded  State = "degraded"  // alive, but a probe failed or a lease ended in error
+	Suspended State = "suspended" // paused by an operator; process and memory are kept
+	Draining  State = "draining"  // no new lease; what is in flight finishes
+	Stopping  State = "stopping"  // asked to exit: TERM, then KILL after the grace
+	Stopped   State = "stopped"   // outcome: ended cleanly because it was asked to
+	Finished  State = "finished"  // outcome: ended cleanly by itself
+	Failed    State = "failed"    // outcome: ended with an error, a non-zero code or a signal that was not ours
+	Killed    State = "killed"    // outcome: did not stop within its grace and was killed
+)
+
+var (
+	live     = []State{Starting, Ready, Busy, Degraded, Suspended, Draining, Stopping}
+	outcomes = []State{Stopped, Finished, Failed, Killed}
+)
+
+// States lists every state in the order of a worker's life. The slice is the caller's.
+func States() []State {
+	return slices.Concat([]State{Created, Pending}, live, outcomes)
+}
+
+// Leasable reports whether a worker in this state may be given to a holder: Ready only.
+func (s State) Leasable() bool { return s == Ready }
+
+// Live reports whether a process of the current incarnation may exist: from Starting to Stopping.
+func (s State) Live() bool { return slices.Contains(live, s) }
+
+// Outcome reports whether the state is the end of an incarnation: Stopped, Finished, Failed or Killed. It is not the end of the
+// worker, which may begin its next incarnation from here.
+func (s State) Outcome() bool { return slices.Contains(outcomes, s) }
+
+// Health is the second dimension of a worker, judged by probes and never a state.
+type Health string
+
+// Unhealthy, the third health, is the untyped constant declared with the events.
+const (
+	Unknown Health = "unknown" // no process, or none that has answered yet
+	Healthy Health = "healthy" // the last probe passed, or the handshake has just done
+)
+
+// EventKind names what happened to a worker. Its text is part of the wire format.
+type EventKind string
+
+// The events. Allowed says which of them a state takes.
+const (
+	Start          EventKind = "start"         // begin the next incarnation: a process is being spawned
+	Hold           EventKind = "hold"          // begin the next incarnation, but wait for a governor's release
+	Release        EventKind = "release"       // the governor lets the start go
+	Stop           EventKind = "stop"          // somebody wants the worker stopped
+	StartSucceeded EventKind = "started"       // handshake and warm-up are done
+	StartFailed    EventKind = "start_failed"  // spawning, handshake or warm-up failed or timed out
+	Exited         EventKind = "exited"        // the process is gone; Event.Exit holds the facts
+	Checkout       EventKind = "checkout"      // a lease was granted
+	Checkin        EventKind = "checkin"       // the lease was given back, all well
+	CheckinError   EventKind = "checkin_error" // the lease ended in error, below the failure limit
+	CheckinClose   EventKind = "checkin_close" // the holder says that the process must not be used again
+	LeaseExpired   EventKind = "lease_expired" // nobody knows what state the process was left in
+	ProbeFailed    EventKind = "probe_failed"  // a probe failed while idle, below the failure limit
+	ProbePassed    EventKind = "probe_passed"  // a degraded worker answers again
+	Suspend        EventKind = "suspend"       // an operator pauses the worker
+	Resume         EventKind = "resume"        // an operator lets it go on
+	Drain          EventKind = "drain"         // take no new lease and let what is in flight finish
+	Drained        EventKind = "drained"       // nothing is in flight any more
+	DrainTimeout   EventKind = "drain_timeout" // something still is, and waiting is over
+)
+
+// Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
+// both, so the constant is untyped: it fits an EventKind and a Health alike.
+const Unhealthy = "unhealthy"
+
+// EventKinds lists every event in the order of a worker's life. The slice is the caller's.
+func EventKinds() []EventKind {
+	return []EventKind{
+		Start, Hold, Release, Stop, StartSucceeded, StartFailed, Exited, Checkout, Checkin, CheckinError, CheckinClose,
+		LeaseExpired, ProbeFailed, ProbePassed, Unhealthy, Suspend, Resume, Drain, Drained, DrainTimeout,
+	}
+}
+
+// Event is one thing that happened, as Next takes it.
+type Event struct {
+	Kind EventKind `json:"kind"`
+	// Reason is a sentence for the record. An Exited event without one is recorded with Exit's own sentence.
+	Reason string `json:"reason,omitempty"`
+	// Metadata goes into the record as it is; Next copies it.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Exit must be there when Kind is Exited, and decides the outcome. No other event looks at it.
+	Exit *Exit `json:"exit,omitempty"`
+}

@@ -1,0 +1,152 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+)
+
+// RingSize is how many transitions a Machine remembers; older ones fall out.
+const RingSize = 100
+
+// Machine is the whole life state of one worker. It is a value: Next and WithHealth return a new one and leave the one they were
+// given as it was, ring included. It survives a round trip through JSON unchanged.
+type Machine struct {
+	State State `json:"state"`
+	// Since is when State was entered.
+	Since time.Time `json:"since"`
+	// StartedAt is when this incarnation became ready; zero until it did.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// UpdatedAt is when state or health last changed.
+	UpdatedAt time.Time `json:"updated_at"`
+	Health    Health    `json:"health"`
+	// Incarnation numbers the processes of this worker from 1; 0 before the first. A number is never used again.
+	Incarnation int64 `json:"incarnation"`
+	// StopRequested says that this incarnation was told to end: by a stop, or by any step into Draining or Stopping. It is about
+	// the incarnation, not the slot: rotation sets it as well as an operator does, and the next incarnation clears it.
+	StopRequested bool `json:"stop_requested,omitempty"`
+	// Ring holds the newest RingSize transitions, oldest first.
+	Ring []Transition `json:"ring,omitempty"`
+}
+
+// Transition is the record of one step.
+type Transition struct {
+	From   State     `json:"from"`
+	To     State     `json:"to"`
+	Event  EventKind `json:"event"`
+	Reason string    `json:"reason"`
+	// DurationMS is how long the worker had been in From, in whole milliseconds, never negative.
+	DurationMS int64     `json:"duration_ms"`
+	Timestamp  time.Time `json:"timestamp"`
+	// Incarnation is the one the worker was in after the step.
+	Incarnation int64             `json:"incarnation"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}
+
+// ErrExitMissing is Next's answer to an Exited event that does not say how the process ended.
+var ErrExitMissing = errors.New("an exited event needs the facts of the exit: set Event.Exit")
+
+// IllegalTransitionError is Next's answer to an event that the state does not take. Next returns it as a value, so match it with
+// a variable of type IllegalTransitionError and errors.As. Nothing has changed.
+type IllegalTransitionError struct {
+	State State
+	Event EventKind
+}
+
+// Error names the state and the event, and lists what the state would take.
+func (e IllegalTransitionError) Error() string {
+	kinds := AllowedIn(e.State)
+	if len(kinds) == 0 {
+		return fmt.Sprintf("illegal transition: there is no state %q, so it takes no event %q", e.State, e.Event)
+	}
+	words := make([]string, len(kinds))
+	for i, k := range kinds {
+		words[i] = string(k)
+	}
+	return fmt.Sprintf("illegal transition: a worker that is %s does not take %q; it takes %s", e.State, e.Event, strings.Join(words, ", "))
+}
+
+// New is the machine of a worker whose workflow has just begun: Created, before its first incarnation.
+func New(now time.Time) Machine {
+	now = plain(now)
+	return Machine{State: Created, Since: now, UpdatedAt: now, Health: Unknown}
+}
+
+// Next carries out one event at the time now and returns the machine after it. An event that the state does not take is an
+// IllegalTransitionError, an Exited event without its facts is ErrExitMissing; either way m comes back as it was.
+//
+// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, nobody has asked it to stop and it has
+// not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health
+// Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, for there is no process left to ask.
+func Next(m Machine, e Event, now time.Time) (Machine, error) {
+	to, ok := Allowed(m.State, e.Kind)
+	if !ok {
+		return m, IllegalTransitionError{State: m.State, Event: e.Kind}
+	}
+	reason := e.Reason
+	if e.Kind == Exited {
+		if e.Exit == nil {
+			return m, ErrExitMissing
+		}
+		to = Outcome(*e.Exit, m.StopRequested)
+		if reason == "" {
+			reason = e.Exit.String()
+		}
+	}
+
+	now = plain(now)
+	next := m
+	next.State, next.Since, next.UpdatedAt = to, now, now
+	switch e.Kind {
+	case Start, Hold:
+		next.Incarnation++
+		next.Health, next.StopRequested, next.StartedAt = Unknown, false, time.Time{}
+	case StartSucceeded:
+		next.Health, next.StartedAt = Healthy, now
+	case ProbePassed:
+		next.Health = Healthy
+	case ProbeFailed, Unhealthy:
+		next.Health = Unhealthy
+	}
+	if e.Kind == Stop || to == Draining || to == Stopping {
+		next.StopRequested = true
+	}
+	if to.Outcome() {
+		next.Health = Unknown
+	}
+	next.Ring = pushed(m.Ring, Transition{
+		From: m.State, To: to, Event: e.Kind, Reason: reason,
+		DurationMS:  max(0, now.Sub(m.Since).Milliseconds()),
+		Timestamp:   now,
+		Incarnation: next.Incarnation,
+		Metadata:    copied(e.Metadata),
+	})
+	return next, nil
+}
+
+// WithHealth is the machine with health h. UpdatedAt moves only if that is a change; the state never does.
+func WithHealth(m Machine, h Health, now time.Time) Machine {
+	if m.Health != h {
+		m.Health, m.UpdatedAt = h, plain(now)
+	}
+	return m
+}
+
+// pushed is a new ring: the newest of the old one, then t.
+func pushed(ring []Transition, t Transition) []Transition {
+	kept := ring[max(0, len(ring)-(RingSize-1)):]
+	return append(append(make([]Transition, 0, len(kept)+1), kept...), t)
+}
+
+// copied is a map of the record's own; an empty one is nil, which is what JSON makes of it.
+func copied(metadata map[string]string) map[string]string {
+	if len(metadata) == 0 {
+		return nil
+	}
+	return maps.Clone(metadata)
+}
+
+// plain is a time as JSON gives it back: in UTC, without a monotonic reading.
+func plain(t time.Time) time.Time { return t.Round(0).UTC() }

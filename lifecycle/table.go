@@ -1,0 +1,103 @@
+package lifecycle
+
+import "slices"
+
+// step is one line of the table: in state from, event leads to state to. An empty to stands for the outcome, which Outcome reads
+// off the exit.
+type step struct {
+	from  State
+	event EventKind
+	to    State
+}
+
+// toOutcome marks the steps whose target depends on how the process ended.
+const toOutcome State = ""
+
+// table is the whole law: what is not in it is illegal.
+var table = []step{
+	{Created, Start, Starting},
+	{Created, Hold, Pending},
+	{Created, Stop, Stopped},
+
+	{Pending, Release, Starting},
+	{Pending, Stop, Stopped},
+
+	{Starting, StartSucceeded, Ready},
+	{Starting, StartFailed, Failed},
+	{Starting, Stop, Stopping},
+	{Starting, Exited, toOutcome},
+
+	{Ready, Checkout, Busy},
+	{Ready, ProbeFailed, Degraded},
+	{Ready, Suspend, Suspended},
+	{Ready, Drain, Draining},
+	{Ready, Stop, Stopping},
+	{Ready, Exited, toOutcome},
+
+	{Busy, Checkin, Ready},
+	{Busy, CheckinError, Degraded},
+	{Busy, CheckinClose, Stopping},
+	{Busy, LeaseExpired, Stopping},
+	{Busy, Unhealthy, Stopping},
+	{Busy, Drain, Draining},
+	{Busy, Stop, Stopping},
+	{Busy, Exited, toOutcome},
+
+	{Degraded, ProbePassed, Ready},
+	{Degraded, Unhealthy, Stopping},
+	{Degraded, Suspend, Suspended},
+	{Degraded, Drain, Draining},
+	{Degraded, Stop, Stopping},
+	{Degraded, Exited, toOutcome},
+
+	{Suspended, Resume, Ready},
+	{Suspended, Drain, Draining},
+	{Suspended, Stop, Stopping},
+	{Suspended, Exited, toOutcome},
+
+	{Draining, Drained, Stopping},
+	{Draining, DrainTimeout, Stopping},
+	{Draining, Stop, Stopping},
+	{Draining, Exited, toOutcome},
+
+	{Stopping, Exited, toOutcome},
+
+	{Stopped, Hold, Pending},
+	{Stopped, Start, Starting},
+	{Finished, Hold, Pending},
+	{Finished, Start, Starting},
+	{Failed, Hold, Pending},
+	{Failed, Start, Starting},
+	{Killed, Hold, Pending},
+	{Killed, Start, Starting},
+}
+
+// targets is the table, ready to be asked.
+var targets = func() map[State]map[EventKind]State {
+	index := map[State]map[EventKind]State{}
+	for _, s := range table {
+		if index[s.from] == nil {
+			index[s.from] = map[EventKind]State{}
+		}
+		index[s.from][s.event] = s.to
+	}
+	return index
+}()
+
+// Allowed reports whether state s takes event k, and to which state it leads. For Exited, ok says whether s has a process that
+// can exit, and to is empty: the answer depends on the exit, and Outcome gives it.
+func Allowed(s State, k EventKind) (to State, ok bool) {
+	to, ok = targets[s][k]
+	return to, ok
+}
+
+// AllowedIn lists the events that state s takes, in the table's order.
+func AllowedIn(s State) []EventKind {
+	var kinds []EventKind
+	for _, step := range table {
+		if step.from == s {
+			kinds = append(kinds, step.event)
+		}
+	}
+	return slices.Clip(kinds)
+}
