@@ -1,0 +1,229 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// maxFile bounds a pool.toml. The spec of a pool is part of its workflow's state, which the server bounds too.
+const maxFile = 256 << 10
+
+// Load reads a pool.toml. A relative pool.dir counts from the file's folder, and an empty one becomes that folder, so a command
+// such as ["python3", "worker.py"] works wherever ctl is run. What is wrong with the file's content is a *Error.
+func Load(path string) (Spec, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return Spec{}, fmt.Errorf("find the folder of %s: %w", path, err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return Spec{}, fmt.Errorf("read the pool's spec: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return Spec{}, fmt.Errorf("read the pool's spec: %w", err)
+	}
+	s, err := Parse(data, path)
+	if err != nil {
+		return Spec{}, err
+	}
+	if !filepath.IsAbs(s.Pool.Dir) {
+		s.Pool.Dir = filepath.Join(filepath.Dir(absolute), s.Pool.Dir)
+	}
+	return s, nil
+}
+
+// Parse reads the text of a pool.toml; file is only what errors call it. Every error is a *Error. A returned spec validates.
+func Parse(data []byte, file string) (Spec, error) {
+	s, e := parse(trimMark(data))
+	if e != nil {
+		e.File = file
+		return Spec{}, e
+	}
+	return s, nil
+}
+
+func parse(data []byte) (Spec, *Error) {
+	if len(data) > maxFile {
+		return Spec{}, &Error{Problem: fmt.Sprintf("the file has more than %s", Bytes(maxFile)), Allowed: "up to " + Bytes(maxFile).String()}
+	}
+	mentions, badLine, err := locate(data)
+	if err != nil {
+		return Spec{}, &Error{Line: badLine, Problem: "this is not TOML: " + err.Error()}
+	}
+	var tree map[string]any
+	if err := toml.Unmarshal(data, &tree); err != nil {
+		return Spec{}, undecodable(err, mentions)
+	}
+	if e := checkMentions(mentions, tree); e != nil {
+		return Spec{}, e
+	}
+	s, e := fromTree(tree)
+	with := ""
+	if e == nil {
+		e, with = check(&s)
+	}
+	if e != nil {
+		e.Line = lineFor(mentions, e.Key, with)
+		return Spec{}, e
+	}
+	return s, nil
+}
+
+// undecodable words what is well formed but not valid: keys and tables that are there twice, numbers and dates out of range.
+func undecodable(err error, mentions []mention) *Error {
+	var decode *toml.DecodeError
+	if !errors.As(err, &decode) {
+		return &Error{Line: 1, Problem: "this is not TOML: " + err.Error()}
+	}
+	line, _ := decode.Position()
+	e := &Error{Line: line, Problem: strings.TrimPrefix(decode.Error(), "toml: ")}
+	first := map[string]int{}
+	for _, m := range mentions {
+		key := m.key()
+		if m.line == line {
+			e.Key = key
+			if before, twice := first[key]; twice {
+				e.Problem = fmt.Sprintf("is here for the second time, after line %d; keep one", before)
+				return e
+			}
+		}
+		if _, known := first[key]; !known {
+			first[key] = m.line
+		}
+	}
+	return e
+}
+
+// checkMentions asks of everything the file mentions, in its order, whether it is known, built and of the right form.
+func checkMentions(mentions []mention, tree map[string]any) *Error {
+	checked := map[string]bool{}
+	for _, m := range mentions {
+		e := checkMention(m.parts, tree, checked)
+		if e == nil {
+			continue
+		}
+		e.Line = max(m.line, lineFor(mentions, e.Key, ""))
+		return e
+	}
+	return nil
+}
+
+// checkMention looks at each key's value once, however often the key is mentioned.
+func checkMention(parts []string, tree map[string]any, checked map[string]bool) *Error {
+	name := parts[0]
+	if !slices.Contains(sections, name) {
+		return unknownSection(name, len(parts) == 1)
+	}
+	section, ok := tree[name].(map[string]any)
+	if !ok {
+		return &Error{Key: name, Problem: "is a section, and a section is one table", Allowed: "[" + name + "]"}
+	}
+	if len(parts) == 1 {
+		return notBuiltPart(parts)
+	}
+	k, found := keyByName[name+"."+parts[1]]
+	if !found {
+		allowed := "in [" + name + "]: " + strings.Join(namesIn(name), ", ")
+		return &Error{Key: joined(parts[:2]), Problem: "unknown key", Allowed: allowed, Nearest: nearestKey(name, parts[1])}
+	}
+	if e := notBuiltPart(parts); e != nil {
+		return e
+	}
+	if !checked[k.key()] {
+		checked[k.key()] = true
+		if e := formError(k, section[k.name]); e != nil {
+			return e
+		}
+	}
+	if k.form == warmups && len(parts) == deepest {
+		return unknownInWarmup(parts)
+	}
+	return nil
+}
+
+func unknownSection(name string, isValue bool) *Error {
+	e := &Error{Key: quoted(name), Problem: "is not a section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
+	if isValue && len(ownersOf(name)) > 0 {
+		e.Problem, e.Allowed = "stands outside its section", ""
+	}
+	return e
+}
+
+func unknownInWarmup(parts []string) *Error {
+	name := parts[deepest-1]
+	if _, found := warmupKeys[name]; found {
+		return nil
+	}
+	names := sortedNames(warmupKeys)
+	return &Error{Key: joined(parts), Problem: "unknown key", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
+}
+
+// notBuiltPart refuses by presence; where the default holds, the value decides later.
+func notBuiltPart(parts []string) *Error {
+	path := joined(parts[:min(len(parts), 2)])
+	if g, found := gapAt(parts[0], path); found && !g.defaultHolds {
+		return g.refusal(path, len(parts) == 1)
+	}
+	return nil
+}
+
+func namesIn(section string) []string {
+	var names []string
+	for _, k := range keys {
+		if k.section == section {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+func formError(k known, v any) *Error {
+	at, problem := k.form.misfit(v)
+	if problem == "" {
+		return nil
+	}
+	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedFor(k)}
+}
+
+// fromTree lays decoded keys, whose forms are right, over the defaults.
+func fromTree(tree map[string]any) (Spec, *Error) {
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return Spec{}, &Error{Problem: "cannot be sent as JSON: " + err.Error()}
+	}
+	s, err := overDefaults(data)
+	if err != nil {
+		return Spec{}, &Error{Problem: "cannot be sent as JSON: " + err.Error()}
+	}
+	return s, nil
+}
+
+// lineFor is where the file speaks of the key, or else of the key it clashes with, or else of their sections, or else its first line.
+func lineFor(mentions []mention, key, with string) int {
+	lines := make(map[string]int, len(mentions))
+	for _, m := range mentions {
+		if _, found := lines[m.key()]; !found {
+			lines[m.key()] = m.line
+		}
+	}
+	for _, path := range []string{key, with} {
+		for strings.Contains(path, ".") {
+			if line, found := lines[path]; found {
+				return line
+			}
+			path = path[:max(strings.LastIndexByte(path, '.'), strings.LastIndexByte(path, '['))]
+		}
+	}
+	section, _, _ := strings.Cut(key, ".")
+	return max(lines[section], 1)
+}

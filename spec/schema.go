@@ -1,0 +1,254 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+)
+
+// form is what a key's value looks like.
+type form int
+
+const (
+	text form = iota
+	integer
+	number
+	boolean
+	duration
+	size
+	texts
+	integers
+	variables
+	warmups
+	anything
+)
+
+// known is one key of the file. Sections and their keys are the fields of Spec, in the order they stand there.
+type known struct {
+	section, name string
+	form          form
+	index         []int
+}
+
+func (k known) key() string { return k.section + "." + k.name }
+
+// value is what s holds under the key.
+func (k known) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
+
+var (
+	sections   []string
+	keys       []known
+	keyByName  = map[string]known{}
+	warmupKeys = map[string]form{"method": text, "params": anything, "notification": boolean}
+)
+
+func init() {
+	spec := reflect.TypeFor[Spec]()
+	for i := range spec.NumField() {
+		section := spec.Field(i)
+		sections = append(sections, section.Tag.Get("toml"))
+		for j := range section.Type.NumField() {
+			field := section.Type.Field(j)
+			k := known{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: formOf(field.Type), index: []int{i, j}}
+			keys = append(keys, k)
+			keyByName[k.key()] = k
+		}
+	}
+}
+
+func formOf(t reflect.Type) form {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return duration
+	case reflect.TypeFor[Bytes]():
+		return size
+	case reflect.TypeFor[[]string]():
+		return texts
+	case reflect.TypeFor[[]int]():
+		return integers
+	case reflect.TypeFor[map[string]string]():
+		return variables
+	case reflect.TypeFor[[]Warmup]():
+		return warmups
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return text
+	case reflect.Int:
+		return integer
+	case reflect.Float64:
+		return number
+	case reflect.Bool:
+		return boolean
+	}
+	panic(fmt.Sprintf("spec: a key of type %s has no form", t))
+}
+
+// allowed is the form in words, for values that do not even have it.
+func (f form) allowed() string {
+	return [...]string{
+		text: "text in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationForm, size: bytesForm,
+		texts: `a list of texts such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
+		variables: `a table of texts such as { LANG = "C" }`,
+		warmups:   "[[start.warmup]] tables with method, params and notification", anything: "any value",
+	}[f]
+}
+
+// misfit says where below the key, and why, a decoded TOML or JSON value does not have the form. Both are empty when it does.
+func (f form) misfit(v any) (at, problem string) {
+	fits := true
+	switch f {
+	case text:
+		_, fits = v.(string)
+	case boolean:
+		_, fits = v.(bool)
+	case integer:
+		fits = isWhole(v)
+	case number:
+		fits = isFinite(v)
+	case duration:
+		return "", unitMisfit(v, func(s string) error { _, err := parseDuration(s); return err })
+	case size:
+		return "", unitMisfit(v, func(s string) error { _, err := parseBytes(s); return err })
+	case texts:
+		return listMisfit(v, text)
+	case integers:
+		return listMisfit(v, integer)
+	case variables:
+		return tableMisfit(v)
+	case warmups:
+		return warmupMisfit(v)
+	case anything:
+		if _, err := json.Marshal(v); err != nil {
+			return "", "cannot be sent as JSON, which has no such value: " + unmarshalable(err)
+		}
+	}
+	if !fits {
+		return "", describe(v)
+	}
+	return "", ""
+}
+
+// unmarshalable is the value a json error names, without the package's prefix.
+func unmarshalable(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
+}
+
+func isWhole(v any) bool {
+	switch n := v.(type) {
+	case int64:
+		return true
+	case json.Number:
+		_, err := n.Int64()
+		return err == nil
+	}
+	return false
+}
+
+func isFinite(v any) bool {
+	switch n := v.(type) {
+	case int64:
+		return true
+	case float64:
+		return !math.IsInf(n, 0) && !math.IsNaN(n)
+	case json.Number:
+		_, err := n.Float64()
+		return err == nil
+	}
+	return false
+}
+
+func unitMisfit(v any, parse func(string) error) string {
+	switch v := v.(type) {
+	case string:
+		if parse(v) == nil {
+			return ""
+		}
+		return fmt.Sprintf("%q cannot be read", v)
+	case int64:
+		if v == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d has no unit", v)
+	case json.Number:
+		if v == "0" {
+			return ""
+		}
+		return fmt.Sprintf("%s has no unit", v)
+	}
+	return describe(v)
+}
+
+func listMisfit(v any, element form) (at, problem string) {
+	list, ok := v.([]any)
+	if !ok {
+		return "", describe(v)
+	}
+	for i, e := range list {
+		if _, problem := element.misfit(e); problem != "" {
+			return fmt.Sprintf("[%d]", i), problem
+		}
+	}
+	return "", ""
+}
+
+func tableMisfit(v any) (at, problem string) {
+	table, ok := v.(map[string]any)
+	if !ok {
+		return "", describe(v)
+	}
+	for _, name := range sortedNames(table) {
+		if _, problem := text.misfit(table[name]); problem != "" {
+			return "." + quoted(name), problem
+		}
+	}
+	return "", ""
+}
+
+func warmupMisfit(v any) (at, problem string) {
+	list, ok := v.([]any)
+	if !ok {
+		return "", describe(v)
+	}
+	for i, e := range list {
+		table, ok := e.(map[string]any)
+		if !ok {
+			return fmt.Sprintf("[%d]", i), describe(e)
+		}
+		for _, name := range sortedNames(table) {
+			f, found := warmupKeys[name]
+			if !found || table[name] == nil {
+				continue
+			}
+			if _, problem := f.misfit(table[name]); problem != "" {
+				return fmt.Sprintf("[%d].%s", i, name), problem
+			}
+		}
+	}
+	return "", ""
+}
+
+// describe says what a value is, as the problem of a key that wants something else.
+func describe(v any) string {
+	switch v := v.(type) {
+	case string:
+		return fmt.Sprintf("%q is text", v)
+	case bool:
+		return fmt.Sprintf("%t is a boolean", v)
+	case int64:
+		return fmt.Sprintf("%d is a whole number", v)
+	case float64:
+		return fmt.Sprintf("%v is a number with a fraction", v)
+	case json.Number:
+		return fmt.Sprintf("%s is a number", v)
+	case []any:
+		return "is a list"
+	case map[string]any:
+		return "is a table"
+	case nil:
+		return "is null"
+	}
+	return "is a date or a time"
+}

@@ -1,0 +1,22 @@
+package spec
+
+// Validate says what is wrong with a spec that did not come from a file: the same rules, in the same words, without a line. The
+// error is a *Error. A feature that is not built is refused where its key does not have its default.
+func (s Spec) Validate() error {
+	e, _ := check(&s)
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// check returns the first thing that is wrong, and which other key has to do with it.
+func check(s *Spec) (e *Error, with string) {
+	if e := broken(s); e != nil {
+		return e, ""
+	}
+	if e, with := clashing(s); e != nil {
+		return e, with
+	}
+	return firstGap(s), ""
+}
