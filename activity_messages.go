@@ -1,0 +1,143 @@
+package tempool
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// The messages between the worker workflow and the activities on its host.
+
+// Process names one incarnation where it runs.
+type Process struct {
+	Worker      string `json:"worker"`
+	Incarnation int64  `json:"incarnation"`
+}
+
+// AwaitRoomResult names a host that had room when it was asked.
+type AwaitRoomResult struct {
+	Host string `json:"host"`
+}
+
+// StartRequest starts an incarnation on whichever host takes it. It is idempotent by worker and incarnation.
+type StartRequest struct {
+	Process
+	Spec spec.Spec `json:"spec"`
+}
+
+// StartResult is a process that has passed its handshake and warm-up.
+type StartResult struct {
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"started_at"`
+	Endpoint  string    `json:"endpoint"`
+	Address   string    `json:"address,omitempty"`
+	Sample    *Sample   `json:"sample,omitempty"`
+	// TookMS is the time from spawn to ready, in milliseconds.
+	TookMS int64 `json:"took_ms"`
+}
+
+// WatchRequest observes an incarnation until something happens. With Failures > 0 the first probe comes after
+// DegradedProbeDelay and its outcome is returned either way.
+type WatchRequest struct {
+	Process
+	Health   spec.Health `json:"health"`
+	Failures int         `json:"failures,omitempty"`
+	Probe    bool        `json:"probe"` // false while suspended: only the end of the process is watched
+}
+
+// DegradedProbeDelay is how long after a failed probe the next one comes.
+const DegradedProbeDelay = 5 * time.Second
+
+// WatchEvent is why a Watch returned.
+type WatchEvent string
+
+// Reasons for a Watch to return.
+const (
+	WatchExited      WatchEvent = "exited"
+	WatchProbeFailed WatchEvent = "probe_failed"
+	WatchProbePassed WatchEvent = "probe_passed"
+	WatchShutdown    WatchEvent = "agent_shutdown"
+	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation: its agent was restarted
+)
+
+// WatchResult is what Watch saw. Exit is set for exited and unknown_process.
+type WatchResult struct {
+	Event  WatchEvent      `json:"event"`
+	Reason string          `json:"reason,omitempty"`
+	Exit   *lifecycle.Exit `json:"exit,omitempty"`
+	Sample *Sample         `json:"sample,omitempty"`
+}
+
+// WatchHeartbeat is the detail of every heartbeat of Watch: the live sample, for whoever describes the workflow.
+type WatchHeartbeat struct {
+	Sample *Sample `json:"sample,omitempty"`
+	// Usage counts the calls of this incarnation so far, as the host saw them.
+	Usage    Usage `json:"usage"`
+	InFlight int   `json:"in_flight"`
+}
+
+// ProbeResult is one health check and one full sample.
+type ProbeResult struct {
+	Healthy bool    `json:"healthy"`
+	Gone    bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
+	Reason  string  `json:"reason,omitempty"`
+	Sample  *Sample `json:"sample,omitempty"`
+}
+
+// DrainRequest waits until no call is in flight, at most Timeout.
+type DrainRequest struct {
+	Process
+	Timeout spec.Duration `json:"timeout"`
+}
+
+// DrainResult tells how a drain ended; Cut counts the calls still in flight when its time was up.
+type DrainResult struct {
+	Drained bool `json:"drained"`
+	Cut     int  `json:"cut,omitempty"`
+}
+
+// RecallRequest asks the gateway of a host to give an idle lease back.
+type RecallRequest struct {
+	Process
+	LeaseID string `json:"lease_id"`
+}
+
+// RecallResult says whether the gateway let go. Returned carries the checkin it would have made.
+type RecallResult struct {
+	Returned bool            `json:"returned"`
+	Checkin  *CheckinRequest `json:"checkin,omitempty"`
+}
+
+// StopRequest ends a process: TERM, then KILL of the whole tree after Grace. A process the host does
+// not know counts as ended: its agent was restarted, and the reaper has taken its tree.
+type StopRequest struct {
+	Process
+	Grace  spec.Duration `json:"grace"`
+	Reason string        `json:"reason,omitempty"`
+}
+
+// StopResult is how the process ended.
+type StopResult struct {
+	Exit   lifecycle.Exit `json:"exit"`
+	Reason string         `json:"reason,omitempty"`
+}
+
+// Sample is what a whole process tree used at one moment.
+type Sample struct {
+	At         time.Time `json:"at"`
+	RSSBytes   int64     `json:"rss_bytes"`
+	PSSBytes   int64     `json:"pss_bytes,omitempty"` // 0 where it cannot be read
+	CPUPercent float64   `json:"cpu_percent"`         // over the time since the sample before; 100 is one core
+	OpenFiles  int       `json:"open_files"`
+	Threads    int       `json:"threads"`
+	Children   int       `json:"children"`
+	ReadBytes  int64     `json:"read_bytes"`
+	WriteBytes int64     `json:"write_bytes"`
+}
+
+// WorkerChanged is how a worker tells its pool of a change in its life.
+type WorkerChanged struct {
+	RosterEntry
+}

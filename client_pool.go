@@ -1,0 +1,185 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// Pool is one pool as its clients see it.
+type Pool struct {
+	client *Client
+	name   string
+}
+
+// Name is the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// update sends an update to a workflow and waits for its result.
+func (c *Client) update(ctx context.Context, workflowID, name, updateID string, argument, result any, what string) error {
+	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: workflowID, UpdateName: name, UpdateID: updateID, Args: []any{argument},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err == nil {
+		err = handle.Get(ctx, result)
+	}
+	return c.understand(err, what)
+}
+
+func (c *Client) query(ctx context.Context, workflowID, name string, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	var value converter.EncodedValue
+	value, err := c.temporal.QueryWorkflow(ctx, workflowID, "", name)
+	if err == nil {
+		err = value.Get(result)
+	}
+	return c.understand(err, "ask "+workflowID+" for its "+name)
+}
+
+// queryTimeout bounds a query; without an agent nobody answers.
+const queryTimeout = 10 * time.Second
+
+func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
+	return p.named(p.client.update(ctx, PoolWorkflowID(p.name), name, uuid.NewString(), argument, result, name+" pool "+p.name))
+}
+
+// named says pool_not_found where the client only knew that some workflow was not found.
+func (p *Pool) named(err error) error {
+	if CodeOf(err) == CodeWorkerNotFound && errors.Is(err, ErrWorkerNotFound) {
+		var coded *Error
+		if errors.As(err, &coded) && coded.Err != nil && notFound(coded.Err) {
+			return Errorf(CodePoolNotFound, "no pool %s is running; ctl pool list names those that are: %w", p.name, coded.Err)
+		}
+	}
+	return err
+}
+
+// Scale sets the number of workers.
+func (p *Pool) Scale(ctx context.Context, size int) (r ScaleResult, err error) {
+	return r, p.update(ctx, UpdateScale, ScaleRequest{size}, &r)
+}
+
+// Apply gives the pool a new spec, which is rolled out at most rotation.max_unavailable workers at a time.
+func (p *Pool) Apply(ctx context.Context, s spec.Spec) (r ApplyResult, err error) {
+	return r, p.update(ctx, UpdateApply, ApplyRequest{s}, &r)
+}
+
+// Restart restarts one worker, or all of them rolling when worker is nil. It revives workers that rest.
+func (p *Pool) Restart(ctx context.Context, request RestartRequest) (r RestartResult, err error) {
+	return r, p.update(ctx, UpdateRestart, request, &r)
+}
+
+// Stop asks the pool to end; Wait waits for it.
+func (p *Pool) Stop(ctx context.Context, reason string) (r StopResult, err error) {
+	return r, p.update(ctx, UpdateStop, Control{Reason: reason}, &r)
+}
+
+// Wait waits until the pool has ended, whoever ended it.
+func (p *Pool) Wait(ctx context.Context) error {
+	return p.named(p.client.understand(p.client.temporal.GetWorkflow(ctx, PoolWorkflowID(p.name), "").Get(ctx, nil), "wait for pool "+p.name))
+}
+
+// Signal sends drain, stop, suspend or resume to one worker.
+func (p *Pool) Signal(ctx context.Context, slot int, signal string, control Control) error {
+	return p.client.understand(
+		p.client.temporal.SignalWorkflow(ctx, WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+WorkerName(p.name, slot))
+}
+
+// Status is what the pool last heard of its workers; it asks none of them.
+func (p *Pool) Status(ctx context.Context) (s PoolStatus, err error) {
+	err = p.named(p.client.query(ctx, PoolWorkflowID(p.name), QueryStatus, &s))
+	return s, err
+}
+
+// concurrentQueries bounds how many workers are asked at one time.
+const concurrentQueries = 16
+
+// View asks every worker of the pool for its state and metrics.
+func (p *Pool) View(ctx context.Context) (PoolView, error) {
+	status, err := p.Status(ctx)
+	if err != nil {
+		return PoolView{}, err
+	}
+	view := PoolView{Pool: p.name, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Workers: make([]Worker, len(status.Workers))}
+	var group sync.WaitGroup
+	room := make(chan struct{}, concurrentQueries)
+	for i, entry := range status.Workers {
+		room <- struct{}{}
+		group.Go(func() {
+			defer func() { <-room }()
+			view.Workers[i] = p.worker(ctx, entry)
+		})
+	}
+	group.Wait()
+	for _, w := range view.Workers {
+		if w.State == lifecycle.Ready || w.State == lifecycle.Busy {
+			view.Ready++
+		}
+	}
+	return view, nil
+}
+
+// worker asks one worker; what it cannot learn it takes from the roster, and says why.
+func (p *Pool) worker(ctx context.Context, entry RosterEntry) Worker {
+	w := Worker{
+		WorkerState: WorkerState{Worker: WorkerName(p.name, entry.Slot), State: entry.State, Incarnation: entry.Incarnation,
+			Host: entry.Host, PID: entry.PID, Since: entry.Since, Reason: entry.Reason, SpecVersion: entry.SpecVersion},
+		WorkerMetrics: WorkerMetrics{ID: WorkerName(p.name, entry.Slot)},
+		State:         entry.State,
+	}
+	id := WorkerWorkflowID(p.name, entry.Slot)
+	if err := p.client.query(ctx, id, QueryState, &w.WorkerState); err != nil {
+		w.Error = err.Error()
+		return w
+	}
+	w.State = w.WorkerState.State
+	if err := p.client.query(ctx, id, QueryMetrics, &w.WorkerMetrics); err != nil {
+		w.Error = err.Error()
+		return w
+	}
+	p.client.addLiveSample(ctx, id, &w)
+	return w
+}
+
+// addLiveSample replaces the sample of the last checkpoint by the one in the newest heartbeat of Watch.
+func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *Worker) {
+	if w.StartedAt != nil {
+		w.UptimeS = time.Since(*w.StartedAt).Seconds()
+	}
+	description, err := c.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+	if err != nil {
+		return // the sample of the last checkpoint stands
+	}
+	for _, activity := range description.GetPendingActivities() {
+		var beat WatchHeartbeat
+		if activity.GetActivityType().GetName() != ActivityWatch || activity.GetHeartbeatDetails() == nil ||
+			converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &beat) != nil || beat.Sample == nil {
+			continue
+		}
+		w.CurrentMemoryBytes, w.CPUPercent = beat.Sample.RSSBytes, beat.Sample.CPUPercent
+		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
+		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.RSSBytes)
+	}
+}
+
+// State asks one worker for its state.
+func (p *Pool) State(ctx context.Context, slot int) (s WorkerState, err error) {
+	err = p.client.query(ctx, WorkerWorkflowID(p.name, slot), QueryState, &s)
+	return s, err
+}
+
+// History is the newest transitions of one worker, oldest first.
+func (p *Pool) History(ctx context.Context, slot int) (h []lifecycle.Transition, err error) {
+	err = p.client.query(ctx, WorkerWorkflowID(p.name, slot), QueryHistory, &h)
+	return h, err
+}

@@ -1,0 +1,59 @@
+package tempool
+
+import (
+	"context"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+)
+
+// MissingSearchAttributes names those of SearchAttributes that the namespace does not have as keywords.
+func (c *Client) MissingSearchAttributes(ctx context.Context) ([]string, error) {
+	answer, err := c.temporal.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
+	if err != nil {
+		return nil, c.understand(err, "list search attributes")
+	}
+	var missing []string
+	for _, name := range SearchAttributes() {
+		if answer.GetCustomAttributes()[name] != enums.INDEXED_VALUE_TYPE_KEYWORD {
+			missing = append(missing, name)
+		}
+	}
+	return missing, nil
+}
+
+// Setup registers the search attributes that are missing and names them. It needs operator rights in the namespace.
+func (c *Client) Setup(ctx context.Context) ([]string, error) {
+	missing, err := c.MissingSearchAttributes(ctx)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	request := &operatorservice.AddSearchAttributesRequest{Namespace: c.namespace, SearchAttributes: map[string]enums.IndexedValueType{}}
+	for _, name := range missing {
+		request.SearchAttributes[name] = enums.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	if _, err := c.temporal.OperatorService().AddSearchAttributes(ctx, request); err != nil {
+		return nil, c.understand(err, "add search attributes")
+	}
+	return missing, nil
+}
+
+// eachOpen calls found with the ID of every workflow that the visibility query names.
+func (c *Client) eachOpen(ctx context.Context, query string, found func(workflowID string)) error {
+	var page []byte
+	for {
+		answer, err := c.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Namespace: c.namespace, Query: query, NextPageToken: page,
+		})
+		if err != nil {
+			return c.understand(err, "list workflows")
+		}
+		for _, execution := range answer.GetExecutions() {
+			found(execution.GetExecution().GetWorkflowId())
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package tempool
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// CheckoutRequest asks a worker for a lease. RequestID makes it idempotent: the same one gets the same lease again.
+type CheckoutRequest struct {
+	RequestID string `json:"request_id,omitempty"`
+	Holder    string `json:"holder"`
+	Session   string `json:"session,omitempty"`
+	// TTLMS is how long the lease lasts unless renewed, in milliseconds; 0 means the spec's lease.ttl.
+	TTLMS int64 `json:"ttl_ms,omitempty"`
+}
+
+// RenewRequest extends a lease to TTLMS milliseconds from now (0: the spec's lease.ttl).
+type RenewRequest struct {
+	LeaseID string `json:"lease_id"`
+	TTLMS   int64  `json:"ttl_ms,omitempty"`
+}
+
+// Lease is the exclusive right to one worker until ExpiresAt.
+type Lease struct {
+	ID          string `json:"id"`
+	Worker      string `json:"worker"`
+	Seq         int64  `json:"seq"`
+	Incarnation int64  `json:"incarnation"`
+	Holder      string `json:"holder"`
+	Session     string `json:"session,omitempty"`
+	Host        string `json:"host"`
+	// Endpoint is the base URL of the gateway that carries calls under this lease: http://HOST:PORT or unix:PATH.
+	Endpoint string `json:"endpoint"`
+	// Address is where a program of protocol "none" listens by itself; empty for the others.
+	Address   string    `json:"address,omitempty"`
+	GrantedAt time.Time `json:"granted_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Outcome is how a lease went, as its holder says at checkin.
+type Outcome string
+
+// The three outcomes: the worker is fine; it served badly (it is degraded until a probe passes); it must be replaced.
+const (
+	OutcomeOK    Outcome = "ok"
+	OutcomeError Outcome = "error"
+	OutcomeClose Outcome = "close"
+)
+
+// Usage is what a holder did under a lease.
+type Usage struct {
+	Requests int64 `json:"requests"`
+	Failed   int64 `json:"failed"`
+	TotalMS  int64 `json:"total_ms"`
+}
+
+// CheckinRequest gives a lease back. One with an old lease ID changes nothing and is counted.
+type CheckinRequest struct {
+	LeaseID string  `json:"lease_id"`
+	Outcome Outcome `json:"outcome,omitempty"` // "" means ok
+	Error   string  `json:"error,omitempty"`
+	Usage   Usage   `json:"usage"`
+}
+
+// CheckinResult is the state the worker is in after a checkin.
+type CheckinResult struct {
+	State lifecycle.State `json:"state"`
+}
+
+// Control is the payload of drain, stop, suspend and resume: who asks, and why.
+type Control struct {
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+	Worker *int   `json:"worker,omitempty"` // for the pool's updates: the slot
+}
+
+// Restart is the payload of a worker's restart. The pool's rolling apply adds the spec the next incarnation gets.
+type Restart struct {
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+	// Spec and SpecVersion are set together; without them the worker keeps the spec it has.
+	Spec        *spec.Spec `json:"spec,omitempty"`
+	SpecVersion int64      `json:"spec_version,omitempty"`
+}
+
+// WorkerState answers the query state.
+type WorkerState struct {
+	Worker      string           `json:"worker"`
+	State       lifecycle.State  `json:"state"`
+	Health      lifecycle.Health `json:"health"`
+	Grade       string           `json:"grade"` // "" until samples are graded
+	Score       *float64         `json:"score"` // 0–100; null until samples are graded
+	Incarnation int64            `json:"incarnation"`
+	Host        string           `json:"host"`
+	PID         int              `json:"pid"`
+	Lease       *Lease           `json:"lease"`
+	Since       time.Time        `json:"since"`
+	Reason      string           `json:"reason"`
+	SpecVersion int64            `json:"spec_version"`
+	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted: what a gateway fences by
+	LastRefusal string           `json:"last_refusal,omitempty"`
+}
+
+// WorkerMetrics answers the query metrics. Memory and CPU are those of the whole process tree at the last checkpoint.
+type WorkerMetrics struct {
+	ID                  string     `json:"id"`
+	State               string     `json:"state"`
+	RequestsServed      int64      `json:"requests_served"`
+	RequestsFailed      int64      `json:"requests_failed"`
+	TotalCallTimeMS     int64      `json:"total_call_time_ms"`
+	AvgCallTimeMS       float64    `json:"avg_call_time_ms"`
+	CurrentMemoryBytes  int64      `json:"current_memory_bytes"`
+	PeakMemoryBytes     int64      `json:"peak_memory_bytes"`
+	CPUPercent          float64    `json:"cpu_percent"`
+	OpenFiles           int        `json:"open_files"`
+	Threads             int        `json:"threads"`
+	StartedAt           *time.Time `json:"started_at"`
+	LastRequestAt       *time.Time `json:"last_request_at"`
+	UptimeS             float64    `json:"uptime_s"`
+	Restarts            int64      `json:"restarts"`
+	ConsecutiveFailures int        `json:"consecutive_failures"`
+	Rotations           int64      `json:"rotations"`
+	LeasesGranted       int64      `json:"leases_granted"`
+	LeasesRefused       int64      `json:"leases_refused"` // refused or stale signals; a refused update leaves no trace by design
+}
+
+// Worker is one row of ctl ps: state and metrics merged into one object.
+type Worker struct {
+	WorkerState
+	WorkerMetrics
+	// State is in both halves; this one wins in JSON.
+	State lifecycle.State `json:"state"`
+	// Error says why the worker could not be asked, when it could not; the rest is then what the pool last knew.
+	Error string `json:"error,omitempty"`
+}
+
+// PoolView is what ctl ps and ctl pool status print: the roster with live states and metrics.
+type PoolView struct {
+	Pool        string   `json:"pool"`
+	Size        int      `json:"size"`
+	Ready       int      `json:"ready"`
+	SpecVersion int64    `json:"spec_version"`
+	Rollout     *Rollout `json:"rollout,omitempty"`
+	Workers     []Worker `json:"workers"`
+}
+
+// ScaleRequest sets the number of slots.
+type ScaleRequest struct {
+	Size int `json:"size"`
+}
+
+// ScaleResult tells what a scale changes; the workers follow in the background.
+type ScaleResult struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+// ApplyRequest gives the pool a new spec; workers are restarted onto it, at most rotation.max_unavailable at a time.
+type ApplyRequest struct {
+	Spec spec.Spec `json:"spec"`
+}
+
+// ApplyResult names the version the spec got; versions count from 1.
+type ApplyResult struct {
+	SpecVersion int64 `json:"spec_version"`
+	Changed     bool  `json:"changed"`
+}
+
+// RestartRequest restarts one slot, or all of them rolling when Worker is nil.
+type RestartRequest struct {
+	Worker *int   `json:"worker,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+}
+
+// RestartResult lists the slots that will restart.
+type RestartResult struct {
+	Workers []int `json:"workers"`
+}
+
+// StopResult tells how many workers are asked to end; the pool's workflow closes after the last of them has.
+type StopResult struct {
+	Stopping int `json:"stopping"`
+}
+
+// Rollout is a rolling restart in progress.
+type Rollout struct {
+	Reason  string `json:"reason"`
+	Waiting []int  `json:"waiting"` // not yet restarted
+	Current []int  `json:"current"` // restarting now
+	Done    int    `json:"done"`
+	// Halted says why the rollout went no further, when it did not; the next apply or restart replaces it.
+	Halted string `json:"halted,omitempty"`
+}
+
+// RosterEntry is what a pool last heard of one of its slots.
+type RosterEntry struct {
+	Slot        int             `json:"slot"`
+	State       lifecycle.State `json:"state"`
+	Incarnation int64           `json:"incarnation"`
+	Host        string          `json:"host,omitempty"`
+	PID         int             `json:"pid,omitempty"`
+	Endpoint    string          `json:"endpoint,omitempty"`
+	Since       time.Time       `json:"since"`
+	Reason      string          `json:"reason,omitempty"`
+	SpecVersion int64           `json:"spec_version"`
+	LeaseSeq    int64           `json:"lease_seq"`
+	Leaving     bool            `json:"leaving,omitempty"` // asked to end for good
+	Gone        bool            `json:"gone,omitempty"`    // its workflow has ended
+	Resting     bool            `json:"resting,omitempty"` // ended, and waits for an operator's restart
+	RunID       string          `json:"run_id,omitempty"`  // of the first run of its workflow
+}
+
+// PoolStatus answers the query status: last known states, no call to any worker.
+type PoolStatus struct {
+	Pool        string        `json:"pool"`
+	Size        int           `json:"size"`
+	Ready       int           `json:"ready"` // ready or busy
+	SpecVersion int64         `json:"spec_version"`
+	Spec        spec.Spec     `json:"spec"`
+	Stopping    bool          `json:"stopping,omitempty"`
+	Rollout     *Rollout      `json:"rollout,omitempty"`
+	Workers     []RosterEntry `json:"workers"`
+}
+
+// PoolStart is what starts a pool workflow.
+type PoolStart struct {
+	Pool string    `json:"pool"`
+	Spec spec.Spec `json:"spec"`
+	// Searchable says that the namespace knows Tempool's search attributes, so that workflows may upsert them.
+	Searchable bool `json:"searchable,omitempty"`
+}
+
+// RefusalDetails is the detail of a refused update.
+type RefusalDetails struct {
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}

@@ -1,0 +1,175 @@
+// Package tempool holds the words of Tempool: the names by which workflows, task queues and messages are known to
+// Temporal, the shapes of those messages, the coded errors, and the client that Go programs import.
+//
+// A pool is a named set of worker slots that share one spec. A worker is one slot: a durable workflow that lives through
+// many operating-system processes, its incarnations. A lease is the only right to use a worker.
+//
+// Every payload is JSON with snake_case keys, so any Temporal SDK and the temporal command line can speak to a worker.
+package tempool
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Workflow types.
+const (
+	WorkflowPool   = "Pool"
+	WorkflowWorker = "Worker"
+)
+
+// TaskQueue carries the workflow tasks of every pool and worker.
+const TaskQueue = "tempool"
+
+// DefaultPlacement is the placement label of a spec that names none.
+const DefaultPlacement = "default"
+
+// Search attributes, all of type Keyword. They change with a worker's life, never between ready and busy.
+const (
+	SearchAttributePool   = "TempoolPool"
+	SearchAttributeState  = "TempoolState"
+	SearchAttributeHealth = "TempoolHealth"
+	SearchAttributeHost   = "TempoolHost"
+)
+
+// SearchAttributes lists every search attribute Tempool uses.
+func SearchAttributes() []string {
+	return []string{SearchAttributePool, SearchAttributeState, SearchAttributeHealth, SearchAttributeHost}
+}
+
+// Updates of a worker. Checkout and checkin are also signals of the same names and shapes.
+const (
+	UpdateCheckout = "checkout"
+	UpdateRenew    = "renew"
+	UpdateCheckin  = "checkin"
+)
+
+// Signals of a worker.
+const (
+	SignalCheckout      = "checkout"
+	SignalCheckin       = "checkin"
+	SignalDrain         = "drain"
+	SignalStop          = "stop"
+	SignalSuspend       = "suspend"
+	SignalResume        = "resume"
+	SignalRestart       = "restart"
+	SignalForceContinue = "force-continue-as-new"
+	// SignalPoolContinues warns a worker that its pool is about to continue as new, which Temporal answers by cancelling the
+	// pool's children; the next cancellation is not meant.
+	SignalPoolContinues = "pool-continues"
+)
+
+// Queries of a worker.
+const (
+	QueryState   = "state"
+	QueryMetrics = "metrics"
+	QueryHistory = "history"
+)
+
+// Updates, signals and queries of a pool.
+const (
+	UpdateScale         = "scale"
+	UpdateApply         = "apply"
+	UpdateRestart       = "restart"
+	UpdateDrain         = "drain"
+	UpdateStop          = "stop"
+	SignalWorkerChanged = "worker-changed"
+	QueryStatus         = "status"
+)
+
+// Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.
+const (
+	ActivityAwaitRoom = "AwaitRoom"
+	ActivityStart     = "Start"
+	ActivityWatch     = "Watch"
+	ActivityProbe     = "Probe"
+	ActivityDrain     = "Drain"
+	ActivityRecall    = "Recall"
+	ActivityStop      = "Stop"
+	ActivityExecute   = "Execute"
+)
+
+var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// ValidPoolName reports whether name may name a pool: 1 to 63 of a–z, 0–9, '-' and '_', beginning with a letter or digit.
+func ValidPoolName(name string) bool { return poolName.MatchString(name) }
+
+// PoolWorkflowID is the workflow ID of a pool.
+func PoolWorkflowID(pool string) string { return "tempool/" + pool }
+
+// WorkerWorkflowID is the workflow ID of the worker in a slot of a pool.
+func WorkerWorkflowID(pool string, slot int) string {
+	return "tempool/" + WorkerName(pool, slot)
+}
+
+// WorkerName is how people and messages name a worker: <pool>/<slot>.
+func WorkerName(pool string, slot int) string { return pool + "/" + strconv.Itoa(slot) }
+
+// ParseWorkerName splits <pool>/<slot>.
+func ParseWorkerName(name string) (pool string, slot int, err error) {
+	pool, number, found := strings.Cut(name, "/")
+	if found && ValidPoolName(pool) {
+		if slot, err = strconv.Atoi(number); err == nil && slot >= 0 {
+			return pool, slot, nil
+		}
+	}
+	return "", 0, Errorf(CodeInvalid, "%q names no worker; write POOL/SLOT, for example python/0", name)
+}
+
+// PlacementQueue is the task queue that every agent with room for workers of this label polls.
+func PlacementQueue(label string) string {
+	if label == "" {
+		label = DefaultPlacement
+	}
+	return "tempool/place/" + label
+}
+
+// HostQueue is the task queue of one host: all that touches its processes.
+func HostQueue(hostID string) string { return "tempool/host/" + hostID }
+
+// PoolQueue is the task queue of the activity Execute for one pool.
+func PoolQueue(pool string) string { return "tempool/pool/" + pool }
+
+// LeaseID names a lease by its three parts, which also order it: <pool>.<slot>.<incarnation>.<seq>.
+func LeaseID(pool string, slot int, incarnation, seq int64) string {
+	return fmt.Sprintf("%s.%d.%d.%d", pool, slot, incarnation, seq)
+}
+
+// LeaseRef is a lease ID taken apart.
+type LeaseRef struct {
+	Pool        string
+	Slot        int
+	Incarnation int64
+	Seq         int64
+}
+
+// Worker names the worker the lease is on.
+func (r LeaseRef) Worker() string { return WorkerName(r.Pool, r.Slot) }
+
+// Older reports whether r was granted before o on the same worker: a higher incarnation wins, then a higher seq.
+func (r LeaseRef) Older(o LeaseRef) bool {
+	if r.Incarnation != o.Incarnation {
+		return r.Incarnation < o.Incarnation
+	}
+	return r.Seq < o.Seq
+}
+
+// ParseLeaseID takes a lease ID apart; an ID of another shape is CodeLeaseNotFound.
+func ParseLeaseID(id string) (LeaseRef, error) {
+	parts := strings.Split(id, ".")
+	if len(parts) == 4 && ValidPoolName(parts[0]) {
+		slot, errSlot := strconv.Atoi(parts[1])
+		incarnation, errInc := strconv.ParseInt(parts[2], 10, 64)
+		seq, errSeq := strconv.ParseInt(parts[3], 10, 64)
+		if errSlot == nil && errInc == nil && errSeq == nil && slot >= 0 && incarnation > 0 && seq > 0 {
+			return LeaseRef{parts[0], slot, incarnation, seq}, nil
+		}
+	}
+	return LeaseRef{}, Errorf(CodeLeaseNotFound, "%q is no lease; a lease looks like POOL.SLOT.INCARNATION.SEQ and is printed by ctl checkout", id)
+}
+
+// GatewayHolderPrefix begins the holder of every lease that a gateway keeps for its clients; the rest is its host ID. Such a
+// lease is recalled when somebody else asks for the worker and nothing is in flight.
+const GatewayHolderPrefix = "gateway/"
