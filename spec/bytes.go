@@ -14,7 +14,7 @@ const bytesForm = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, G
 // bare 0 are no bytes at all, which only keys that document it accept.
 type Bytes int64
 
-// byteUnits is ordered so that String finds the largest binary unit first.
+// byteUnits is ordered so that String prefers binary units, and parseBytes finds "B" last.
 var byteUnits = []struct {
 	suffix string
 	factor int64
@@ -23,14 +23,19 @@ var byteUnits = []struct {
 	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1},
 }
 
-// String is the exact size in the largest unit that gives a whole number, binary units first.
+// String is the shortest exact text, in a binary unit where a decimal one is no shorter.
 func (b Bytes) String() string {
+	if b == 0 {
+		return "0B"
+	}
+	shortest := ""
 	for _, unit := range byteUnits {
-		if n := int64(b); n != 0 && n%unit.factor == 0 {
-			return strconv.FormatInt(n/unit.factor, 10) + unit.suffix
+		text := strconv.FormatInt(int64(b)/unit.factor, 10) + unit.suffix
+		if int64(b)%unit.factor == 0 && (shortest == "" || len(text) < len(shortest)) {
+			shortest = text
 		}
 	}
-	return "0B"
+	return shortest
 }
 
 // MarshalText writes String.

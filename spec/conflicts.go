@@ -40,11 +40,6 @@ var conflicts = []conflict{
 		return "", clash(len(s.Start.Warmup) > 0 && s.Pool.Protocol == ProtocolNone, `cannot be sent with pool.protocol = "none"`)
 	}, `no start.warmup, or pool.protocol = "frames" or "jsonrpc"`},
 	{"start.warmup", "pool.protocol", func(s *Spec) (string, string) {
-		i := slices.IndexFunc(s.Start.Warmup, func(w Warmup) bool { return w.Notification })
-		return fmt.Sprintf("[%d].notification", i), clash(i >= 0 && s.Pool.Protocol != ProtocolJSONRPC,
-			"notifications do not exist with pool.protocol = %q", s.Pool.Protocol)
-	}, `notification = false, or pool.protocol = "jsonrpc"`},
-	{"start.warmup", "pool.protocol", func(s *Spec) (string, string) {
 		i := slices.IndexFunc(s.Start.Warmup, func(w Warmup) bool { return !structured(w.Params) })
 		return fmt.Sprintf("[%d].params", i), clash(i >= 0 && s.Pool.Protocol == ProtocolJSONRPC,
 			`are neither a table nor a list, which pool.protocol = "jsonrpc" asks for`)

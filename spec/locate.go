@@ -27,7 +27,7 @@ func joined(parts []string) string {
 	var path strings.Builder
 	for i, part := range parts {
 		switch {
-		case strings.HasPrefix(part, "["):
+		case strings.HasPrefix(part, "[") && strings.HasSuffix(part, "]"):
 			path.WriteString(part)
 			continue
 		case i > 0:

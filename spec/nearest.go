@@ -9,7 +9,7 @@ import (
 // is told its section.
 func nearestSection(name string) string {
 	if owners := ownersOf(name); len(owners) > 0 {
-		return strings.Join(owners, " or ")
+		return orList(owners)
 	}
 	return "[" + closest(name, sections) + "]"
 }
@@ -30,10 +30,10 @@ func nearestKey(section, name string) string {
 		return section + "." + inOwn
 	}
 	if owners := ownersOf(name); len(owners) > 0 {
-		return strings.Join(owners, " or ")
+		return orList(owners)
 	}
 	if elsewhere := closest(name, others); distance(name, elsewhere) < distance(name, inOwn) {
-		return strings.Join(ownersOf(elsewhere), " or ")
+		return orList(ownersOf(elsewhere))
 	}
 	return section + "." + inOwn
 }

@@ -133,8 +133,7 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 	}
 	k, found := keyByName[name+"."+parts[1]]
 	if !found {
-		allowed := "in [" + name + "]: " + strings.Join(namesIn(name), ", ")
-		return &Error{Key: joined(parts[:2]), Problem: "unknown key", Allowed: allowed, Nearest: nearestKey(name, parts[1])}
+		return unknownKey(name, parts[1])
 	}
 	if e := notBuiltPart(parts); e != nil {
 		return e
@@ -159,13 +158,24 @@ func unknownSection(name string, isValue bool) *Error {
 	return e
 }
 
+func unknownKey(section, name string) *Error {
+	e := &Error{
+		Key: joined([]string{section, name}), Problem: "unknown key in [" + section + "]",
+		Allowed: strings.Join(namesIn(section), ", "), Nearest: nearestKey(section, name),
+	}
+	if owners := ownersOf(name); len(owners) > 0 && e.Nearest == orList(owners) {
+		e.Problem += "; there is one in another section"
+	}
+	return e
+}
+
 func unknownInWarmup(parts []string) *Error {
 	name := parts[deepest-1]
 	if _, found := warmupKeys[name]; found {
 		return nil
 	}
 	names := sortedNames(warmupKeys)
-	return &Error{Key: joined(parts), Problem: "unknown key", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
+	return &Error{Key: joined(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
 }
 
 // notBuiltPart refuses by presence; where the default holds, the value decides later.
@@ -208,12 +218,16 @@ func fromTree(tree map[string]any) (Spec, *Error) {
 	return s, nil
 }
 
-// lineFor is where the file speaks of the key, or else of the key it clashes with, or else of their sections, or else its first line.
+// lineFor is where the file first speaks of the key, or else of the key it clashes with, or else of their sections, or else its
+// first line.
 func lineFor(mentions []mention, key, with string) int {
 	lines := make(map[string]int, len(mentions))
 	for _, m := range mentions {
-		if _, found := lines[m.key()]; !found {
-			lines[m.key()] = m.line
+		for n := range m.parts {
+			path := joined(m.parts[:n+1])
+			if _, found := lines[path]; !found {
+				lines[path] = m.line
+			}
 		}
 	}
 	for _, path := range []string{key, with} {
@@ -221,7 +235,7 @@ func lineFor(mentions []mention, key, with string) int {
 			if line, found := lines[path]; found {
 				return line
 			}
-			path = path[:max(strings.LastIndexByte(path, '.'), strings.LastIndexByte(path, '['))]
+			path = path[:strings.LastIndexAny(path, ".[")]
 		}
 	}
 	section, _, _ := strings.Cut(key, ".")

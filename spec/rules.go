@@ -54,7 +54,7 @@ var rules = []rule{
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
 	{"pool.placement", nameWords, where(nameForm.MatchString)},
 	whole("pool.max_inflight", 1, 1000),
-	{"pool.env", "names without = that do not begin with TEMPOOL_, and texts without NUL", func(v any) (string, string) {
+	{"pool.env", `texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
 		env := v.(map[string]string)
 		for _, name := range sortedNames(env) {
 			if problem := variableProblem(name); problem != "" {
@@ -84,7 +84,7 @@ var rules = []rule{
 	lasting("start.timeout"),
 	whole("start.concurrency", 0, maxWorkers),
 	fraction("start.rate_per_second", 0, 10_000),
-	{"start.warmup", "tables with a method", func(v any) (string, string) {
+	{"start.warmup", "[[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
 		for i, w := range v.([]Warmup) {
 			if w.Method == "" || strings.ContainsRune(w.Method, 0) {
 				return fmt.Sprintf("[%d].method", i), "is missing"

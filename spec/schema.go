@@ -92,7 +92,7 @@ func (f form) allowed() string {
 		text: "text in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationForm, size: bytesForm,
 		texts: `a list of texts such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
 		variables: `a table of texts such as { LANG = "C" }`,
-		warmups:   "[[start.warmup]] tables with method, params and notification", anything: "any value",
+		warmups:   "a list of tables", anything: "any value",
 	}[f]
 }
 
@@ -240,6 +240,9 @@ func describe(v any) string {
 	case int64:
 		return fmt.Sprintf("%d is a whole number", v)
 	case float64:
+		if !isFinite(v) {
+			return fmt.Sprintf("%v is not finite", v)
+		}
 		return fmt.Sprintf("%v is a number with a fraction", v)
 	case json.Number:
 		return fmt.Sprintf("%s is a number", v)

@@ -24,7 +24,7 @@ const (
 // Words of health.kind: how a worker is asked whether it is well.
 const (
 	HealthRPC  = "rpc"  // a ping over the worker's protocol
-	HealthHTTP = "http" // GET answers with a status below 400
+	HealthHTTP = "http" // GET answers with a status from 200 to 399
 	HealthTCP  = "tcp"  // the port accepts a connection
 	HealthExec = "exec" // a command exits with 0
 )
@@ -87,7 +87,8 @@ type Pool struct {
 	Placement string `json:"placement" toml:"placement"`
 	// MaxInflight is how many calls one worker may be serving at one time.
 	MaxInflight int `json:"max_inflight" toml:"max_inflight"`
-	// Env holds the variables the worker gets. It gets no others but EnvFrom's and Tempool's own.
+	// Env holds the variables the worker gets. It gets no others but EnvFrom's, the agent's PATH unless one
+	// is given here, and Tempool's own.
 	Env map[string]string `json:"env" toml:"env"`
 	// EnvFrom names variables copied from the agent's environment when a worker starts, so that secrets stay out of this spec.
 	EnvFrom []string `json:"env_from" toml:"env_from"`
@@ -121,7 +122,7 @@ type Warmup struct {
 	Method string `json:"method" toml:"method"`
 	// Params is JSON; empty means {}.
 	Params json.RawMessage `json:"params" toml:"params"`
-	// Notification means that no answer is awaited; jsonrpc only.
+	// Notification means that no answer is awaited.
 	Notification bool `json:"notification" toml:"notification"`
 }
 

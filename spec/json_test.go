@@ -1,0 +1,90 @@
+package spec
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestJSONHasTheFilesSectionsAndKeys(t *testing.T) {
+	data, err := json.Marshal(Default())
+	require.NoError(t, err)
+	var tree map[string]map[string]any
+	require.NoError(t, json.Unmarshal(data, &tree))
+	require.Len(t, tree, len(sections))
+	count := 0
+	for _, k := range keys {
+		require.Contains(t, tree[k.section], k.name)
+		count++
+	}
+	for _, section := range tree {
+		count -= len(section)
+	}
+	require.Zero(t, count, "JSON and TOML tags differ")
+	require.Equal(t, "24h", tree["rotation"]["max_uptime"])
+	require.Equal(t, "512MiB", tree["rotation"]["max_memory"])
+}
+
+func TestJSONRoundTripKeepsASpec(t *testing.T) {
+	file, err := os.ReadFile("testdata/full.toml")
+	require.NoError(t, err)
+	s, err := Parse(file, "full.toml")
+	require.NoError(t, err)
+	data, err := json.Marshal(s)
+	require.NoError(t, err)
+	var again Spec
+	require.NoError(t, json.Unmarshal(data, &again))
+	require.Equal(t, s, again)
+}
+
+func TestJSONThatLeavesKeysOutGetsTheDefaults(t *testing.T) {
+	want := Default()
+	want.Pool.Name, want.Pool.Command = "p", []string{"run"}
+	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{}")}, {Method: "b", Params: json.RawMessage("{}")}}
+	for _, text := range []string{
+		`{"pool": {"name": "p", "command": ["run"]}, "start": {"warmup": [{"method": "a"}, {"method": "b", "params": null}]}}`,
+		`{"pool": {"name": "p", "command": ["run"], "env": null, "env_from": null, "size": null}, "lease": null,
+		  "start": {"warmup": [{"method": "a"}, {"method": "b"}]}, "limits": {"cpu_affinity": null, "memory": "", "cpu_time": 0}}`,
+	} {
+		var s Spec
+		require.NoError(t, json.Unmarshal([]byte(text), &s))
+		require.Equal(t, want, s)
+		require.NoError(t, s.Validate())
+	}
+}
+
+func TestJSONFromANewerTempoolIsRead(t *testing.T) {
+	var s Spec
+	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "colour": 3}, "garden": {}}`), &s))
+	require.Equal(t, "p", s.Pool.Name)
+}
+
+func TestNullLeavesASpecAlone(t *testing.T) {
+	s := Default()
+	s.Pool.Name = "p"
+	require.NoError(t, s.UnmarshalJSON([]byte("null")))
+	require.Equal(t, "p", s.Pool.Name)
+}
+
+func TestJSONOfTheWrongFormNamesItsKey(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"pool": {"size": "4"}}`:                          `pool.size: "4" is text; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
+		`{"pool": {"size": 4.5}}`:                          `pool.size: 4.5 is a number; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
+		`{"pool": {"command": ["a", null]}}`:               `pool.command[1]: is null; allowed: the program and its arguments, such as ["python3", "worker.py"]`,
+		`{"pool": 3}`:                                      `pool: 3 is a number; allowed: an object`,
+		`{"lease": {"ttl": 60}}`:                           `lease.ttl: 60 has no unit; allowed: a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`,
+		`{"lease": {"ttl": "60"}}`:                         `lease.ttl: "60" cannot be read; allowed: a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`,
+		`{"recovery": {"backoff_multiplier": true}}`:       `recovery.backoff_multiplier: true is a boolean; allowed: a number from 1 to 100`,
+		`{"recovery": {"max_consecutive_failures": 1e99}}`: `recovery.max_consecutive_failures: 1e99 is a number; allowed: a whole number from 1 to 1000000000`,
+		`{"rotation": {"surge": "yes"}}`:                   `rotation.surge: "yes" is text; allowed: true or false`,
+	} {
+		var s Spec
+		err := json.Unmarshal([]byte(text), &s)
+		require.EqualError(t, err, want)
+		var shape *Error
+		require.ErrorAs(t, err, &shape)
+	}
+	require.Error(t, json.Unmarshal([]byte(`[]`), new(Spec)))
+}

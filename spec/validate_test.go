@@ -1,0 +1,185 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// good is a spec that validates.
+func good() Spec {
+	s := Default()
+	s.Pool.Name, s.Pool.Command = "p", []string{"run"}
+	return s
+}
+
+func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
+	for want, spoil := range map[string]func(s *Spec){
+		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`:                             func(s *Spec) { s.Pool.Size = 0 },
+		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`:                                                func(s *Spec) { s.Lease.TTL = hours(25) },
+		`health.kind: "rpc" cannot be asked with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`:                func(s *Spec) { s.Pool.Protocol = ProtocolNone },
+		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`:                                                   func(s *Spec) { s.Recovery.BackoffMultiplier = math.NaN() },
+		`pool.command[1]: holds a NUL character; allowed: the program and its arguments, such as ["python3", "worker.py"]`:                   func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
+		`pool.dir: "\x00" is not allowed; allowed: text without NUL`:                                                                         func(s *Spec) { s.Pool.Dir = "\x00" },
+		`pool.env."": has no name; allowed: texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`:          func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
+		`pool.env.A: holds a NUL character; allowed: texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"A": "\x00"} },
+		`pool.env_from[0]: "A=B" is not the name of a variable; allowed: names without = that do not begin with TEMPOOL_`:                    func(s *Spec) { s.Pool.EnvFrom = []string{"A=B"} },
+		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
+			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
+		},
+		`pool.max_inflight: not built yet: a worker serves one call at a time; remove the key`:                     func(s *Spec) { s.Pool.MaxInflight = 2 },
+		`limits.cpu_affinity: not built yet: workers run without limits of their own; remove the key`:              func(s *Spec) { s.Limits.CPUAffinity = []int{0} },
+		`watch.paths: not built yet: changed files restart nothing; remove the key`:                                func(s *Spec) { s.Watch.Paths = []string{"."} },
+		`rotation.surge: not built yet: a worker drains before the process that follows it starts; remove the key`: func(s *Spec) { s.Rotation.Surge = false },
+	} {
+		s := good()
+		spoil(&s)
+		err := s.Validate()
+		require.EqualError(t, err, want)
+		var shape *Error
+		require.ErrorAs(t, err, &shape)
+	}
+}
+
+func TestValidateTakesNilForEmpty(t *testing.T) {
+	s := good()
+	s.Pool.Env, s.Pool.EnvFrom, s.Start.Warmup, s.Health.Command = nil, nil, nil, nil
+	s.Limits.CPUAffinity, s.Watch.Paths, s.Watch.Ignore = nil, nil, nil
+	require.NoError(t, s.Validate())
+}
+
+// Sections and keys of the list must exist, or deleting a line would change nothing.
+func TestWhatIsNotBuiltIsKnown(t *testing.T) {
+	for at, g := range notBuilt {
+		_, isKey := keyByName[at]
+		require.True(t, isKey || slices.Contains(sections, at), at)
+		require.NotEmpty(t, g.missing)
+		require.False(t, strings.HasSuffix(g.missing, "."), at)
+	}
+}
+
+func TestEachUnbuiltKeyIsRefused(t *testing.T) {
+	refused := 0
+	for _, k := range keys {
+		g, gap := gapAt(k.section, k.key())
+		if !gap {
+			continue
+		}
+		defaults := Default()
+		value := k.value(&defaults)
+		if g.defaultHolds {
+			spoilt := good()
+			changed := k.value(&spoilt)
+			switch changed.Kind() {
+			case reflect.String:
+				changed.SetString(ExpiryReset)
+			default:
+				changed.SetInt(changed.Int() + 1)
+			}
+			require.ErrorContains(t, spoilt.Validate(), k.key()+": not built yet: "+g.missing)
+			value = changed
+		}
+		text := new(strings.Builder)
+		text.WriteString(minimal)
+		if k.section != "pool" {
+			text.WriteString("[" + k.section + "]\n")
+		}
+		line := new(bytes.Buffer)
+		require.NoError(t, writeKey(line, k.name, value.Interface()))
+		text.Write(line.Bytes())
+		_, err := Parse([]byte(text.String()), "pool.toml")
+		require.ErrorContains(t, err, "not built yet: "+g.missing, k.key())
+		refused++
+	}
+	require.Positive(t, refused)
+}
+
+// Every key has a rule of its own unless its form says it all, and the rules let the defaults pass.
+func TestRulesCoverTheKeys(t *testing.T) {
+	free := map[string]bool{ // any value of the form will do
+		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true, "pressure.enabled": true,
+	}
+	s := good()
+	for _, k := range keys {
+		r, found := ruleByKey[k.key()]
+		require.NotEqual(t, free[k.key()], found, k.key())
+		if found {
+			require.NotEmpty(t, r.allowed, k.key())
+			_, problem := r.check(k.value(&s).Interface())
+			require.Empty(t, problem, k.key())
+		}
+	}
+	require.Len(t, ruleByKey, len(rules), "a key has two rules")
+}
+
+// The rules of unbuilt keys wait for them; they are tried directly.
+func TestRulesOfTheOtherSections(t *testing.T) {
+	for key, bad := range map[string][]any{
+		"start.rate_per_second":    {-1.0, math.Inf(1), math.NaN()},
+		"rotation.max_requests":    {-1},
+		"rotation.jitter":          {-0.1, 1.0, math.NaN()},
+		"rotation.max_memory":      {Bytes(-1)},
+		"rotation.max_uptime":      {seconds(-1), Duration(1)},
+		"lease.idle_return":        {Duration(0)},
+		"lease.on_expiry":          {"", "keep"},
+		"queue.size":               {0, -1},
+		"queue.timeout":            {Duration(0)},
+		"limits.memory":            {Bytes(-1)},
+		"limits.cpu":               {-1.0},
+		"limits.open_files":        {-1},
+		"limits.processes":         {-1},
+		"limits.cpu_time":          {seconds(-1)},
+		"limits.cpu_affinity":      {[]int{0, -1}, []int{4096}},
+		"limits.nice":              {-21, 20},
+		"limits.oom_score_adj":     {-1001, 1001},
+		"limits.calls_per_minute":  {-1},
+		"watch.debounce":           {Duration(0)},
+		"watch.mode":               {"", "all"},
+		"sessions.store":           {"", "disk"},
+		"sessions.url":             {"\x00"},
+		"sessions.ttl":             {Duration(0)},
+		"sessions.anonymous_ttl":   {Duration(0)},
+		"sessions.max":             {0},
+		"sessions.affinity_ttl":    {Duration(0)},
+		"resources.allocation":     {"", "fair"},
+		"resources.memory_budget":  {Bytes(-1)},
+		"resources.cpu_budget":     {-1.0},
+		"resources.rebalance":      {Duration(0)},
+		"prediction.window":        {0, 2},
+		"prediction.horizon":       {Duration(0)},
+		"policy.mode":              {"", "off"},
+		"pool.max_inflight":        {0, -1, 1001},
+		"rotation.drain_timeout":   {Duration(0)},
+		"rotation.max_unavailable": {0, 1001},
+		"health.max_failures":      {0},
+		"health.port":              {-1, 65536},
+		"health.method":            {"", "\x00"},
+		"start.timeout":            {Duration(0)},
+		"start.concurrency":        {-1},
+		"recovery.healthy_reset":   {Duration(0)},
+		"recovery.backoff_initial": {Duration(0)},
+		"pool.placement":           {"", "A"},
+		"pool.stop_grace":          {Duration(0)},
+	} {
+		r, found := ruleByKey[key]
+		require.True(t, found, key)
+		for _, value := range bad {
+			_, problem := r.check(value)
+			require.NotEmpty(t, problem, "%s = %v", key, value)
+		}
+	}
+	s := good()
+	s.Sessions.Store = StoreRedis
+	e, with := clashing(&s)
+	require.Equal(t, "sessions.url", e.Key)
+	require.Equal(t, "sessions.store", with)
+	s.Sessions.Store, s.Sessions.URL = StoreMemory, "redis://localhost"
+	e, _ = clashing(&s)
+	require.Equal(t, "sessions.url", e.Key)
+}
