@@ -80,7 +80,7 @@ func (p *Pool) Restart(ctx context.Context, request RestartRequest) (r RestartRe
 }
 
 // Stop asks the pool to end; Wait waits for it.
-func (p *Pool) Stop(ctx context.Context, reason string) (r StopResult, err error) {
+func (p *Pool) Stop(ctx context.Context, reason string) (r PoolStopResult, err error) {
 	return r, p.update(ctx, UpdateStop, Control{Reason: reason}, &r)
 }
 
@@ -134,19 +134,19 @@ func (p *Pool) worker(ctx context.Context, entry RosterEntry) Worker {
 	w := Worker{
 		WorkerState: WorkerState{Worker: WorkerName(p.name, entry.Slot), State: entry.State, Incarnation: entry.Incarnation,
 			Host: entry.Host, PID: entry.PID, Since: entry.Since, Reason: entry.Reason, SpecVersion: entry.SpecVersion},
-		WorkerMetrics: WorkerMetrics{ID: WorkerName(p.name, entry.Slot)},
-		State:         entry.State,
+		Metrics: Metrics{ID: WorkerName(p.name, entry.Slot)},
 	}
 	id := WorkerWorkflowID(p.name, entry.Slot)
 	if err := p.client.query(ctx, id, QueryState, &w.WorkerState); err != nil {
 		w.Error = err.Error()
 		return w
 	}
-	w.State = w.WorkerState.State
-	if err := p.client.query(ctx, id, QueryMetrics, &w.WorkerMetrics); err != nil {
+	var metrics WorkerMetrics
+	if err := p.client.query(ctx, id, QueryMetrics, &metrics); err != nil {
 		w.Error = err.Error()
 		return w
 	}
+	w.Metrics = metrics.Metrics
 	p.client.addLiveSample(ctx, id, &w)
 	return w
 }

@@ -103,10 +103,15 @@ type WorkerState struct {
 	LastRefusal string           `json:"last_refusal,omitempty"`
 }
 
-// WorkerMetrics answers the query metrics. Memory and CPU are those of the whole process tree at the last checkpoint.
+// WorkerMetrics answers the query metrics.
 type WorkerMetrics struct {
+	State lifecycle.State `json:"state"`
+	Metrics
+}
+
+// Metrics count over a worker's whole life. Memory and CPU are those of the whole process tree at the last checkpoint.
+type Metrics struct {
 	ID                  string     `json:"id"`
-	State               string     `json:"state"`
 	RequestsServed      int64      `json:"requests_served"`
 	RequestsFailed      int64      `json:"requests_failed"`
 	TotalCallTimeMS     int64      `json:"total_call_time_ms"`
@@ -129,9 +134,7 @@ type WorkerMetrics struct {
 // Worker is one row of ctl ps: state and metrics merged into one object.
 type Worker struct {
 	WorkerState
-	WorkerMetrics
-	// State is in both halves; this one wins in JSON.
-	State lifecycle.State `json:"state"`
+	Metrics
 	// Error says why the worker could not be asked, when it could not; the rest is then what the pool last knew.
 	Error string `json:"error,omitempty"`
 }
@@ -180,8 +183,8 @@ type RestartResult struct {
 	Workers []int `json:"workers"`
 }
 
-// StopResult tells how many workers are asked to end; the pool's workflow closes after the last of them has.
-type StopResult struct {
+// PoolStopResult tells how many workers are asked to end; the pool's workflow closes after the last of them has.
+type PoolStopResult struct {
 	Stopping int `json:"stopping"`
 }
 
