@@ -1,0 +1,43 @@
+package devserver
+
+import (
+	"strconv"
+
+	"github.com/tempool/tempool"
+)
+
+// dynamicConfig are the server settings that Tempool's own timing and load need.
+var dynamicConfig = []string{
+	// Timers fire within 10 ms instead of up to a second late.
+	`history.timerProcessorMaxTimeShift="10ms"`,
+	// One machine's agents and clients share one namespace; its default limits are meant for tenants of a cluster.
+	"frontend.namespaceRPS=20000",
+}
+
+// arguments are those of `temporal` for a server as the options describe it, ports chosen.
+func arguments(options Options) []string {
+	args := []string{
+		"server", "start-dev",
+		"--ip", "127.0.0.1",
+		"--port", strconv.Itoa(options.Port),
+		"--log-level", "error",
+	}
+	if options.UIPort == NoUI {
+		args = append(args, "--headless")
+	} else {
+		args = append(args, "--ui-port", strconv.Itoa(options.UIPort))
+	}
+	if options.Namespace != DefaultNamespace {
+		args = append(args, "--namespace", options.Namespace)
+	}
+	if options.DBFile != "" {
+		args = append(args, "--db-filename", options.DBFile)
+	}
+	for _, name := range tempool.SearchAttributes() {
+		args = append(args, "--search-attribute", name+"=Keyword")
+	}
+	for _, setting := range dynamicConfig {
+		args = append(args, "--dynamic-config-value", setting)
+	}
+	return append(args, options.ExtraArgs...)
+}
