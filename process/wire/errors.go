@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Why a Conn is Done, or a call did not happen. They arrive wrapped: compare with errors.Is.
+var (
+	ErrClosed        = errors.New("the connection was closed on this side")
+	ErrPeerClosed    = errors.New("the worker closed its end of the connection")
+	ErrUnanswered    = errors.New("the worker did not answer a cancelled call in time, so its state is unknown")
+	ErrTooLarge      = errors.New("message too large: raise the limit or send less")
+	ErrInvalidParams = errors.New("JSON-RPC params must be a JSON object or array, or empty")
+	ErrInvalidMethod = fmt.Errorf("a method name has 1 to %d bytes", MaxMethod)
+)
+
+// Codes of a RemoteError that the protocol itself gives a meaning. Handlers may send codes of their own.
+const (
+	CodeError          = "error"            // the handler raised an exception
+	CodeMethodNotFound = "method_not_found" // no handler has this name
+	CodeInvalidParams  = "invalid_params"   // the payload does not fit the handler
+	CodeCancelled      = "cancelled"        // the call ended because it was cancelled
+	CodeTooLarge       = "too_large"        // the result exceeds the host's limit
+	CodeUnsupported    = "unsupported"      // the other side does not offer this
+	CodeBusy           = "busy"             // more at once than the other side takes
+	CodeHostError      = "host_error"       // a host call failed on the host
+	CodeNotInCall      = "not_in_call"      // a host call named a call that is not in flight
+)
+
+// RemoteError is the worker's own answer to a call: it was read, understood and failed there.
+type RemoteError struct {
+	// Code is a word; for JSON-RPC it is the error's number as text.
+	Code      string          `json:"code"`
+	Type      string          `json:"type,omitempty"` // the exception's class in the worker's language
+	Message   string          `json:"message"`
+	Traceback string          `json:"traceback,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+	// Fatal is the worker's own wish to be replaced.
+	Fatal bool `json:"fatal,omitempty"`
+	// Headers came beside the error, as beside a Response; nil for none.
+	Headers map[string]string `json:"-"`
+}
+
+func (e *RemoteError) Error() string {
+	if e.Type != "" {
+		return fmt.Sprintf("%s: %s: %s", e.Code, e.Type, e.Message)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Message)
+}
+
+// CallError is every failure of Call, Stream, Notify and Ping that is not the worker's answer.
+type CallError struct {
+	// Started is false only if not one byte of the request can have reached the worker, so that a retry elsewhere is safe.
+	Started bool
+	Err     error
+}
+
+func (e *CallError) Error() string {
+	if e.Started {
+		return fmt.Sprintf("call failed after it was sent: %v", e.Err)
+	}
+	return fmt.Sprintf("call was not sent: %v", e.Err)
+}
+
+// Unwrap gives the cause: a context's error, one of this package's, or an operating system's.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// ProtocolError is why a Conn broke: the worker sent what its protocol does not allow.
+type ProtocolError struct{ Reason string }
+
+func (e *ProtocolError) Error() string { return "protocol violated by the worker: " + e.Reason }
+
+func violation(format string, args ...any) error {
+	return &ProtocolError{Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,219 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+)
+
+// Hello is what a worker of the SDKs says about itself first.
+type Hello struct {
+	Protocol int      `json:"protocol"` // ProtocolVersion
+	SDK      string   `json:"sdk"`      // such as "python/0.1.0"
+	Methods  []string `json:"methods"`  // what it answers to
+}
+
+// hostHello is what this side says first.
+type hostHello struct {
+	Protocol    int   `json:"protocol"`
+	MaxMessage  int64 `json:"max_message"` // bytes
+	MaxInflight int   `json:"max_inflight"`
+}
+
+// frames is the dialect of docs/protocol.md.
+type frames struct {
+	r     *frameReader
+	ready chan struct{} // closed when hello is set
+	hello Hello
+}
+
+// NewFrames starts a Conn over this side's end of a socketpair, which the Conn closes in the end. A stream whose descriptor is in
+// non-blocking mode and that implements syscall.Conn, as net's and pollable os.Files do, is written without a goroutine hand-off.
+func NewFrames(rwc io.ReadWriteCloser, o Options) (Conn, error) {
+	o = o.withDefaults()
+	d := &frames{r: newFrameReader(rwc, o.MaxMessage), ready: make(chan struct{})}
+	l := newLink(d, rwc, rwc, o)
+	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
+	if err != nil {
+		return nil, err
+	}
+	first, err := AppendFrame(nil, Frame{Type: FrameHello, Payload: hello})
+	if err != nil {
+		return nil, err
+	}
+	l.start()
+	// A worker that is gone already shows itself to the reader, with a better reason than this write's.
+	l.out.send(first, nil)
+	return l, nil
+}
+
+// AwaitReady waits for the worker's hello; a JSON-RPC worker says none and is ready at once. The error is ctx's, or why c broke.
+func AwaitReady(ctx context.Context, c Conn) error {
+	d := framesOf(c)
+	if d == nil {
+		return nil
+	}
+	select {
+	case <-d.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.Done():
+		return c.Err()
+	}
+}
+
+// HelloOf returns what the worker said about itself; false before it did, and for JSON-RPC.
+func HelloOf(c Conn) (Hello, bool) {
+	d := framesOf(c)
+	if d == nil {
+		return Hello{}, false
+	}
+	select {
+	case <-d.ready:
+		hello := d.hello
+		hello.Methods = slices.Clone(hello.Methods)
+		return hello, true
+	default:
+		return Hello{}, false
+	}
+}
+
+func framesOf(c Conn) *frames {
+	if l, ok := c.(*link); ok {
+		d, _ := l.d.(*frames)
+		return d
+	}
+	return nil
+}
+
+func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) ([]byte, []byte, error) {
+	if r.Method == "" {
+		return dst, nil, ErrInvalidMethod
+	}
+	if int64(len(r.Payload)) > d.r.maxPayload {
+		return dst, nil, ErrTooLarge
+	}
+	if _, given := r.Headers[timeoutHeader]; given {
+		timeout = -1
+	}
+	head, err := appendHead(dst, FrameRequest, id, r.Method, r.Headers, timeout, len(r.Payload))
+	return withPayload(head, r.Payload, err)
+}
+
+func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
+	if r.Method == "" {
+		return dst, nil, ErrInvalidMethod
+	}
+	if int64(len(r.Payload)) > d.r.maxPayload {
+		return dst, nil, ErrTooLarge
+	}
+	head, err := appendHead(dst, FrameNotify, 0, r.Method, r.Headers, -1, len(r.Payload))
+	return withPayload(head, r.Payload, err)
+}
+
+// joinMax is up to which size, in bytes, a payload is copied behind its frame's head to be written in one go.
+const joinMax = 32 << 10
+
+func withPayload(head, payload []byte, err error) ([]byte, []byte, error) {
+	if err != nil || len(payload) > joinMax {
+		return head, payload, err
+	}
+	return append(head, payload...), nil, nil
+}
+
+func (d *frames) appendCancel(dst []byte, id uint32, _ string) []byte {
+	return appendBare(dst, FrameCancel, id)
+}
+
+func (d *frames) appendPing(dst []byte, id uint32) []byte { return appendBare(dst, FramePing, id) }
+
+// appendBare appends a frame of nothing but type and id.
+func appendBare(dst []byte, t FrameType, id uint32) []byte {
+	dst, _ = appendHead(dst, t, id, "", nil, -1, 0) // only a method or headers could be refused
+	return dst
+}
+
+func (d *frames) read(l *link) error {
+	for {
+		h, rest, owned, err := d.r.next()
+		if err != nil {
+			return err
+		}
+		if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
+			// The payload outlives the read buffer; a method or headers in front of it are rare and small.
+			rest = append([]byte(nil), rest...)
+		}
+		if err := d.dispatch(l, h, rest); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *frames) dispatch(l *link, h head, rest []byte) error {
+	var headers map[string]string
+	if h.headers > 0 {
+		var err error
+		if headers, err = parseHeaders(rest[h.method : h.method+h.headers]); err != nil {
+			return err
+		}
+	}
+	payload := rest[h.method+h.headers:]
+	select {
+	case <-d.ready:
+	default:
+		return d.greet(h, payload)
+	}
+	known := true
+	switch h.kind {
+	case FrameResponse:
+		known = l.finish(h.id, &Response{Headers: headers, Payload: payload}, nil)
+	case FrameChunk:
+		known = l.chunk(h.id, payload)
+	case FrameError:
+		failure, err := parseFailure(payload)
+		if err != nil {
+			return err
+		}
+		failure.Headers = headers
+		known = l.finish(h.id, nil, failure)
+	case FramePong:
+		known = l.ping.answered(h.id)
+	case FrameHostCall:
+		l.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
+	default:
+		return violation("a frame of type %d, which only the host may send or only once", h.kind)
+	}
+	if !known {
+		return violation("unsolicited: a frame of type %d for id %d, which is not in flight", h.kind, h.id)
+	}
+	return nil
+}
+
+func (d *frames) greet(h head, payload []byte) error {
+	if h.kind != FrameHello {
+		return violation("a frame of type %d before the hello", h.kind)
+	}
+	var hello Hello
+	if err := json.Unmarshal(payload, &hello); err != nil {
+		return violation("a hello that is not JSON of its shape: %v", err)
+	}
+	if hello.Protocol != ProtocolVersion {
+		return violation("the worker speaks protocol %d and this host %d: use an SDK of this release", hello.Protocol, ProtocolVersion)
+	}
+	d.hello = hello
+	close(d.ready)
+	return nil
+}
+
+func parseFailure(payload []byte) (*RemoteError, error) {
+	failure := &RemoteError{}
+	if err := json.Unmarshal(payload, failure); err != nil {
+		return nil, violation("an error that is not JSON of its shape: %v", err)
+	}
+	if failure.Code == "" {
+		failure.Code = CodeError
+	}
+	return failure, nil
+}

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strconv"
+)
+
+// callHeader on a host call names the call that the worker is serving, as a decimal id.
+const callHeader = "call"
+
+// serveHostCall runs a host call on a goroutine of its own, or refuses it. The reader calls it.
+func (l *link) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
+	if l.o.HostCall == nil {
+		l.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host answers no calls of its workers"})
+		return
+	}
+	ctx, headers, err := l.callOf(headers)
+	if err != nil {
+		l.answerHostCall(id, nil, err)
+		return
+	}
+	select {
+	case l.asks <- struct{}{}:
+	default:
+		l.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many host calls at once: wait for some to be answered"})
+		return
+	}
+	l.running.Go(func() {
+		defer func() { <-l.asks }()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.ctx, cancel)()
+		result, err := l.o.HostCall(ctx, method, headers, payload)
+		l.answerHostCall(id, result, err)
+	})
+}
+
+// callOf finds what a host call may act for: the call its header names, or nothing when it names none.
+func (l *link) callOf(headers map[string]string) (context.Context, map[string]string, error) {
+	named, inCall := headers[callHeader]
+	if !inCall {
+		return l.ctx, nil, nil
+	}
+	id, err := strconv.ParseUint(named, 10, 32)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.at(uint32(id))
+	switch {
+	case err != nil || s == nil:
+		return nil, nil, &RemoteError{Code: CodeNotInCall, Message: "the call it belongs to is not in flight: make host calls before the handler returns"}
+	case s.w == nil:
+		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "the call it belongs to was cancelled"}
+	}
+	return s.ctx, maps.Clone(s.headers), nil
+}
+
+func (l *link) answerHostCall(id uint32, result []byte, err error) {
+	answer := Frame{Type: FrameHostResult, ID: id, Payload: result}
+	if err == nil && int64(len(result)) > l.o.MaxMessage {
+		err = &RemoteError{Code: CodeTooLarge, Message: "the host's answer exceeds the limit of a message"}
+	}
+	if err != nil {
+		var failure *RemoteError
+		if !errors.As(err, &failure) {
+			failure = &RemoteError{Code: CodeHostError, Message: err.Error()}
+		}
+		answer.Type = FrameHostError
+		if answer.Payload, err = json.Marshal(failure); err != nil {
+			answer.Payload = []byte(`{"code":"` + CodeHostError + `","message":"the host's error cannot be told as JSON"}`)
+		}
+	}
+	if l.out.backlogged() > int(l.o.MaxMessage) {
+		l.fail(violation("it asks its host faster than it reads the answers"))
+		return
+	}
+	msg, err := AppendFrame(nil, answer)
+	if err == nil {
+		l.out.send(msg, nil) // a stream that takes no more ends the Conn by itself
+	}
+}

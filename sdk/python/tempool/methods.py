@@ -1,0 +1,123 @@
+"""Handlers: how a payload becomes arguments, and a result a payload."""
+
+import asyncio
+import inspect
+import json
+import threading
+
+from .errors import Error
+from .frames import MAX_METHOD
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def to_json(value):
+    try:
+        return _encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        raise TypeError("the result is not JSON: %s (use raw=True to return bytes)" % e) from e
+
+
+def to_bytes(value):
+    if type(value) is bytes:
+        return value
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError("a raw method returns bytes, str or None, not %s" % type(value).__name__)
+
+
+def json_chunk(value):
+    return to_json(value) + b"\n"
+
+
+class Method:
+    """One handler. call(body) gives its result: bytes, or an iterator of chunks when it streams."""
+
+    def __init__(self, name, fn, raw, whole):
+        if not 1 <= len(name.encode()) <= MAX_METHOD:
+            raise ValueError("a method name has 1 to %d bytes: %.40r" % (MAX_METHOD, name))
+        self.name = name
+        self.fn = fn
+        self.run = _awaiting(fn)
+        self.to_payload = to_bytes if raw else to_json
+        self.to_chunk = to_bytes if raw else json_chunk
+        self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+        call = self._call_raw if raw else self._call_whole if whole else self._call_spread
+        if self.streams:
+            self.call = call
+        elif raw:
+            self.call = self._result_raw
+        else:
+            self.call = lambda body: to_json(call(body))
+
+    def _result_raw(self, body):
+        result = self.run(body)
+        return result if type(result) is bytes else to_bytes(result)
+
+    def _call_raw(self, body):
+        return self.run(body)
+
+    def _call_whole(self, body):
+        return self.run(self._params(body))
+
+    def _call_spread(self, body):
+        params = self._params(body)
+        args, kwargs = (), {}
+        if type(params) is dict:
+            kwargs = params
+        elif type(params) is list:
+            args = params
+        elif params is not None:
+            args = (params,)
+        try:
+            return self.run(*args, **kwargs)
+        except TypeError:
+            try:
+                inspect.signature(self.fn).bind(*args, **kwargs)
+            except TypeError as e:
+                raise Error("%s: %s" % (self.name, e), code="invalid_params") from None
+            raise
+
+    def _params(self, body):
+        if not body:
+            return None
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as e:
+            raise Error("%s: the payload is not JSON: %s" % (self.name, e), code="invalid_params") from None
+
+
+_loops = threading.local()
+
+
+def _event_loop():
+    loop = getattr(_loops, "loop", None)
+    if loop is None:
+        loop = _loops.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return loop
+
+
+def _awaiting(fn):
+    """fn as a plain function: async ones run to their end on an event loop that is kept from call to call."""
+    if inspect.iscoroutinefunction(fn):
+        return lambda *args, **kwargs: _event_loop().run_until_complete(fn(*args, **kwargs))
+    if inspect.isasyncgenfunction(fn):
+        return lambda *args, **kwargs: _iterate(fn(*args, **kwargs))
+    return fn
+
+
+def _iterate(agen):
+    loop = _event_loop()
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(agen.__anext__())
+            except StopAsyncIteration:
+                return
+    finally:
+        loop.run_until_complete(agen.aclose())
