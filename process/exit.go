@@ -4,21 +4,16 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/tempool/tempool/lifecycle"
 )
 
-// Exit is how an incarnation ended. At most one of Killed, Interrupted and Error is set, and none of them if the program ended by
-// itself, which Code and Signal then describe.
+// Exit is how an incarnation ended: the facts that decide its outcome, and what people want to read. Of the facts, Killed means that
+// KILL was sent because the program did not stop within its grace, or because of Kill; Interrupted that it ended within its grace
+// after TERM, or that its start was given up; and Error is what was wrong with the program so that it was ended: it broke the
+// protocol, or did not become ready. At most one of these three is set.
 type Exit struct {
-	// Killed: KILL was sent because the program did not stop within its grace, or because of Kill.
-	Killed bool `json:"killed,omitempty"`
-	// Interrupted: it ended within its grace after TERM, or its start was cancelled.
-	Interrupted bool `json:"interrupted,omitempty"`
-	// Code is the exit code; 0 also when a signal ended the program.
-	Code int `json:"code"`
-	// Signal is such as SIGSEGV; empty unless a signal ended the program.
-	Signal string `json:"signal,omitempty"`
-	// Error is what was wrong with the program so that it was ended: it broke the protocol, or did not become ready.
-	Error string `json:"error,omitempty"`
+	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
@@ -27,9 +22,7 @@ type Exit struct {
 }
 
 // Failed reports whether the program ended neither in order nor because it was told to.
-func (e Exit) Failed() bool {
-	return !e.Killed && !e.Interrupted && (e.Error != "" || e.Code != 0 || e.Signal != "")
-}
+func (e Exit) Failed() bool { return lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
 
 // ending is what this side did to bring an incarnation to its end.
 type ending struct {
@@ -43,7 +36,8 @@ type ending struct {
 
 // classify tells the outcome from how the process ended and what was done to end it.
 func classify(code int, signal syscall.Signal, e ending) Exit {
-	exit := Exit{Code: code}
+	var exit Exit
+	exit.Code = code
 	if signal != 0 {
 		exit.Code, exit.Signal = 0, signalName(signal)
 	}

@@ -1,8 +1,8 @@
 package process
 
 import (
-	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 )
@@ -10,11 +10,9 @@ import (
 const (
 	// killPatience is how long killTree tries: a process in an uninterruptible wait does not die before that wait is over.
 	killPatience = 5 * time.Second
-	// plainKills is how many scans killTree kills whatever it finds. A tree that still has members then may be forking faster than it
-	// is killed, so from there on it is stopped first.
+	// plainKills is how many scans killTree makes at ordinary priority. A tree that still has members then may be forking so fast that it
+	// leaves little of the machine to anybody else.
 	plainKills = 3
-	// freezeScans bounds how often one freeze looks for members that were forked before their parent was stopped.
-	freezeScans = 20
 )
 
 // killReport says what killTree did.
@@ -42,54 +40,70 @@ func killTree(k treeKey) killReport {
 	if k.known == nil {
 		k.known = &memberSet{}
 	}
-	var report killReport
-	signalled := make(map[identity]bool)
-	frozen := make(map[identity]bool)
-	deadline := time.Now().Add(killPatience)
-	pause := time.Millisecond
-	for scan, freezes := 0, 0; ; scan++ {
-		t, err := readTable()
-		if err != nil {
-			report.err = err
-			return report
+	hunt := treeHunt{key: k, deadline: time.Now().Add(killPatience), signalled: make(map[identity]bool)}
+	for range plainKills {
+		if hunt.round() {
+			return hunt.report
 		}
-		members := t.members(k)
-		if len(members) == 0 {
-			return report
-		}
-		if time.Now().After(deadline) {
-			for _, m := range members {
-				report.left = append(report.left, m.identity)
-			}
-			return report
-		}
-		if scan >= plainKills && freezes < freezeScans && freeze(members, frozen) {
-			freezes++
-			continue
-		}
-		freezes = 0
-		for _, m := range members {
-			if err := signalIdentity(m.identity, syscall.SIGKILL); err == nil && !signalled[m.identity] {
-				signalled[m.identity] = true
-				report.killed++
-			}
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, 20*time.Millisecond)
 	}
+	urgently(func() {
+		for !hunt.round() {
+		}
+	})
+	return hunt.report
 }
 
-// freeze stops the members that are not in frozen yet, and reports whether there were any.
-func freeze(members []*row, frozen map[identity]bool) bool {
-	fresh := false
-	for _, m := range members {
-		if frozen[m.identity] {
-			continue
+// treeHunt is one killTree in progress.
+type treeHunt struct {
+	key       treeKey
+	deadline  time.Time
+	pause     time.Duration
+	signalled map[identity]bool
+	report    killReport
+}
+
+// round scans and kills once, and reports whether that was the last time.
+func (h *treeHunt) round() bool {
+	// Who carries the cookie dies in the middle of the scan, as soon as it is read: it may be about to fork its successor and exit.
+	t, err := scan(func(r *row) {
+		if r.cookie == h.key.Cookie && !r.zombie {
+			h.kill(r)
 		}
-		frozen[m.identity] = true
-		if err := signalIdentity(m.identity, sigStop); !errors.Is(err, syscall.ESRCH) {
-			fresh = true
+	})
+	if err != nil {
+		h.report.err = err
+		return true
+	}
+	members := t.members(h.key)
+	if len(members) == 0 {
+		return true
+	}
+	if time.Now().After(h.deadline) {
+		for _, m := range members {
+			h.report.left = append(h.report.left, m.identity)
+		}
+		return true
+	}
+	for _, m := range members {
+		h.kill(m)
+	}
+	// The dead make every further scan slower, and a tree that forks fast leaves many.
+	for _, dead := range t.children[os.Getpid()] {
+		if dead.zombie && h.signalled[dead.identity] {
+			reapAdopted(dead.identity)
 		}
 	}
-	return fresh
+	h.pause = min(max(2*h.pause, time.Millisecond), 20*time.Millisecond)
+	time.Sleep(h.pause)
+	return false
+}
+
+func (h *treeHunt) kill(r *row) {
+	if r.PID == os.Getpid() {
+		return // should this process itself run under the cookie of some outer tree
+	}
+	if err := signalIdentity(r.identity, syscall.SIGKILL); err == nil && !h.signalled[r.identity] {
+		h.signalled[r.identity] = true
+		h.report.killed++
+	}
 }

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runTestAgent hosts a supervisor whose worker runs command, prints "ready" and never ends by itself.
+// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper that has got its orders, and never
+// ends by itself.
 func runTestAgent(dir string, command []string) {
 	ctx := context.Background()
 	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
@@ -44,31 +45,48 @@ func runTestAgent(dir string, command []string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println("ready", s.reaper.pid)
-	select {}
+	for printed := 0; ; time.Sleep(5 * time.Millisecond) {
+		s.reaper.mu.Lock()
+		pid := s.reaper.pid
+		s.reaper.mu.Unlock()
+		if pid != 0 && pid != printed {
+			printed = pid
+			fmt.Println(pid)
+		}
+	}
 }
 
-// startTestAgent runs this binary as an agent in a process group of its own, and returns it with the PID of its reaper.
-func startTestAgent(t *testing.T, dir string, command ...string) (agent *exec.Cmd, reaper int) {
+type testAgent struct {
+	*exec.Cmd
+	lines *bufio.Scanner
+}
+
+// startTestAgent runs this binary as an agent in a process group of its own.
+func startTestAgent(t *testing.T, dir string, command ...string) testAgent {
 	t.Helper()
-	agent = exec.Command(os.Args[0], command...)
-	agent.Env = append(os.Environ(), testAgentEnv+"="+dir)
-	agent.SysProcAttr = sessionAttr(nil)
-	out, err := agent.StdoutPipe()
+	cmd := exec.Command(os.Args[0], command...)
+	cmd.Env = append(os.Environ(), testAgentEnv+"="+dir)
+	cmd.SysProcAttr = sessionAttr(nil)
+	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	agent.Stderr = agent.Stdout
-	require.NoError(t, startChild(agent))
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, startChild(cmd))
 	t.Cleanup(func() {
-		_ = agent.Process.Kill()
-		_ = waitChild(agent)
+		_ = cmd.Process.Kill()
+		_ = waitChild(cmd)
 	})
-	lines := bufio.NewScanner(out)
-	require.True(t, lines.Scan(), "the agent must say something")
-	pid, found := strings.CutPrefix(lines.Text(), "ready ")
-	require.True(t, found, "the agent said: %s", lines.Text())
-	reaper, err = strconv.Atoi(pid)
-	require.NoError(t, err)
-	return agent, reaper
+	return testAgent{Cmd: cmd, lines: bufio.NewScanner(out)}
+}
+
+// reaper waits until the agent runs a reaper that it has not told of before.
+func (a testAgent) reaper(t *testing.T) identity {
+	t.Helper()
+	require.True(t, a.lines.Scan(), "the agent ended")
+	pid, err := strconv.Atoi(a.lines.Text())
+	require.NoError(t, err, "the agent failed")
+	id, found := identify(pid)
+	require.True(t, found)
+	return id
 }
 
 // open returns a supervisor that is closed with the test.
@@ -146,9 +164,8 @@ func eventually(t *testing.T, condition func() bool, message string, args ...any
 // lives reports whether the very process is there and not a zombie.
 func lives(t *testing.T, id identity) bool {
 	t.Helper()
-	table, err := readTable()
-	require.NoError(t, err)
-	return table.alive(id)
+	r, found := readRow(id.PID)
+	return found && r.Start == id.Start && !r.zombie
 }
 
 // exists is lives that counts zombies, too.
@@ -160,10 +177,10 @@ func exists(id identity) bool {
 // bearersOf returns the living processes whose cookie holds the text.
 func bearersOf(t *testing.T, text string) []int {
 	t.Helper()
-	table, err := readTable()
+	table, err := scan(onlyRead)
 	require.NoError(t, err)
 	var pids []int
-	for cookie, rows := range table.byCookie() {
+	for cookie, rows := range table.bearers {
 		if strings.Contains(cookie, text) {
 			for _, r := range rows {
 				pids = append(pids, r.PID)

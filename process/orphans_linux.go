@@ -11,9 +11,9 @@ import (
 
 const (
 	// orphanPause gathers the deaths of many into one look at the process table.
-	orphanPause = 200 * time.Millisecond
+	orphanPause = 100 * time.Millisecond
 	// strangerPatience is how long a dead child that nobody here knows is left for whoever else in this program may have started it.
-	strangerPatience = 10 * time.Second
+	strangerPatience = 200 * time.Millisecond
 )
 
 // reapOrphans waits for adopted descendants that died, until ctx ends. Children that anybody waits for are left alone: those of this
@@ -41,13 +41,13 @@ func (s *Supervisor) reapOrphans(ctx context.Context) {
 			clear(strangers)
 			continue
 		}
-		t, err := readTable()
+		t, err := glance()
 		if err != nil {
 			s.logger.Error("dead orphans cannot be found", "error", err)
 			continue
 		}
 		if s.reapDead(t, strangers) > 0 {
-			retry.Reset(time.Second)
+			retry.Reset(strangerPatience)
 		}
 	}
 }

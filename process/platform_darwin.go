@@ -20,24 +20,30 @@ func selfExe() (string, error) { return os.Executable() }
 // zombieStatus is SZOMB of sys/proc.h.
 const zombieStatus = 5
 
-// readTable asks the kernel once for all processes. It tells no sessions; a process group stands for its session, which is
-// all that a group leader made by setsid needs.
-func readTable() (*table, error) {
-	at := time.Now()
+func listPIDs() ([]int, error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
-	rows := make([]*row, 0, len(infos))
+	pids := make([]int, len(infos))
 	for i := range infos {
-		info := &infos[i]
-		rows = append(rows, &row{
-			identity: identityOf(info),
-			ppid:     int(info.Eproc.Ppid), pgid: int(info.Eproc.Pgid), sid: int(info.Eproc.Pgid),
-			zombie: info.Proc.P_stat == zombieStatus,
-		})
+		pids[i] = int(infos[i].Proc.P_pid)
 	}
-	return newTable(at, rows, cookieOf), nil
+	return pids, nil
+}
+
+// readRow reads one process. The kernel tells no sessions here; a process group stands for its session, which is all that a group
+// leader made by setsid needs.
+func readRow(pid int) (*row, bool) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil || int(info.Proc.P_pid) != pid {
+		return nil, false
+	}
+	return &row{
+		identity: identityOf(info),
+		ppid:     int(info.Eproc.Ppid), pgid: int(info.Eproc.Pgid), sid: int(info.Eproc.Pgid),
+		zombie: info.Proc.P_stat == zombieStatus,
+	}, true
 }
 
 // identityOf takes the start time in microseconds.
@@ -60,14 +66,6 @@ func cookieOf(pid int) string {
 		_, rest, found = bytes.Cut(rest, []byte{0})
 	}
 	return cookieIn(rest)
-}
-
-func identify(pid int) (identity, bool) {
-	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
-	if err != nil || int(info.Proc.P_pid) != pid {
-		return identity{}, false
-	}
-	return identityOf(info), true
 }
 
 // signalIdentity compares the start time first. Between that and the signal the PID could be reused only if it wrapped around.
@@ -126,6 +124,9 @@ func awaitZombie(pid int) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// urgently has no means here: priorities belong to whole processes.
+func urgently(f func()) { f() }
 
 // withUmask refuses: here a umask belongs to the whole process, so changing it for one fork would change it for the agent's files.
 func withUmask(int, func() error) error {

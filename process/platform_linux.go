@@ -25,34 +25,38 @@ const clockTick = 10 * time.Millisecond
 
 var pageSize = int64(os.Getpagesize())
 
-// readTable reads /proc once. Processes that end meanwhile are left out.
-func readTable() (*table, error) {
-	at := time.Now()
+// listPIDs lists /proc.
+func listPIDs() ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
+	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
-	dir.Close()
 	if err != nil {
 		return nil, fmt.Errorf("read the process table: %w", err)
 	}
-	rows := make([]*row, 0, len(names))
-	buffer := make([]byte, 4096)
+	pids := make([]int, 0, len(names))
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		data, err := readProc(pid, "stat", buffer)
-		if err != nil {
-			continue
-		}
-		if r, ok := parseStat(data); ok && r.PID != kthreadd && r.ppid != kthreadd {
-			rows = append(rows, r)
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return newTable(at, rows, cookieOf), nil
+	return pids, nil
+}
+
+// readRow reads one process; kernel threads are none.
+func readRow(pid int) (*row, bool) {
+	var buffer [1024]byte
+	data, err := readProc(pid, "stat", buffer[:])
+	if err != nil {
+		return nil, false
+	}
+	r, ok := parseStat(data)
+	if !ok || r.PID == kthreadd || r.ppid == kthreadd {
+		return nil, false
+	}
+	return r, true
 }
 
 // kthreadd is the parent of all kernel threads. In a PID namespace of its own the number may be any process's, so it only
@@ -126,27 +130,27 @@ func parseStat(data []byte) (*row, bool) {
 
 var environBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
+// An environment reads as empty for a moment while its process executes a program, so one that does is read again.
+const (
+	emptyReads = 4
+	emptyPause = 200 * time.Microsecond
+)
+
+// cookieOf reads the cookie in a process's environment; "" when it has none or may not be read.
 func cookieOf(pid int) string {
 	buffer := environBuffers.Get().(*[]byte)
 	defer environBuffers.Put(buffer)
-	environ, err := readProc(pid, "environ", *buffer)
-	if err != nil {
-		return ""
+	for range emptyReads {
+		environ, err := readProc(pid, "environ", *buffer)
+		if err != nil {
+			return ""
+		}
+		if len(environ) > 0 {
+			return cookieIn(environ)
+		}
+		time.Sleep(emptyPause)
 	}
-	return cookieIn(environ)
-}
-
-// identify returns the process that has the PID now.
-func identify(pid int) (identity, bool) {
-	data, err := readProc(pid, "stat", make([]byte, 4096))
-	if err != nil {
-		return identity{}, false
-	}
-	r, ok := parseStat(data)
-	if !ok {
-		return identity{}, false
-	}
-	return r.identity, true
+	return ""
 }
 
 // signalIdentity sends a signal to exactly the process id names, or fails with ESRCH.
@@ -221,6 +225,18 @@ func readable(fd int) bool {
 func awaitZombie(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
+}
+
+// urgently runs f ahead of all ordinary processes, as far as this program may do that, on a thread that ends with it.
+func urgently(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the runtime discards the thread when the goroutine ends
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+		f()
+	}()
+	<-done
 }
 
 // withUmask runs start, which forks, on a thread of its own whose umask is its own too. The thread ends with it.

@@ -14,8 +14,9 @@ var errUnsupported = coded(CodeInvalid, nil, "Tempool's agent does not run on %s
 
 func supported() error                               { return errUnsupported }
 func selfExe() (string, error)                       { return "", errUnsupported }
-func readTable() (*table, error)                     { return nil, errUnsupported }
-func identify(int) (identity, bool)                  { return identity{}, false }
+func readRow(int) (*row, bool)                       { return nil, false }
+func listPIDs() ([]int, error)                       { return nil, errUnsupported }
+func cookieOf(int) string                            { return "" }
 func signalIdentity(identity, syscall.Signal) error  { return errUnsupported }
 func signalGroup(int, syscall.Signal) error          { return errUnsupported }
 func signalName(sig syscall.Signal) string           { return sig.String() }
@@ -23,13 +24,11 @@ func reapAdopted(identity)                           {}
 func bootID() string                                 { return "" }
 func becomeSubreaper() error                         { return errUnsupported }
 func exitWatch(int) (wait func())                    { return func() {} }
+func urgently(f func())                              { f() }
 func withUmask(int, func() error) error              { return errUnsupported }
 func socketPair() (ours, theirs *os.File, err error) { return nil, nil, errUnsupported }
 func tryLock(*os.File) error                         { return errUnsupported }
 func sessionAttr(*account) *syscall.SysProcAttr      { return nil }
 func usageOf(identity) usage                         { return usage{} }
 
-const (
-	sigStop = syscall.SIGKILL
-	sigCont = syscall.SIGKILL
-)
+const sigCont = syscall.SIGKILL

@@ -10,11 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signals that other systems do not name.
-const (
-	sigStop = syscall.SIGSTOP
-	sigCont = syscall.SIGCONT
-)
+// sigCont is a signal that other systems do not name.
+const sigCont = syscall.SIGCONT
 
 // tryLock takes the file's lock, which ends with the last descriptor of that opening of the file, or fails at once.
 func tryLock(file *os.File) error {

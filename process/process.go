@@ -219,11 +219,8 @@ func (p *Process) untilExit() {
 	}
 }
 
-// hungUp reports whether a connection ended as it does when the other side closes it, or dies.
-func hungUp(err error) bool {
-	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
+// hungUp reports whether a connection ended as it does when the worker closes it, or dies.
+func hungUp(err error) bool { return errors.Is(err, wire.ErrPeerClosed) }
 
 // signal reaches the process group while its leader is unreaped.
 func (p *Process) signal(sig syscall.Signal) {
@@ -251,7 +248,7 @@ func (p *Process) letGroupFinish() {
 		return
 	}
 	for pause := time.Millisecond; time.Now().Before(e.grace); pause = min(2*pause, 50*time.Millisecond) {
-		t, err := readTable()
+		t, err := glance()
 		if err != nil || !t.groupLives(p.root.PID) {
 			return
 		}

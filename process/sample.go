@@ -58,11 +58,10 @@ func (s *snapshots) recent(maxAge time.Duration) (*table, error) {
 	if s.last != nil && time.Since(s.last.at) < maxAge {
 		return s.last, nil
 	}
-	t, err := readTable()
+	t, err := scan(onlyRead)
 	if err != nil {
 		return nil, err
 	}
-	t.byCookie() // now, since the table is read concurrently from here on
 	s.last = t
 	return t, nil
 }

@@ -146,12 +146,12 @@ func (f *stateFolder) removeRecord(worker string, incarnation int64) error {
 // sweep ends what earlier supervisors on this folder left running, by their records and by the cookies in the process table, and
 // returns how many processes that were.
 func (f *stateFolder) sweep(hostID string, logger *slog.Logger) (int, error) {
-	t, err := readTable()
+	t, err := scan(onlyRead)
 	if err != nil {
 		return 0, err
 	}
 	trees := make(map[string]treeKey)
-	for cookie := range t.byCookie() {
+	for cookie := range t.bearers {
 		if cookieOfState(cookie, hostID, f.id) {
 			trees[cookie] = treeKey{Cookie: cookie}
 		}

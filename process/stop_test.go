@@ -1,12 +1,17 @@
 package process
 
 import (
+	"context"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
 )
 
 func TestAProgramThatHeedsTermIsInterrupted(t *testing.T) {
@@ -43,17 +48,252 @@ func TestAGrandchildInItsOwnSessionEndsWithStop(t *testing.T) {
 func TestNothingOutlivesAnAgentThatIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	child, grandchild := filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
-	agent, reaper := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c",
+	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c",
 		`echo $$ > `+child+`; setsid sh -c 'trap "" TERM HUP; echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
+	reaper := agent.reaper(t)
 	ids := []identity{pidIn(t, child), pidIn(t, grandchild)}
-	reaperID, found := identify(reaper)
-	require.True(t, found)
 
-	require.NoError(t, agent.Process.Signal(syscall.SIGKILL))
-	began := time.Now()
+	require.NoError(t, agent.Process.Kill())
+	died := time.Now()
 	for _, id := range ids {
 		require.Eventually(t, func() bool { return !lives(t, id) }, 2*time.Second, time.Millisecond)
 	}
-	t.Logf("all descendants were gone %s after the agent's death", time.Since(began))
-	eventually(t, func() bool { return !lives(t, reaperID) }, "the reaper must not linger")
+	t.Logf("all descendants were gone %s after the agent's death", time.Since(died))
+	eventually(t, func() bool { return !lives(t, reaper) }, "the reaper must not linger")
+}
+
+func TestAReaperThatIsKilledIsReplacedAndKnowsAllTrees(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pid")
+	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c", `echo $$ > `+file+`; while :; do sleep 1; done`)
+	first := agent.reaper(t)
+	worker := pidIn(t, file)
+	require.NoError(t, signalIdentity(first, syscall.SIGKILL))
+	require.NotEqual(t, first, agent.reaper(t))
+	require.NoError(t, agent.Process.Kill())
+	require.Eventually(t, func() bool { return !lives(t, worker) }, 2*time.Second, time.Millisecond)
+}
+
+func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {
+	for _, records := range []bool{true, false} {
+		t.Run(map[bool]string{true: "by its record", false: "by its cookie alone"}[records], func(t *testing.T) {
+			dir := t.TempDir()
+			state, child, grandchild := filepath.Join(dir, "state"), filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
+			agent := startTestAgent(t, state, "sh", "-c",
+				`echo $$ > `+child+`; setsid sh -c 'echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
+			reaper := agent.reaper(t)
+			ids := []identity{pidIn(t, child), pidIn(t, grandchild)}
+			require.NoError(t, signalIdentity(reaper, syscall.SIGSTOP))
+			require.NoError(t, agent.Process.Kill())
+			_, err := agent.Process.Wait()
+			require.NoError(t, err)
+			require.NoError(t, signalIdentity(reaper, syscall.SIGKILL))
+			for _, id := range ids {
+				require.True(t, lives(t, id))
+			}
+			if !records {
+				require.NoError(t, os.RemoveAll(filepath.Join(state, recordsName)))
+			}
+
+			s := open(t, func(c *Config) { c.StateDir, c.HostID = state, "test-agent" })
+			for _, id := range ids {
+				require.False(t, lives(t, id), "Open returns when the leftovers are gone")
+			}
+			entries, err := os.ReadDir(filepath.Join(state, recordsName))
+			require.NoError(t, err)
+			require.Empty(t, entries)
+			require.Zero(t, s.Live())
+		})
+	}
+}
+
+func TestASweepSparesTheProcessesOfOtherAgents(t *testing.T) {
+	other := begin(t, open(t), runs("sleep", "1000"))
+	open(t) // the same host id on another state folder
+	require.True(t, lives(t, other.root))
+}
+
+func TestARecordOfAnEarlierBootKillsNobody(t *testing.T) {
+	dir := t.TempDir()
+	folder, err := openStateFolder(dir, "test")
+	require.NoError(t, err)
+	bystander := exec.Command("sleep", "1000")
+	bystander.SysProcAttr = sessionAttr(nil)
+	require.NoError(t, startChild(bystander))
+	defer func() {
+		_ = bystander.Process.Kill()
+		_ = waitChild(bystander)
+	}()
+	id, found := identify(bystander.Process.Pid)
+	require.True(t, found)
+	require.NoError(t, folder.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: treeKey{Root: id, Cookie: "c"}, Boot: "an earlier one"}))
+	folder.close()
+	open(t, func(c *Config) { c.StateDir = dir })
+	require.True(t, lives(t, id))
+}
+
+func TestTheReaperWithstandsSignalsOfOperators(t *testing.T) {
+	s := open(t)
+	reaper, found := identify(s.reaper.pid)
+	require.True(t, found)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		require.NoError(t, signalIdentity(reaper, sig))
+	}
+	p := begin(t, s, runs("sleep", "1000"))
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, lives(t, reaper))
+}
+
+func TestAReaperThatTakesNoOrdersIsReplaced(t *testing.T) {
+	s := open(t)
+	s.reaper.mu.Lock()
+	first := s.reaper.cmd
+	require.NoError(t, s.reaper.orders.Close()) // as if its pipe were full for too long: every order fails
+	s.reaper.mu.Unlock()
+	p := begin(t, s, runs("sleep", "1000"))
+	eventually(t, func() bool {
+		s.reaper.mu.Lock()
+		defer s.reaper.mu.Unlock()
+		return s.reaper.cmd != nil && s.reaper.cmd != first
+	}, "no second reaper")
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+}
+
+func TestProcessesThatMoveOnWhileTheyAreKilledAreCaught(t *testing.T) {
+	hop := filepath.Join(t.TempDir(), "hop.sh")
+	// Each process lives for 20 ms and leaves a successor in a session of its own, for at most 500 generations.
+	require.NoError(t, os.WriteFile(hop, []byte("[ $1 -gt 0 ] || exit\nsleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n"), 0o600))
+	p := begin(t, open(t), sh(`for i in 1 2 3; do setsid sh `+hop+` 500 & done; exec sleep 1000`))
+	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) > 3 }, "the hoppers must run")
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.NotContains(t, exit.Reason, "did not die")
+	require.Empty(t, bearersOf(t, p.Info().Cookie))
+}
+
+func TestATreeThatGrowsWhileItIsKilledIsCaught(t *testing.T) {
+	bomb := filepath.Join(t.TempDir(), "bomb.sh")
+	// Each process leaves up to 3 others behind in sessions of their own, 5 generations deep: bounded, but it grows as fast as it can.
+	require.NoError(t, os.WriteFile(bomb, []byte(
+		"[ $1 -gt 0 ] && for i in 1 2 3; do setsid sh \"$0\" $(($1 - 1)) & done\nexec sleep 1000\n"), 0o600))
+	p := begin(t, open(t), sh(`sh `+bomb+` 5 & exec sleep 1000`))
+	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) > 10 }, "the tree must grow")
+	p.Kill("it grows")
+	require.True(t, ends(t, p).Killed)
+	require.Empty(t, bearersOf(t, p.Info().Cookie))
+}
+
+func TestADescendantThatClearsItsEnvironmentEndsWithItsTree(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	// The middle process keeps the descendant connected to the tree.
+	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
+	descendant := pidIn(t, file)
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.False(t, lives(t, descendant))
+}
+
+func TestADescendantThatWasSeenOnceEndsWithItsTreeHoweverItHides(t *testing.T) {
+	dir := t.TempDir()
+	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
+	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & while [ ! -e `+leave+` ]; do sleep 0.01; done) & exec sleep 1000`))
+	descendant := pidIn(t, file)
+	eventually(t, func() bool {
+		_, err := p.Sample(t.Context())
+		return err == nil && p.known.has(descendant)
+	}, "a sample must see it")
+	require.NoError(t, os.WriteFile(leave, nil, 0o600))
+	eventually(t, func() bool {
+		table, err := glance()
+		return err == nil && table.rows[descendant.PID].ppid == os.Getpid()
+	}, "it must have lost its parent")
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.False(t, lives(t, descendant))
+}
+
+func TestAStrangerThatHoldsThePipesDoesNotHoldUpTheEnd(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" &); while [ ! -s `+file+` ]; do sleep 0.01; done; exit 3`))
+	stranger := pidIn(t, file)
+	t.Cleanup(func() { _ = signalIdentity(stranger, syscall.SIGKILL) })
+	require.Equal(t, 3, ends(t, p).Code)
+	require.True(t, lives(t, stranger), "otherwise this test shows nothing")
+}
+
+func TestOrphansThatDieAreReapedWhileTheirTreeLives(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	begin(t, open(t), sh(`(setsid sh -c 'echo $$ > `+file+`; sleep 0.2' &); exec sleep 1000`))
+	orphan := pidIn(t, file)
+	eventually(t, func() bool { return !exists(orphan) }, "a dead orphan must not stay a zombie")
+}
+
+func TestChildrenOfOtherCodeAreLeftToTheirParents(t *testing.T) {
+	begin(t, open(t), runs("sleep", "1000"))
+	cmd := exec.Command("sh", "-c", "exit 7")
+	require.NoError(t, cmd.Start())
+	id, found := identify(cmd.Process.Pid)
+	require.True(t, found)
+	eventually(t, func() bool { return exists(id) && !lives(t, id) }, "the child must be dead")
+	noise := exec.Command("true") // its death wakes the reaping of orphans
+	require.NoError(t, noise.Run())
+	var failed *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &failed)
+	require.Equal(t, 7, failed.ExitCode())
+}
+
+func TestTheChildrenOfAGroupThatGotTermKeepTheirGrace(t *testing.T) {
+	dir := t.TempDir()
+	file, mark := filepath.Join(dir, "pid"), filepath.Join(dir, "done")
+	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+`; while :; do sleep 0.01; done' & sleep 1000; wait`))
+	pidIn(t, file)
+	exit, err := p.Stop(t.Context(), patience)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted)
+	require.FileExists(t, mark)
+}
+
+func TestStopsJoinAndTheShortestGraceWins(t *testing.T) {
+	p := begin(t, open(t), sh(`trap "" TERM; echo armed; while :; do sleep 1; done`))
+	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
+	first := make(chan Exit, 1)
+	go func() {
+		exit, _ := p.Stop(t.Context(), time.Hour)
+		first <- exit
+	}()
+	second, err := p.Stop(t.Context(), 100*time.Millisecond)
+	require.NoError(t, err)
+	require.True(t, second.Killed)
+	require.Equal(t, second, <-first)
+	third, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, second, third, "stopping what has ended tells how it ended")
+}
+
+func TestAStoppedProcessNoticesTerm(t *testing.T) {
+	p := begin(t, open(t), sh(`trap "exit 0" TERM; echo armed; while :; do sleep 0.01; done`))
+	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
+	require.NoError(t, signalGroup(p.root.PID, syscall.SIGSTOP))
+	exit, err := p.Stop(t.Context(), patience)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted)
+	require.Zero(t, exit.Code)
+}
+
+func TestCloseStopsEverythingAndIsBoundedByItsContext(t *testing.T) {
+	s, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "test"})
+	require.NoError(t, err)
+	sp := sh(`trap "" TERM; echo armed; while :; do sleep 1; done`)
+	sp.Pool.StopGrace = spec.Duration(time.Hour)
+	p := begin(t, s, sp)
+	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Close(ctx), context.DeadlineExceeded)
+	require.True(t, ends(t, p).Killed)
+	require.NoError(t, s.Close(t.Context()), "closing again is fine")
+	_, err = s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 2, Spec: sp})
+	require.ErrorIs(t, err, ErrUnavailable)
 }

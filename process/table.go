@@ -17,57 +17,100 @@ type row struct {
 	identity
 	ppid, pgid, sid int
 	zombie          bool
+	cookie          string // only a scan reads it; "" also where it may not be read
 	threads         int
 	rss             int64         // bytes
 	cpu             time.Duration // used by the process and the children it has waited for
 }
 
-// table is one look at all processes of the system.
+// table is one look at all processes of the system. It does not change once it is made.
 type table struct {
 	at       time.Time
 	rows     map[int]*row
 	children map[int][]*row // by parent
 	sessions map[int][]*row
-	// cookieOf reads the cookie in a process's environment; "" when it has none or may not be read.
-	cookieOf func(pid int) string
-	bearers  map[string][]*row // by cookie; built when first asked for
+	bearers  map[string][]*row // the living, by cookie; only a scan fills it
 }
 
-func newTable(at time.Time, rows []*row, cookieOf func(int) string) *table {
+func newTable(at time.Time, rows []*row) *table {
 	t := &table{
-		at: at, cookieOf: cookieOf,
-		rows: make(map[int]*row, len(rows)), children: make(map[int][]*row), sessions: make(map[int][]*row),
+		at: at, rows: make(map[int]*row, len(rows)),
+		children: make(map[int][]*row), sessions: make(map[int][]*row), bearers: make(map[string][]*row),
 	}
+	self := os.Getpid()
 	for _, r := range rows {
 		t.rows[r.PID] = r
 		t.children[r.ppid] = append(t.children[r.ppid], r)
 		t.sessions[r.sid] = append(t.sessions[r.sid], r)
+		if r.cookie != "" && !r.zombie && r.PID != self {
+			t.bearers[r.cookie] = append(t.bearers[r.cookie], r)
+		}
 	}
 	return t
 }
 
-// byCookie returns every living process that carries a cookie of Tempool's, by cookie.
-func (t *table) byCookie() map[string][]*row {
-	if t.bearers != nil {
-		return t.bearers
-	}
-	t.bearers = make(map[string][]*row)
-	self := os.Getpid()
-	for _, r := range t.rows {
-		if r.zombie || r.PID == self {
-			continue
+// scanRounds bounds how often a scan lists the PIDs anew, on a machine where processes start all the time.
+const scanRounds = 50
+
+// scan reads all processes with their cookies. A process may fork while the table is read, so the PIDs are listed until there are no new
+// ones: then every process that was alive at the last listing has been read, and a tree without members in the table has none. Each
+// process is shown to visit as soon as it is read.
+func scan(visit func(*row)) (*table, error) {
+	at := time.Now()
+	seen := make(map[int]bool)
+	var rows []*row
+	for range scanRounds {
+		pids, err := listPIDs()
+		if err != nil {
+			return nil, err
 		}
-		if cookie := t.cookieOf(r.PID); cookie != "" {
-			t.bearers[cookie] = append(t.bearers[cookie], r)
+		fresh := false
+		for _, pid := range pids {
+			if seen[pid] {
+				continue
+			}
+			seen[pid], fresh = true, true
+			if r, found := readRow(pid); found {
+				if !r.zombie {
+					r.cookie = cookieOf(pid)
+				}
+				rows = append(rows, r)
+				visit(r)
+			}
+		}
+		if !fresh {
+			break
 		}
 	}
-	return t.bearers
+	return newTable(at, rows), nil
 }
 
-// alive reports whether the very process id names is in the table and not a zombie.
-func (t *table) alive(id identity) bool {
-	r := t.rows[id.PID]
-	return r != nil && r.Start == id.Start && !r.zombie
+// onlyRead is for scans that need no more than the table.
+func onlyRead(*row) {}
+
+// glance reads all processes once, without their cookies.
+func glance() (*table, error) {
+	at := time.Now()
+	pids, err := listPIDs()
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*row, 0, len(pids))
+	for _, pid := range pids {
+		if r, found := readRow(pid); found {
+			rows = append(rows, r)
+		}
+	}
+	return newTable(at, rows), nil
+}
+
+// identify returns the process that has the PID now.
+func identify(pid int) (identity, bool) {
+	r, found := readRow(pid)
+	if !found {
+		return identity{}, false
+	}
+	return r.identity, true
 }
 
 // groupLives reports whether a process group has members that are not zombies.

@@ -79,7 +79,7 @@ func (t *table) members(k treeKey) []*row {
 		w.addSession(k.Root.PID)
 	}
 	if k.Cookie != "" {
-		for _, r := range t.byCookie()[k.Cookie] {
+		for _, r := range t.bearers[k.Cookie] {
 			w.add(r)
 		}
 	}

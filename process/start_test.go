@@ -1,0 +1,380 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
+)
+
+func launch(worker string, incarnation int64, sp spec.Spec) Launch {
+	return Launch{Worker: worker, Incarnation: incarnation, Spec: sp}
+}
+
+// slow is a program that becomes ready when the file exists.
+func slow(file string) spec.Spec {
+	sp := runs("sleep", "1000")
+	sp.Health.Command = []string{"test", "-e", file}
+	return sp
+}
+
+func TestStartingALiveIncarnationAgainReturnsIt(t *testing.T) {
+	s := open(t)
+	first := begin(t, s, runs("sleep", "1000"))
+	require.Same(t, first, begin(t, s, runs("sleep", "1000")))
+	found, ok := s.Get("p/0", 1)
+	require.True(t, ok)
+	require.Same(t, first, found)
+	require.Equal(t, []*Process{first}, s.List())
+	require.Equal(t, 1, s.Live())
+}
+
+func TestConcurrentStartsOfOneIncarnationJoin(t *testing.T) {
+	s := open(t)
+	var all sync.WaitGroup
+	got := make([]*Process, 10)
+	for i := range got {
+		all.Go(func() {
+			p, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
+			if err == nil {
+				got[i] = p
+			}
+		})
+	}
+	all.Wait()
+	for _, p := range got {
+		require.NotNil(t, p)
+		require.Same(t, got[0], p)
+	}
+	require.Equal(t, 1, s.Live())
+}
+
+func TestAStartGoesOnWhileSomebodyAwaitsIt(t *testing.T) {
+	s, file := open(t), filepath.Join(t.TempDir(), "go")
+	impatient, cancel := context.WithCancel(t.Context())
+	type result struct {
+		p   *Process
+		err error
+	}
+	first, second := make(chan result, 1), make(chan result, 1)
+	go func() {
+		p, err := s.Start(impatient, launch("p/0", 1, slow(file)))
+		first <- result{p, err}
+	}()
+	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
+	go func() {
+		p, err := s.Start(t.Context(), launch("p/0", 1, slow(file)))
+		second <- result{p, err}
+	}()
+	eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.starting[key{"p/0", 1}].callers == 2
+	}, "the second call must have joined")
+	cancel()
+	require.ErrorIs(t, (<-first).err, context.Canceled)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	r := <-second
+	require.NoError(t, r.err)
+	require.True(t, lives(t, r.p.root))
+}
+
+func TestAStartThatNobodyAwaitsAnymoreLeavesNothing(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Start(ctx, launch("p/0", 1, slow("/nowhere")))
+		failed <- err
+	}()
+	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
+	p := s.List()[0]
+	cancel()
+	err := <-failed
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, lives(t, p.root))
+	require.True(t, p.Exit().Interrupted)
+}
+
+func TestANewerIncarnationKillsTheOlder(t *testing.T) {
+	s := open(t)
+	older := begin(t, s, sh(`trap "" TERM; while :; do sleep 1; done`))
+	newer, err := s.Start(t.Context(), launch("p/0", 3, runs("sleep", "1000")))
+	require.NoError(t, err)
+	require.True(t, ends(t, older).Killed)
+	require.Equal(t, "killed: superseded by incarnation 3", older.Exit().Reason)
+	require.Equal(t, []*Process{newer}, s.List())
+
+	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
+	require.ErrorIs(t, err, ErrSuperseded)
+	_, err = s.Start(t.Context(), launch("p/1", 1, runs("sleep", "1000")))
+	require.NoError(t, err, "other workers have incarnations of their own")
+}
+
+func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
+	s := open(t)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Start(t.Context(), launch("p/0", 1, slow("/nowhere")))
+		failed <- err
+	}()
+	eventually(t, func() bool { return s.Live() == 1 }, "the process must be starting")
+	newer, err := s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-failed, ErrSuperseded)
+	require.Equal(t, []*Process{newer}, s.List())
+}
+
+func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
+	s := open(t)
+	p := begin(t, s, sh("sleep 0.05; echo so long; exit 3"))
+	ends(t, p)
+	require.Zero(t, s.Live())
+	found, ok := s.Get("p/0", 1)
+	require.True(t, ok)
+	require.Equal(t, 3, found.Exit().Code)
+	_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "has already ended: exited with code 3")
+	_, ok = s.Get("p/0", 2)
+	require.False(t, ok)
+}
+
+func TestTheMemoryOfExitsIsBounded(t *testing.T) {
+	s := open(t)
+	for i := range rememberedExits + 5 {
+		p := &Process{launch: launch("p/0", int64(i), spec.Spec{}), logs: &logRing{}}
+		for range reasonLines + 1 {
+			p.logs.add(LogLine{Text: "x"})
+		}
+		s.remember(p)
+	}
+	require.Len(t, s.ended, rememberedExits)
+	require.Len(t, s.endOrder, rememberedExits)
+	_, found := s.Get("p/0", 4)
+	require.False(t, found)
+	oldest, found := s.Get("p/0", 5)
+	require.True(t, found)
+	require.Len(t, oldest.Logs(), reasonLines)
+	newest, found := s.Get("p/0", rememberedExits+4)
+	require.True(t, found)
+	require.Len(t, newest.Logs(), reasonLines+1)
+}
+
+func TestAProgramThatEndsBeforeItIsReadyFailsTheStartWithItsLastWords(t *testing.T) {
+	s := open(t)
+	sp := sh("echo starting; echo 'no module named x' >&2; exit 3")
+	sp.Health.Command = []string{"false"}
+	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "start p/0 incarnation 1: ")
+	require.ErrorContains(t, err, "exited with code 3")
+	require.ErrorContains(t, err, "no module named x")
+	p, found := s.Get("p/0", 1)
+	require.True(t, found)
+	require.True(t, p.Exit().Failed())
+	require.ElementsMatch(t, []string{"starting", "no module named x"}, p.Exit().LogTail)
+}
+
+func TestAProgramThatDoesNotBecomeReadyInTimeFailsTheStart(t *testing.T) {
+	s := open(t)
+	sp := slow("/nowhere")
+	sp.Start.Timeout = spec.Duration(200 * time.Millisecond)
+	sp.Pool.Command = []string{"sh", "-c", `trap "" TERM; echo still loading; while :; do sleep 1; done`}
+	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "it did not become ready within start.timeout (200ms)")
+	require.ErrorContains(t, err, "still loading")
+	p, found := s.Get("p/0", 1)
+	require.True(t, found)
+	require.False(t, p.Exit().Killed, "a program that hangs at start is faulty, not obstinate")
+	require.NotEmpty(t, p.Exit().Error)
+}
+
+func TestLaunchesThatCannotWorkAreRefusedWithASentence(t *testing.T) {
+	s := open(t)
+	for text, change := range map[string]func(*Launch){
+		`the program "no-such-program" is not in PATH`:            func(l *Launch) { l.Spec.Pool.Command = []string{"no-such-program"} },
+		`the program "/etc/passwd" cannot be run`:                 func(l *Launch) { l.Spec.Pool.Command = []string{"/etc/passwd"} },
+		`pool.dir "/no/such/folder" is not a folder of this host`: func(l *Launch) { l.Spec.Pool.Dir = "/no/such/folder" },
+		`pool.user "no-such-user" is not a user of this host`:     func(l *Launch) { l.Spec.Pool.User = "no-such-user" },
+		`pool.group "no-such-group" is not a group of this host`:  func(l *Launch) { l.Spec.Pool.Group = "no-such-group" },
+		`pool.umask "9" is not octal text`:                        func(l *Launch) { l.Spec.Pool.Umask = "9" },
+		`names no command`:                                        func(l *Launch) { l.Spec.Pool.Command = nil },
+		`an incarnation from 1 on`:                                func(l *Launch) { l.Incarnation = 0 },
+		`has no start.timeout`:                                    func(l *Launch) { l.Spec.Start.Timeout = 0 },
+	} {
+		l := launch("p/0", 1, runs("sleep", "1000"))
+		change(&l)
+		_, err := s.Start(t.Context(), l)
+		require.ErrorContains(t, err, text)
+	}
+	entries, err := os.ReadDir(filepath.Join(s.folder.path, recordsName))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	_, err = s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
+	require.NoError(t, err, "an incarnation that never had a process may be started again")
+}
+
+func TestTwentyWorkersStartAtOnceWithinTheirBound(t *testing.T) {
+	s := open(t)
+	dir := t.TempDir()
+	sp := runs("sleep", "1000")
+	sp.Start.Concurrency = 3
+	// The probe that makes a worker ready counts the starts in progress: those that began and have not been ready.
+	sp.Pool.Command = []string{"sh", "-c", `touch ` + dir + `/began-${TEMPOOL_WORKER#p/}; exec sleep 1000`}
+	sp.Health.Command = []string{"sh", "-c", `test -e ` + dir + `/began-${TEMPOOL_WORKER#p/} || exit 1; sleep 0.02
+		echo $(ls ` + dir + ` | grep -c began) $(ls ` + dir + ` | grep -c ready) >> ` + dir + `/log; touch ` + dir + `/ready-${TEMPOOL_WORKER#p/}`}
+	var all sync.WaitGroup
+	errs := make([]error, 20)
+	for i := range errs {
+		all.Go(func() { _, errs[i] = s.Start(t.Context(), launch("p/"+strconv.Itoa(i), 1, sp)) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 20, s.Live())
+	log, err := os.ReadFile(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(log)) {
+		var began, ready int
+		_, err := fmt.Sscan(line, &began, &ready)
+		require.NoError(t, err)
+		require.LessOrEqual(t, began-ready, 3)
+	}
+}
+
+func TestTheProgramGetsItsOwnEnvironmentOnly(t *testing.T) {
+	t.Setenv("TEMPOOL_TEST_SECRET", "s3cret")
+	t.Setenv("TEMPOOL_TEST_PRIVATE", "not for workers")
+	file := filepath.Join(t.TempDir(), "env")
+	sp := sh(`env > ` + file + `.new; mv ` + file + `.new ` + file + `; exec sleep 1000`)
+	sp.Pool.Env = map[string]string{"LANG": "C", EnvWorker: "a lie"}
+	sp.Pool.EnvFrom = []string{"TEMPOOL_TEST_SECRET", "TEMPOOL_TEST_ABSENT"}
+	p := begin(t, open(t), sp)
+	eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, "the program must write its environment")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	got := make(map[string]string)
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		got[name] = value
+	}
+	for _, shell := range []string{"PWD", "OLDPWD", "SHLVL", "_"} {
+		delete(got, shell)
+	}
+	require.Equal(t, map[string]string{
+		"PATH": os.Getenv("PATH"), "LANG": "C", "TEMPOOL_TEST_SECRET": "s3cret",
+		EnvWorker: "p/0", EnvIncarnation: p.Info().Cookie,
+		EnvPort: strconv.Itoa(p.plan.address.port), EnvSocket: p.plan.address.socket,
+	}, got)
+}
+
+func TestEnvironment(t *testing.T) {
+	lookup := func(name string) (string, bool) {
+		value, found := map[string]string{"PATH": "/agent/bin", "HOME": "/home/agent", "A": "agent"}[name]
+		return value, found
+	}
+	for _, c := range []struct {
+		name string
+		pool spec.Pool
+		ours map[string]string
+		want []string
+	}{
+		{name: "nothing but PATH", want: []string{"PATH=/agent/bin"}},
+		{name: "the spec's PATH wins", pool: spec.Pool{Env: map[string]string{"PATH": "/x"}}, want: []string{"PATH=/x"}},
+		{
+			name: "the spec wins over env_from, ours over both",
+			pool: spec.Pool{Env: map[string]string{"A": "spec", "B": "spec"}, EnvFrom: []string{"A", "HOME", "NONE"}},
+			ours: map[string]string{"B": "ours"},
+			want: []string{"A=spec", "B=ours", "HOME=/home/agent", "PATH=/agent/bin"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, environment(c.pool, c.ours, lookup)) })
+	}
+}
+
+func TestFolderUmaskAndAccountAreThePrograms(t *testing.T) {
+	require.Zero(t, os.Getuid(), "run this test as root: it starts a program as another user")
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	for parent := filepath.Dir(dir); parent != "/" && parent != os.TempDir(); parent = filepath.Dir(parent) {
+		require.NoError(t, os.Chmod(parent, 0o755))
+	}
+	sp := sh(`touch made; id -u > uid; id -g > gid; id -G > groups; pwd > pwd; touch done; exec sleep 1000`)
+	sp.Pool.Dir, sp.Pool.Umask, sp.Pool.User = dir, "027", "nobody"
+	p := begin(t, open(t), sp)
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "done")); return err == nil }, "the program must be done")
+	info, err := os.Stat(filepath.Join(dir, "made"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+	who, err := lookUpAccount("nobody", "")
+	require.NoError(t, err)
+	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.uid)), "gid": strconv.Itoa(int(who.gid)), "groups": strconv.Itoa(int(who.gid)), "pwd": dir} {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		require.NoError(t, err)
+		require.Equal(t, want, strings.TrimSpace(string(data)), file)
+	}
+	own := filepath.Join(dir, "agent")
+	require.NoError(t, os.WriteFile(own, nil, 0o666))
+	info, err = os.Stat(own)
+	require.NoError(t, err)
+	require.NotEqual(t, os.FileMode(0o640), info.Mode().Perm(), "the agent's own umask has not changed")
+	_, err = p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+}
+
+func TestAProgramIsFoundAsItWouldFindItself(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	program := filepath.Join(dir, "bin", "greet")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	for _, c := range []struct {
+		name, dir, path, want string
+	}{
+		{"greet", "", filepath.Join(dir, "bin"), program},
+		{"greet", dir, "/nowhere:bin", program},
+		{"bin/greet", dir, "", "bin/greet"},
+		{program, "/", "", program},
+	} {
+		got, err := lookProgram(c.name, c.dir, []string{"PATH=" + c.path})
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for _, name := range []string{"", "greet", "bin/none", "bin"} {
+		_, err := lookProgram(name, dir, []string{"PATH=/nowhere"})
+		require.Error(t, err, name)
+	}
+}
+
+func TestTheStateFolderHasOneHolder(t *testing.T) {
+	s := open(t)
+	_, err := Open(t.Context(), Config{StateDir: s.folder.path, HostID: "other"})
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorContains(t, err, fmt.Sprintf("is in use by process %d (host id \"test\"", os.Getpid()))
+}
+
+func TestAConfigurationWithoutFolderOrHostIsRefused(t *testing.T) {
+	for _, config := range []Config{{HostID: "h"}, {StateDir: t.TempDir()}, {StateDir: t.TempDir(), HostID: "a\nb"}} {
+		_, err := Open(t.Context(), config)
+		require.ErrorContains(t, err, "a supervisor needs a state folder and a host id")
+	}
+}
+
+func TestAProgramWithoutTheReaperHookIsRefused(t *testing.T) {
+	reaperHooked.Store(false)
+	defer reaperHooked.Store(true)
+	_, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "h"})
+	require.ErrorContains(t, err, "make process.RunReaperIfAsked() the first statement of main")
+}
