@@ -1,0 +1,52 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// unit is x held within [0,1]; what is no number is 0.
+func unit(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return max(0, min(1, x))
+}
+
+// duration is ns nanoseconds, held within what a Duration holds; what is no number is 0.
+func duration(ns float64) time.Duration {
+	switch {
+	case math.IsNaN(ns):
+		return 0
+	case ns >= math.MaxInt64:
+		return math.MaxInt64
+	case ns <= math.MinInt64:
+		return math.MinInt64
+	}
+	return time.Duration(ns)
+}
+
+// shown is d with no more digits than a reader wants.
+func shown(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// megabytes is bytes for a reader, in units of 1000².
+func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes)/bytesPerMB) }
+
+// counted is "1 failure", "2 failures".
+func counted[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+const bytesPerMB = 1e6

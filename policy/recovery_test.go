@@ -1,0 +1,96 @@
+package policy_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
+)
+
+var recovery = policy.Recovery{
+	MaxConsecutiveFailures: 10, BackoffInitial: 100 * time.Millisecond, BackoffMax: time.Minute, BackoffMultiplier: 3,
+	HealthyReset: time.Minute,
+}
+
+func TestACrashedWorkerComesBackFasterTheLessItCrashed(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: 0, 1: 0, 2: 100 * time.Millisecond, 3: 300 * time.Millisecond, 4: 900 * time.Millisecond, 5: 2700 * time.Millisecond,
+		6: 8100 * time.Millisecond, 7: 24300 * time.Millisecond, 8: time.Minute, 9: time.Minute,
+	} {
+		d := recovery.Next(n, "exited with code 3", 0.5)
+		require.Equal(t, policy.Restart, d.Action, n)
+		require.InDelta(t, want, d.Delay, 1000, n)
+		require.Contains(t, d.Reason, "exited with code 3")
+	}
+}
+
+func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
+	require.Equal(t, policy.Restart, recovery.Next(9, "x", 0).Action)
+	for _, n := range []int{10, 11, math.MaxInt} {
+		d := recovery.Next(n, "exited with code 3", 0)
+		require.Equal(t, policy.GiveUp, d.Action)
+		require.Zero(t, d.Delay)
+		require.Contains(t, d.Reason, "an operator restarts it")
+		require.Contains(t, d.Reason, "exited with code 3")
+	}
+	once := recovery
+	once.MaxConsecutiveFailures = 1
+	require.Equal(t, policy.GiveUp, once.Next(1, "x", 0).Action)
+	never := recovery
+	never.MaxConsecutiveFailures = 0
+	require.Equal(t, policy.Restart, never.Next(math.MaxInt, "x", 0).Action)
+}
+
+func TestBackoffReasonsReadAsSentences(t *testing.T) {
+	require.Equal(t, "Restarting in 2.7s after failure 5 of at most 10 in a row: host lost", recovery.Next(5, "host lost", 0.5).Reason)
+	require.Equal(t, "Restarting at once after a first failure of at most 10: the cause is not known", recovery.Next(1, "", 0.5).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row; the slot stays empty until an operator restarts it. Last cause: host lost", recovery.Next(10, "host lost", 0).Reason)
+}
+
+func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	odd := []float64{0, -1, 1, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, 0.5}
+	for range 20_000 {
+		r := policy.Recovery{
+			BackoffInitial:    time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63)),
+			BackoffMax:        time.Duration(draw.Int64N(math.MaxInt64) >> draw.IntN(63)),
+			BackoffMultiplier: draw.Float64() * 5,
+		}
+		random := draw.Float64()
+		if draw.IntN(4) == 0 {
+			r.BackoffMultiplier, random = odd[draw.IntN(len(odd))], odd[draw.IntN(len(odd))]
+		}
+		n := draw.IntN(math.MaxInt) >> draw.IntN(63)
+		d := r.Next(n, "x", random).Delay
+		require.GreaterOrEqual(t, d, time.Duration(0), "%+v %d %v", r, n, random)
+		require.LessOrEqual(t, float64(d), math.Min(float64(r.BackoffMax)*1.1000001+1, math.MaxInt64), "%+v %d %v", r, n, random)
+	}
+}
+
+func TestJitterSpreadsBackoffByATenthEitherWay(t *testing.T) {
+	low, middle, high := recovery.Next(2, "x", 0).Delay, recovery.Next(2, "x", 0.5).Delay, recovery.Next(2, "x", 0.999999).Delay
+	require.InDelta(t, 90*time.Millisecond, low, 1000)
+	require.InDelta(t, 100*time.Millisecond, middle, 1000)
+	require.InDelta(t, 110*time.Millisecond, high, 1000)
+	require.InDelta(t, 66*time.Second, recovery.Next(9, "x", 0.999999).Delay, float64(time.Millisecond))
+}
+
+func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
+	for _, c := range []struct {
+		previous int
+		healthy  time.Duration
+		want     int
+	}{
+		{0, 0, 1}, {3, 0, 4}, {3, 59 * time.Second, 4}, {3, time.Minute, 1}, {9, time.Hour, 1}, {-1, 0, 1}, {math.MaxInt, 0, math.MaxInt},
+	} {
+		require.Equal(t, c.want, recovery.Counted(c.previous, c.healthy), "%+v", c)
+	}
+	at0 := recovery
+	at0.HealthyReset = 0
+	require.Equal(t, 4, at0.Counted(3, 0), "a worker that was never ready has not proved anything")
+	require.Equal(t, 1, at0.Counted(3, 1))
+}
