@@ -96,6 +96,8 @@ type DrainRequest struct {
 type DrainResult struct {
 	Drained bool `json:"drained"`
 	Cut     int  `json:"cut,omitempty"`
+	// Checkin is the checkin the gateway would have made of a lease that it holds itself.
+	Checkin *CheckinRequest `json:"checkin,omitempty"`
 }
 
 // RecallRequest asks the gateway of a host to give an idle lease back.

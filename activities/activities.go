@@ -1,0 +1,170 @@
+// Package activities is Temporal's edge to a host: each activity reads its message, has the process package or the data plane
+// do the work, and turns what comes of it into a message or a typed failure. Errors get their Temporal type here.
+package activities
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+)
+
+// heartbeatEvery is the rhythm of heartbeats; the workflow takes three missed ones for silence.
+const heartbeatEvery = 4 * time.Second
+
+// DataPlane is what the activities need of the gateway that carries the calls of this host.
+type DataPlane interface {
+	// Endpoint is the base URL for calls under a lease.
+	Endpoint() string
+	// Drain lets no new call begin and waits until none is in flight or ctx ends.
+	Drain(ctx context.Context, worker string, incarnation int64) tempool.DrainResult
+	// Recall gives a lease back that the gateway itself holds, if no call is in flight under it.
+	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) tempool.RecallResult
+	// Usage counts the calls of an incarnation so far, and those in flight.
+	Usage(worker string, incarnation int64) (tempool.Usage, int)
+}
+
+// Host holds the activities of one host.
+type Host struct {
+	ID        string
+	Processes *process.Supervisor
+	Plane     DataPlane
+	// Started is told of every process that became ready, before the slot of its start is given back.
+	Started func(*process.Process)
+	// Stopping is closed when the agent begins to shut down.
+	Stopping <-chan struct{}
+	Logger   *slog.Logger
+}
+
+// AwaitRoom names this host. That it runs at all says that the host has room.
+func (h *Host) AwaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
+	return tempool.AwaitRoomResult{Host: h.ID}, nil
+}
+
+// Start runs an incarnation until it is ready. A failure to become ready is typed start_failed, and superseded where a higher
+// incarnation of the worker has been here.
+func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+	defer beat(ctx)()
+	began := time.Now()
+	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec})
+	if err != nil {
+		return tempool.StartResult{}, failure(err)
+	}
+	h.Started(p)
+	info := p.Info()
+	result := tempool.StartResult{
+		Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
+		TookMS: time.Since(began).Milliseconds(),
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = convert(sample)
+	}
+	return result, nil
+}
+
+// beat heartbeats until the returned function is called.
+func beat(ctx context.Context) (stop func()) {
+	activity.RecordHeartbeat(ctx)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(heartbeatEvery / 2)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// Stop ends a process and its tree. One that this host does not know, or that has ended, is no error.
+func (h *Host) Stop(ctx context.Context, r tempool.StopRequest) (tempool.StopResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		const reason = "the host did not know the process any more: its agent was restarted, and its tree was taken down then"
+		return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: reason}, nil
+	}
+	exit, err := p.Stop(ctx, r.Grace.D())
+	if err != nil {
+		return tempool.StopResult{}, failure(err)
+	}
+	return tempool.StopResult{Exit: facts(exit), Reason: exit.Reason}, nil
+}
+
+// Probe makes one health check and takes one full sample.
+func (h *Host) Probe(ctx context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		return tempool.ProbeResult{Gone: true, Reason: unknownReason}, nil
+	}
+	select {
+	case <-p.Done():
+		return tempool.ProbeResult{Gone: true, Reason: p.Exit().Reason}, nil
+	default:
+	}
+	result := tempool.ProbeResult{Healthy: true}
+	if err := p.Probe(ctx); err != nil && !errors.Is(err, process.ErrBusy) {
+		result.Healthy, result.Reason = false, err.Error()
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = convert(sample)
+	}
+	return result, nil
+}
+
+// Drain waits until no call is in flight on a process, at most the time it is given.
+func (h *Host) Drain(ctx context.Context, r tempool.DrainRequest) (tempool.DrainResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
+	defer cancel()
+	return h.Plane.Drain(ctx, r.Worker, r.Incarnation), nil
+}
+
+// Recall asks the gateway to give back a lease that it holds and does not use.
+func (h *Host) Recall(ctx context.Context, r tempool.RecallRequest) (tempool.RecallResult, error) {
+	return h.Plane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
+}
+
+const unknownReason = "the host does not know the process: its agent was restarted, and its tree was taken down then"
+
+// failure gives an error of this host its Temporal type. None is retried by Temporal: the worker decides what follows.
+func failure(err error) error {
+	code := string(tempool.CodeUnavailable)
+	var coded *process.Error
+	if errors.As(err, &coded) {
+		code = string(coded.Code)
+	}
+	if errors.Is(err, context.Canceled) {
+		return temporal.NewCanceledError(err.Error())
+	}
+	return temporal.NewNonRetryableApplicationError(err.Error(), code, nil)
+}
+
+// facts are what the state machine needs to know of an exit.
+func facts(e process.Exit) lifecycle.Exit {
+	return lifecycle.Exit{Killed: e.Killed, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
+}
+
+func convert(s process.Sample) *tempool.Sample {
+	if s.At.IsZero() {
+		return nil
+	}
+	return &tempool.Sample{
+		At: s.At, RSSBytes: s.RSSBytes, PSSBytes: s.PSSBytes, CPUPercent: s.CPUPercent, OpenFiles: s.OpenFiles,
+		Threads: s.Threads, Children: s.Children, ReadBytes: s.ReadBytes, WriteBytes: s.WriteBytes,
+	}
+}

@@ -1,0 +1,114 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+)
+
+// Watch observes an incarnation and returns at once when it ends, when a probe fails (or, for a degraded one, was made), or
+// when the agent shuts down. It observes and never owns: that it ends changes nothing for the process, so that a new run of the
+// workflow can watch the same one. Its heartbeats carry the newest sample.
+func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		return tempool.WatchResult{Event: tempool.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
+	}
+	probes := newProber(ctx, p, r)
+	defer probes.stop()
+	beats := time.NewTicker(heartbeatEvery)
+	defer beats.Stop()
+	h.heartbeat(ctx, p)
+	for {
+		select {
+		case <-p.Done():
+			exit := facts(p.Exit())
+			return tempool.WatchResult{Event: tempool.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample())}, nil
+		case <-h.Stopping:
+			return tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
+		case err := <-probes.failed:
+			return tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
+		case <-probes.passed:
+			return tempool.WatchResult{Event: tempool.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
+		case <-beats.C:
+			h.heartbeat(ctx, p)
+		case <-ctx.Done():
+			return tempool.WatchResult{}, ctx.Err()
+		}
+	}
+}
+
+func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
+	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
+	activity.RecordHeartbeat(ctx, tempool.WatchHeartbeat{Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight})
+}
+
+// prober probes in the rhythm of the spec, off the loop that heartbeats: a probe may take as long as health.timeout.
+type prober struct {
+	failed chan error    // one failure at most; the prober ends with it
+	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+func newProber(ctx context.Context, p *process.Process, r tempool.WatchRequest) *prober {
+	ctx, cancel := context.WithCancel(ctx)
+	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(b.ended)
+		if r.Probe {
+			b.run(ctx, p, r)
+		}
+	}()
+	return b
+}
+
+func (b *prober) run(ctx context.Context, p *process.Process, r tempool.WatchRequest) {
+	every := r.Health.Interval.D()
+	if r.Failures > 0 {
+		every = min(every, tempool.DegradedProbeDelay)
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.Done():
+			return
+		case <-ticker.C:
+		}
+		err := p.Probe(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
+		case ended(p): // its exit says more than the probe
+			return
+		case err != nil:
+			b.failed <- err
+			return
+		case r.Failures > 0:
+			b.passed <- struct{}{}
+			return
+		}
+	}
+}
+
+func ended(p *process.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (b *prober) stop() {
+	b.cancel()
+	<-b.ended
+}

@@ -1,0 +1,146 @@
+package workflows
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// facts are what callbacks have parked for settle to act on. Each is taken once.
+type facts struct {
+	room    *answer[tempool.AwaitRoomResult]
+	start   *answer[tempool.StartResult]
+	watch   *answer[tempool.WatchResult]
+	probe   *answer[tempool.ProbeResult]
+	drain   request
+	drained *answer[tempool.DrainResult]
+	stop    request
+	stopped *answer[tempool.StopResult]
+	suspend request
+	resume  request
+	restart request
+
+	holdOver, checkpoint, leaseTimer, drainOver bool
+}
+
+// any reports whether something waits to be acted on.
+func (f facts) any() bool {
+	return f.room != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil ||
+		f.drain.wanted || f.stop.wanted || f.suspend.wanted || f.resume.wanted || f.restart.wanted ||
+		f.holdOver || f.checkpoint || f.leaseTimer || f.drainOver
+}
+
+// request is something an operator, a pool or an agent asked for.
+type request struct {
+	wanted bool
+	reason string
+	rest   bool // the worker is to stay down afterwards
+}
+
+func (r request) or(reason, by string) request {
+	if r.wanted {
+		return r
+	}
+	return request{wanted: true, reason: attributed(reason, by)}
+}
+
+// attributed puts a reason and who gave it into one phrase.
+func attributed(reason, by string) string {
+	switch {
+	case reason == "" && by == "":
+		return "asked for, no reason given"
+	case reason == "":
+		return "asked for by " + by
+	case by == "":
+		return reason
+	}
+	return reason + " (by " + by + ")"
+}
+
+// answer is the end of an activity.
+type answer[T any] struct {
+	result T
+	err    error
+}
+
+// outstanding is the work under way whose end the selector waits for; nil means none.
+type outstanding struct {
+	room, start, watch, probe, drain, stop *task     // activities
+	hold, checkpoint, lease, drainLimit    *task     // timers
+	leaseLook                              time.Time // when the lease timer fires
+	watching                               tempool.WatchRequest
+}
+
+// task is one activity or timer. One that its slot no longer holds is not listened to.
+type task struct{ cancel workflow.CancelFunc }
+
+// taken returns a parked fact and clears it.
+func taken[T any](p **T) *T {
+	v := *p
+	*p = nil
+	return v
+}
+
+// run starts an activity; slot holds it until it ends, and then its answer is parked.
+func run[T any](w *worker, slot **task, park **answer[T], name string, o activityOptions, input any) {
+	t, future := w.activity(name, o, input)
+	*slot = t
+	w.selector.AddFuture(future, func(f workflow.Future) {
+		if *slot != t {
+			return
+		}
+		*slot = nil
+		var a answer[T]
+		a.err = f.Get(w.ctx, &a.result)
+		*park = &a
+	})
+}
+
+// timer starts a timer that sets fired; slot holds it while it runs.
+func (w *worker) timer(slot **task, fired *bool, options timerOptions) {
+	ctx, cancel := workflow.WithCancel(w.ctx)
+	t := &task{cancel}
+	*slot = t
+	future := workflow.NewTimerWithOptions(ctx, options.after, workflow.TimerOptions{Summary: options.summary})
+	w.selector.AddFuture(future, func(f workflow.Future) {
+		if *slot != t {
+			return
+		}
+		*slot = nil
+		*fired = f.Get(w.ctx, nil) == nil
+	})
+}
+
+// stopTask cancels what slot holds, if anything, and stops listening to it.
+func stopTask(slot **task) {
+	if *slot != nil {
+		(*slot).cancel()
+		*slot = nil
+	}
+}
+
+// neverStarted reports whether nobody picked the activity up in time.
+func neverStarted(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+}
+
+// timedOut reports whether an agent picked the activity up and was not heard of again.
+func timedOut(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+}
+
+// sentence is what an activity's failure says to a person, without Temporal's wrapping.
+func sentence(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
+}

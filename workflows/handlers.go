@@ -1,0 +1,164 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// refusalError turns a coded refusal into the failure that Temporal carries: its type is the code, its detail the hint.
+func refusalError(e *tempool.Error) error {
+	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Code), temporal.ApplicationErrorOptions{
+		NonRetryable: !e.Code.Retryable(),
+		Details:      []any{tempool.RefusalDetails{RetryAfterMS: e.RetryAfter.Milliseconds()}},
+	})
+}
+
+// register sets the handlers of every update, signal and query, before anything else runs.
+func (w *worker) register(ctx workflow.Context) error {
+	for _, register := range []func(workflow.Context) error{w.registerUpdates, w.registerQueries} {
+		if err := register(ctx); err != nil {
+			return err
+		}
+	}
+	w.listen()
+	return nil
+}
+
+func (w *worker) registerUpdates(ctx workflow.Context) error {
+	// Refusals come from the validators, where they cost no history.
+	err := workflow.SetUpdateHandlerWithOptions(ctx, tempool.UpdateCheckout, w.checkout, workflow.UpdateHandlerOptions{
+		Validator: func(r tempool.CheckoutRequest) error {
+			if w.grantOf(r.RequestID) != nil || w.recallable() {
+				return nil
+			}
+			if refused := w.refusal(r); refused != nil {
+				return refusalError(refused)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = workflow.SetUpdateHandlerWithOptions(ctx, tempool.UpdateRenew, w.renew, workflow.UpdateHandlerOptions{
+		Validator: func(r tempool.RenewRequest) error {
+			if refused := w.renewRefusal(r); refused != nil {
+				return refusalError(refused)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return workflow.SetUpdateHandler(ctx, tempool.UpdateCheckin,
+		func(_ workflow.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+			w.checkin(r)
+			return tempool.CheckinResult{State: w.Machine.State}, nil
+		})
+}
+
+// listen adds every signal to the selector. What can be done at once is; the rest is parked.
+func (w *worker) listen() {
+	onSignal(w, tempool.SignalCheckin, w.checkin)
+	onSignal(w, tempool.SignalCheckout, func(r tempool.CheckoutRequest) {
+		if w.grantOf(r.RequestID) != nil {
+			return
+		}
+		if refused := w.refusal(r); refused != nil {
+			w.refuse("checkout: " + refused.Message)
+			return
+		}
+		w.grant(r)
+	})
+	onSignal(w, tempool.SignalDrain, func(c tempool.Control) { w.facts.drain = asked(c.Reason, c.By, true) })
+	onSignal(w, tempool.SignalStop, func(c tempool.Control) { w.facts.stop = asked(c.Reason, c.By, true) })
+	onSignal(w, tempool.SignalSuspend, func(c tempool.Control) {
+		w.facts.suspend = asked(c.Reason, c.By, false)
+		w.SuspendWanted = true
+	})
+	onSignal(w, tempool.SignalResume, func(c tempool.Control) { w.facts.resume = asked(c.Reason, c.By, false) })
+	onSignal(w, tempool.SignalRestart, func(r tempool.Restart) {
+		if r.Spec != nil {
+			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
+		}
+		w.facts.restart = asked(r.Reason, r.By, false)
+	})
+	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
+	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })
+}
+
+func asked(reason, by string, rest bool) request {
+	return request{wanted: true, reason: attributed(reason, by), rest: rest}
+}
+
+// onSignal has handle called with each signal of that name, in order. A payload that cannot be read is refused, not dropped.
+func onSignal[T any](w *worker, name string, handle func(T)) {
+	channel := workflow.GetSignalChannel(w.ctx, name)
+	w.signals = append(w.signals, func() bool {
+		var raw converter.RawValue
+		if !channel.ReceiveAsync(&raw) {
+			return false
+		}
+		var value T
+		if len(raw.Payload().GetData()) > 0 {
+			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &value); err != nil {
+				w.refuse(name + ": the payload cannot be read: " + err.Error())
+				return true
+			}
+		}
+		handle(value)
+		return true
+	})
+	receive := w.signals[len(w.signals)-1]
+	w.selector.AddReceive(channel, func(workflow.ReceiveChannel, bool) { receive() })
+}
+
+// drainSignals handles every signal that is still unread, since a new run would never see it, and reports whether there were any.
+func (w *worker) drainSignals() bool {
+	found := false
+	for _, receive := range w.signals {
+		for receive() {
+			found = true
+		}
+	}
+	return found
+}
+
+// takeEnding takes a request to stop or drain where nothing is in flight, so that both mean the same.
+func (w *worker) takeEnding() (r request, rest bool) {
+	r = w.facts.stop
+	if !r.wanted {
+		r = w.facts.drain
+	}
+	w.facts.stop, w.facts.drain = request{}, request{}
+	return r, r.rest
+}
+
+func (w *worker) takeRestart() request {
+	r := w.facts.restart
+	w.facts.restart = request{}
+	return r
+}
+
+// absorb takes requests that arrive while the process is leaving already: they only change what follows.
+func (w *worker) absorb(stopToo bool) {
+	if r := w.facts.drain; r.wanted {
+		w.facts.drain = request{}
+		w.rest(r.rest)
+	}
+	if r := w.facts.stop; r.wanted && stopToo {
+		w.facts.stop = request{}
+		w.rest(r.rest)
+	}
+	if r := w.takeRestart(); r.wanted {
+		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest word counts, also against an earlier wish to rest
+	}
+	if w.facts.suspend.wanted || w.facts.resume.wanted {
+		w.facts.suspend, w.facts.resume, w.SuspendWanted = request{}, request{}, false
+		w.refuse("suspend or resume: it is " + string(w.Machine.State))
+	}
+}

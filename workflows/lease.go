@@ -1,0 +1,270 @@
+package workflows
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// maxGrants bounds how many request IDs are remembered.
+const maxGrants = 50
+
+// Grant remembers which lease a request got, so that the same request gets it again.
+type Grant struct {
+	RequestID string        `json:"request_id"`
+	Lease     tempool.Lease `json:"lease"`
+}
+
+// Retry hints of refusals.
+const (
+	retryBusy     = 50 * time.Millisecond
+	retryStarting = 250 * time.Millisecond
+	retryOther    = time.Second
+)
+
+// recallPatience bounds how long a checkout waits for a gateway to give an idle lease back.
+const recallPatience = time.Second
+
+// grantOf finds the lease that a request got before.
+func (w *worker) grantOf(requestID string) *tempool.Lease {
+	if requestID == "" {
+		return nil
+	}
+	for i := range w.Grants {
+		if w.Grants[i].RequestID == requestID {
+			return &w.Grants[i].Lease
+		}
+	}
+	return nil
+}
+
+// refusal says why no lease can be had now, or nil. It changes nothing, so validators may use it.
+func (w *worker) refusal(r tempool.CheckoutRequest) *tempool.Error {
+	if r.Holder == "" {
+		return tempool.Errorf(tempool.CodeInvalid, "a checkout needs a holder: who uses the worker")
+	}
+	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
+		return tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+	}
+	if w.overdue() {
+		return tempool.Errorf(tempool.CodeContinuing, "%s is about to continue as new", w.name()).After(retryBusy)
+	}
+	if w.facts.stop.wanted || w.facts.drain.wanted || w.facts.restart.wanted || w.SuspendWanted {
+		return tempool.Errorf(tempool.CodeDraining, "%s is about to leave service", w.name()).After(retryOther)
+	}
+	switch w.Machine.State {
+	case lifecycle.Ready:
+		return nil
+	case lifecycle.Busy:
+		if w.Lease != nil {
+			return tempool.Errorf(tempool.CodeBusy, "%s is leased to %q until %s", w.name(), w.Lease.Holder, w.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
+		}
+		return tempool.Errorf(tempool.CodeBusy, "%s is busy", w.name()).After(retryBusy)
+	case lifecycle.Degraded:
+		return tempool.Errorf(tempool.CodeDegraded, "%s is degraded: %s", w.name(), w.lastReason()).After(retryOther)
+	case lifecycle.Suspended:
+		return tempool.Errorf(tempool.CodeSuspended, "%s is suspended: %s", w.name(), w.lastReason()).After(retryOther)
+	case lifecycle.Draining, lifecycle.Stopping:
+		return tempool.Errorf(tempool.CodeDraining, "%s is %s: %s", w.name(), w.Machine.State, w.lastReason()).After(retryOther)
+	case lifecycle.Created, lifecycle.Pending, lifecycle.Starting:
+		return tempool.Errorf(tempool.CodeStarting, "%s is %s: %s", w.name(), w.Machine.State, w.reason()).After(retryStarting)
+	}
+	if w.Resting {
+		return tempool.Errorf(tempool.CodeFailed, "%s is down and waits for an operator's restart: %s", w.name(), w.reason()).After(retryOther)
+	}
+	return tempool.Errorf(tempool.CodeStarting, "%s is between two processes: %s", w.name(), w.reason()).After(retryStarting)
+}
+
+// recallable reports whether the refusal is only that a gateway keeps the worker leased, which it may give back.
+func (w *worker) recallable() bool {
+	return w.Machine.State == lifecycle.Busy && w.Lease != nil && strings.HasPrefix(w.Lease.Holder, tempool.GatewayHolderPrefix)
+}
+
+// checkout grants a lease or refuses one, at once unless a gateway's idle lease has to be recalled.
+func (w *worker) checkout(ctx workflow.Context, r tempool.CheckoutRequest) (*tempool.Lease, error) {
+	if lease := w.grantOf(r.RequestID); lease != nil {
+		return lease, nil
+	}
+	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, tempool.GatewayHolderPrefix) {
+		w.recall(ctx)
+		if lease := w.grantOf(r.RequestID); lease != nil { // the same request, granted while this one waited
+			return lease, nil
+		}
+	}
+	if refused := w.refusal(r); refused != nil {
+		return nil, refusalError(refused)
+	}
+	return w.grant(r), nil
+}
+
+func (w *worker) recall(ctx workflow.Context) {
+	id := w.Lease.ID
+	options := w.onHost("recall lease "+id, recallPatience)
+	options.toStart = recallPatience
+	_, future := w.activity(tempool.ActivityRecall, options, tempool.RecallRequest{Process: w.process(), LeaseID: id})
+	var result tempool.RecallResult
+	if err := future.Get(ctx, &result); err != nil || !result.Returned {
+		return // the gateway uses it, or did not answer: the caller is refused as busy
+	}
+	if result.Checkin != nil {
+		w.checkin(*result.Checkin)
+	}
+}
+
+func (w *worker) grant(r tempool.CheckoutRequest) *tempool.Lease {
+	now := w.now()
+	w.LeaseSeq++
+	lease := tempool.Lease{
+		ID:     tempool.LeaseID(w.Pool, w.Slot, w.Machine.Incarnation, w.LeaseSeq),
+		Worker: w.name(), Seq: w.LeaseSeq, Incarnation: w.Machine.Incarnation,
+		Holder: r.Holder, Session: r.Session,
+		Host: w.Process.Host, Endpoint: w.Process.Endpoint, Address: w.Process.Address,
+		GrantedAt: now, ExpiresAt: now.Add(w.ttl(r.TTLMS)),
+	}
+	w.next(lifecycle.Checkout, fmt.Sprintf("leased to %q", r.Holder), nil)
+	w.Lease = &lease
+	w.Counters.LeasesGranted++
+	w.Counters.LastGrantAt = now
+	if r.RequestID != "" {
+		w.Grants = append(w.Grants, Grant{r.RequestID, lease})
+		if excess := len(w.Grants) - maxGrants; excess > 0 {
+			w.Grants = append([]Grant(nil), w.Grants[excess:]...)
+		}
+	}
+	w.stir()
+	return &lease
+}
+
+func (w *worker) ttl(ms int64) time.Duration {
+	if ms == 0 {
+		return w.Spec.Lease.TTL.D()
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// staleness says why a lease is not the one that is out, or nil.
+func (w *worker) staleness(leaseID string) *tempool.Error {
+	ref, err := tempool.ParseLeaseID(leaseID)
+	if err != nil || ref.Pool != w.Pool || ref.Slot != w.Slot {
+		return tempool.Errorf(tempool.CodeLeaseNotFound, "%s has never granted a lease %q", w.name(), leaseID)
+	}
+	if w.Lease == nil || w.Lease.ID != leaseID {
+		return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, w.name())
+	}
+	return nil
+}
+
+func (w *worker) renewRefusal(r tempool.RenewRequest) *tempool.Error {
+	if stale := w.staleness(r.LeaseID); stale != nil {
+		return stale
+	}
+	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
+		return tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+	}
+	if w.Machine.State != lifecycle.Busy {
+		return tempool.Errorf(tempool.CodeDraining, "%s is %s; finish what is in flight and check in", w.name(), w.Machine.State)
+	}
+	return nil
+}
+
+func (w *worker) renew(_ workflow.Context, r tempool.RenewRequest) (*tempool.Lease, error) {
+	if refused := w.renewRefusal(r); refused != nil {
+		return nil, refusalError(refused)
+	}
+	w.Lease.ExpiresAt = w.now().Add(w.ttl(r.TTLMS))
+	w.stir()
+	return w.Lease, nil
+}
+
+// checkin gives the lease back. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
+func (w *worker) checkin(r tempool.CheckinRequest) {
+	if stale := w.staleness(r.LeaseID); stale != nil {
+		w.refuse("checkin: " + stale.Message)
+		return
+	}
+	kind, reason := lifecycle.Checkin, fmt.Sprintf("%q gave lease %s back", w.Lease.Holder, w.Lease.ID)
+	switch r.Outcome {
+	case tempool.OutcomeOK, "":
+		w.LeaseErrors = 0
+	case tempool.OutcomeError:
+		w.LeaseErrors++
+		kind, reason = lifecycle.CheckinError, fmt.Sprintf("%s as failed: %s (failure %d of %d)", reason, r.Error, w.LeaseErrors, w.Spec.Health.MaxFailures)
+		if w.LeaseErrors >= w.Spec.Health.MaxFailures {
+			kind = lifecycle.Unhealthy
+		}
+	case tempool.OutcomeClose:
+		kind, reason = lifecycle.CheckinClose, reason+" and asked for a new process"
+		if r.Error != "" {
+			reason += ": " + r.Error
+		}
+	default:
+		w.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
+		return
+	}
+	w.count(r.Usage)
+	w.Lease = nil
+	if w.Machine.State == lifecycle.Busy {
+		if kind == lifecycle.CheckinClose {
+			w.intend(IntentReplace, reason)
+		}
+		w.next(kind, reason, nil)
+	}
+	w.stir()
+}
+
+func (w *worker) count(u tempool.Usage) {
+	w.Counters.RequestsServed += max(0, u.Requests)
+	w.Counters.RequestsFailed += max(0, u.Failed)
+	w.Counters.TotalCallTimeMS += max(0, u.TotalMS)
+	if u.Requests > 0 {
+		w.Counters.LastRequestAt = w.now()
+	}
+}
+
+// endLease drops the lease with the process it was for; its holder is fenced.
+func (w *worker) endLease() { w.Lease = nil }
+
+// leaseOverdue replaces a worker whose lease has expired.
+func (w *worker) leaseOverdue() bool {
+	if w.Lease == nil || w.now().Before(w.Lease.ExpiresAt) {
+		return false
+	}
+	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
+	w.intend(IntentReplace, reason)
+	w.next(lifecycle.LeaseExpired, reason, nil)
+	w.endLease()
+	return true
+}
+
+// keepLeaseTimer keeps the one timer that serves lease expiry. It is armed with an incarnation and for as long as leases
+// come and go, not per lease, so that a lease writes no timer events; only a lease shorter than the timer moves it.
+func (w *worker) keepLeaseTimer() {
+	ttl := w.Spec.Lease.TTL.D()
+	switch {
+	case w.Lease != nil && (w.work.lease == nil || w.Lease.ExpiresAt.Before(w.work.leaseLook)):
+		stopTask(&w.work.lease)
+		w.armLeaseTimer(max(0, w.Lease.ExpiresAt.Sub(w.now())))
+	case w.Lease == nil && w.work.lease == nil && w.now().Sub(w.Counters.LastGrantAt) < ttl:
+		w.armLeaseTimer(ttl)
+	}
+}
+
+func (w *worker) armLeaseTimer(after time.Duration) {
+	w.work.leaseLook = w.now().Add(after)
+	w.timer(&w.work.lease, &w.facts.leaseTimer, timerOptions{after, "is a lease overdue?"})
+}
+
+// refuse counts and records something that was asked and not done.
+func (w *worker) refuse(what string) {
+	w.Counters.LeasesRefused++
+	w.LastRefusal = w.now().UTC().Format(time.RFC3339) + " " + what
+	workflow.GetLogger(w.ctx).Info("refused", "worker", w.name(), "what", what)
+}
+
+// stir wakes the loop after a handler changed something it has to see.
+func (w *worker) stir() { w.wake.SendAsync(true) }

@@ -1,0 +1,61 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// Deadlines of the activities of a worker.
+const (
+	// placementPatience is how long a Start waits for a host with room before the worker is pending for one.
+	placementPatience = 10 * time.Second
+	// hostPatience is how long work for a host waits to be picked up before the host counts as lost. It has to outlast an
+	// agent's reconnection after the Temporal server was restarted.
+	hostPatience = 20 * time.Second
+	// heartbeatTimeout is how long an agent may be silent before its Watch is tried anew.
+	heartbeatTimeout = 12 * time.Second
+	// roomPatience bounds one wait for a host with room; the wait is then renewed.
+	roomPatience = time.Hour
+	// watchLength bounds one Watch; it is then renewed.
+	watchLength = 365 * 24 * time.Hour
+	// slack is added to what an activity may take on its host before Temporal gives up on it.
+	slack = 15 * time.Second
+)
+
+type timerOptions struct {
+	after   time.Duration
+	summary string
+}
+
+// once is the retry policy of everything whose failure the state machine itself answers.
+var once = &temporal.RetryPolicy{MaximumAttempts: 1}
+
+type activityOptions struct {
+	queue, summary           string
+	toStart, toClose, silent time.Duration
+	awaitCancel              bool
+}
+
+// activity starts an activity and returns it with the task that stands for it.
+func (w *worker) activity(name string, o activityOptions, input any) (*task, workflow.Future) {
+	ctx, cancel := workflow.WithCancel(w.ctx)
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              o.queue,
+		ScheduleToStartTimeout: o.toStart,
+		StartToCloseTimeout:    o.toClose,
+		HeartbeatTimeout:       o.silent,
+		WaitForCancellation:    o.awaitCancel,
+		RetryPolicy:            once,
+		Summary:                o.summary,
+	})
+	return &task{cancel}, workflow.ExecuteActivity(ctx, name, input)
+}
+
+// onHost are the options of an activity that touches the process.
+func (w *worker) onHost(summary string, toClose time.Duration) activityOptions {
+	return activityOptions{queue: tempool.HostQueue(w.Process.Host), summary: summary, toStart: hostPatience, toClose: toClose}
+}

@@ -1,0 +1,291 @@
+package workflows
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// PoolRun is the whole state of a pool: its input, and what it hands to its next run when it continues as new. Only the
+// fields of PoolStart are given by whoever starts a pool.
+type PoolRun struct {
+	tempool.PoolStart
+	SpecVersion   int64     `json:"spec_version,omitempty"`
+	Size          int       `json:"size,omitempty"`
+	Roster        []slot    `json:"roster,omitempty"` // by slot number
+	Rollout       *rollout  `json:"rollout,omitempty"`
+	Stopping      bool      `json:"stopping,omitempty"`
+	ContinueEvery int       `json:"continue_every,omitempty"`
+	RetryAt       time.Time `json:"retry_at,omitzero"` // of slots whose workflow could not be started
+}
+
+// slot is one line of the roster: what its worker last said, and what the pool knows beyond it.
+type slot struct {
+	tempool.RosterEntry
+	Child bool `json:"-"` // started by this run: the parent close policy reaches it when this run closes
+	Born  bool `json:"born,omitempty"`
+}
+
+// pool is one run. Like worker, it acts in one place, settle, on what handlers have written into PoolRun.
+type pool struct {
+	PoolRun
+	ctx      workflow.Context
+	selector workflow.Selector
+	wake     workflow.Channel
+	signals  func() bool
+	retry    *task
+	retried  bool
+	turns    int
+	asking   int // messages on their way to workers; a run that ends before they are delivered loses them
+	force    bool
+}
+
+const (
+	childRetry = 2 * time.Second // before a slot's workflow is tried again
+	batch      = 100             // children started in one workflow task
+)
+
+// Pool is the workflow of a pool. It is never on the path of a lease or a call.
+func Pool(ctx workflow.Context, run PoolRun) error {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	p := &pool{PoolRun: run, ctx: lasting, selector: workflow.NewSelector(ctx), wake: workflow.NewBufferedChannel(ctx, 1)}
+	if p.SpecVersion == 0 {
+		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
+	}
+	if err := p.register(ctx); err != nil {
+		return err
+	}
+	p.selector.AddReceive(p.wake, func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, nil) })
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		p.stopAll("the pool's workflow was cancelled")
+	})
+	for {
+		for p.settle() {
+		}
+		workflow.SetCurrentDetails(p.ctx, p.details())
+		if p.Stopping && len(p.Roster) == 0 && workflow.AllHandlersFinished(p.ctx) {
+			return nil
+		}
+		if p.mayContinue() {
+			p.warnChildren()
+			if p.drainSignals() {
+				continue
+			}
+			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowPool, p.PoolRun)
+		}
+		p.turns++
+		p.selector.Select(ctx)
+		for p.selector.HasPending() {
+			p.selector.Select(ctx)
+		}
+	}
+}
+
+// settle brings the roster nearer to what is wanted and reports whether there is more to do at once.
+func (p *pool) settle() bool {
+	p.Roster = slices.DeleteFunc(p.Roster, func(s slot) bool { return s.Gone && (p.Stopping || s.Slot >= p.Size) })
+	if p.Stopping {
+		return false
+	}
+	if p.retried {
+		p.retried, p.RetryAt = false, time.Time{}
+	}
+	started := 0
+	for number := 0; number < p.Size && started < batch; number++ {
+		s := p.slot(number)
+		if s != nil && (s.Born && !s.Gone || p.now().Before(p.RetryAt)) {
+			continue
+		}
+		p.startChild(number)
+		started++
+	}
+	for i := range p.Roster {
+		if s := &p.Roster[i]; s.Slot >= p.Size && !s.Leaving {
+			p.dismiss(s)
+		}
+	}
+	if p.now().Before(p.RetryAt) && p.retry == nil {
+		p.retryLater()
+	}
+	return p.roll() || started == batch
+}
+
+func (p *pool) now() time.Time { return workflow.Now(p.ctx) }
+
+// slot finds a line of the roster.
+func (p *pool) slot(number int) *slot {
+	i, found := slices.BinarySearchFunc(p.Roster, number, func(s slot, n int) int { return s.Slot - n })
+	if !found {
+		return nil
+	}
+	return &p.Roster[i]
+}
+
+// ensure finds a line of the roster or makes it.
+func (p *pool) ensure(number int) *slot {
+	i, found := slices.BinarySearchFunc(p.Roster, number, func(s slot, n int) int { return s.Slot - n })
+	if !found {
+		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: tempool.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.now()}})
+	}
+	return &p.Roster[i]
+}
+
+// lostLeases is added to the newest lease seq a pool knows of when a worker's workflow was ended by hand: seqs granted since
+// its last report must not come again.
+const lostLeases = 1_000_000
+
+// startChild starts the workflow of a slot. A slot that had a workflow before goes on counting where that one was.
+func (p *pool) startChild(number int) {
+	s := p.ensure(number)
+	run := WorkerRun{
+		Pool: p.PoolStart.Pool, Slot: number, Spec: p.Spec, SpecVersion: p.SpecVersion, Searchable: p.Searchable,
+	}
+	if s.Gone {
+		run.Machine.Incarnation = s.Incarnation + 1 // one more than was last reported may have begun
+		run.LeaseSeq = s.LeaseSeq + lostLeases
+	}
+	options := workflow.ChildWorkflowOptions{
+		WorkflowID:        tempool.WorkerWorkflowID(p.PoolStart.Pool, number),
+		TaskQueue:         tempool.TaskQueue,
+		ParentClosePolicy: parentClosePolicy,
+		StaticSummary:     "worker " + tempool.WorkerName(p.PoolStart.Pool, number),
+	}
+	if p.Searchable {
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(
+			attributePool.ValueSet(p.PoolStart.Pool), attributeState.ValueSet(string(lifecycle.Created)))
+	}
+	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), tempool.WorkflowWorker, run)
+	s.Born, s.Child, s.Gone, s.Leaving, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, p.SpecVersion
+	var runID string
+	p.selector.AddFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
+		var execution workflow.Execution
+		if err := f.Get(p.ctx, &execution); err != nil {
+			p.childFailed(number, err)
+			return
+		}
+		runID = execution.RunID
+		p.ensure(number).RunID = runID
+	})
+	p.selector.AddFuture(future, func(f workflow.Future) {
+		if s := p.slot(number); s != nil && runID != "" && s.RunID == runID && !s.Gone {
+			s.Gone, s.Reason = true, "its workflow was ended"
+			if err := f.Get(p.ctx, nil); err != nil {
+				s.Reason = "its workflow was ended: " + err.Error()
+			}
+		}
+	})
+}
+
+// childFailed handles a workflow that could not be started: one of that ID is still open, most likely on its way out.
+func (p *pool) childFailed(number int, err error) {
+	s := p.ensure(number)
+	s.Born, s.Reason = false, "its workflow could not be started: "+err.Error()
+	p.RetryAt = p.now().Add(childRetry)
+}
+
+func (p *pool) retryLater() {
+	ctx, cancel := workflow.WithCancel(p.ctx)
+	t := &task{cancel}
+	p.retry = t
+	timer := workflow.NewTimerWithOptions(ctx, p.RetryAt.Sub(p.now()), workflow.TimerOptions{Summary: "before starting workers again"})
+	p.selector.AddFuture(timer, func(f workflow.Future) {
+		p.retry = nil
+		p.retried = f.Get(p.ctx, nil) == nil
+	})
+}
+
+// dismiss asks a worker to end for good.
+func (p *pool) dismiss(s *slot) {
+	s.Leaving = true
+	if !s.Born {
+		s.Gone = true
+		return
+	}
+	number := s.Slot
+	future := workflow.RequestCancelExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "")
+	p.asking++
+	p.selector.AddFuture(future, func(f workflow.Future) {
+		p.asking--
+		if err := f.Get(p.ctx, nil); err != nil {
+			if s := p.slot(number); s != nil {
+				s.Gone, s.Reason = true, "its workflow had ended before it was asked to"
+			}
+		}
+	})
+}
+
+// stopAll dismisses every worker; the pool ends after the last.
+func (p *pool) stopAll(reason string) int {
+	if !p.Stopping {
+		p.Stopping, p.Rollout = true, nil
+		workflow.GetLogger(p.ctx).Info("pool stops", "pool", p.PoolStart.Pool, "reason", reason)
+		for i := range p.Roster {
+			if s := &p.Roster[i]; !s.Leaving && !s.Gone {
+				p.dismiss(s)
+			}
+		}
+	}
+	p.stir()
+	return len(p.Roster)
+}
+
+// changed takes what a worker says of itself. What an earlier workflow of the same slot said late is not listened to.
+func (p *pool) changed(c tempool.WorkerChanged) {
+	s := p.slot(c.Slot)
+	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation {
+		return
+	}
+	leaving := s.Leaving
+	s.RosterEntry = c.RosterEntry
+	s.Leaving, s.RunID, s.Born = leaving, c.RunID, true
+}
+
+func (p *pool) mayContinue() bool {
+	due := p.force || workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() || (p.ContinueEvery > 0 && p.turns >= p.ContinueEvery)
+	if !due || p.asking > 0 || p.Stopping || !workflow.AllHandlersFinished(p.ctx) {
+		return false
+	}
+	for i := range p.Roster { // the answer to a start or a dismissal would be lost
+		if s := p.Roster[i]; (s.Born && s.RunID == "") || (s.Leaving && !s.Gone) {
+			return false
+		}
+	}
+	return p.retry == nil
+}
+
+// warnChildren tells the children of this run that the cancellation which its end brings them is not meant.
+func (p *pool) warnChildren() {
+	var told []workflow.Future
+	for i := range p.Roster {
+		if s := p.Roster[i]; s.Child && !s.Gone {
+			told = append(told, workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, s.Slot), "",
+				tempool.SignalPoolContinues, tempool.Control{By: "pool"}))
+		}
+	}
+	for _, future := range told {
+		_ = future.Get(p.ctx, nil) // one that has ended needs no warning
+	}
+}
+
+func (p *pool) drainSignals() bool {
+	found := false
+	for p.signals() {
+		found = true
+	}
+	return found
+}
+
+func (p *pool) stir() { p.wake.SendAsync(true) }
+
+// sameSpec reports whether two specs would run the same thing; size is not part of that.
+func sameSpec(a, b spec.Spec) bool {
+	a.Pool.Size = b.Pool.Size
+	return equalJSON(a, b)
+}

@@ -1,0 +1,219 @@
+package workflows
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// parentClosePolicy has Temporal cancel the workers of a pool that was ended by hand; a cancelled worker stops its process.
+const parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
+
+const maxSize = 1000
+
+func (p *pool) register(ctx workflow.Context) error {
+	changes := workflow.GetSignalChannel(p.ctx, tempool.SignalWorkerChanged)
+	p.signals = func() bool {
+		var c tempool.WorkerChanged
+		if !changes.ReceiveAsync(&c) {
+			return false
+		}
+		p.changed(c)
+		return true
+	}
+	p.selector.AddReceive(changes, func(workflow.ReceiveChannel, bool) { p.signals() })
+	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
+	p.selector.AddReceive(force, func(c workflow.ReceiveChannel, _ bool) { p.force = c.ReceiveAsync(nil) })
+
+	if err := workflow.SetQueryHandler(ctx, tempool.QueryStatus, p.status); err != nil {
+		return err
+	}
+	return p.registerUpdates(ctx)
+}
+
+// refuseIf makes an update's validator of a check.
+func refuseIf[T any](check func(T) *tempool.Error) workflow.UpdateHandlerOptions {
+	return workflow.UpdateHandlerOptions{Validator: func(request T) error {
+		if refused := check(request); refused != nil {
+			return refusalError(refused)
+		}
+		return nil
+	}}
+}
+
+func (p *pool) registerUpdates(ctx workflow.Context) error {
+	updates := []struct {
+		name    string
+		handler any
+		options workflow.UpdateHandlerOptions
+	}{
+		{tempool.UpdateScale, p.scale, refuseIf(p.scaleRefusal)},
+		{tempool.UpdateApply, p.apply, refuseIf(p.applyRefusal)},
+		{tempool.UpdateRestart, p.restart, refuseIf(func(r tempool.RestartRequest) *tempool.Error { return p.slotRefusal(r.Worker) })},
+		{tempool.UpdateDrain, p.drain, refuseIf(p.drainRefusal)},
+		{tempool.UpdateStop, func(_ workflow.Context, c tempool.Control) (tempool.PoolStopResult, error) {
+			return tempool.PoolStopResult{Stopping: p.stopAll(attributed(c.Reason, c.By))}, nil
+		}, workflow.UpdateHandlerOptions{}},
+	}
+	for _, u := range updates {
+		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.name, u.handler, u.options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pool) stoppingRefusal() *tempool.Error {
+	if p.Stopping {
+		return tempool.Errorf(tempool.CodeDraining, "pool %s is stopping; start it anew when it has ended", p.PoolStart.Pool)
+	}
+	return nil
+}
+
+func (p *pool) scaleRefusal(r tempool.ScaleRequest) *tempool.Error {
+	if r.Size < 1 || r.Size > maxSize {
+		return tempool.Errorf(tempool.CodeInvalid, "size is %d; it must be from 1 to %d (to have none, stop the pool)", r.Size, maxSize)
+	}
+	return p.stoppingRefusal()
+}
+
+func (p *pool) scale(_ workflow.Context, r tempool.ScaleRequest) (tempool.ScaleResult, error) {
+	result := tempool.ScaleResult{From: p.Size, To: r.Size}
+	p.Size = r.Size
+	p.Spec.Pool.Size = r.Size
+	p.stir()
+	return result, nil
+}
+
+func (p *pool) applyRefusal(r tempool.ApplyRequest) *tempool.Error {
+	if r.Spec.Pool.Name != p.PoolStart.Pool {
+		return tempool.Errorf(tempool.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.PoolStart.Pool)
+	}
+	if err := r.Spec.Validate(); err != nil {
+		return tempool.Errorf(tempool.CodeInvalid, "%w", err)
+	}
+	return p.stoppingRefusal()
+}
+
+// apply takes a new spec. A new size alone restarts nobody.
+func (p *pool) apply(_ workflow.Context, r tempool.ApplyRequest) (tempool.ApplyResult, error) {
+	p.Size = r.Spec.Pool.Size
+	changed := !sameSpec(p.Spec, r.Spec)
+	p.Spec = r.Spec
+	if changed {
+		p.SpecVersion++
+		p.beginRollout(fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
+	}
+	p.stir()
+	return tempool.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
+}
+
+func (p *pool) slotRefusal(number *int) *tempool.Error {
+	if number != nil && (*number < 0 || *number >= p.Size) {
+		return tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.PoolStart.Pool, *number, p.Size-1)
+	}
+	return p.stoppingRefusal()
+}
+
+// restart restarts one worker at once, or all of them rolling.
+func (p *pool) restart(_ workflow.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
+	reason := attributed(r.Reason, r.By)
+	if r.Worker != nil {
+		p.restartWorker(*r.Worker, reason)
+		return tempool.RestartResult{Workers: []int{*r.Worker}}, nil
+	}
+	slots := p.slots()
+	p.beginRollout(reason, 0, slots)
+	p.stir()
+	return tempool.RestartResult{Workers: slots}, nil
+}
+
+func (p *pool) drainRefusal(c tempool.Control) *tempool.Error {
+	if c.Worker == nil {
+		return tempool.Errorf(tempool.CodeInvalid, "drain needs the number of a worker")
+	}
+	return p.slotRefusal(c.Worker)
+}
+
+func (p *pool) drain(ctx workflow.Context, c tempool.Control) (tempool.CheckinResult, error) {
+	s := p.slot(*c.Worker)
+	err := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, *c.Worker), "",
+		tempool.SignalDrain, tempool.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
+	if err != nil || s == nil {
+		return tempool.CheckinResult{}, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "worker %d could not be told: %v", *c.Worker, err))
+	}
+	return tempool.CheckinResult{State: s.State}, nil
+}
+
+// slots lists the numbers of all workers that are to stay.
+func (p *pool) slots() []int {
+	var numbers []int
+	for i := range p.Roster {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving {
+			numbers = append(numbers, s.Slot)
+		}
+	}
+	return numbers
+}
+
+// status answers the query status.
+func (p *pool) status() (tempool.PoolStatus, error) {
+	st := tempool.PoolStatus{
+		Pool: p.PoolStart.Pool, Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping,
+		Workers: []tempool.RosterEntry{},
+	}
+	if p.Rollout != nil {
+		view := p.Rollout.view()
+		st.Rollout = &view
+	}
+	for i := range p.Roster {
+		s := p.Roster[i]
+		st.Workers = append(st.Workers, s.RosterEntry)
+		if s.serving() {
+			st.Ready++
+		}
+	}
+	return st, nil
+}
+
+// serving reports whether the slot has a process that is in service; to a pool, busy and ready are one.
+func (s slot) serving() bool {
+	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
+}
+
+// details is the page a reader of the Web UI sees above the pool's history.
+func (p *pool) details() string {
+	st, _ := p.status()
+	var b strings.Builder
+	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, strings.Join(p.Spec.Pool.Command, " "), st.SpecVersion)
+	if p.Stopping {
+		b.WriteString("\nstopping\n")
+	}
+	if r := st.Rollout; r != nil {
+		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting, r.Halted)
+	}
+	b.WriteString("\n| worker | state | incarnation | host | PID | why |\n| --- | --- | --- | --- | --- | --- |\n")
+	for i, s := range st.Workers {
+		if i == maxRosterRows {
+			fmt.Fprintf(&b, "\n… and %d more\n", len(st.Workers)-i)
+			break
+		}
+		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID, cell(s.Reason))
+	}
+	return b.String()
+}
+
+const maxRosterRows = 50
+
+func equalJSON(a, b any) bool {
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}

@@ -1,0 +1,71 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func (w *worker) registerQueries(ctx workflow.Context) error {
+	if err := workflow.SetQueryHandler(ctx, tempool.QueryState, w.state); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, tempool.QueryMetrics, w.metrics); err != nil {
+		return err
+	}
+	return workflow.SetQueryHandler(ctx, tempool.QueryHistory, w.history)
+}
+
+// state answers the query state.
+func (w *worker) state() (tempool.WorkerState, error) {
+	return tempool.WorkerState{
+		Worker: w.name(), State: w.Machine.State, Health: w.Machine.Health,
+		Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID,
+		Lease: w.Lease, LeaseSeq: w.LeaseSeq, Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion,
+		LastRefusal: w.LastRefusal,
+	}, nil
+}
+
+// metrics answers the query metrics. Times that run are as of the last workflow task.
+func (w *worker) metrics() (tempool.WorkerMetrics, error) {
+	c := w.Counters
+	m := tempool.Metrics{
+		ID:             w.name(),
+		RequestsServed: c.RequestsServed, RequestsFailed: c.RequestsFailed, TotalCallTimeMS: c.TotalCallTimeMS,
+		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: known(c.LastRequestAt),
+		Restarts: max(0, w.Machine.Incarnation-1), ConsecutiveFailures: w.Failures, Rotations: c.Rotations,
+		LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
+	}
+	if c.RequestsServed > 0 {
+		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)
+	}
+	if s := w.Sample; s != nil {
+		m.CurrentMemoryBytes, m.CPUPercent, m.OpenFiles, m.Threads = s.RSSBytes, s.CPUPercent, s.OpenFiles, s.Threads
+	}
+	if w.Machine.State.Live() && w.Machine.State != lifecycle.Starting {
+		m.StartedAt = known(w.Machine.StartedAt)
+		m.UptimeS = w.now().Sub(w.Machine.StartedAt).Seconds()
+		if w.Machine.StartedAt.IsZero() {
+			m.UptimeS = 0
+		}
+	}
+	return tempool.WorkerMetrics{State: w.Machine.State, Metrics: m}, nil
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// history answers the query history.
+func (w *worker) history() ([]lifecycle.Transition, error) {
+	if w.Machine.Ring == nil {
+		return []lifecycle.Transition{}, nil
+	}
+	return w.Machine.Ring, nil
+}

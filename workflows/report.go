@@ -1,0 +1,143 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+var (
+	attributePool   = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributePool)
+	attributeState  = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeState)
+	attributeHealth = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeHealth)
+	attributeHost   = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeHost)
+)
+
+// reported is what the outside was last told. Ready and busy are one life to it, so that leases cost it nothing.
+type reported struct {
+	State       lifecycle.State  `json:"state,omitempty"`
+	Health      lifecycle.Health `json:"health,omitempty"`
+	Host        string           `json:"host,omitempty"`
+	Incarnation int64            `json:"incarnation,omitempty"`
+	Resting     bool             `json:"resting,omitempty"`
+}
+
+// report tells the pool, the search attributes and the reader of the Web UI what has changed.
+func (w *worker) report() {
+	workflow.SetCurrentDetails(w.ctx, w.details())
+	current := reported{w.Machine.State, w.Machine.Health, w.Process.Host, w.Machine.Incarnation, w.Resting}
+	if current.State == lifecycle.Busy {
+		current.State = lifecycle.Ready
+	}
+	if current == w.Reported {
+		return
+	}
+	if w.Searchable {
+		w.upsert(current)
+	}
+	w.Reported = current
+	if !w.Orphan && !w.ended() { // the last word is sayGoodbye's
+		w.tellPool(false)
+	}
+}
+
+func (w *worker) upsert(current reported) {
+	updates := []temporal.SearchAttributeUpdate{
+		attributePool.ValueSet(w.Pool), attributeState.ValueSet(string(current.State)), attributeHealth.ValueSet(string(current.Health)),
+	}
+	if current.Host != "" {
+		updates = append(updates, attributeHost.ValueSet(current.Host))
+	} else if w.Reported.Host != "" {
+		updates = append(updates, attributeHost.ValueUnset())
+	}
+	if err := workflow.UpsertTypedSearchAttributes(w.ctx, updates...); err != nil {
+		workflow.GetLogger(w.ctx).Warn("search attributes not set", "error", err)
+	}
+}
+
+// tellPool sends the pool this worker's entry of the roster. A pool that is no more ends the worker.
+func (w *worker) tellPool(gone bool) workflow.Future {
+	entry := tempool.RosterEntry{
+		Slot: w.Slot, State: w.Machine.State, Incarnation: w.Machine.Incarnation,
+		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
+		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
+		Resting: w.Resting, Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
+	}
+	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", tempool.SignalWorkerChanged,
+		tempool.WorkerChanged{RosterEntry: entry})
+	if !gone {
+		w.telling++
+		w.selector.AddFuture(future, func(f workflow.Future) {
+			w.telling--
+			var unknown *temporal.UnknownExternalWorkflowExecutionError
+			if err := f.Get(w.ctx, nil); errors.As(err, &unknown) {
+				workflow.GetLogger(w.ctx).Warn("the pool is gone; this worker ends with it", "pool", w.Pool, "error", err)
+				w.end()
+			}
+		})
+	}
+	return future
+}
+
+// sayGoodbye ends the workflow of a slot that is no more.
+func (w *worker) sayGoodbye() error {
+	if !w.Orphan {
+		// A pool that has closed before its workers needs no word of their end.
+		_ = w.tellPool(true).Get(w.ctx, nil)
+	}
+	return nil
+}
+
+// reason is why the worker is where it is, for people.
+func (w *worker) reason() string {
+	if w.Hold.Reason != "" {
+		return w.Hold.Reason
+	}
+	return w.lastReason()
+}
+
+// details is the page a reader of the Web UI sees above the history.
+func (w *worker) details() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s: %s", w.name(), w.Machine.State)
+	if w.Resting {
+		b.WriteString(" (resting until an operator's `restart`)")
+	}
+	fmt.Fprintf(&b, "\n\n%s\n\n", w.reason())
+	fmt.Fprintf(&b, "| | |\n| --- | --- |\n| health | %s |\n| incarnation | %d |\n", w.Machine.Health, w.Machine.Incarnation)
+	if w.Process.Host != "" {
+		fmt.Fprintf(&b, "| host | %s |\n| PID | %d |\n", w.Process.Host, w.Process.PID)
+	}
+	if w.Lease != nil {
+		fmt.Fprintf(&b, "| lease | `%s` of %s until %s |\n", w.Lease.ID, w.Lease.Holder, w.Lease.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	fmt.Fprintf(&b, "| leases granted | %d |\n| requests served | %d |\n| spec version | %d |\n", w.Counters.LeasesGranted, w.Counters.RequestsServed, w.SpecVersion)
+	if w.LastRefusal != "" {
+		fmt.Fprintf(&b, "| last refusal | %s |\n", w.LastRefusal)
+	}
+	b.WriteString("\n**Last transitions**\n\n| when | from | event | to | why |\n| --- | --- | --- | --- | --- |\n")
+	ring := w.Machine.Ring
+	for i := len(ring) - 1; i >= 0 && i >= len(ring)-maxDetailRows; i-- {
+		t := ring[i]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", t.Timestamp.UTC().Format(time.RFC3339), t.From, t.Event, t.To, cell(t.Reason))
+	}
+	return b.String()
+}
+
+const maxDetailRows = 10
+
+// cell fits a reason into one cell of a Markdown table.
+func cell(s string) string {
+	s = strings.NewReplacer("\n", " ", "|", "\\|").Replace(s)
+	if r := []rune(s); len(r) > 200 {
+		s = string(r[:200]) + "…"
+	}
+	return s
+}

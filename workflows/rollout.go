@@ -1,0 +1,99 @@
+package workflows
+
+import (
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one begins when the one
+// before serves again; one that gives up halts the rollout, so that a bad spec takes down no more than the budget.
+type rollout struct {
+	Reason  string `json:"reason"`
+	Version int64  `json:"version,omitempty"` // of the spec being rolled out; 0 for a restart on the same one
+	Waiting []int  `json:"waiting,omitempty"`
+	Current []turn `json:"current,omitempty"`
+	Done    int    `json:"done"`
+	Halted  string `json:"halted,omitempty"`
+}
+
+// turn is one worker being restarted, and the incarnation it has to leave behind.
+type turn struct {
+	Slot int   `json:"slot"`
+	From int64 `json:"from"`
+}
+
+func (r *rollout) view() tempool.Rollout {
+	v := tempool.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, Halted: r.Halted}
+	for _, t := range r.Current {
+		v.Current = append(v.Current, t.Slot)
+	}
+	return v
+}
+
+// beginRollout replaces whatever rollout there was; workers in the middle of their turn keep it.
+func (p *pool) beginRollout(reason string, version int64, slots []int) {
+	next := &rollout{Reason: reason, Version: version, Waiting: slots}
+	if version == 0 && p.Rollout != nil {
+		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
+	}
+	p.Rollout = next
+}
+
+// roll takes the rollout a step further and reports whether it did.
+func (p *pool) roll() bool {
+	r := p.Rollout
+	if r == nil || r.Halted != "" {
+		return false
+	}
+	moved := false
+	r.Current = slices.DeleteFunc(r.Current, func(t turn) bool {
+		s := p.slot(t.Slot)
+		switch {
+		case s == nil || s.Slot >= p.Size: // scaled away
+		case s.Incarnation > t.From && s.serving():
+			r.Done++
+		case s.Incarnation > t.From && s.Resting:
+			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, s.Reason)
+		default:
+			return false
+		}
+		moved = true
+		return true
+	})
+	if r.Halted != "" {
+		return true
+	}
+	for len(r.Current) < p.Spec.Rotation.MaxUnavailable && len(r.Waiting) > 0 {
+		number := r.Waiting[0]
+		r.Waiting = r.Waiting[1:]
+		if s := p.slot(number); s != nil && number < p.Size && !s.Leaving {
+			r.Current = append(r.Current, turn{number, s.Incarnation})
+			p.restartWorker(number, r.Reason)
+		}
+		moved = true
+	}
+	if len(r.Current) == 0 && len(r.Waiting) == 0 {
+		p.Rollout = nil
+		return true
+	}
+	return moved
+}
+
+// restartWorker tells one worker to drain and to come back on the pool's current spec.
+func (p *pool) restartWorker(number int, reason string) {
+	signal := tempool.Restart{Reason: reason, By: "pool", Spec: &p.Spec, SpecVersion: p.SpecVersion}
+	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "", tempool.SignalRestart, signal)
+	p.asking++
+	p.selector.AddFuture(future, func(f workflow.Future) {
+		p.asking--
+		if err := f.Get(p.ctx, nil); err != nil {
+			if s := p.slot(number); s != nil && !s.Gone {
+				s.Gone, s.Reason = true, "its workflow had ended when it was to restart"
+			}
+		}
+	})
+}

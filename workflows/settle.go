@@ -1,0 +1,306 @@
+package workflows
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+)
+
+// The story of a worker, one chapter a state: place → start → serve → drain → stop → decide what next. Each chapter acts on
+// the parked facts, sees to it that the work its state needs is under way, and reports whether anything changed; settle is
+// called until nothing does.
+
+func (w *worker) settle() bool {
+	switch w.Machine.State {
+	case lifecycle.Created:
+		return w.begin()
+	case lifecycle.Pending:
+		return w.pend()
+	case lifecycle.Starting:
+		return w.start()
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+		return w.serve()
+	case lifecycle.Draining:
+		return w.drain()
+	case lifecycle.Stopping:
+		return w.stop()
+	}
+	return w.decide()
+}
+
+// begin leaves created: the first incarnation, unless the worker was asked to end before it had one.
+func (w *worker) begin() bool {
+	if r, rest := w.takeEnding(); r.wanted {
+		w.rest(rest)
+		w.next(lifecycle.Stop, r.reason, nil)
+		return true
+	}
+	w.place("first start of this worker")
+	return true
+}
+
+// place begins the next incarnation.
+func (w *worker) place(reason string) {
+	if w.NextSpec != nil {
+		w.Spec, w.SpecVersion, w.NextSpec = w.NextSpec.Spec, w.NextSpec.Version, nil
+	}
+	w.Process = RunningProcess{}
+	w.Intent, w.IntentReason, w.Resting, w.Hold = IntentRecover, "", false, Hold{}
+	w.ProbeFailures, w.LeaseErrors, w.Sample = 0, 0, nil
+	event := lifecycle.Start
+	if w.Machine.State == lifecycle.Pending {
+		event = lifecycle.Release
+	}
+	w.nextWith(lifecycle.Event{Kind: event, Reason: reason})
+}
+
+// pend waits out a hold: a backoff, or the lack of a host with room.
+func (w *worker) pend() bool {
+	if r, rest := w.takeEnding(); r.wanted {
+		stopTask(&w.work.hold)
+		stopTask(&w.work.room)
+		w.facts.holdOver, w.facts.room = false, nil
+		w.rest(rest)
+		w.next(lifecycle.Stop, r.reason, nil)
+		return true
+	}
+	if w.facts.restart.wanted {
+		reason := w.facts.restart.reason
+		w.facts.restart = request{}
+		stopTask(&w.work.hold)
+		stopTask(&w.work.room)
+		w.facts.holdOver, w.facts.room = false, nil
+		w.Failures = 0
+		w.place(reason)
+		return true
+	}
+	if w.Hold.Room {
+		return w.pendForRoom()
+	}
+	if w.facts.holdOver || !w.now().Before(w.Hold.Until) {
+		w.facts.holdOver = false
+		stopTask(&w.work.hold)
+		w.place("the wait is over")
+		return true
+	}
+	if w.work.hold == nil {
+		w.timer(&w.work.hold, &w.facts.holdOver, timerOptions{w.Hold.Until.Sub(w.now()), w.Hold.Reason})
+	}
+	return false
+}
+
+func (w *worker) pendForRoom() bool {
+	if a := taken(&w.facts.room); a != nil && a.err == nil {
+		w.place("host " + a.result.Host + " has room")
+		return true
+	}
+	if w.work.room == nil {
+		queue := tempool.PlacementQueue(w.Spec.Pool.Placement)
+		run(w, &w.work.room, &w.facts.room, tempool.ActivityAwaitRoom, activityOptions{
+			queue: queue, summary: "waiting for a host with room on " + queue, toStart: roomPatience, toClose: slack,
+		}, w.process())
+	}
+	return false
+}
+
+// start waits for the process to be spawned, to answer its handshake and to finish its warm-up.
+func (w *worker) start() bool {
+	if r, rest := w.takeEnding(); r.wanted {
+		w.rest(rest)
+		w.next(lifecycle.Stop, r.reason, nil)
+		return true
+	}
+	if r := w.takeRestart(); r.wanted {
+		w.intend(IntentReplace, r.reason)
+		w.next(lifecycle.Stop, r.reason, nil)
+		return true
+	}
+	if a := taken(&w.facts.start); a != nil {
+		w.started(a)
+		return true
+	}
+	if w.work.start == nil {
+		run(w, &w.work.start, &w.facts.start, tempool.ActivityStart, activityOptions{
+			queue:   tempool.PlacementQueue(w.Spec.Pool.Placement),
+			summary: fmt.Sprintf("start incarnation %d of %s", w.Machine.Incarnation, w.name()),
+			toStart: placementPatience, toClose: w.Spec.Start.Timeout.D() + slack, silent: heartbeatTimeout, awaitCancel: true,
+		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec})
+	}
+	return false
+}
+
+func (w *worker) started(a *answer[tempool.StartResult]) {
+	switch {
+	case a.err == nil:
+		w.occupy(a.result)
+		reason := fmt.Sprintf("process %d on host %s was ready after %d ms", a.result.PID, a.result.Host, a.result.TookMS)
+		w.nextWith(lifecycle.Event{Kind: lifecycle.StartSucceeded, Reason: reason, Metadata: map[string]string{
+			"host": a.result.Host, "pid": fmt.Sprint(a.result.PID),
+		}})
+		w.NextCheckpoint = w.now().Add(w.Spec.Health.Checkpoint.D())
+		w.armLeaseTimer(w.Spec.Lease.TTL.D())
+	case neverStarted(a.err):
+		reason := fmt.Sprintf("no agent with room took the start from %s within %s",
+			tempool.PlacementQueue(w.Spec.Pool.Placement), placementPatience)
+		w.next(lifecycle.StartFailed, reason, nil)
+		w.Hold = Hold{Room: true, Reason: reason + "; start an agent with that label, or raise --capacity of one"}
+	case timedOut(a.err):
+		w.intend(IntentReplace, "the host that took the start was not heard of again")
+		w.next(lifecycle.StartFailed, w.IntentReason, nil)
+	default:
+		w.next(lifecycle.StartFailed, sentence(a.err), nil)
+	}
+}
+
+func (w *worker) occupy(r tempool.StartResult) {
+	w.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address}
+	w.observe(r.Sample)
+}
+
+// stop ends the process, wherever it is.
+func (w *worker) stop() bool {
+	w.facts.watch, w.facts.probe, w.facts.drained, w.facts.drainOver, w.facts.checkpoint = nil, nil, nil, false, false
+	w.absorb(true)
+	if w.work.start != nil { // stopped while starting: the process is only known when Start has ended
+		w.work.start.cancel()
+		return false
+	}
+	if a := taken(&w.facts.start); a != nil {
+		if a.err != nil {
+			w.exited(&lifecycle.Exit{Interrupted: true}, "the start was called off")
+			return true
+		}
+		w.occupy(a.result)
+	}
+	if a := taken(&w.facts.stopped); a != nil {
+		if a.err != nil {
+			w.exited(&lifecycle.Exit{Error: "host lost"}, fmt.Sprintf("host %s did not answer when asked to stop the process: %s",
+				w.Process.Host, sentence(a.err)))
+		} else {
+			w.exited(&a.result.Exit, a.result.Reason)
+		}
+		return true
+	}
+	if w.Process.Host == "" { // called off before anybody took the start
+		w.exited(&lifecycle.Exit{Interrupted: true}, "it was stopped before a host had taken it")
+		return true
+	}
+	if w.work.stop == nil {
+		grace := w.Spec.Pool.StopGrace
+		run(w, &w.work.stop, &w.facts.stopped, tempool.ActivityStop,
+			w.onHost(fmt.Sprintf("stop process %d: %s", w.Process.PID, w.lastReason()), grace.D()+2*slack),
+			tempool.StopRequest{Process: w.process(), Grace: grace, Reason: w.lastReason()})
+	}
+	return false
+}
+
+// exited records the end of the incarnation and of everything that belonged to it.
+func (w *worker) exited(exit *lifecycle.Exit, reason string) {
+	w.endLease()
+	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit} {
+		stopTask(slot)
+	}
+	w.facts = facts{drain: w.facts.drain, stop: w.facts.stop, restart: w.facts.restart}
+	w.next(lifecycle.Exited, reason, exit)
+}
+
+// decide says what follows the end of an incarnation.
+func (w *worker) decide() bool {
+	if w.Ending {
+		return false
+	}
+	if r := w.takeRestart(); r.wanted {
+		w.Failures = 0
+		w.place(r.reason)
+		return true
+	}
+	if r, rest := w.takeEnding(); r.wanted && rest {
+		if w.Resting {
+			w.refuse("it has ended already")
+		}
+		w.rest(true)
+	}
+	if w.Resting {
+		w.facts.suspend, w.facts.resume = request{}, request{}
+		return false
+	}
+	if w.Hold.Room {
+		w.next(lifecycle.Hold, w.Hold.Reason, nil)
+		return true
+	}
+	switch w.Intent {
+	case IntentRest:
+		w.Resting = true
+		return true
+	case IntentReplace:
+		w.place(w.IntentReason)
+		return true
+	}
+	return w.recover()
+}
+
+// recover asks the recovery policy what follows an end that nobody asked for.
+func (w *worker) recover() bool {
+	var healthy time.Duration
+	if started := w.Machine.StartedAt; !started.IsZero() {
+		healthy = w.now().Sub(started)
+	}
+	recovery := policy.Recovery{
+		MaxConsecutiveFailures: w.Spec.Recovery.MaxConsecutiveFailures,
+		BackoffInitial:         w.Spec.Recovery.BackoffInitial.D(),
+		BackoffMax:             w.Spec.Recovery.BackoffMax.D(),
+		BackoffMultiplier:      w.Spec.Recovery.BackoffMultiplier,
+		HealthyReset:           w.Spec.Recovery.HealthyReset.D(),
+	}
+	w.Failures = recovery.Counted(w.Failures, healthy)
+	decision := recovery.Next(w.Failures, w.lastReason(), rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
+	switch {
+	case decision.Action == policy.GiveUp:
+		w.Resting = true
+		w.Hold.Reason = decision.Reason
+	case decision.Delay > 0:
+		w.Hold = Hold{Until: w.now().Add(decision.Delay), Reason: decision.Reason}
+		w.next(lifecycle.Hold, decision.Reason, nil)
+	default:
+		w.place(decision.Reason)
+	}
+	return true
+}
+
+// intend sets what follows the end of this incarnation, unless something stronger is already to follow.
+func (w *worker) intend(intent Intent, reason string) {
+	if rank(intent) > rank(w.Intent) {
+		w.Intent, w.IntentReason = intent, reason
+	}
+}
+
+func rank(i Intent) int {
+	switch i {
+	case IntentReplace:
+		return 1
+	case IntentRest:
+		return 2
+	}
+	return 0
+}
+
+// rest has the worker stay down after its end when that was asked for.
+func (w *worker) rest(wanted bool) {
+	if wanted {
+		w.intend(IntentRest, "asked to rest")
+	}
+}
+
+// lastReason is why the worker is in the state it is in.
+func (w *worker) lastReason() string {
+	if n := len(w.Machine.Ring); n > 0 {
+		return w.Machine.Ring[n-1].Reason
+	}
+	return ""
+}

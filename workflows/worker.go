@@ -1,0 +1,231 @@
+// Package workflows holds the two durable workflows of Tempool: a pool, and a worker in one slot of it. They are thin,
+// deterministic shells: what may follow what is decided by lifecycle, when to try again by policy, and all that touches an
+// operating system is an activity named in the root package.
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// WorkerRun is the whole state of a worker: its input, and what it hands to its next run when it continues as new.
+type WorkerRun struct {
+	Pool        string    `json:"pool"`
+	Slot        int       `json:"slot"`
+	Spec        spec.Spec `json:"spec"`
+	SpecVersion int64     `json:"spec_version"`
+	Searchable  bool      `json:"searchable,omitempty"`
+	// Orphan is set for a worker that has no pool to report to.
+	Orphan bool `json:"orphan,omitempty"`
+	// ContinueEvery, if positive, continues as new after that many turns of the loop; tests of carry-over use it.
+	ContinueEvery int `json:"continue_every,omitempty"`
+
+	Machine lifecycle.Machine `json:"machine"`
+	Process RunningProcess    `json:"process"`
+
+	Lease    *tempool.Lease `json:"lease,omitempty"`
+	LeaseSeq int64          `json:"lease_seq"`
+	Grants   []Grant        `json:"grants,omitempty"` // newest last, at most maxGrants
+
+	Intent         Intent       `json:"intent,omitempty"`
+	IntentReason   string       `json:"intent_reason,omitempty"`
+	SuspendWanted  bool         `json:"suspend_wanted,omitempty"`
+	Ending         bool         `json:"ending,omitempty"`  // cancelled: the workflow ends when the process has
+	Excused        bool         `json:"excused,omitempty"` // the pool is about to continue as new
+	Resting        bool         `json:"resting,omitempty"`
+	NextSpec       *VersionSpec `json:"next_spec,omitempty"`
+	Hold           Hold         `json:"hold"`
+	Failures       int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
+	ProbeFailures  int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
+	LeaseErrors    int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
+	NextCheckpoint time.Time    `json:"next_checkpoint"`
+
+	Counters    Counters        `json:"counters"`
+	Sample      *tempool.Sample `json:"sample,omitempty"`
+	LastRefusal string          `json:"last_refusal,omitempty"`
+	Reported    reported        `json:"reported"` // what the pool and the search attributes were last told
+}
+
+// RunningProcess is the incarnation's process, where it runs.
+type RunningProcess struct {
+	Host      string    `json:"host,omitempty"`
+	PID       int       `json:"pid,omitempty"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	Endpoint  string    `json:"endpoint,omitempty"`
+	Address   string    `json:"address,omitempty"`
+}
+
+// Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.
+type Intent string
+
+// Intents, weakest first; a stronger one replaces a weaker one.
+const (
+	IntentRecover Intent = ""        // nobody asked: count it and back off
+	IntentReplace Intent = "replace" // start the next incarnation at once
+	IntentRest    Intent = "rest"    // wait for an operator's restart
+)
+
+// VersionSpec is a spec that takes effect with the next incarnation.
+type VersionSpec struct {
+	Spec    spec.Spec `json:"spec"`
+	Version int64     `json:"version"`
+}
+
+// Hold is why a worker is pending: until a time, or until some host has room.
+type Hold struct {
+	Until  time.Time `json:"until,omitzero"`
+	Room   bool      `json:"room,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Counters feed the query metrics; they count over the worker's whole life.
+type Counters struct {
+	RequestsServed  int64     `json:"requests_served"`
+	RequestsFailed  int64     `json:"requests_failed"`
+	TotalCallTimeMS int64     `json:"total_call_time_ms"`
+	LastRequestAt   time.Time `json:"last_request_at,omitzero"`
+	LastGrantAt     time.Time `json:"last_grant_at,omitzero"`
+	PeakMemoryBytes int64     `json:"peak_memory_bytes"`
+	LeasesGranted   int64     `json:"leases_granted"`
+	LeasesRefused   int64     `json:"leases_refused"`
+	Rotations       int64     `json:"rotations"`
+}
+
+// worker is one run. Handlers of updates and signals change WorkerRun at once; everything that takes time is parked as a
+// fact by a callback of the selector and acted on by settle, the only place that starts activities and timers.
+type worker struct {
+	WorkerRun
+	ctx      workflow.Context // never cancelled: the process must be stopped after a cancellation, too
+	selector workflow.Selector
+	wake     workflow.Channel
+	turns    int
+	telling  int           // signals on their way to the pool; a run that ends before they are delivered loses them
+	force    bool          // continue as new as soon as possible
+	signals  []func() bool // each receives one signal of its kind, if there is one
+	work     outstanding
+	facts    facts
+}
+
+// Worker is the workflow of one slot of a pool.
+func Worker(ctx workflow.Context, run WorkerRun) error {
+	w := newWorker(ctx, run)
+	if err := w.register(ctx); err != nil {
+		return err
+	}
+	for {
+		for w.settle() {
+		}
+		w.report()
+		if w.ended() {
+			return w.sayGoodbye()
+		}
+		if w.mayContinue() {
+			if w.drainSignals() {
+				continue
+			}
+			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowWorker, w.WorkerRun)
+		}
+		w.turns++
+		w.selector.Select(ctx)
+		for w.selector.HasPending() {
+			w.selector.Select(ctx)
+		}
+	}
+}
+
+func newWorker(ctx workflow.Context, run WorkerRun) *worker {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	w := &worker{
+		WorkerRun: run,
+		ctx:       lasting,
+		selector:  workflow.NewSelector(ctx),
+		wake:      workflow.NewBufferedChannel(ctx, 1),
+	}
+	if w.Machine.State == "" {
+		incarnation := w.Machine.Incarnation
+		w.Machine = lifecycle.New(workflow.Now(ctx))
+		w.Machine.Incarnation = incarnation
+	}
+	w.selector.AddReceive(w.wake, func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, nil) })
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		w.cancelled()
+		w.stir()
+	})
+	return w
+}
+
+// cancelled ends the worker, unless the cancellation is only the echo of its pool continuing as new: Temporal applies the
+// parent close policy there, too. A run can be cancelled once, so an excused one makes way for a run that can be again.
+func (w *worker) cancelled() {
+	if w.Excused {
+		w.Excused, w.force = false, true
+		return
+	}
+	w.end()
+}
+
+// end asks the worker to stop its process in good order and to complete.
+func (w *worker) end() {
+	if !w.Ending {
+		w.Ending = true
+		w.facts.drain = w.facts.drain.or("the pool asked this worker to end", "pool")
+	}
+}
+
+func (w *worker) now() time.Time { return workflow.Now(w.ctx) }
+
+func (w *worker) name() string { return tempool.WorkerName(w.Pool, w.Slot) }
+
+func (w *worker) process() tempool.Process {
+	return tempool.Process{Worker: w.name(), Incarnation: w.Machine.Incarnation}
+}
+
+// next carries out one transition. It is called only where the table allows the event; that it does not is a programming
+// error, which fails the workflow task, and with it nothing of the worker's state.
+func (w *worker) next(kind lifecycle.EventKind, reason string, exit *lifecycle.Exit) {
+	w.nextWith(lifecycle.Event{Kind: kind, Reason: reason, Exit: exit})
+}
+
+func (w *worker) nextWith(event lifecycle.Event) {
+	machine, err := lifecycle.Next(w.Machine, event, w.now())
+	if err != nil {
+		panic(err)
+	}
+	w.Machine = machine
+}
+
+// ended reports whether the workflow may complete.
+func (w *worker) ended() bool {
+	return w.Ending && w.Machine.State.Outcome()
+}
+
+// settled reports whether nothing that a new run could not take up is under way.
+func (w *worker) settled() bool {
+	switch w.Machine.State {
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+		return w.work.probe == nil
+	case lifecycle.Pending:
+		return true
+	}
+	return w.Resting
+}
+
+func (w *worker) mayContinue() bool {
+	info := workflow.GetInfo(w.ctx)
+	due := w.force || info.GetContinueAsNewSuggested() || (w.ContinueEvery > 0 && w.turns >= w.ContinueEvery)
+	return due && w.telling == 0 && w.settled() && !w.facts.any() && workflow.AllHandlersFinished(w.ctx)
+}
+
+// overdue reports whether the run has grown so long past the suggestion that new leases have to wait for the next run.
+func (w *worker) overdue() bool {
+	return workflow.GetInfo(w.ctx).GetCurrentHistoryLength() > 2*suggestedHistoryLength
+}
+
+// suggestedHistoryLength is where the server suggests to continue as new by default, in events.
+const suggestedHistoryLength = 4096
