@@ -34,9 +34,9 @@ func (e *Error) Error() string {
 		text.WriteByte(' ')
 	}
 	if e.Key != "" {
-		fmt.Fprintf(&text, "%s: ", e.Key)
+		fmt.Fprintf(&text, "%s: ", clipped(e.Key))
 	}
-	text.WriteString(e.Problem)
+	text.WriteString(clipped(e.Problem))
 	if e.Allowed != "" {
 		fmt.Fprintf(&text, "; allowed: %s", e.Allowed)
 	}
@@ -44,4 +44,14 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&text, "; nearest known key: %s", e.Nearest)
 	}
 	return text.String()
+}
+
+// longestQuoted keeps the line readable whatever a file holds.
+const longestQuoted = 200
+
+func clipped(text string) string {
+	if runes := []rune(text); len(runes) > longestQuoted {
+		return string(runes[:longestQuoted]) + "…"
+	}
+	return text
 }

@@ -93,7 +93,10 @@ func (l *locator) header(node *unstable.Node) []string {
 		key := it.Node()
 		line = l.lineOf(key)
 		path = append(path, string(key.Data))
-		if last := it.IsLast(); last && node.Kind == unstable.ArrayTable {
+		if len(path) >= deepest { // no array that matters begins here, and there may be any number of parts
+			continue
+		}
+		if it.IsLast() && node.Kind == unstable.ArrayTable {
 			l.rows[rowKey(path)]++
 		}
 		if rows := l.rows[rowKey(path)]; rows > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // maxFile bounds a pool.toml. The spec of a pool is part of its workflow's state, which the server bounds too.
-const maxFile = 256 << 10
+const maxFile = 64 << 10
 
 // Load reads a pool.toml. A relative pool.dir counts from the file's folder, and an empty one becomes that folder, so a command
 // such as ["python3", "worker.py"] works wherever ctl is run. What is wrong with the file's content is a *Error.

@@ -190,6 +190,20 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+func TestErrorsQuoteNoMoreThanALine(t *testing.T) {
+	for _, file := range []string{
+		"[pool]\n" + strings.Repeat("a", 10_000) + " = 1",
+		"[pool]\nname = '" + strings.Repeat("é", 10_000) + "'",
+		minimal + "[[start.warmup]]\nmethod = 'a'\nparams = " + strings.Repeat("[", 200) + strings.Repeat("]", 200),
+	} {
+		_, err := Parse([]byte(file), "pool.toml")
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 1000)
+	}
+	_, err := Parse([]byte(minimal+"[[start.warmup]]\nmethod = 'a'\nparams = "+strings.Repeat("[", 200)+strings.Repeat("]", 200)), "pool.toml")
+	require.ErrorContains(t, err, "pool.toml:6: start.warmup[0].params: are nested more than 100 levels deep")
+}
+
 func TestTheErrorsPartsAreThere(t *testing.T) {
 	_, err := Parse([]byte("[pool]\nsise = 1"), "pool.toml")
 	var e *Error
@@ -203,7 +217,7 @@ func TestTheErrorsPartsAreThere(t *testing.T) {
 
 func TestAFileTooLargeIsRefused(t *testing.T) {
 	_, err := Parse([]byte(minimal+"#"+strings.Repeat("x", maxFile)), "pool.toml")
-	require.EqualError(t, err, "pool.toml: the file has more than 256KiB; allowed: up to 256KiB")
+	require.EqualError(t, err, "pool.toml: the file has more than 64KiB; allowed: up to 64KiB")
 }
 
 func TestLoadMakesTheFolderAbsolute(t *testing.T) {

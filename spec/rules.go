@@ -282,20 +282,13 @@ func variableProblem(name string) string {
 	return ""
 }
 
-// longestShown keeps error lines readable.
-const longestShown = 80
-
 // shown is a value as an error quotes it, in the file's own notation.
 func shown(v any) string {
-	text := fmt.Sprint(v)
 	switch v.(type) {
 	case string, Duration, Bytes:
-		text = strconv.Quote(text)
+		return strconv.Quote(fmt.Sprint(v))
 	}
-	if runes := []rune(text); len(runes) > longestShown {
-		return string(runes[:longestShown]) + "…"
-	}
-	return text
+	return fmt.Sprint(v)
 }
 
 // sameValue holds for equal values; a list or table without elements is equal to none.

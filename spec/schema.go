@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -121,6 +122,9 @@ func (f form) misfit(v any) (at, problem string) {
 	case warmups:
 		return warmupMisfit(v)
 	case anything:
+		if deeperThan(v, deepestParams) {
+			return "", fmt.Sprintf("are nested more than %d levels deep", deepestParams)
+		}
 		if _, err := json.Marshal(v); err != nil {
 			return "", "cannot be sent as JSON, which has no such value: " + unmarshalable(err)
 		}
@@ -134,6 +138,26 @@ func (f form) misfit(v any) (at, problem string) {
 // unmarshalable is the value a json error names, without the package's prefix.
 func unmarshalable(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
+}
+
+// deepestParams is far more than any protocol nests, and far less than JSON readers refuse.
+const deepestParams = 100
+
+func deeperThan(v any, levels int) bool {
+	if levels < 0 {
+		return true
+	}
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return deeperThan(e, levels-1) })
+	case map[string]any:
+		for _, e := range v {
+			if deeperThan(e, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func isWhole(v any) bool {
