@@ -159,11 +159,8 @@ func TestAServerDiesWithAnOwnerThatIsKilled(t *testing.T) {
 	require.NoError(t, owner.Start())
 	var pid int
 	require.Eventually(t, func() bool {
-		written, err := os.ReadFile(file)
-		if err != nil || !strings.HasSuffix(string(written), "\n") {
-			return false
-		}
-		pid, err = strconv.Atoi(strings.TrimSpace(string(written)))
+		var err error
+		pid, err = readPID(file)
 		return err == nil
 	}, 30*time.Second, 20*time.Millisecond)
 	require.True(t, alive(pid))
@@ -171,6 +168,19 @@ func TestAServerDiesWithAnOwnerThatIsKilled(t *testing.T) {
 	require.NoError(t, owner.Process.Kill())
 	require.Error(t, owner.Wait())
 	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 20*time.Millisecond)
+}
+
+// readPID fails while the line is not written in full.
+func readPID(file string) (int, error) {
+	written, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	line, whole := strings.CutSuffix(string(written), "\n")
+	if !whole {
+		return 0, fmt.Errorf("%s holds no line yet", file)
+	}
+	return strconv.Atoi(line)
 }
 
 // gone reports whether a process that is not our child has ended: reaped, or waiting for a parent that never reaps.
