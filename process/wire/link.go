@@ -51,14 +51,14 @@ type link struct {
 
 // slot is a place in flight. Its fields are guarded by link.mu.
 type slot struct {
-	index     uint32
-	id        uint32 // of the call that has it, 0 when free
-	gen       uint32
-	w         *waiter // who waits; nil once the caller has left
-	method    string
-	headers   map[string]string
-	ctx       context.Context
-	grace     *time.Timer // runs while the answer to a cancel is due
+	index   uint32
+	id      uint32 // of the call that has it, 0 when free
+	gen     uint32
+	w       *waiter // who waits; nil once the caller has left
+	method  string
+	headers map[string]string
+	ctx     context.Context
+	grace   *time.Timer // runs while the answer to a cancel is due
 }
 
 // waiter is how the reader reaches a caller.

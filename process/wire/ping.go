@@ -7,18 +7,28 @@ import (
 
 // pinger keeps the one ping that may be unanswered: further ones wait for the same answer, which proves the same.
 type pinger struct {
-	mu   sync.Mutex
-	last uint32        // guarded by mu: id of the newest question
-	pong chan struct{} // guarded by mu: closed by the answer; nil while none is due
+	mu    sync.Mutex
+	last  uint32        // guarded by mu: id of the newest question
+	proof uint32        // guarded by mu: number of the newest proof
+	pong  chan struct{} // guarded by mu: closed by the answer; nil while none is due
 }
 
-// firstPingID is above every call's id.
-const firstPingID = callIDs
+// Ids of pings are above every call's; those of pings that prove the reading of a cancel are above the others.
+const (
+	firstPingID  = callIDs
+	firstProofID = firstPingID + callIDs/2
+)
 
 // nextID gives the next id of a ping; p.mu is held.
 func (p *pinger) nextID() uint32 {
-	p.last = firstPingID | (p.last+1)&(callIDs-1)
+	p.last = firstPingID + (p.last+1)%(firstProofID-firstPingID)
 	return p.last
+}
+
+// nextProof gives the next id of a ping that stands behind a cancel; p.mu is held.
+func (p *pinger) nextProof() uint32 {
+	p.proof = (p.proof + 1) % (callIDs / 2)
+	return firstProofID + p.proof
 }
 
 // answered tells whether an answer with this id was due.

@@ -1,0 +1,166 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// The framings of JSON-RPC.
+const (
+	FramingLine          = "line"           // one message a line, as MCP servers do
+	FramingContentLength = "content-length" // HTTP-like headers, as LSP servers do
+	FramingPacket4       = "packet4"        // a length in 4 bytes, big-endian, as Erlang ports do
+)
+
+// framing cuts a stream into messages and wraps messages for it.
+type framing interface {
+	// next returns a message, valid until the next call, or why there is none.
+	next() ([]byte, error)
+	// wrap appends msg, which is JSON in one line, as it goes on the stream.
+	wrap(dst, msg []byte) []byte
+}
+
+func newFraming(name string, r io.Reader, maxMessage int64) (framing, error) {
+	b := bufio.NewReaderSize(r, readBuffer)
+	switch name {
+	case FramingLine:
+		return &lineFraming{r: b, max: maxMessage}, nil
+	case FramingContentLength:
+		return &contentLengthFraming{r: b, max: maxMessage}, nil
+	case FramingPacket4:
+		return &packet4Framing{r: b, max: maxMessage}, nil
+	}
+	return nil, fmt.Errorf("framing %q: use %s, %s or %s", name, FramingLine, FramingContentLength, FramingPacket4)
+}
+
+type lineFraming struct {
+	r   *bufio.Reader
+	max int64
+	buf []byte
+}
+
+// next skips empty lines and takes a carriage return before the line's end for part of it.
+func (f *lineFraming) next() ([]byte, error) {
+	for {
+		line, err := f.line()
+		if err != nil {
+			return nil, err
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return line, nil
+		}
+	}
+}
+
+func (f *lineFraming) line() ([]byte, error) {
+	f.buf = f.buf[:0]
+	for {
+		part, err := f.r.ReadSlice('\n')
+		if err == nil && len(f.buf) == 0 {
+			return part, f.fits(len(part) - 1)
+		}
+		f.buf = append(f.buf, part...)
+		switch {
+		case err == nil:
+			return f.buf, f.fits(len(f.buf) - 1)
+		case errors.Is(err, bufio.ErrBufferFull):
+			if err := f.fits(len(f.buf)); err != nil {
+				return nil, err
+			}
+		case err == io.EOF && len(bytes.TrimSpace(f.buf)) > 0:
+			return nil, io.ErrUnexpectedEOF
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (f *lineFraming) fits(n int) error {
+	if int64(n) > f.max {
+		return violation("a line of more than %d bytes, the limit of a message", f.max)
+	}
+	return nil
+}
+
+func (f *lineFraming) wrap(dst, msg []byte) []byte { return append(append(dst, msg...), '\n') }
+
+// maxHeaderBlock bounds the headers of one content-length message, in bytes.
+const maxHeaderBlock = 8 << 10
+
+type contentLengthFraming struct {
+	r   *bufio.Reader
+	max int64
+}
+
+func (f *contentLengthFraming) next() ([]byte, error) {
+	length, total := int64(-1), 0
+	for {
+		line, err := f.r.ReadSlice('\n')
+		total += len(line)
+		if total > maxHeaderBlock || errors.Is(err, bufio.ErrBufferFull) {
+			return nil, violation("headers of more than %d bytes before a message", maxHeaderBlock)
+		}
+		if err != nil {
+			if err == io.EOF && total > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			break
+		}
+		key, value, found := bytes.Cut(line, []byte(":"))
+		if !found {
+			return nil, violation("%.60q where a header such as Content-Length belongs: is something else printed to stdout?", line)
+		}
+		if !bytes.EqualFold(bytes.TrimSpace(key), []byte("content-length")) {
+			continue // Content-Type may stand beside it
+		}
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 63)
+		if err != nil || length >= 0 {
+			return nil, violation("Content-Length %.40q is not one number", value)
+		}
+		length = int64(n)
+	}
+	if length < 0 {
+		return nil, violation("a message without Content-Length")
+	}
+	return readMessage(f.r, length, f.max)
+}
+
+func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {
+	dst = append(dst, "Content-Length: "...)
+	dst = strconv.AppendInt(dst, int64(len(msg)), 10)
+	dst = append(dst, "\r\n\r\n"...)
+	return append(dst, msg...)
+}
+
+type packet4Framing struct {
+	r   *bufio.Reader
+	max int64
+}
+
+func (f *packet4Framing) next() ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(f.r, length[:]); err != nil {
+		return nil, err
+	}
+	return readMessage(f.r, int64(binary.BigEndian.Uint32(length[:])), f.max)
+}
+
+func (f *packet4Framing) wrap(dst, msg []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(msg))), msg...)
+}
+
+func readMessage(r io.Reader, length, limit int64) ([]byte, error) {
+	if length > limit {
+		return nil, violation("a message of %d bytes, the limit is %d", length, limit)
+	}
+	return readGrowing(r, nil, int(length))
+}

@@ -1,0 +1,94 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+)
+
+// rpcMessage is any message of a server: which members it has says what it is.
+type rpcMessage struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  *string         `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type rpcError struct {
+	Code    json.Number     `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+func (d *jsonrpc) read(l *link) error {
+	for {
+		raw, err := d.in.next()
+		if err != nil {
+			return err
+		}
+		if err := d.receive(l, raw); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *jsonrpc) receive(l *link, raw []byte) error {
+	var m rpcMessage
+	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
+		return violation("%.80q is not a JSON-RPC message: stdout is for the protocol, print to stderr", raw)
+	}
+	if m.Version != "2.0" {
+		return violation("a message of JSON-RPC version %.20q: it has to be 2.0", m.Version)
+	}
+	switch {
+	case m.Method != nil && m.ID == nil:
+		if d.o.OnNotification != nil {
+			d.o.OnNotification(*m.Method, m.Params)
+		}
+		return nil
+	case m.Method != nil:
+		return d.answer(l, m.ID, *m.Method, m.Params)
+	case m.ID == nil:
+		return violation("a message with neither method nor id")
+	}
+	return d.settle(l, m)
+}
+
+// settle matches a response with what was asked.
+func (d *jsonrpc) settle(l *link, m rpcMessage) error {
+	var failure *RemoteError
+	if m.Error != nil && string(m.Error) != "null" {
+		var e rpcError
+		if err := json.Unmarshal(m.Error, &e); err != nil {
+			return violation("an error that is not JSON of its shape: %v", err)
+		}
+		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data}
+	} else if m.Result == nil {
+		return violation("a response with neither result nor error")
+	}
+	id, err := strconv.ParseUint(string(m.ID), 10, 32)
+	if err != nil || id == 0 || id > math.MaxInt32 {
+		if failure != nil {
+			return violation("an error for no request (id %.40s): %s", m.ID, failure.Message)
+		}
+		return violation("unsolicited: a response with id %.40s", m.ID)
+	}
+	known := false
+	switch {
+	case id >= firstProofID:
+		known = d.proven(l, uint32(id))
+	case id >= firstPingID:
+		known = l.ping.answered(uint32(id)) // an error, such as "method not found", is a sign of life too
+	case failure != nil:
+		known = l.finish(uint32(id), nil, failure)
+	default:
+		known = l.finish(uint32(id), &Response{Payload: m.Result}, nil)
+	}
+	if !known && !d.gaveUp(uint32(id)) {
+		return violation("unsolicited: a response with id %d, which is not in flight", id)
+	}
+	return nil
+}

@@ -1,0 +1,356 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds every wait of these tests; nothing here takes that long unless it is broken.
+const patience = 20 * time.Second
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// rpcServer is the other end of a JSON-RPC Conn, driven by the test: it reads what the client sent, and writes what it likes.
+type rpcServer struct {
+	t   testing.TB
+	in  framing
+	out *os.File
+}
+
+func newRPC(t testing.TB, kind string, o Options) (Conn, *rpcServer) {
+	clientReads, serverWrites, err := os.Pipe()
+	require.NoError(t, err)
+	serverReads, clientWrites, err := os.Pipe()
+	require.NoError(t, err)
+	c, err := NewJSONRPC(clientReads, clientWrites, kind, o)
+	require.NoError(t, err)
+	in, err := newFraming(kind, serverReads, DefaultMaxMessage)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Close())
+		serverWrites.Close()
+		serverReads.Close()
+	})
+	return c, &rpcServer{t: t, in: in, out: serverWrites}
+}
+
+type rpcAsk struct {
+	ID     json.Number     `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *rpcError       `json:"error"`
+}
+
+func (s *rpcServer) read() rpcAsk {
+	raw, err := s.in.next()
+	require.NoError(s.t, err)
+	var ask rpcAsk
+	require.NoError(s.t, json.Unmarshal(raw, &ask))
+	return ask
+}
+
+func (s *rpcServer) write(format string, args ...any) {
+	_, err := s.out.Write(s.in.wrap(nil, fmt.Appendf(nil, format, args...)))
+	require.NoError(s.t, err)
+}
+
+type outcome struct {
+	resp *Response
+	err  error
+}
+
+func callAsync(ctx context.Context, c Conn, r Request) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		resp, err := c.Call(ctx, r)
+		done <- outcome{resp, err}
+	}()
+	return done
+}
+
+func await[T any](t testing.TB, from <-chan T) T {
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
+var framings = []string{FramingLine, FramingContentLength, FramingPacket4}
+
+func TestJSONRPCAnswersCallsInEveryFraming(t *testing.T) {
+	for _, kind := range framings {
+		t.Run(kind, func(t *testing.T) {
+			c, server := newRPC(t, kind, Options{})
+			require.NoError(t, AwaitReady(within(t), c))
+			done := callAsync(within(t), c, Request{Method: "tools/call", Payload: []byte("{\n \"name\": \"x\\n\"\n}")})
+			ask := server.read()
+			require.Equal(t, "tools/call", ask.Method)
+			require.JSONEq(t, `{"name":"x\n"}`, string(ask.Params))
+			server.write(`{"jsonrpc":"2.0","id":%s,"result":{"ok":true}}`, ask.ID)
+			got := await(t, done)
+			require.NoError(t, got.err)
+			require.Equal(t, `{"ok":true}`, string(got.resp.Payload))
+			require.Zero(t, c.InFlight())
+
+			done = callAsync(within(t), c, Request{Method: "shutdown"})
+			ask = server.read()
+			require.Empty(t, ask.Params)
+			server.write(`{"jsonrpc":"2.0","id":%s,"result":null}`, ask.ID)
+			got = await(t, done)
+			require.NoError(t, got.err)
+			require.Equal(t, "null", string(got.resp.Payload))
+
+			done = callAsync(within(t), c, Request{Method: "fail"})
+			server.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no","data":{"why":1}}}`, server.read().ID)
+			var failure *RemoteError
+			require.ErrorAs(t, await(t, done).err, &failure)
+			require.Equal(t, RemoteError{Code: "-32000", Message: "no", Data: json.RawMessage(`{"why":1}`)}, *failure)
+
+			require.NoError(t, c.Notify(within(t), Request{Method: "notifications/initialized"}))
+			ask = server.read()
+			require.Equal(t, "notifications/initialized", ask.Method)
+			require.Empty(t, ask.ID)
+		})
+	}
+}
+
+func TestJSONRPCPingIsAnsweredByAnythingButSilence(t *testing.T) {
+	for _, answer := range []string{`"result":{}`, `"error":{"code":-32601,"message":"method not found"}`} {
+		c, server := newRPC(t, FramingLine, Options{PingMethod: "$/alive"})
+		done := make(chan error, 1)
+		go func() { done <- c.Ping(within(t)) }()
+		ask := server.read()
+		require.Equal(t, "$/alive", ask.Method)
+		server.write(`{"jsonrpc":"2.0","id":%s,%s}`, ask.ID, answer)
+		require.NoError(t, await(t, done))
+	}
+}
+
+func TestJSONRPCRefusesParamsThatCannotBeSent(t *testing.T) {
+	c, _ := newRPC(t, FramingLine, Options{MaxMessage: 10})
+	for _, tc := range []struct {
+		method, payload string
+		want            error
+	}{
+		{"m", `5`, ErrInvalidParams}, {"m", `{"a":`, ErrInvalidParams}, {"m", `"text"`, ErrInvalidParams},
+		{"", `{}`, ErrInvalidMethod}, {strings.Repeat("m", MaxMethod+1), `{}`, ErrInvalidMethod},
+		{"m", `[1,2,3,4,5,6]`, ErrTooLarge},
+	} {
+		_, err := c.Call(within(t), Request{Method: tc.method, Payload: []byte(tc.payload)})
+		var call *CallError
+		require.ErrorAs(t, err, &call)
+		require.False(t, call.Started)
+		require.ErrorIs(t, err, tc.want)
+		require.ErrorIs(t, c.Notify(within(t), Request{Method: tc.method, Payload: []byte(tc.payload)}), tc.want)
+	}
+	require.Zero(t, c.InFlight())
+	require.NoError(t, c.Err())
+}
+
+func TestLanguageServersAreToldOfCancelsAndAnswerThem(t *testing.T) {
+	c, server := newRPC(t, FramingContentLength, Options{})
+	ctx, cancel := context.WithCancel(within(t))
+	done := callAsync(ctx, c, Request{Method: "textDocument/hover", Payload: []byte(`{}`)})
+	ask := server.read()
+	cancel()
+	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	told := server.read()
+	require.Equal(t, "$/cancelRequest", told.Method)
+	require.JSONEq(t, `{"id":`+ask.ID.String()+`}`, string(told.Params))
+	require.Equal(t, 1, c.InFlight(), "the place is taken until the server answers")
+	server.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, ask.ID)
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+	require.NoError(t, c.Err())
+}
+
+func TestToolServersProveACancelByAnsweringThePingBehindIt(t *testing.T) {
+	c, server := newRPC(t, FramingLine, Options{})
+	ctx, cancel := context.WithCancel(within(t))
+	done := callAsync(ctx, c, Request{Method: "tools/call"})
+	ask := server.read()
+	cancel()
+	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	told := server.read()
+	require.Equal(t, "notifications/cancelled", told.Method)
+	require.Contains(t, string(told.Params), `"requestId":`+ask.ID.String())
+	proof := server.read()
+	require.Equal(t, "ping", proof.Method)
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, proof.ID)
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+
+	// A server that answers all the same is late, not wrong.
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, ask.ID)
+	done = callAsync(within(t), c, Request{Method: "tools/list"})
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`, server.read().ID)
+	require.NoError(t, await(t, done).err)
+}
+
+func TestInitializeIsNeverCancelledOnTheWire(t *testing.T) {
+	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Millisecond})
+	ctx, cancel := context.WithCancel(within(t))
+	done := callAsync(ctx, c, Request{Method: "initialize"})
+	server.read()
+	cancel()
+	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	await(t, c.Done())
+	require.ErrorIs(t, c.Err(), ErrUnanswered)
+	_, err := server.in.next()
+	require.ErrorIs(t, err, io.EOF, "nothing but the end follows")
+}
+
+func TestServersGetAnswersToWhatTheyAsk(t *testing.T) {
+	c, server := newRPC(t, FramingContentLength, Options{})
+	for _, tc := range []struct{ method, params, result string }{
+		{"ping", ``, `{}`},
+		{"window/workDoneProgress/create", `,"params":{"token":"t"}`, `null`},
+		{"client/registerCapability", `,"params":{}`, `null`},
+		{"workspace/configuration", `,"params":{"items":[{"section":"a"},{"section":"b"}]}`, `[null,null]`},
+		{"workspace/configuration", `,"params":{"items":[]}`, `[]`},
+		{"workspace/semanticTokens/refresh", ``, `null`},
+		{"workspace/applyEdit", `,"params":{}`, `{"applied":false,"failureReason":"this client holds no documents"}`},
+	} {
+		server.write(`{"jsonrpc":"2.0","id":"s1","method":%q%s}`, tc.method, tc.params)
+		raw, err := server.in.next()
+		require.NoError(t, err)
+		require.JSONEq(t, `{"jsonrpc":"2.0","id":"s1","result":`+tc.result+`}`, string(raw), tc.method)
+	}
+	server.write(`{"jsonrpc":"2.0","id":7,"method":"roots/list"}`)
+	ask := server.read()
+	require.Equal(t, "7", ask.ID.String())
+	require.Equal(t, json.Number("-32601"), ask.Error.Code)
+	require.Contains(t, ask.Error.Message, "roots/list")
+	require.NoError(t, c.Err())
+}
+
+func TestNotificationsOfTheServerAreLegal(t *testing.T) {
+	seen := make(chan string, 1)
+	_, server := newRPC(t, FramingLine, Options{OnNotification: func(method string, params []byte) { seen <- method + string(params) }})
+	server.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
+	require.Equal(t, `notifications/message{"level":"info"}`, await(t, seen))
+}
+
+func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
+	for _, tc := range []struct{ kind, raw, reason string }{
+		{FramingLine, "Starting server...\n", "print to stderr"},
+		{FramingLine, "[{}]\n", "not a JSON-RPC message"},
+		{FramingLine, `{"jsonrpc":"1.0","id":1,"result":1}` + "\n", "has to be 2.0"},
+		{FramingLine, `{"jsonrpc":"2.0","id":99,"result":1}` + "\n", "unsolicited"},
+		{FramingLine, `{"jsonrpc":"2.0","id":"1","result":1}` + "\n", "unsolicited"},
+		{FramingLine, `{"jsonrpc":"2.0","id":1}` + "\n", "neither result nor error"},
+		{FramingLine, `{"jsonrpc":"2.0"}` + "\n", "neither method nor id"},
+		{FramingLine, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}` + "\n", "parse error"},
+		{FramingLine, `{"jsonrpc":"2.0","id":{},"method":"x"}` + "\n", "an id is a string or a number"},
+		{FramingLine, strings.Repeat("x", 2000) + "\n", "limit"},
+		{FramingLine, strings.Repeat("x", 2*readBuffer), "limit"},
+		{FramingContentLength, "hello world\r\n\r\n", "Content-Length belongs"},
+		{FramingContentLength, "Content-Length: -1\r\n\r\n", "not one number"},
+		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
+		{FramingContentLength, "Content-Type: x\r\n\r\n", "without Content-Length"},
+		{FramingContentLength, "Content-Length: 1001\r\n\r\n", "the limit is 1000"},
+		{FramingContentLength, "X: " + strings.Repeat("x", maxHeaderBlock), "headers of more than"},
+		{FramingPacket4, "\xff\xff\xff\xff", "the limit is 1000"},
+	} {
+		c, server := newRPC(t, tc.kind, Options{MaxMessage: 1000})
+		_, err := io.WriteString(server.out, tc.raw)
+		if err != nil {
+			require.ErrorIs(t, err, syscall.EPIPE, "the client may have seen enough before the end")
+		}
+		await(t, c.Done())
+		var broken *ProtocolError
+		require.ErrorAs(t, c.Err(), &broken, "%.60q", tc.raw)
+		require.Contains(t, broken.Reason, tc.reason)
+		_, err = c.Call(within(t), Request{Method: "m"})
+		require.ErrorAs(t, err, &broken, "later calls are told why")
+	}
+}
+
+func TestAServerThatExitsIsNamedAsTheReason(t *testing.T) {
+	for raw, want := range map[string]string{"": ErrPeerClosed.Error(), `{"jsonrpc"`: "in the middle of a message"} {
+		c, server := newRPC(t, FramingLine, Options{})
+		_, err := io.WriteString(server.out, raw)
+		require.NoError(t, err)
+		require.NoError(t, server.out.Close())
+		await(t, c.Done())
+		require.ErrorIs(t, c.Err(), ErrPeerClosed)
+		require.ErrorContains(t, c.Err(), want)
+	}
+}
+
+func TestEveryFramingReadsWhatItWraps(t *testing.T) {
+	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*readBuffer) + `"}`, `[1]`}
+	for _, kind := range framings {
+		var stream []byte
+		wrapper, err := newFraming(kind, nil, DefaultMaxMessage)
+		require.NoError(t, err)
+		for _, m := range messages {
+			stream = wrapper.wrap(stream, []byte(m))
+		}
+		reader, err := newFraming(kind, bytes.NewReader(stream), DefaultMaxMessage)
+		require.NoError(t, err)
+		for _, m := range messages {
+			got, err := reader.next()
+			require.NoError(t, err)
+			require.Equal(t, m, string(got))
+		}
+		_, err = reader.next()
+		require.ErrorIs(t, err, io.EOF)
+	}
+	_, err := newFraming("telegram", nil, 1)
+	require.ErrorContains(t, err, "packet4")
+}
+
+func fuzzFraming(f *testing.F, kind string, seeds ...string) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		// The whole Conn takes the bytes in, with a call and a ping waiting; it has to end, with a reason, whatever comes.
+		clientReads, serverWrites := io.Pipe()
+		c, err := NewJSONRPC(clientReads, discard{}, kind, Options{MaxMessage: 1 << 16})
+		require.NoError(t, err)
+		done := callAsync(within(t), c, Request{Method: "m"})
+		go func() {
+			serverWrites.Write(raw)
+			serverWrites.Close()
+		}()
+		await(t, c.Done())
+		await(t, done)
+		require.Error(t, c.Err())
+		require.NoError(t, c.Close())
+	})
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Close() error                { return nil }
+
+func FuzzLine(f *testing.F) {
+	fuzzFraming(f, FramingLine, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n", "\r\n{}\n", `{"jsonrpc":"2.0","id":"a","method":"ping"}`+"\n")
+}
+
+func FuzzContentLength(f *testing.F) {
+	fuzzFraming(f, FramingContentLength, "Content-Length: 36\r\n\r\n"+`{"jsonrpc":"2.0","id":1,"result":{}}`, "Content-Length: 2\r\nContent-Type: x\r\n\r\n{}")
+}
+
+func FuzzPacket4(f *testing.F) {
+	fuzzFraming(f, FramingPacket4, "\x00\x00\x00\x24"+`{"jsonrpc":"2.0","id":1,"result":{}}`, "\x00\x00\x00\x02{}", "\xff\xff\xff\xff")
+}
