@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Rotation says when a healthy incarnation has lived long enough. 0 or less is never, for each of the limits.
+type Rotation struct {
+	MaxRequests int64
+	// Jitter, a fraction within [0,1), spreads the request limit of each incarnation up and down, so that siblings that started
+	// together do not turn together. Memory and uptime are not spread.
+	Jitter         float64
+	MaxMemoryBytes int64 // of the whole process tree
+	MaxUptime      time.Duration
+}
+
+// Life is what an incarnation has behind it.
+type Life struct {
+	Requests    int64
+	MemoryBytes int64 // of the whole process tree
+	Uptime      time.Duration
+}
+
+// RequestLimit is how many requests one incarnation serves: MaxRequests spread within ±Jitter by random in [0,1), at least 1;
+// or 0 for no limit.
+func (r Rotation) RequestLimit(random float64) int64 {
+	if r.MaxRequests <= 0 {
+		return 0
+	}
+	jitter := unit(r.Jitter)
+	limit := math.Round(float64(r.MaxRequests) * (1 - jitter + 2*jitter*unit(random)))
+	if limit >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return max(1, int64(limit))
+}
+
+// Next decides whether an incarnation is replaced: Restart at the first limit reached, else Rest. The reason names every limit
+// that was reached. random must be one draw in [0,1) per incarnation, the same at every call: it sets the request limit.
+func (r Rotation) Next(life Life, random float64) Decision {
+	var reached []string
+	if limit := r.RequestLimit(random); limit > 0 && life.Requests >= limit {
+		reached = append(reached, fmt.Sprintf("it served %s (limit %d)", counted(life.Requests, "request"), limit))
+	}
+	if r.MaxMemoryBytes > 0 && life.MemoryBytes >= r.MaxMemoryBytes {
+		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s)",
+			megabytes(life.MemoryBytes), megabytes(r.MaxMemoryBytes)))
+	}
+	if r.MaxUptime > 0 && life.Uptime >= r.MaxUptime {
+		reached = append(reached, fmt.Sprintf("it has been up for %s (limit %s)", shown(life.Uptime), shown(r.MaxUptime)))
+	}
+	if len(reached) == 0 {
+		return Decision{Action: Rest, Reason: "No rotation limit is reached."}
+	}
+	return Decision{Action: Restart, Reason: "Rotating the worker: " + strings.Join(reached, ", and ") + "."}
+}
