@@ -1,0 +1,98 @@
+package policy_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
+)
+
+const mb = 1_000_000
+
+func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
+	for _, c := range []struct {
+		mb    float64
+		grade policy.Grade
+		score float64
+	}{
+		{0, "excellent", 100}, {50, "excellent", 90}, {99, "excellent", 80.2},
+		{100, "good", 80}, {175, "good", 70},
+		{250, "degraded", 60}, {375, "degraded", 50},
+		{500, "critical", 40}, {625, "critical", 30},
+		{750, "failing", 20}, {875, "failing", 10}, {1000, "failing", 0}, {50_000, "failing", 0},
+	} {
+		a := policy.Grading{}.Assess(policy.Reading{MemoryBytes: int64(c.mb * mb)})
+		require.Equal(t, c.grade, a.Grade, c.mb)
+		require.InDelta(t, c.score, a.Score, 1e-9, c.mb)
+		require.Equal(t, c.score <= 60, len(a.Warnings) == 1, c.mb)
+	}
+}
+
+func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
+	busy := policy.Reading{MemoryBytes: 50 * mb, CPUPercent: 110, CallsPerMinute: 70}
+	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90}, policy.Grading{}.Assess(busy))
+
+	all := policy.Grading{CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	require.Equal(t, policy.Assessment{Grade: policy.GradeFailing, Score: 0, Warnings: []string{
+		"Its CPU is at 110 %, which is failing; good is below 50.",
+		"Its calls are at 70 a minute, which is critical; good is below 30.",
+	}}, all.Assess(busy))
+}
+
+func TestTheWorstOfThreeDecides(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	all := policy.Grading{CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	for range 5_000 {
+		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120, CallsPerMinute: draw.Float64() * 150}
+		a := all.Assess(r)
+		scores := []float64{
+			all.Assess(policy.Reading{MemoryBytes: r.MemoryBytes}).Score,
+			all.Assess(policy.Reading{CPUPercent: r.CPUPercent}).Score,
+			all.Assess(policy.Reading{CallsPerMinute: r.CallsPerMinute}).Score,
+		}
+		require.InDelta(t, min(scores[0], scores[1], scores[2]), a.Score, 1e-9)
+		require.GreaterOrEqual(t, a.Score, 0.0)
+		require.LessOrEqual(t, a.Score, 100.0)
+		worse := r
+		worse.MemoryBytes += draw.Int64N(100 * mb)
+		require.LessOrEqual(t, all.Assess(worse).Score, a.Score, "more memory never scores better")
+	}
+}
+
+func TestBandsMustRise(t *testing.T) {
+	require.NoError(t, policy.Bands{}.Validate())
+	require.NoError(t, policy.MemoryBandsMB.Validate())
+	require.NoError(t, policy.CPUBandsPercent.Validate())
+	require.NoError(t, policy.CallsPerMinuteBands.Validate())
+	require.ErrorContains(t, policy.Bands{1, 2, 2, 3}.Validate(), "must rise")
+	require.ErrorContains(t, policy.Bands{-1, 2, 3, 4}.Validate(), "must rise")
+}
+
+func TestAnUnwellWorkerIsReplacedWhenItStaysUnwell(t *testing.T) {
+	letters := map[rune]policy.Grade{'e': "excellent", 'g': "good", 'd': "degraded", 'c': "critical", 'f': "failing"}
+	for samples, restartAt := range map[string]int{
+		"f": 1, "gf": 2, "ccc": 3, "ccdccc": 5, "ccdccg": 5, "ccgccgcc": 0, "ddddd": 5, "ddddgdddd": 0, "dcdcd": 5, "dddcc": 5, "ddccc": 5, "dccc": 4, "egegeg": 0,
+	} {
+		var s policy.Streak
+		at := 0
+		for i, letter := range samples {
+			var d policy.Decision
+			s, d = s.Next(policy.Assessment{Grade: letters[letter], Warnings: []string{"Its memory is high."}})
+			switch {
+			case d.Action == policy.Restart:
+				require.Contains(t, d.Reason, "Its memory is high.")
+				if at == 0 {
+					at = i + 1
+				}
+			case letter == 'e' || letter == 'g':
+				require.Equal(t, policy.Rest, d.Action)
+				require.Equal(t, policy.Streak{}, s)
+			default:
+				require.Equal(t, policy.Watch, d.Action)
+			}
+		}
+		require.Equal(t, restartAt, at, samples)
+	}
+}
