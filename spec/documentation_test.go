@@ -1,0 +1,116 @@
+package spec
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// row is a key's line in the tables of docs/configuration.md.
+type row struct{ initial, meaning string }
+
+// documentation reads the rows by key, and the text between each section's heading and its table.
+func documentation(t *testing.T) (rows map[string]row, intros map[string]string, whole string) {
+	t.Helper()
+	data, err := os.ReadFile("../docs/configuration.md")
+	require.NoError(t, err)
+	rows, intros = map[string]row{}, map[string]string{}
+	heading := regexp.MustCompile(`^##+ \[+([a-z.]+)\]+$`)
+	line := regexp.MustCompile("^\\| `([a-z_]+)` \\| (.+?) \\| (.+) \\|$")
+	section := ""
+	for text := range strings.Lines(string(data)) {
+		text = strings.TrimSuffix(text, "\n")
+		if found := heading.FindStringSubmatch(text); found != nil {
+			section = found[1]
+		} else if strings.HasPrefix(text, "## ") {
+			section = ""
+		} else if found := line.FindStringSubmatch(text); found != nil {
+			key := section + "." + found[1]
+			require.NotContains(t, rows, key)
+			rows[key] = row{initial: strings.Trim(found[2], "`"), meaning: found[3]}
+		} else if section != "" {
+			intros[section] += text
+		}
+	}
+	return rows, intros, string(data)
+}
+
+func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
+	rows, _, _ := documentation(t)
+	defaults := Default()
+	for _, k := range keys {
+		r, found := rows[k.key()]
+		require.True(t, found, "docs/configuration.md has no row for %s", k.key())
+		delete(rows, k.key())
+		if r.initial == "required" {
+			require.Contains(t, []string{"pool.name", "pool.command"}, k.key())
+			continue
+		}
+		var tree map[string]any
+		require.NoError(t, toml.Unmarshal([]byte(k.key()+" = "+r.initial), &tree), k.key())
+		data, err := json.Marshal(tree)
+		require.NoError(t, err)
+		type bare Spec
+		var documented bare
+		require.NoError(t, json.Unmarshal(data, &documented), k.key())
+		s := Spec(documented)
+		require.True(t, sameValue(k.value(&s), k.value(&defaults)), "docs/configuration.md gives %s the default %s", k.key(), r.initial)
+	}
+	for name := range warmupKeys {
+		require.Contains(t, rows, "start.warmup."+name)
+		delete(rows, "start.warmup."+name)
+	}
+	require.Empty(t, rows, "docs/configuration.md describes keys that do not exist")
+}
+
+func TestDocumentationMarksWhatIsNotBuilt(t *testing.T) {
+	rows, intros, _ := documentation(t)
+	const mark, only = "*Not built yet.*", "*Not built yet: only the default.*"
+	for _, section := range sections {
+		_, gap := notBuilt[section]
+		require.Equal(t, gap, strings.Contains(intros[section], mark), "[%s]: the mark in docs/configuration.md", section)
+	}
+	for _, k := range keys {
+		g, gap := notBuilt[k.key()]
+		require.Equal(t, gap && !g.defaultHolds, strings.Contains(rows[k.key()].meaning, mark), "%s: the mark in docs/configuration.md", k.key())
+		require.Equal(t, gap && g.defaultHolds, strings.Contains(rows[k.key()].meaning, only), "%s: the mark in docs/configuration.md", k.key())
+	}
+}
+
+func TestDocumentationsWordsAreTheRules(t *testing.T) {
+	rows, _, _ := documentation(t)
+	word := regexp.MustCompile(`"[a-z0-9-]+"`)
+	for _, r := range rules {
+		if !regexp.MustCompile(`^("[a-z0-9-]+"(, | or )?)+$`).MatchString(r.allowed) {
+			continue
+		}
+		for _, allowed := range word.FindAllString(r.allowed, -1) {
+			described := rows[r.key].meaning + rows[r.key].initial
+			require.Contains(t, described, allowed, "docs/configuration.md does not say what %s = %s does", r.key, allowed)
+		}
+	}
+}
+
+func TestDocumentationsExamplesParse(t *testing.T) {
+	_, _, whole := documentation(t)
+	examples := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(whole, -1)
+	protocols := map[string]bool{}
+	for _, example := range examples {
+		s, err := Parse([]byte(example[1]), "docs/configuration.md")
+		require.NoError(t, err, example[1])
+		protocols[s.Pool.Protocol] = true
+	}
+	require.Len(t, protocols, 3, "one example per protocol")
+}
+
+func TestDocumentationsErrorIsARealOne(t *testing.T) {
+	_, _, whole := documentation(t)
+	_, err := Parse([]byte(minimal+"\n\n[recovery]\nbackof_max = '1m'"), "pool.toml")
+	require.Error(t, err)
+	require.Contains(t, whole, err.Error())
+}
