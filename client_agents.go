@@ -1,0 +1,44 @@
+package tempool
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+)
+
+// recentPoll is how long ago a live agent may have asked a task queue last: a poll waits a minute for work.
+const recentPoll = 90 * time.Second
+
+// Agents tells who polls: what is needed to explain why a pool does not come up. Temporal forgets a poller only after minutes,
+// so both are hints and never proof.
+type Agents struct {
+	// Workflows counts those that run workflows; without one, nothing of Tempool moves or answers.
+	Workflows int `json:"workflows"`
+	// Placement counts those that take new workers of one placement label; a full agent does not.
+	Placement int `json:"placement"`
+}
+
+// Agents counts the agents that polled lately, for workers with this placement label ("" is the default label).
+func (c *Client) Agents(ctx context.Context, label string) (Agents, error) {
+	workflows, err := c.pollers(ctx, TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
+	if err != nil {
+		return Agents{}, err
+	}
+	placement, err := c.pollers(ctx, PlacementQueue(label), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	return Agents{Workflows: workflows, Placement: placement}, err
+}
+
+func (c *Client) pollers(ctx context.Context, queue string, kind enums.TaskQueueType) (int, error) {
+	answer, err := c.temporal.DescribeTaskQueue(ctx, queue, kind)
+	if err != nil {
+		return 0, c.understand(err, "ask who polls task queue "+queue)
+	}
+	recent := 0
+	for _, poller := range answer.GetPollers() {
+		if time.Since(poller.GetLastAccessTime().AsTime()) < recentPoll {
+			recent++
+		}
+	}
+	return recent, nil
+}

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// controlPlane is what the commands ask of tempool.Client; each method is the client's.
+type controlPlane interface {
+	Namespace() string
+	MissingSearchAttributes(ctx context.Context) ([]string, error)
+	Setup(ctx context.Context) ([]string, error)
+	Agents(ctx context.Context, label string) (tempool.Agents, error)
+	StartPool(ctx context.Context, start tempool.PoolStart) error
+	ListPools(ctx context.Context) ([]string, error)
+	Checkin(ctx context.Context, request tempool.CheckinRequest) error
+	Pool(name string) pool
+	Close()
+}
+
+// pool is what the commands ask of tempool.Pool; each method is the pool's.
+type pool interface {
+	Scale(ctx context.Context, size int) (tempool.ScaleResult, error)
+	Apply(ctx context.Context, s spec.Spec) (tempool.ApplyResult, error)
+	Restart(ctx context.Context, request tempool.RestartRequest) (tempool.RestartResult, error)
+	Stop(ctx context.Context, reason string) (tempool.PoolStopResult, error)
+	Wait(ctx context.Context) error
+	Signal(ctx context.Context, slot int, signal string, control tempool.Control) error
+	Status(ctx context.Context) (tempool.PoolStatus, error)
+	View(ctx context.Context) (tempool.PoolView, error)
+	State(ctx context.Context, slot int) (tempool.WorkerState, error)
+	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
+	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
+	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
+	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
+}
+
+// dialer opens a control plane, which the caller closes.
+type dialer func(ctx context.Context, o tempool.Options) (controlPlane, error)
+
+type connection struct{ *tempool.Client }
+
+func (c connection) Pool(name string) pool { return c.Client.Pool(name) }
+
+func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
+	client, err := tempool.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return connection{client}, nil
+}

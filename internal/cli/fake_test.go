@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// fakePlane is a control plane whose pools follow a script. It records what it was asked to change, in order.
+type fakePlane struct {
+	mu       sync.Mutex
+	missing  []string
+	agents   tempool.Agents
+	pools    map[string]*fakePool
+	startErr error
+	dialErr  error
+	asked    []string
+	options  tempool.Options
+	closed   int
+}
+
+// fakePool is one pool of a fakePlane. Of a script, each look takes the next item; the last one stays.
+type fakePool struct {
+	plane *fakePlane
+	name  string
+
+	statuses []tempool.PoolStatus
+	lost     []error // failures of the first looks at the status
+	states   map[int][]tempool.WorkerState
+	view     tempool.PoolView
+	history  []lifecycle.Transition
+	complete bool
+	changed  bool
+	refusal  error // of every change and every checkout
+	waitErr  error
+	endless  bool // Wait does not return before its context ends
+	lease    *tempool.Lease
+	options  tempool.CheckoutOptions
+	restart  tempool.RestartRequest
+	control  tempool.Control
+}
+
+func newFakePlane(pools ...*fakePool) *fakePlane {
+	f := &fakePlane{agents: tempool.Agents{Workflows: 1, Placement: 1}, pools: map[string]*fakePool{}}
+	for _, p := range pools {
+		p.plane = f
+		f.pools[p.name] = p
+	}
+	return f
+}
+
+func (f *fakePlane) record(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, what)
+}
+
+func (f *fakePlane) Namespace() string { return "test" }
+
+func (f *fakePlane) MissingSearchAttributes(context.Context) ([]string, error) { return f.missing, nil }
+
+func (f *fakePlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
+
+func (f *fakePlane) Agents(context.Context, string) (tempool.Agents, error) { return f.agents, nil }
+
+func (f *fakePlane) StartPool(_ context.Context, start tempool.PoolStart) error {
+	f.record("start " + start.Pool)
+	return f.startErr
+}
+
+func (f *fakePlane) ListPools(context.Context) ([]string, error) {
+	var names []string
+	for name := range f.pools {
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (f *fakePlane) Checkin(_ context.Context, r tempool.CheckinRequest) error {
+	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
+	return nil
+}
+
+func (f *fakePlane) Pool(name string) pool {
+	if p, found := f.pools[name]; found {
+		return p
+	}
+	return &fakePool{plane: f, name: name, refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", name)}
+}
+
+func (f *fakePlane) Close() { f.closed++ }
+
+func (p *fakePool) Scale(_ context.Context, size int) (tempool.ScaleResult, error) {
+	return tempool.ScaleResult{From: 1, To: size}, p.refusal
+}
+
+func (p *fakePool) Apply(_ context.Context, s spec.Spec) (tempool.ApplyResult, error) {
+	p.plane.record("apply " + s.Pool.Name)
+	return tempool.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.refusal
+}
+
+func (p *fakePool) Restart(_ context.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
+	p.plane.record("restart " + p.name)
+	p.restart = r
+	if r.Worker != nil {
+		return tempool.RestartResult{Workers: []int{*r.Worker}}, p.refusal
+	}
+	return tempool.RestartResult{Workers: []int{0, 1}}, p.refusal
+}
+
+func (p *fakePool) Stop(_ context.Context, reason string) (tempool.PoolStopResult, error) {
+	p.plane.record("stop " + p.name + ": " + reason)
+	return tempool.PoolStopResult{Stopping: 2}, p.refusal
+}
+
+func (p *fakePool) Wait(ctx context.Context) error {
+	if p.endless {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return p.waitErr
+}
+
+func (p *fakePool) Signal(_ context.Context, slot int, signal string, control tempool.Control) error {
+	p.plane.record(signal + " " + tempool.WorkerName(p.name, slot))
+	p.control = control
+	return p.refusal
+}
+
+func (p *fakePool) Status(context.Context) (tempool.PoolStatus, error) {
+	p.plane.mu.Lock()
+	defer p.plane.mu.Unlock()
+	if len(p.lost) > 0 {
+		err := p.lost[0]
+		p.lost = p.lost[1:]
+		return tempool.PoolStatus{}, err
+	}
+	if p.refusal != nil && len(p.statuses) == 0 {
+		return tempool.PoolStatus{}, p.refusal
+	}
+	return next(&p.statuses), nil
+}
+
+func (p *fakePool) View(context.Context) (tempool.PoolView, error) { return p.view, p.refusal }
+
+func (p *fakePool) State(_ context.Context, slot int) (tempool.WorkerState, error) {
+	script := p.states[slot]
+	state := next(&script)
+	p.states[slot] = script
+	return state, nil
+}
+
+func (p *fakePool) History(context.Context, int) ([]lifecycle.Transition, error) {
+	return p.history, nil
+}
+
+func (p *fakePool) FullHistory(context.Context, int) ([]lifecycle.Transition, bool, error) {
+	return p.history, p.complete, nil
+}
+
+func (p *fakePool) TryCheckout(_ context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	p.options = o
+	return p.lease, p.refusal
+}
+
+func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	p.options = o
+	if p.lease == nil {
+		<-ctx.Done()
+		return nil, tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free in time", p.name)
+	}
+	return p.lease, nil
+}
+
+// next takes the next item of a script and leaves the last one.
+func next[T any](script *[]T) T {
+	item := (*script)[0]
+	if len(*script) > 1 {
+		*script = (*script)[1:]
+	}
+	return item
+}
+
+// result is what one invocation of ctl did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// ctl runs a command line against f.
+func ctl(t *testing.T, f *fakePlane, args ...string) result {
+	t.Helper()
+	return ctlWith(t.Context(), f, args...)
+}
+
+func ctlWith(ctx context.Context, f *fakePlane, args ...string) result {
+	var out, err bytes.Buffer
+	a := &app{
+		out: &out, err: &err, every: time.Millisecond, now: func() time.Time { return noon },
+		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
+			f.options = o
+			return f, f.dialErr
+		},
+	}
+	code := a.run(ctx, args)
+	return result{code, out.String(), err.String()}
+}
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+// lines joins expected lines of output.
+func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
+
+func roster(entries ...tempool.RosterEntry) tempool.PoolStatus {
+	return tempool.PoolStatus{Pool: "python", Size: len(entries), SpecVersion: 1, Workers: entries}
+}
+
+func entry(slot int, state lifecycle.State, incarnation int64, reason string) tempool.RosterEntry {
+	return tempool.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Reason: reason}
+}
+
+func requireCode(t *testing.T, want int, r result) {
+	t.Helper()
+	require.Equal(t, want, r.code, "stdout: %s\nstderr: %s", r.out, r.err)
+}

@@ -1,0 +1,21 @@
+package cli
+
+import (
+	"os/user"
+)
+
+// operator is who asks, as it will stand in workers' histories.
+func operator() string {
+	if current, err := user.Current(); err == nil && current.Username != "" {
+		return current.Username + ", with ctl"
+	}
+	return "ctl" // a user without a name, as in many containers
+}
+
+// attribute puts a reason and who gave it into one phrase, for requests that have one field for both.
+func attribute(reason string) string {
+	if reason == "" {
+		return "asked for by " + operator()
+	}
+	return reason + " (by " + operator() + ")"
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// format is how results are printed: the value of -o.
+type format string
+
+const (
+	formatTable format = "table"
+	formatJSON  format = "json"
+)
+
+// String is part of pflag.Value.
+func (f *format) String() string { return string(*f) }
+
+// Type is part of pflag.Value: what help shows for the value.
+func (f *format) Type() string { return "table|json" }
+
+// Set is part of pflag.Value.
+func (f *format) Set(text string) error {
+	switch format(text) {
+	case formatTable, formatJSON:
+		*f = format(text)
+		return nil
+	}
+	return fmt.Errorf("write table or json")
+}
+
+// asksForJSON looks for -o json in a command line that could not be parsed.
+func asksForJSON(args []string) bool {
+	for i, arg := range args {
+		switch {
+		case arg == "--":
+			return false
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == string(formatJSON),
+			arg == "--output=json", arg == "-o=json", arg == "-ojson":
+			return true
+		}
+	}
+	return false
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// print shows a command's result: value as JSON, or what table writes.
+func (a *app) print(value any, table func(w io.Writer) error) error {
+	a.endProgress()
+	if a.format == formatJSON {
+		return writeJSON(a.out, value)
+	}
+	return table(a.out)
+}
+
+// warn says something on stderr that the user should know although the command goes on.
+func (a *app) warn(message string) {
+	a.endProgress()
+	if a.format == formatJSON {
+		// As in fail: there is nobody else to tell.
+		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}})
+		return
+	}
+	fmt.Fprintf(a.err, "ctl: warning: %s\n", message)
+}
+
+// show tells how a wait goes: on a terminal in one line that changes, elsewhere in a line for each change. Programs that read
+// JSON get none.
+func (a *app) show(line string) {
+	line, _, _ = strings.Cut(line, "\n")
+	if a.format == formatJSON || line == a.progress {
+		return
+	}
+	a.progress = line
+	if a.terminal {
+		fmt.Fprintf(a.err, "\r\x1b[K%s", line)
+		return
+	}
+	fmt.Fprintln(a.err, line)
+}
+
+// endProgress leaves the changing line for good.
+func (a *app) endProgress() {
+	if a.progress != "" && a.terminal {
+		fmt.Fprintln(a.err)
+	}
+	a.progress = ""
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool"
+)
+
+// poolsAtOnce bounds how many pools are asked at one time; each asks its workers at once, too.
+const poolsAtOnce = 4
+
+func (a *app) psCommand() *cobra.Command {
+	return a.leaf(&cobra.Command{
+		Use:   "ps [POOL]",
+		Short: "Show the workers of a pool, or of all pools",
+		Long: `Show every worker of a pool, or of all pools: its state, what it has served and uses, where it runs and who holds it.
+
+WHY says what keeps a worker out of service; ctl pool status POOL shows the whole of it.`,
+		Example: `  ctl ps
+  ctl ps python
+  ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
+		Args:              optionally(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return a.views(ctx, cp, args, writeWorkers)
+	})
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	return a.leaf(&cobra.Command{
+		Use:   "stats [POOL]",
+		Short: "Show what the workers of a pool, or of all pools, use and have done",
+		Long: `Show what each worker uses (memory of its whole process tree, processor, open files, threads; 100 % is one core) and what
+it has done in all its life: requests, leases, restarts.`,
+		Example: `  ctl workers stats
+  ctl workers stats python
+  ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
+		Args:              optionally(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return a.views(ctx, cp, args, writeStats)
+	})
+}
+
+// views prints the pool that args name, or a list of all.
+func (a *app) views(ctx context.Context, cp controlPlane, args []string, write func(io.Writer, []tempool.PoolView) error) error {
+	if len(args) == 1 {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		view, err := cp.Pool(args[0]).View(request)
+		if err != nil {
+			return err
+		}
+		return a.print(view, func(w io.Writer) error { return write(w, []tempool.PoolView{view}) })
+	}
+	views, failed := a.allViews(ctx, cp)
+	if len(views) > 0 || failed == nil {
+		if err := a.print(views, func(w io.Writer) error { return write(w, views) }); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// allViews is every running pool that answers, by name, and the failures of those that do not.
+func (a *app) allViews(ctx context.Context, cp controlPlane) ([]tempool.PoolView, error) {
+	names, err := a.pools(ctx, cp)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]*tempool.PoolView, len(names))
+	failures := make([]error, len(names))
+	a.each(names, func(i int, name string) {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		view, err := cp.Pool(name).View(request)
+		switch {
+		case err == nil:
+			views[i] = &view
+		case !errors.Is(err, tempool.ErrPoolNotFound): // one that ended meanwhile is no failure
+			failures[i] = err
+		}
+	})
+	answered := []tempool.PoolView{}
+	for _, view := range views {
+		if view != nil {
+			answered = append(answered, *view)
+		}
+	}
+	return answered, errors.Join(failures...)
+}
+
+// pools names the running pools in order.
+func (a *app) pools(ctx context.Context, cp controlPlane) ([]string, error) {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	names, err := cp.ListPools(request)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// each calls do for every pool, a few at a time.
+func (a *app) each(names []string, do func(i int, name string)) {
+	var group errgroup.Group
+	group.SetLimit(poolsAtOnce)
+	for i, name := range names {
+		group.Go(func() error {
+			do(i, name)
+			return nil
+		})
+	}
+	// do has no error to give.
+	_ = group.Wait()
+}

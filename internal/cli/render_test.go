@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func exampleView() tempool.PoolView {
+	started := noon.Add(-time.Hour)
+	worker := func(slot int, state lifecycle.State) tempool.Worker {
+		name := tempool.WorkerName("python", slot)
+		return tempool.Worker{
+			WorkerState: tempool.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1", PID: 4711},
+			Metrics:     tempool.Metrics{ID: name},
+		}
+	}
+	busy := worker(0, lifecycle.Busy)
+	busy.Lease = &tempool.Lease{ID: "python.0.3.9", Holder: "alice"}
+	busy.RequestsServed, busy.RequestsFailed, busy.AvgCallTimeMS = 1234, 5, 1.25
+	busy.CurrentMemoryBytes, busy.PeakMemoryBytes, busy.CPUPercent = 50<<20, 64<<20, 99.94
+	busy.OpenFiles, busy.Threads, busy.UptimeS, busy.StartedAt = 12, 4, 3661, &started
+	busy.LeasesGranted, busy.LeasesRefused, busy.Restarts = 40, 2, 2
+	busy.Reason = "leased to alice"
+	failed := worker(1, lifecycle.Failed)
+	failed.PID, failed.ConsecutiveFailures = 0, 10
+	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module named numpy\n"
+	away := worker(2, lifecycle.Ready)
+	away.Error = "no answer in time"
+	return tempool.PoolView{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []tempool.Worker{busy, failed, away}}
+}
+
+func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
+	view := exampleView()
+	r := ctl(t, newFakePlane(&fakePool{name: "python", view: view}), "ps", "python")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"Workers (2/4 ready)",
+		"ID        STATE   REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  WHY",
+		"python/0  busy    1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
+		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready   0         -         -       -         3            h1    4711  -             not asked, this is what the pool last heard: no answer in time",
+	), r.out)
+	require.Empty(t, r.err)
+}
+
+func TestStatsShowWhatWorkersUse(t *testing.T) {
+	r := ctl(t, newFakePlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  REQUESTS  FAILED  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW",
+		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        1234      5       40              2        2         0",
+		"python/1  failed  -         -         0.0    -      -        0         0       0               0        0         10",
+		"python/2  ready   -         -         0.0    -      -        0         0       0               0        0         0",
+	), r.out)
+}
+
+func TestPoolStatusShowsWholeReasonsAndTheRollout(t *testing.T) {
+	view := exampleView()
+	view.Rollout = &tempool.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
+	r := ctl(t, newFakePlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
+	requireCode(t, ExitOK, r)
+	require.True(t, strings.HasPrefix(r.out, lines(
+		"Pool          python",
+		"Spec version  7",
+		"Rollout       apply of spec version 7: 1 done, restarting [1], waiting [2]",
+		"Workers (2/4 ready)",
+	)), r.out)
+	require.Contains(t, r.out, "\npython/1 failed: gave up after 10 failures: the process exited with code 1; its log ends:\n    ImportError: no module named numpy\n")
+	require.NotContains(t, r.out, "leased to alice", "a busy worker needs no reason")
+}
+
+func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
+	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
+		r := ctl(t, newFakePlane(&fakePool{name: "python", view: exampleView()}), append(command, "-o", "json")...)
+		requireCode(t, ExitOK, r)
+		var view map[string]any
+		require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+		require.Equal(t, "python", view["pool"])
+		require.EqualValues(t, 4, view["size"])
+		require.EqualValues(t, 2, view["ready"])
+		worker := view["workers"].([]any)[0].(map[string]any)
+		require.Equal(t, "busy", worker["state"])
+		require.Equal(t, "python/0", worker["worker"])
+		require.EqualValues(t, 1234, worker["requests_served"])
+		require.EqualValues(t, 50<<20, worker["current_memory_bytes"])
+		require.Equal(t, "alice", worker["lease"].(map[string]any)["holder"])
+	}
+}
+
+func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
+	other := tempool.PoolView{Pool: "mcp", Size: 1, Ready: 1, Workers: []tempool.Worker{{
+		WorkerState: tempool.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
+	f := newFakePlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
+	r := ctl(t, f, "ps", "-o", "json")
+	requireCode(t, ExitOK, r)
+	var views []tempool.PoolView
+	require.NoError(t, json.Unmarshal([]byte(r.out), &views))
+	require.Len(t, views, 2)
+	require.Equal(t, "mcp", views[0].Pool)
+
+	table := ctl(t, f, "ps")
+	require.True(t, strings.HasPrefix(table.out, "Workers (3/5 ready)\n"), table.out)
+	require.Less(t, strings.Index(table.out, "mcp/0"), strings.Index(table.out, "python/0"))
+}
+
+func TestPsOfNothingIsAnEmptyList(t *testing.T) {
+	require.Equal(t, "[]\n", ctl(t, newFakePlane(), "ps", "-o", "json").out)
+	require.True(t, strings.HasPrefix(ctl(t, newFakePlane(), "ps").out, "Workers (0/0 ready)\n"))
+}
+
+func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", view: exampleView()},
+		&fakePool{name: "mute", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time; is an agent running?")},
+		&fakePool{name: "ended", refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool ended is running")})
+	r := ctl(t, f, "ps")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.out, "python/0")
+	require.Equal(t, "ctl: no answer in time; is an agent running?\n", r.err)
+}
+
+func TestPoolListTellsHowEachPoolFares(t *testing.T) {
+	python := roster(entry(0, lifecycle.Ready, 1, ""))
+	python.Ready, python.SpecVersion = 1, 2
+	python.Rollout = &tempool.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
+	f := newFakePlane(&fakePool{name: "python", statuses: []tempool.PoolStatus{python}},
+		&fakePool{name: "mute", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	r := ctl(t, f, "pool", "list")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"POOL    READY  SPEC VERSION  NOTE",
+		"mute    0/0    0             no answer in time",
+		"python  1/1    2             apply: 0 done, restarting [], waiting []; halted: worker 1 did not come back: exit 1",
+	), r.out)
+
+	var pools []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
+	require.Equal(t, "python", pools[1]["pool"])
+}
+
+func TestHumanSizes(t *testing.T) {
+	for bytes, want := range map[int64]string{
+		-1: "-", 0: "-", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 50 << 20: "50.0 MiB",
+		3 << 29: "1.5 GiB", 2 << 40: "2.0 TiB", 5000 << 40: "5000.0 TiB",
+	} {
+		require.Equal(t, want, size(bytes))
+	}
+}
+
+func TestHumanDurations(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "-", -time.Second: "-", 57 * time.Microsecond: "0.06ms", 1200 * time.Microsecond: "1.2ms", 350 * time.Millisecond: "350ms",
+		1500 * time.Millisecond: "1.5s", 12 * time.Second: "12s", 90 * time.Second: "1m30s", 2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
+	} {
+		require.Equal(t, want, span(d))
+	}
+}
+
+func TestOneLineFitsACell(t *testing.T) {
+	require.Equal(t, "a b c", oneLine(" a\n b\t\tc\n", 10))
+	require.Equal(t, "abcd…", oneLine("abcdefgh", 5))
+	require.Equal(t, "ä ö…", oneLine("ä ö  ü ß", 4))
+}
+
+func TestProgressIsOneLineOnATerminalAndALineEachElsewhere(t *testing.T) {
+	show := func(a *app) string {
+		var err bytes.Buffer
+		a.err = &err
+		a.show("1/2 ready")
+		a.show("1/2 ready")
+		a.show("2/2 ready\nand a log")
+		a.endProgress()
+		return err.String()
+	}
+	require.Equal(t, "1/2 ready\n2/2 ready\n", show(&app{format: formatTable}))
+	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready\n", show(&app{format: formatTable, terminal: true}))
+	require.Empty(t, show(&app{format: formatJSON, terminal: true}))
+}

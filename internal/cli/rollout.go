@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+func (a *app) poolApplyCommand() *cobra.Command {
+	var file string
+	var wait waiting
+	c := a.leaf(&cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Give a running pool a new specification and roll it out",
+		Long: `Give a running pool a new specification and wait until its workers run on it. They are restarted at most
+rotation.max_unavailable at a time; one that does not come back halts the rollout. A new size alone restarts nobody.`,
+		Example: `  ctl pool apply -f pool.toml
+  ctl pool apply -f pool.toml --no-wait`,
+		Args: none,
+	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+		s, err := spec.Load(file)
+		if err != nil {
+			return tempool.Errorf(tempool.CodeInvalid, "%w", err)
+		}
+		result, err := a.apply(ctx, cp, s)
+		if err != nil {
+			return err
+		}
+		name := s.Pool.Name
+		if !wait.skip && result.Changed {
+			if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
+				return err
+			}
+		}
+		return a.print(result, func(w io.Writer) error {
+			text := "pool %s runs on spec version %d\n"
+			switch {
+			case !result.Changed:
+				text = "pool %s runs on that spec already, version %d; no worker restarts\n"
+			case wait.skip:
+				text = "pool %s rolls spec version %d out; ctl pool status %[1]s shows how far it is\n"
+			}
+			_, err := fmt.Fprintf(w, text, name, result.SpecVersion)
+			return err
+		})
+	})
+	specFile(c, &file)
+	wait.flags(c, defaultRolloutWait, "until the rollout is done")
+	return c
+}
+
+func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (tempool.ApplyResult, error) {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return cp.Pool(s.Pool.Name).Apply(request, s)
+}
+
+// awaitRollout waits until the pool has no rollout any more. One that was halted is a failure.
+func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
+	var latest tempool.PoolStatus
+	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
+		status, err := cp.Pool(name).Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		latest = status
+		if status.Stopping {
+			return false, tempool.Errorf(tempool.CodeDraining, "pool %s is stopping, as somebody asked it to; the rollout ended with it", name)
+		}
+		if status.Rollout == nil {
+			return true, nil
+		}
+		if status.Rollout.Halted != "" {
+			return false, a.whyHalted(ctx, cp, name, status)
+		}
+		a.show(name + ": " + rollout(status.Rollout) + restarting(status))
+		return false, nil
+	})
+	var up *timeUp
+	if errors.As(err, &up) {
+		text := "not answered"
+		if latest.Rollout != nil {
+			text = rollout(latest.Rollout) + restarting(latest)
+		}
+		return tempool.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it goes on, and ctl pool status %s shows how far it is",
+			name, span(limit), text, name)
+	}
+	return err
+}
+
+// restarting says how the workers that restart now fare.
+func restarting(status tempool.PoolStatus) string {
+	text := ""
+	for _, slot := range status.Rollout.Current {
+		for _, w := range status.Workers {
+			if w.Slot == slot && !serving(w.State) {
+				text += fmt.Sprintf("; %d is %s: %s", slot, w.State, oneLine(w.Reason, 100))
+			}
+		}
+	}
+	return text
+}
+
+// whyHalted is the failure of a rollout that went no further, with the log of the worker that did not come back.
+func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, status tempool.PoolStatus) error {
+	reason := ""
+	for _, w := range status.Workers {
+		if !w.Resting {
+			continue
+		}
+		if transitions, err := cp.Pool(name).History(ctx, w.Slot); err == nil {
+			if failure, found := lastFailure(transitions); found {
+				reason = fmt.Sprintf("\n%s: %s", tempool.WorkerName(name, w.Slot), indented(failure.Reason))
+				break
+			}
+		}
+	}
+	return tempool.Errorf(tempool.CodeStartFailed,
+		"the rollout of pool %s (%s) stopped after %s: %s; mend the specification and run ctl pool apply -f FILE again, the other workers serve on%s",
+		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), status.Rollout.Halted, reason)
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// root builds the whole command tree, bound to a.
+func (a *app) root() *cobra.Command {
+	root := a.group(&cobra.Command{
+		Use:   "ctl",
+		Short: "Operate pools of warm, durable worker processes",
+		Long: `ctl operates Tempool: it starts and stops pools of worker processes, shows how they fare, and lends workers out.
+
+Where Temporal is comes from --address and --namespace, else from the standard settings (TEMPORAL_ADDRESS,
+TEMPORAL_NAMESPACE, TLS and API key, in the environment or a profile), else it is localhost:7233 and "default".
+
+Exit codes: 0 done; 1 failed, with a sentence on stderr that says what to do; 2 the command line is wrong.
+With -o json the failure is {"error": {"code", "message"}} on stderr.`,
+		Example: `  ctl setup
+  ctl pool start -f pool.toml
+  ctl ps
+  ctl checkout python --holder me --wait 10s`,
+	},
+		a.setupCommand(), a.poolCommand(), a.psCommand(), a.workersCommand(), a.historyCommand(),
+		a.checkoutCommand(), a.checkinCommand(), a.versionCommand(),
+	)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+	a.format = formatTable
+	flags := root.PersistentFlags()
+	flags.VarP(&a.format, "output", "o", "print a table for people or JSON for programs")
+	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
+	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
+	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long Temporal and the agents may take to answer one request")
+	fixed(root, "output", "table", "json")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.timeout <= 0 {
+			return usagef("--timeout is %s; give a time above zero, such as 30s", a.timeout)
+		}
+		return nil
+	}
+	a.completeCobra(root)
+	return root
+}
+
+// group makes a command that only holds others.
+func (a *app) group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.AddCommand(commands...)
+	c.DisableFlagsInUseLine = true
+	c.SuggestionsMinimumDistance = 2
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			names = append(names, sub.Name())
+		}
+		return usagef("%s needs one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
+	return c
+}
+
+// exactly demands the arguments that names lists, as they stand in the usage line, each of the form its name stands for.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+		}
+		return checkArguments(names, args)
+	}
+}
+
+// optionally allows one argument.
+func optionally(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
+		}
+		return checkArguments([]string{name}, args)
+	}
+}
+
+// none allows no argument.
+func none(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// required marks a flag that must be given; c defines it.
+func required(c *cobra.Command, flag string) {
+	if err := c.MarkFlagRequired(flag); err != nil {
+		panic(fmt.Sprintf("command %s: %v", c.Name(), err))
+	}
+}
+
+// completeCobra gives cobra's own commands what every command of ours has: examples, and usage errors for mistakes.
+func (a *app) completeCobra(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	examples := map[string]string{
+		"ctl help":                  "  ctl help pool start",
+		"ctl completion":            "  ctl completion bash > /etc/bash_completion.d/ctl",
+		"ctl completion bash":       "  source <(ctl completion bash)",
+		"ctl completion zsh":        `  ctl completion zsh > "${fpath[1]}/_ctl"`,
+		"ctl completion fish":       "  ctl completion fish > ~/.config/fish/completions/ctl.fish",
+		"ctl completion powershell": "  ctl completion powershell | Out-String | Invoke-Expression",
+	}
+	for _, c := range walk(root) {
+		if example, found := examples[c.CommandPath()]; found {
+			c.Example = example
+		}
+		switch c.CommandPath() {
+		case "ctl help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usagef("there is no command %q to help with; %s --help lists those there are", strings.Join(args, " "), found.CommandPath())
+				}
+				return nil
+			}
+		case "ctl completion":
+			a.group(c)
+		}
+	}
+}
+
+// walk lists a command and all below it.
+func walk(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		all = append(all, walk(sub)...)
+	}
+	return all
+}

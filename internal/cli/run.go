@@ -1,0 +1,106 @@
+// Package cli is the logic of ctl, the command that operators and scripts use: it asks Tempool's control plane and prints what
+// it says, as tables for people or as JSON for programs. It decides nothing about pools and workers by itself.
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/log"
+	"golang.org/x/term"
+
+	"github.com/tempool/tempool"
+)
+
+// Exit codes of ctl.
+const (
+	ExitOK     = 0
+	ExitFailed = 1 // what was asked for did not come about; one sentence on stderr says what to do
+	ExitUsage  = 2 // the command line cannot be understood; nothing was asked for
+)
+
+// Times a user can change by flags, and the pause between two looks at what is being waited for.
+const (
+	defaultTimeout     = 30 * time.Second
+	defaultWait        = 2 * time.Minute
+	defaultRolloutWait = 15 * time.Minute
+	lookEvery          = 250 * time.Millisecond
+)
+
+// app is one invocation of ctl.
+type app struct {
+	out, err io.Writer
+	terminal bool // err is one
+	dial     dialer
+	every    time.Duration // between two looks
+	now      func() time.Time
+
+	format  format
+	options tempool.Options
+	timeout time.Duration
+
+	began    bool   // a command's own code has begun: what fails from here on is no usage error
+	progress string // the line last shown
+}
+
+// Run carries out one command line, without the program's name, and returns the exit code. It returns early, with
+// ExitFailed, when ctx ends.
+func Run(ctx context.Context, args []string, out, err io.Writer) int {
+	a := &app{out: out, err: err, dial: dial, every: lookEvery, now: time.Now}
+	if file, ok := err.(*os.File); ok {
+		a.terminal = term.IsTerminal(int(file.Fd()))
+	}
+	return a.run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	a.options.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	command, err := root.ExecuteContextC(ctx)
+	a.endProgress()
+	if err == nil {
+		return ExitOK
+	}
+	if !a.began {
+		err = usagef("%w; see %s --help", err, command.CommandPath())
+		if asksForJSON(args) { // the flag may stand behind the mistake, where it was not read
+			a.format = formatJSON
+		}
+	}
+	return a.fail(err)
+}
+
+// leaf has a command run with a connection to the control plane.
+func (a *app) leaf(c *cobra.Command, run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
+	return a.offline(c, func(ctx context.Context, args []string) error {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		cp, err := a.dial(request, a.options)
+		if err != nil {
+			return err
+		}
+		defer cp.Close()
+		return run(ctx, cp, args)
+	})
+}
+
+// offline has a command run that needs no control plane.
+func (a *app) offline(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		return run(cmd.Context(), args)
+	}
+	return c
+}
+
+// request bounds one exchange with the control plane.
+func (a *app) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}

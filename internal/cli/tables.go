@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// maxWhy is how many runes of a reason stand in a table; the whole of it is in pool status and in JSON.
+const maxWhy = 90
+
+// table writes columns that line up, without blanks at the ends of lines.
+func table(w io.Writer, header []string, rows [][]string) error {
+	var text strings.Builder
+	// A strings.Builder takes whatever it is given, so neither the lines nor the flush can fail.
+	aligned := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+	}
+	_ = aligned.Flush()
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeWorkers is what ctl ps prints: one header over the workers of all views.
+func writeWorkers(w io.Writer, views []tempool.PoolView) error {
+	ready, size := 0, 0
+	var rows [][]string
+	for _, view := range views {
+		ready, size = ready+view.Ready, size+view.Size
+		for _, worker := range view.Workers {
+			rows = append(rows, workerRow(worker))
+		}
+	}
+	if _, err := fmt.Fprintf(w, "Workers (%d/%d ready)\n", ready, size); err != nil {
+		return err
+	}
+	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
+}
+
+func workerRow(w tempool.Worker) []string {
+	holder := nothing
+	if w.Lease != nil {
+		holder = w.Lease.Holder
+	}
+	return []string{
+		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), size(w.CurrentMemoryBytes), span(seconds(w.UptimeS)),
+		span(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), or(w.Host), number(w.PID), oneLine(holder, 40), oneLine(why(w), maxWhy),
+	}
+}
+
+// why says what keeps a worker out of service, or that it could not be asked; "" for one that serves.
+func why(w tempool.Worker) string {
+	switch {
+	case w.Error != "":
+		return "not asked, this is what the pool last heard: " + w.Error
+	case serving(w.State):
+		return ""
+	}
+	return w.Reason
+}
+
+// serving reports whether a worker in this state is in service.
+func serving(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
+
+// writeStats is what ctl workers stats prints: what each worker uses and has done.
+func writeStats(w io.Writer, views []tempool.PoolView) error {
+	var rows [][]string
+	for _, view := range views {
+		for _, worker := range view.Workers {
+			rows = append(rows, statsRow(worker))
+		}
+	}
+	return table(w, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW"}, rows)
+}
+
+func statsRow(w tempool.Worker) []string {
+	return []string{
+		w.Worker, string(w.State), size(w.CurrentMemoryBytes), size(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
+		number(w.OpenFiles), number(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
+	}
+}
+
+// writeStatus is what ctl pool status prints: the pool, its workers, and the whole reason of each that does not serve.
+func writeStatus(w io.Writer, view tempool.PoolView) error {
+	facts := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
+	if view.Rollout != nil {
+		facts = append(facts, []string{"Rollout", rollout(view.Rollout)})
+	}
+	if err := table(w, []string{"Pool", view.Pool}, facts); err != nil {
+		return err
+	}
+	if err := writeWorkers(w, []tempool.PoolView{view}); err != nil {
+		return err
+	}
+	for _, worker := range view.Workers {
+		if reason := why(worker); reason != "" {
+			if _, err := fmt.Fprintf(w, "\n%s %s: %s\n", worker.Worker, worker.State, indented(reason)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// indented keeps the lines of a log tail apart from what follows.
+func indented(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
+}
+
+// rollout says in one line how far a rolling restart is.
+func rollout(r *tempool.Rollout) string {
+	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
+	if r.Halted != "" {
+		text += "; " + r.Halted
+	}
+	return text
+}
+
+// writePools is what ctl pool list prints.
+func writePools(w io.Writer, pools []poolSummary) error {
+	var rows [][]string
+	for _, p := range pools {
+		note := p.Error
+		switch {
+		case note != "":
+		case p.Stopping:
+			note = "stopping"
+		case p.Rollout != nil:
+			note = rollout(p.Rollout)
+		}
+		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxWhy)})
+	}
+	return table(w, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
+}
+
+// missingHere marks a gap in a worker's history.
+const missingHere = "… transitions are missing here: a worker keeps its newest 100, and older runs are read as far as they are retained"
+
+// writeHistory is what ctl history prints, oldest first; gaps are indexes before which transitions are missing.
+func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) error {
+	missing := map[int]bool{}
+	for _, index := range gaps {
+		missing[index] = true
+	}
+	header := []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "WHY"}
+	// A marker is no row, so it is put between the lines of the aligned table.
+	var rows [][]string
+	for _, t := range transitions {
+		rows = append(rows, []string{
+			t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
+			span(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxWhy),
+		})
+	}
+	var aligned strings.Builder
+	if err := table(&aligned, header, rows); err != nil {
+		return err
+	}
+	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
+		if missing[i-1] {
+			line = missingHere + "\n" + line
+		}
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLease is what ctl checkout prints.
+func writeLease(w io.Writer, lease *tempool.Lease, now time.Time) error {
+	rows := [][]string{
+		{"Worker", lease.Worker},
+		{"Holder", lease.Holder},
+		{"Host", or(lease.Host)},
+		{"Endpoint", or(lease.Endpoint)},
+	}
+	if lease.Address != "" {
+		rows = append(rows, []string{"Address", lease.Address})
+	}
+	if lease.Session != "" {
+		rows = append(rows, []string{"Session", lease.Session})
+	}
+	rows = append(rows,
+		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), span(lease.ExpiresAt.Sub(now)))},
+		[]string{"Give back", "ctl checkin " + lease.ID})
+	return table(w, []string{"Lease", lease.ID}, rows)
+}

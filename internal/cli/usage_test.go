@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+)
+
+func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
+	for line, says := range map[string]string{
+		"nonsense":                               `unknown command "nonsense"`,
+		"pool":                                   "needs one of the commands apply, list",
+		"pool strat":                             "did you mean start?",
+		"workers":                                "needs one of the commands drain",
+		"help nonsense":                          "no command",
+		"completion nosh":                        "unknown command",
+		"ps a b":                                 "at most one POOL",
+		"ps Bad!":                                `"Bad!" cannot name a pool`,
+		"ps -o xml":                              "write table or json",
+		"ps --nonsense":                          "unknown flag: --nonsense",
+		"ps --timeout 0s":                        "--timeout is 0s",
+		"ps --timeout soon":                      "invalid argument",
+		"pool list x":                            "takes no arguments",
+		"pool start":                             `"file" not set`,
+		"pool start -f p.toml --wait-timeout 0":  "--wait-timeout is 0s",
+		"pool apply":                             `"file" not set`,
+		"pool stop":                              "takes exactly POOL",
+		"pool status python/0":                   "cannot name a pool",
+		"pool scale python":                      "takes exactly POOL N; it got 1 argument",
+		"pool scale python many":                 `"many" is no number of workers`,
+		"pool scale python 0":                    "from 1 on",
+		"workers drain":                          "takes exactly POOL",
+		"workers drain python --worker -2":       "--worker is -2",
+		"workers restart python --worker x":      "invalid argument",
+		"history python":                         "write POOL/N",
+		"history python/x":                       "write POOL/N",
+		"checkout python":                        `"holder" not set`,
+		"checkout python --holder=":              "--holder is empty",
+		"checkout python --holder me --ttl 0":    "--ttl is 0s",
+		"checkout python/-1 --holder me":         "write POOL/N",
+		"checkout python --holder me --wait=-1s": "--wait is -1s",
+		"checkin":                                "takes exactly LEASE",
+		"checkin python/0":                       "is no lease",
+		"checkin python.0.1.1 --outcome bad":     "write ok, error or close",
+		"checkin python.0.1.1 --error oops":      "--error goes with",
+		"setup now":                              "takes no arguments",
+		"version 2":                              "takes no arguments",
+	} {
+		t.Run(line, func(t *testing.T) {
+			f := newFakePlane()
+			f.dialErr = errors.New("a mistake in the command line must be found before anything is dialled")
+			r := ctl(t, f, strings.Fields(line)...)
+			requireCode(t, ExitUsage, r)
+			require.Contains(t, r.err, says)
+			require.True(t, strings.HasPrefix(r.err, "ctl: "), r.err)
+			require.Equal(t, 1, strings.Count(r.err, "\n"), "one sentence: %s", r.err)
+			require.Contains(t, r.err, "--help")
+			require.Empty(t, r.out)
+
+			asJSON := ctl(t, f, append(strings.Fields(line), "-o", "json")...)
+			requireCode(t, ExitUsage, asJSON)
+			if line != "ps -o xml" {
+				require.Equal(t, "usage", failure(t, asJSON).Code)
+			}
+		})
+	}
+}
+
+// failure reads the JSON error on stderr.
+func failure(t *testing.T, r result) (e struct{ Code, Message string }) {
+	t.Helper()
+	var object struct {
+		Error *struct{ Code, Message string } `json:"error"`
+	}
+	decoder := json.NewDecoder(strings.NewReader(r.err))
+	for decoder.More() { // warnings come first
+		require.NoError(t, decoder.Decode(&object), r.err)
+	}
+	require.NotNil(t, object.Error, r.err)
+	return *object.Error
+}
+
+func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
+	refused := tempool.Errorf(tempool.CodePoolNotFound, "no pool ghost is running; ctl pool list names those that are")
+	for name, c := range map[string]struct {
+		err           error
+		code, message string
+	}{
+		"a coded error":             {refused, "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
+		"one that is wrapped":       {fmt.Errorf("outer: %w", refused), "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
+		"one without a code":        {errors.New("disk on fire"), "unexpected", "disk on fire"},
+		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; what was asked for goes on by itself, and ctl ps shows how"},
+		"a code without a sentence": {tempool.ErrBusy, "busy", "busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlane(&fakePool{name: "ghost", refusal: c.err})
+			r := ctl(t, f, "pool", "status", "ghost")
+			requireCode(t, ExitFailed, r)
+			require.Equal(t, "ctl: "+c.message+"\n", r.err)
+			asJSON := ctl(t, f, "pool", "status", "ghost", "--output=json")
+			requireCode(t, ExitFailed, asJSON)
+			require.Equal(t, c.code, failure(t, asJSON).Code)
+			require.Equal(t, c.message, failure(t, asJSON).Message)
+			require.Empty(t, asJSON.out)
+		})
+	}
+}
+
+func TestEveryCommandIsDocumentedAndTakesAFormat(t *testing.T) {
+	a := &app{}
+	root := a.root()
+	leaves := 0
+	for _, c := range walk(root) {
+		require.NotEmpty(t, c.Short, "%s lacks a short description", c.CommandPath())
+		require.NotEmpty(t, c.Example, "%s lacks an example", c.CommandPath())
+		for _, line := range strings.Split(c.Example, "\n") {
+			require.Contains(t, line, "ctl", "an example of %s does not use ctl", c.CommandPath())
+		}
+		output := c.InheritedFlags().Lookup("output")
+		if c == root {
+			output = c.PersistentFlags().Lookup("output")
+		}
+		require.NotNil(t, output, "%s lacks -o", c.CommandPath())
+		require.Equal(t, "o", output.Shorthand)
+		require.True(t, c.Runnable(), "%s does nothing", c.CommandPath())
+		if !c.HasSubCommands() {
+			leaves++
+		}
+	}
+	require.GreaterOrEqual(t, leaves, 19)
+}
+
+// Examples are what people copy, so the ones that are a plain ctl command line must parse.
+func TestExamplesParse(t *testing.T) {
+	for _, c := range walk((&app{}).root()) {
+		for _, line := range strings.Split(c.Example, "\n") {
+			line = strings.TrimSpace(line)
+			if !strings.HasPrefix(line, "ctl ") || strings.ContainsAny(line, `"'>|$`) {
+				continue
+			}
+			t.Run(line, func(t *testing.T) {
+				a := &app{}
+				root := a.root()
+				found, args, err := root.Find(strings.Fields(line)[1:])
+				require.NoError(t, err)
+				require.NoError(t, found.ParseFlags(args))
+				require.NoError(t, found.ValidateArgs(found.Flags().Args()))
+				require.NoError(t, found.ValidateRequiredFlags())
+			})
+		}
+	}
+}
+
+func TestFlagsSayWhereTemporalIs(t *testing.T) {
+	f := newFakePlane()
+	requireCode(t, ExitOK, ctl(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue"))
+	require.Equal(t, "example:1", f.options.Address)
+	require.Equal(t, "blue", f.options.Namespace)
+	require.Equal(t, 1, f.closed)
+}
+
+func TestNoServerIsAFailure(t *testing.T) {
+	f := newFakePlane()
+	f.dialErr = tempool.Errorf(tempool.CodeUnavailable, "no Temporal server answers at x")
+	r := ctl(t, f, "ps", "-o", "json")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "unavailable", failure(t, r).Code)
+}
+
+func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
+	two := roster(tempool.RosterEntry{Slot: 0}, tempool.RosterEntry{Slot: 1})
+	f := newFakePlane(&fakePool{name: "python", statuses: []tempool.PoolStatus{two}}, &fakePool{name: "mcp"})
+	for line, want := range map[string][]string{
+		"ps p":                             {"python"},
+		"pool status m":                    {"mcp"},
+		"pool stop python another":         nil,
+		"history py":                       {"python/"},
+		"history python/":                  {"python/0", "python/1"},
+		"checkout python/1":                {"python/1"},
+		"workers drain python --worker 1~": {"0", "1"},
+		"ps -o j":                          {"table", "json"},
+		"checkin x --outcome o":            {"ok", "error", "close"},
+	} {
+		t.Run(line, func(t *testing.T) {
+			args := strings.Fields(strings.TrimSuffix(line, "1~"))
+			if strings.HasSuffix(line, "~") {
+				args = append(args, "")
+			}
+			r := ctl(t, f, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
+			requireCode(t, ExitOK, r)
+			var offered []string
+			for _, word := range strings.Fields(r.out) {
+				if !strings.HasPrefix(word, ":") {
+					offered = append(offered, word)
+				}
+			}
+			require.Equal(t, want, offered)
+		})
+	}
+}
+
+func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
+	f := newFakePlane()
+	f.dialErr = errors.New("nobody there")
+	r := ctl(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveNoFileComp), r.out)
+}
+
+func TestVersionAndSetupSayWhatTheyFound(t *testing.T) {
+	var version map[string]any
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakePlane(), "version", "-o", "json").out), &version))
+	require.Contains(t, version["go"], "go1.")
+
+	f := newFakePlane()
+	require.Equal(t, "namespace test is ready for Tempool: nothing was missing\n", ctl(t, f, "setup").out)
+	require.JSONEq(t, `{"namespace": "test", "added": []}`, ctl(t, f, "setup", "-o", "json").out)
+	f.missing = []string{"TempoolPool", "TempoolHost"}
+	require.Contains(t, ctl(t, f, "setup").out, "added the search attributes TempoolPool, TempoolHost")
+}

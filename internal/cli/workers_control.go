@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// control is one of the commands that ask workers, by a signal, to go into some state.
+type control struct {
+	signal        string
+	short, long   string
+	example       string
+	until         string // what is waited for
+	wanted        func(s lifecycle.State, resting bool) bool
+	applies       func(s lifecycle.State, resting bool) bool // of a whole pool, only these are asked
+	notApplicable string                                     // why one that is named alone is not asked
+}
+
+func rests(_ lifecycle.State, resting bool) bool { return resting }
+
+func awake(_ lifecycle.State, resting bool) bool { return !resting }
+
+var (
+	drainControl = control{
+		signal: tempool.SignalDrain, until: "until the workers have ended",
+		short: "Let workers finish what they do, end them and keep them down",
+		long: `Drain one worker, or without --worker all of a pool: it takes no new lease, what is in flight may finish within
+rotation.drain_timeout, then its process is stopped. It stays down until ctl workers restart.`,
+		example: `  ctl workers drain python --worker 2
+  ctl workers drain python --reason "maintenance of the model store"`,
+		wanted: rests, applies: awake, notApplicable: "has ended already; ctl workers restart brings it back",
+	}
+	stopControl = control{
+		signal: tempool.SignalStop, until: "until the workers have ended",
+		short: "End workers at once and keep them down",
+		long: `Stop one worker, or without --worker all of a pool, without waiting for calls in flight: TERM, and KILL after pool.stop_grace.
+It stays down until ctl workers restart.`,
+		example: `  ctl workers stop python --worker 2
+  ctl workers stop python --reason "it answers nonsense"`,
+		wanted: rests, applies: awake, notApplicable: "has ended already; ctl workers restart brings it back",
+	}
+	suspendControl = control{
+		signal: tempool.SignalSuspend, until: "until the workers are suspended",
+		short: "Take workers out of service but keep their processes",
+		long: `Suspend one worker, or without --worker all of a pool: it takes no new lease, and keeps its process and memory. A busy worker
+is suspended when its lease comes back.`,
+		example: `  ctl workers suspend python --worker 2 --reason "attach a debugger"
+  ctl workers suspend python --no-wait`,
+		wanted:        func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
+		applies:       func(s lifecycle.State, resting bool) bool { return !resting && s != lifecycle.Suspended },
+		notApplicable: "is suspended already, or has ended",
+	}
+	resumeControl = control{
+		signal: tempool.SignalResume, until: "until the workers are no longer suspended",
+		short: "Put suspended workers back into service",
+		long:  `Resume one suspended worker, or without --worker all suspended workers of a pool.`,
+		example: `  ctl workers resume python --worker 2
+  ctl workers resume python`,
+		wanted:        func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
+		applies:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
+		notApplicable: "is not suspended",
+	}
+)
+
+// controlled is the result of a control.
+type controlled struct {
+	Pool    string             `json:"pool"`
+	Signal  string             `json:"signal"`
+	Workers []controlledWorker `json:"workers"`
+}
+
+type controlledWorker struct {
+	Worker      string          `json:"worker"`
+	State       lifecycle.State `json:"state"`
+	Incarnation int64           `json:"incarnation"`
+	Reason      string          `json:"reason"`
+}
+
+func (a *app) controlCommand(c control) *cobra.Command {
+	var who chosen
+	var wait waiting
+	command := a.leaf(&cobra.Command{
+		Use: c.signal + " POOL", Short: c.short, Long: c.long, Example: c.example,
+		Args:              exactly(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		pending, err := a.targets(ctx, cp, args[0], c, who.slot())
+		if err != nil {
+			return err
+		}
+		for i := range pending {
+			if err := a.signal(ctx, cp, args[0], c, pending[i], who.reason); err != nil {
+				return err
+			}
+		}
+		if !wait.skip {
+			if err := a.awaitStates(ctx, cp, args[0], c, pending, wait); err != nil {
+				return err
+			}
+		}
+		return a.print(outcome(args[0], c, pending), func(w io.Writer) error { return writeControlled(w, c, pending, wait.skip) })
+	})
+	who.flags(a, command)
+	wait.flags(command, defaultWait, c.until)
+	return command
+}
+
+// target is one worker that is asked, and what is known of it.
+type target struct {
+	slot    int
+	worker  string
+	state   tempool.WorkerState
+	resting bool
+	refused string // its newest refusal before it was asked
+	there   bool
+	told    bool // its holder was named
+}
+
+// targets lists the workers that a control goes to. The workers themselves say what state they are in: what the pool last
+// heard may be older than the command before this one.
+func (a *app) targets(ctx context.Context, cp controlPlane, name string, c control, slot *int) ([]target, error) {
+	status, err := a.status(ctx, cp, name)
+	if err != nil {
+		return nil, err
+	}
+	targets, found := []target{}, false
+	for _, w := range status.Workers {
+		if w.Gone || w.Leaving || (slot != nil && w.Slot != *slot) {
+			continue
+		}
+		found = true
+		state, err := a.state(ctx, cp, name, w.Slot)
+		if err != nil {
+			return nil, err
+		}
+		t := target{slot: w.Slot, worker: tempool.WorkerName(name, w.Slot), state: state, resting: w.Resting, refused: state.LastRefusal}
+		switch {
+		case c.applies(state.State, w.Resting):
+			targets = append(targets, t)
+		case slot != nil:
+			return nil, tempool.Errorf(tempool.CodeInvalid, "worker %s %s (it is %s)", t.worker, c.notApplicable, state.State)
+		}
+	}
+	if slot != nil && !found {
+		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", name, *slot, status.Size-1)
+	}
+	return targets, nil
+}
+
+func (a *app) state(ctx context.Context, cp controlPlane, name string, slot int) (tempool.WorkerState, error) {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return cp.Pool(name).State(request, slot)
+}
+
+func (a *app) signal(ctx context.Context, cp controlPlane, name string, c control, t target, reason string) error {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return cp.Pool(name).Signal(request, t.slot, c.signal, tempool.Control{Reason: reason, By: operator()})
+}
+
+// awaitStates waits until every target is where the control wants it, and fails when one refuses.
+func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, c control, targets []target, wait waiting) error {
+	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
+		status, err := cp.Pool(name).Status(ctx)
+		if err != nil {
+			return false, err
+		}
+		there := 0
+		for i := range targets {
+			if err := a.lookAt(ctx, cp.Pool(name), c, status, &targets[i]); err != nil {
+				return false, err
+			}
+			if targets[i].there {
+				there++
+			}
+		}
+		a.show(fmt.Sprintf("%s %s: %d of %d", c.signal, name, there, len(targets)))
+		return there == len(targets), nil
+	})
+	var up *timeUp
+	if errors.As(err, &up) {
+		return tempool.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; it stands as asked, and ctl ps %s shows how far it is",
+			c.signal, name, span(wait.limit), missing(targets), name)
+	}
+	return err
+}
+
+// lookAt brings what is known of one target up to date.
+func (a *app) lookAt(ctx context.Context, p pool, c control, status tempool.PoolStatus, t *target) error {
+	if t.there {
+		return nil
+	}
+	state, err := p.State(ctx, t.slot)
+	if err != nil {
+		return err
+	}
+	t.state = state
+	for _, w := range status.Workers {
+		if w.Slot == t.slot {
+			t.resting = w.Resting
+		}
+	}
+	t.there = c.wanted(state.State, t.resting)
+	if !t.there && state.LastRefusal != t.refused && strings.Contains(state.LastRefusal, c.signal) {
+		return tempool.Errorf(tempool.CodeInvalid, "worker %s refused to %s: %s", t.worker, c.signal, state.LastRefusal)
+	}
+	if !t.there && !t.told && c.signal == tempool.SignalSuspend && state.Lease != nil {
+		t.told = true
+		a.warn(held(*t))
+	}
+	return nil
+}
+
+// held says why a busy worker is not suspended yet.
+func held(t target) string {
+	return fmt.Sprintf("worker %s is busy: it is suspended when %s gives lease %s back (ctl checkin %[3]s does it for them)",
+		t.worker, t.state.Lease.Holder, t.state.Lease.ID)
+}
+
+// missing names the targets that are not there yet, and why.
+func missing(targets []target) string {
+	var parts []string
+	for _, t := range targets {
+		if t.there {
+			continue
+		}
+		part := fmt.Sprintf("%s is %s", t.worker, t.state.State)
+		if t.state.Lease != nil {
+			part += fmt.Sprintf(" under lease %s of %s", t.state.Lease.ID, t.state.Lease.Holder)
+		}
+		parts = append(parts, part)
+		if len(parts) == 5 {
+			parts = append(parts, "…")
+			break
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func outcome(name string, c control, targets []target) controlled {
+	result := controlled{Pool: name, Signal: c.signal, Workers: []controlledWorker{}}
+	for _, t := range targets {
+		result.Workers = append(result.Workers, controlledWorker{t.worker, t.state.State, t.state.Incarnation, t.state.Reason})
+	}
+	return result
+}
+
+func writeControlled(w io.Writer, c control, targets []target, blind bool) error {
+	if len(targets) == 0 {
+		_, err := fmt.Fprintf(w, "no worker to %s\n", c.signal)
+		return err
+	}
+	for _, t := range targets {
+		line := fmt.Sprintf("%s is %s", t.worker, t.state.State)
+		if blind {
+			line = fmt.Sprintf("%s was asked to %s; it was %s", t.worker, c.signal, t.state.State)
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

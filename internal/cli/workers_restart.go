@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+)
+
+func (a *app) workersCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "workers",
+		Short: "Restart, drain, suspend, resume or stop workers, and see what they use",
+		Example: `  ctl workers restart python
+  ctl workers drain python --worker 2 --reason "look at its memory"
+  ctl workers stats`,
+	},
+		a.restartCommand(), a.statsCommand(),
+		a.controlCommand(drainControl), a.controlCommand(suspendControl), a.controlCommand(resumeControl), a.controlCommand(stopControl),
+	)
+}
+
+// chosen holds the flags that say which workers, and why.
+type chosen struct {
+	worker int
+	reason string
+}
+
+func (o *chosen) flags(a *app, c *cobra.Command) {
+	c.Flags().IntVar(&o.worker, "worker", -1, "number of the worker (default: all of the pool)")
+	c.Flags().StringVar(&o.reason, "reason", "", "why, for the worker's history")
+	if err := c.RegisterFlagCompletionFunc("worker", a.completeSlots); err != nil {
+		panic("command " + c.Name() + ": " + err.Error())
+	}
+	check := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("worker") && o.worker < 0 {
+			return usagef("--worker is %d; give the number of a worker, from 0 on", o.worker)
+		}
+		return check(cmd, args)
+	}
+}
+
+// slot is the number of the worker, nil for all.
+func (o *chosen) slot() *int {
+	if o.worker < 0 {
+		return nil
+	}
+	return &o.worker
+}
+
+func (a *app) restartCommand() *cobra.Command {
+	var who chosen
+	var wait waiting
+	c := a.leaf(&cobra.Command{
+		Use:   "restart POOL",
+		Short: "Restart one worker, or all of a pool one after the other",
+		Long: `Restart one worker, or without --worker all of a pool, at most rotation.max_unavailable at a time. Each drains first and comes
+back under a higher incarnation. Workers that were drained, stopped or have given up are revived.`,
+		Example: `  ctl workers restart python
+  ctl workers restart python --worker 0 --reason "new model on disk"`,
+		Args:              exactly(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		name, slot := args[0], who.slot()
+		back, err := a.returning(ctx, cp, name, slot, wait)
+		if err != nil {
+			return err
+		}
+		result, err := a.restart(ctx, cp, name, tempool.RestartRequest{Worker: slot, Reason: who.reason, By: operator()})
+		switch {
+		case err != nil:
+			return err
+		case wait.skip:
+		case slot == nil:
+			err = a.awaitRollout(ctx, cp, name, wait.limit)
+		default:
+			err = a.awaitArrival(ctx, cp, back)
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(result, func(w io.Writer) error {
+			text := "%s of pool %s restarted\n"
+			if wait.skip {
+				text = "%s of pool %s will restart; ctl ps %[2]s shows how far it is\n"
+			}
+			_, err := fmt.Fprintf(w, text, plural(len(result.Workers), "worker"), name)
+			return err
+		})
+	})
+	who.flags(a, c)
+	wait.flags(c, defaultRolloutWait, "until the workers serve again")
+	return c
+}
+
+func (a *app) restart(ctx context.Context, cp controlPlane, name string, r tempool.RestartRequest) (tempool.RestartResult, error) {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return cp.Pool(name).Restart(request, r)
+}
+
+func (a *app) status(ctx context.Context, cp controlPlane, name string) (tempool.PoolStatus, error) {
+	request, cancel := a.request(ctx)
+	defer cancel()
+	return cp.Pool(name).Status(request)
+}
+
+// returning prepares the wait for one worker to serve under a higher incarnation than it has now; nil when nobody waits for one.
+func (a *app) returning(ctx context.Context, cp controlPlane, name string, slot *int, wait waiting) (*arrival, error) {
+	if slot == nil || wait.skip {
+		return nil, nil
+	}
+	status, err := a.status(ctx, cp, name)
+	if err != nil {
+		return nil, err
+	}
+	from := map[int]int64{}
+	for _, w := range status.Workers {
+		if w.Slot != *slot {
+			continue
+		}
+		state, err := a.state(ctx, cp, name, *slot)
+		if err != nil && !errors.Is(err, tempool.ErrWorkerNotFound) { // one whose workflow was ended comes back all the same
+			return nil, err
+		}
+		from[*slot] = max(w.Incarnation, state.Incarnation)
+	}
+	return &arrival{
+		pool: name, placement: status.Spec.Pool.Placement, limit: wait.limit,
+		startup: startup{from: from, slots: []int{*slot}},
+	}, nil
+}
