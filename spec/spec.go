@@ -138,7 +138,8 @@ type Health struct {
 	Timeout Duration `json:"timeout" toml:"timeout"`
 	// MaxFailures in a row replace the worker; fewer degrade it.
 	MaxFailures int `json:"max_failures" toml:"max_failures"`
-	// Method is the request that serves as ping, for kind rpc on jsonrpc workers; any answer but an error passes.
+	// Method is the request that serves as ping, for kind rpc on jsonrpc workers. Any answer passes, since even an error is a
+	// sign of life.
 	Method string `json:"method" toml:"method"`
 	// Path is what kind http asks for.
 	Path string `json:"path" toml:"path"`
