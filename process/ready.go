@@ -105,7 +105,7 @@ func (p *Process) awaitListening(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it listens neither on %s nor on the socket $%s: %w", p.plan.address.tcp(), EnvSocket, context.Cause(ctx))
+			return fmt.Errorf("it listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
 		case <-time.After(pause):
 		}
 	}

@@ -1,0 +1,175 @@
+package process
+
+import (
+	"context"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// web is a program of protocol none that listens on $PORT after a while; /sick answers 503 and /moved redirects.
+const web = `
+import http.server, os, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/slow": time.sleep(1000)
+        self.send_response({"/sick": 503, "/moved": 302}.get(self.path, 200))
+        if self.path == "/moved": self.send_header("Location", "/sick")
+        self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+`
+
+const unixEcho = `
+import os, socket
+server = socket.socket(socket.AF_UNIX)
+server.bind(os.environ["TEMPOOL_SOCKET"])
+server.listen()
+while True: server.accept()[0].close()
+`
+
+func listens(kind, script string) spec.Spec {
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Protocol, sp.Pool.Command = "p", spec.ProtocolNone, []string{"python3", "-c", script}
+	sp.Health.Kind = kind
+	return sp
+}
+
+// probeAs probes once under another health section than the one the process was started with.
+func probeAs(p *Process, change func(*spec.Health)) error {
+	p.launch.Spec.Health.Timeout = spec.Duration(patience)
+	change(&p.launch.Spec.Health)
+	return p.Probe(context.Background())
+}
+
+func TestAProgramThatListensOnItsPortIsReadyWithItsAddress(t *testing.T) {
+	p := begin(t, open(t), listens(spec.HealthHTTP, web))
+	require.Nil(t, p.Conn())
+	require.Equal(t, "127.0.0.1:"+strconv.Itoa(p.plan.address.port), p.Info().Address)
+	conn, err := net.Dial("tcp", p.Info().Address)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	require.NoError(t, p.Probe(t.Context()))
+	require.NoError(t, probeAs(p, func(h *spec.Health) { h.Path = "/moved" }), "a redirect is an answer below 400")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Path = "/sick" }), "GET /sick answered 503")
+	err = probeAs(p, func(h *spec.Health) { h.Path, h.Timeout = "/slow", spec.Duration(50*time.Millisecond) })
+	require.ErrorContains(t, err, "no answer within health.timeout (50ms)")
+	require.NoError(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthTCP }))
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Port = 1 }), "refused")
+}
+
+func TestAProgramThatListensOnItsSocketIsReadyWithItsPath(t *testing.T) {
+	p := begin(t, open(t), listens(spec.HealthTCP, unixEcho))
+	require.Equal(t, p.plan.address.socket, p.Info().Address)
+	require.NoError(t, p.Probe(t.Context()))
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoDirExists(t, p.plan.address.dir)
+	require.ErrorContains(t, p.Probe(t.Context()), "the process has ended")
+}
+
+func TestASocketPathThatWouldBeTooLongIsMadeElsewhere(t *testing.T) {
+	s := open(t, func(c *Config) {
+		c.StateDir += "/a-folder-with-quite-a-long-name-in-which-no-unix-socket-could-ever-live-because-of-its-limit"
+	})
+	p := begin(t, s, listens(spec.HealthTCP, unixEcho))
+	require.Less(t, len(p.Info().Address), maxSocketPath)
+	require.NoError(t, p.Probe(t.Context()))
+	dir := p.plan.address.dir
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.NoDirExists(t, dir)
+}
+
+func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {
+	sp := runs("sleep", "1000")
+	sp.Health.Kind, sp.Start.Timeout = spec.HealthTCP, spec.Duration(200*time.Millisecond)
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "it listens neither on 127.0.0.1:")
+}
+
+func TestPortsAreNotGivenTwice(t *testing.T) {
+	var book portBook
+	given := make(map[int]bool)
+	for range 200 {
+		port, err := book.choose()
+		require.NoError(t, err)
+		require.False(t, given[port])
+		given[port] = true
+	}
+	for port := range given {
+		book.release(port)
+	}
+	require.Empty(t, book.given)
+}
+
+func TestAnRPCProbePingsAndIsSkippedWhileTheWorkerIsFull(t *testing.T) {
+	p := begin(t, open(t), python(t))
+	require.NoError(t, p.Probe(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	called := make(chan struct{})
+	go func() {
+		defer close(called)
+		_, _ = p.Conn().Call(ctx, wire.Request{Method: "hang", Payload: []byte("null")})
+	}()
+	eventually(t, func() bool { return p.Conn().InFlight() == 1 }, "the call must be in flight")
+	require.ErrorIs(t, p.Probe(t.Context()), ErrBusy)
+	cancel()
+	<-called
+}
+
+func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {
+	p := begin(t, open(t), python(t))
+	require.NoError(t, signalGroup(p.root.PID, syscall.SIGSTOP))
+	err := probeAs(p, func(h *spec.Health) { h.Timeout = spec.Duration(100 * time.Millisecond) })
+	require.ErrorContains(t, err, "rpc probe of p/0 incarnation 1: no answer within health.timeout (100ms)")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	p.Kill("the test is over")
+	require.True(t, ends(t, p).Killed)
+}
+
+func TestAnExecProbeRunsInTheWorkersPlace(t *testing.T) {
+	t.Setenv("TEMPOOL_TEST_PRIVATE", "not for probes")
+	sp := runs("sleep", "1000")
+	sp.Pool.Dir, sp.Pool.Env = t.TempDir(), map[string]string{"COLOUR": "blue"}
+	p := begin(t, open(t), sp)
+	for script, want := range map[string]string{
+		`exit 0`:                         "",
+		`echo nothing works >&2; exit 4`: "sh: exit status 4: nothing works",
+		`test "$(pwd)" = ` + sp.Pool.Dir: "",
+		`test "$COLOUR$TEMPOOL_WORKER$TEMPOOL_TEST_PRIVATE" = bluep/0`:      "",
+		`test "$TEMPOOL_INCARNATION" = "` + p.Info().Cookie + `" || exit 9`: "",
+	} {
+		err := probeAs(p, func(h *spec.Health) { h.Command = []string{"sh", "-c", script} })
+		if want == "" {
+			require.NoError(t, err, script)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = []string{"no-such-program"} }), "is not in PATH")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = nil }), "needs health.command")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthRPC }), "answers no rpc probe")
+}
+
+func TestAnExecProbeThatHangsIsKilledWithWhatItStarted(t *testing.T) {
+	p := begin(t, open(t), runs("sleep", "1000"))
+	file := t.TempDir() + "/pid"
+	err := probeAs(p, func(h *spec.Health) {
+		h.Command = []string{"sh", "-c", "sleep 1000 & echo $! > " + file + "; wait"}
+		h.Timeout = spec.Duration(300 * time.Millisecond)
+	})
+	require.ErrorContains(t, err, "no answer within health.timeout (300ms)")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NotEmpty(t, data)
+	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) == 1 }, "only the worker itself may be left")
+}

@@ -1,0 +1,324 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// python is the spec of a worker of the Python SDK with a few methods that misbehave on demand.
+func python(t *testing.T, extra ...string) spec.Spec {
+	t.Helper()
+	sdk, err := filepath.Abs(filepath.Join("..", "sdk", "python"))
+	require.NoError(t, err)
+	script := `
+import os, signal, subprocess, sys, time
+import tempool
+
+@tempool.method(raw=True)
+def echo(body): return body
+
+@tempool.method
+def crash(): os.kill(os.getpid(), signal.SIGSEGV)
+
+@tempool.method
+def leave(code): print("leaving", file=sys.stderr, flush=True); os._exit(code)
+
+@tempool.method
+def hang(): time.sleep(1000)
+
+@tempool.method
+def garble(): os.write(3, b"\xff" * 64); time.sleep(1000)
+
+@tempool.method
+def hang_up(): os.close(3); time.sleep(1000)
+
+@tempool.method
+def fork_holder(): return subprocess.Popen(["setsid", "sleep", "1000"], close_fds=False).pid
+
+@tempool.method
+def burn(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: pass
+
+@tempool.method
+def hold(mebibytes):
+    global held
+    held = b"x" * (mebibytes << 20)
+` + strings.Join(extra, "\n") + "\ntempool.run()\n"
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", script}
+	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
+	return sp
+}
+
+func call(t *testing.T, p *Process, method, params string) string {
+	t.Helper()
+	response, err := p.Conn().Call(t.Context(), wire.Request{Method: method, Payload: []byte(params)})
+	require.NoError(t, err)
+	return string(response.Payload)
+}
+
+func TestAFramesWorkerAnswersAndItsPrintsAreLogs(t *testing.T) {
+	p := begin(t, open(t), python(t, `print("loading the model")`))
+	require.Equal(t, "hello", call(t, p, "echo", "hello"))
+	eventually(t, func() bool { return len(p.Logs()) > 0 }, "no log line")
+	require.Equal(t, "stdout", p.Logs()[0].Stream)
+	require.Equal(t, "loading the model", p.Logs()[0].Text)
+	require.Empty(t, p.Info().Address)
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted)
+}
+
+func TestAFramesWorkerThatDiesWhileItStartsSaysWhy(t *testing.T) {
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, python(t, `raise RuntimeError("no model on disk")`)))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "exited with code 1")
+	require.ErrorContains(t, err, "RuntimeError: no model on disk")
+}
+
+func TestAFramesWorkerThatSaysNothingTimesOut(t *testing.T) {
+	sp := python(t, `time.sleep(1000)`)
+	sp.Start.Timeout = spec.Duration(300 * time.Millisecond)
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorContains(t, err, "it did not become ready within start.timeout (300ms)")
+}
+
+func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
+	sp := python(t, "warm = []", "@tempool.method", "def warm_up(**given): warm.append(given)", "@tempool.method", "def warmed(): return warm")
+	sp.Start.Warmup = []spec.Warmup{
+		{Method: "warm_up", Params: json.RawMessage(`{"model": "small"}`)}, {Method: "warm_up"},
+	}
+	p := begin(t, open(t), sp)
+	require.JSONEq(t, `[{"model": "small"}, {}]`, call(t, p, "warmed", "null"))
+}
+
+func TestAWarmUpThatFailsFailsTheStart(t *testing.T) {
+	sp := python(t, "@tempool.method", "def unwilling(): raise ValueError('no disk')")
+	sp.Start.Warmup = []spec.Warmup{{Method: "unwilling"}}
+	s := open(t)
+	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "warm-up unwilling: error: ValueError: no disk")
+	p, found := s.Get("p/0", 1)
+	require.True(t, found)
+	require.True(t, p.Exit().Failed())
+}
+
+func TestHowAWorkerEndsIsTold(t *testing.T) {
+	for _, c := range []struct {
+		name, method, params string
+		check                func(t *testing.T, exit Exit)
+	}{
+		{"a crash", "crash", "null", func(t *testing.T, exit Exit) {
+			require.Equal(t, "SIGSEGV", exit.Signal)
+			require.Zero(t, exit.Code)
+			require.Equal(t, "was ended by SIGSEGV", exit.Reason)
+		}},
+		{"an exit code", "leave", "7", func(t *testing.T, exit Exit) {
+			require.Equal(t, 7, exit.Code)
+			require.Empty(t, exit.Signal)
+			require.Equal(t, "exited with code 7; last output:\nleaving", exit.Reason)
+		}},
+		{"garbage on the protocol", "garble", "null", func(t *testing.T, exit Exit) {
+			require.Contains(t, exit.Error, "it broke the protocol: ")
+			require.Equal(t, "SIGKILL", exit.Signal)
+		}},
+		{"a closed connection", "hang_up", "null", func(t *testing.T, exit Exit) {
+			require.Contains(t, exit.Error, "it closed its connection but did not exit")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := begin(t, open(t), python(t))
+			_, err := p.Conn().Call(t.Context(), wire.Request{Method: c.method, Payload: []byte(c.params)})
+			require.Error(t, err)
+			exit := ends(t, p)
+			require.True(t, exit.Failed())
+			require.False(t, exit.Killed)
+			require.False(t, exit.Interrupted)
+			c.check(t, exit)
+		})
+	}
+}
+
+func TestAWorkerThatDoesNotAnswerACancelIsEnded(t *testing.T) {
+	p := begin(t, open(t), python(t, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import threading",
+		"@tempool.method", "def stuck():", "    while True:", "        try: time.sleep(1000)", "        except BaseException: pass"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := p.Conn().Call(ctx, wire.Request{Method: "stuck", Payload: []byte("null")})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	exit := ends(t, p)
+	require.Contains(t, exit.Error, "did not answer a cancelled call")
+	require.True(t, exit.Failed())
+}
+
+func TestACallFailsSoonAfterTheWorkerDiedAlsoWhenADescendantHoldsItsSocket(t *testing.T) {
+	p := begin(t, open(t), python(t))
+	var holder int
+	require.NoError(t, json.Unmarshal([]byte(call(t, p, "fork_holder", "null")), &holder))
+	id, found := identify(holder)
+	require.True(t, found)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "hang", Payload: []byte("null")})
+		failed <- err
+	}()
+	eventually(t, func() bool { return p.Conn().InFlight() == 1 }, "the call must be in flight")
+	died := time.Now()
+	require.NoError(t, signalIdentity(p.root, syscall.SIGKILL))
+	select {
+	case err := <-failed:
+		require.Error(t, err)
+		t.Logf("the call failed %s after the KILL", time.Since(died))
+	case <-time.After(patience):
+		require.Fail(t, "the call hangs")
+	}
+	exit := ends(t, p)
+	require.False(t, exit.Killed, "somebody else's KILL is a failure, not our doing")
+	require.Equal(t, "SIGKILL", exit.Signal)
+	require.False(t, lives(t, id))
+}
+
+func TestAWorkerAsksItsHost(t *testing.T) {
+	s := open(t, func(c *Config) {
+		c.HostCall = func(_ context.Context, call HostCall) ([]byte, error) {
+			return fmt.Appendf(nil, `{"id":"s","version":1,"data":{"from":"%s %d %s"}}`, call.Worker, call.Incarnation, call.Method), nil
+		}
+	})
+	p := begin(t, s, python(t, "@tempool.method(whole=True)", "def ask(_): return tempool.context().session.get(\"from\")"))
+	answer := call(t, p, "ask", "null")
+	require.Contains(t, answer, "p/0 1 ")
+}
+
+// mcp is a JSON-RPC server of one message per line that counts its initialisations.
+const mcp = `
+import json, os, sys, time
+initialised = notified = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    method = message["method"]
+    if method == "initialize": initialised += 1
+    if method == "notifications/initialized": notified += 1
+    if method == "complain": sys.stderr.write("complaint\n"); sys.stderr.flush()
+    if method == "babble": print("this is not JSON", flush=True); time.sleep(1000)
+    if "id" not in message: continue
+    result = {"initialised": initialised, "notified": notified}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+print("end of input", file=sys.stderr)
+`
+
+func jsonrpc() spec.Spec {
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Protocol, sp.Pool.Command = "p", spec.ProtocolJSONRPC, []string{"python3", "-c", mcp}
+	sp.Start.Warmup = []spec.Warmup{{Method: "initialize"}, {Method: "notifications/initialized", Notification: true}}
+	return sp
+}
+
+func TestAJSONRPCWorkerIsWarmedUpAndItsStderrIsItsLog(t *testing.T) {
+	p := begin(t, open(t), jsonrpc())
+	require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "complain", "{}"))
+	eventually(t, func() bool { return len(p.Logs()) == 1 }, "no log line")
+	require.Equal(t, "stderr", p.Logs()[0].Stream)
+	require.NoError(t, p.Probe(t.Context()))
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted)
+}
+
+func TestAJSONRPCWorkerThatPrintsIsEndedWithAClearReason(t *testing.T) {
+	p := begin(t, open(t), jsonrpc())
+	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "babble"})
+	require.Error(t, err)
+	exit := ends(t, p)
+	require.True(t, exit.Failed())
+	require.Contains(t, exit.Error, "it broke the protocol: ")
+}
+
+func TestAnOversizedMessageEndsTheIncarnation(t *testing.T) {
+	sp := jsonrpc()
+	sp.Start.Warmup = nil
+	sp.Pool.Command = []string{"python3", "-c", "print('x' * 100000, flush=True); import time; time.sleep(1000)"}
+	sp.Pool.MaxMessage = 1 << 10
+	s := open(t)
+	p, err := s.Start(t.Context(), launch("p/0", 1, sp))
+	if err == nil { // it may count as ready before it prints
+		ends(t, p)
+	} else {
+		p, _ = s.Get("p/0", 1)
+	}
+	require.Contains(t, p.Exit().Error, "it broke the protocol: ")
+}
+
+func TestOutputIsKeptLineByLineAndBounded(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"nothing", "", nil},
+		{"lines of both systems", "a\nb\r\n", []string{"a", "b"}},
+		{"a last line without end", "a\nb", []string{"a", "b"}},
+		{"empty lines", "\n\na\n", []string{"", "", "a"}},
+		{"bytes that are no text", "a\xffb\n", []string{"a\uFFFDb"}},
+		{"a line of just the limit", strings.Repeat("x", maxLine) + "\nb\n", []string{strings.Repeat("x", maxLine), "b"}},
+		{"a line beyond it", strings.Repeat("x", maxLine+1) + "\nb\n", []string{strings.Repeat("x", maxLine) + cutMark, "b"}},
+		{"a line far beyond it", strings.Repeat("x", 5*maxLine) + "\nb", []string{strings.Repeat("x", maxLine) + cutMark, "b"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			require.NoError(t, readLines(strings.NewReader(c.in), func(text string) { got = append(got, text) }))
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func FuzzReadLines(f *testing.F) {
+	f.Add([]byte("a\nb\r\n\xff"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		lines := 0
+		require.NoError(t, readLines(bytes.NewReader(in), func(text string) {
+			lines++
+			require.LessOrEqual(t, len(text), 3*maxLine+len(cutMark))
+			require.NotContains(t, text, "\n")
+		}))
+		require.LessOrEqual(t, lines, bytes.Count(in, []byte("\n"))+1)
+	})
+}
+
+func TestTheNewestLinesAreKept(t *testing.T) {
+	var ring logRing
+	for i := range keptLines + 50 {
+		ring.add(LogLine{Text: fmt.Sprint(i)})
+	}
+	lines := ring.all()
+	require.Len(t, lines, keptLines)
+	require.Equal(t, "50", lines[0].Text)
+	require.Equal(t, "240\n241\n242\n243\n244\n245\n246\n247\n248\n249", ring.lastWords())
+	for range 2 * keptBytes / maxLine {
+		ring.add(LogLine{Text: strings.Repeat("x", maxLine)})
+	}
+	require.Len(t, ring.all(), keptBytes/maxLine)
+	require.LessOrEqual(t, len(ring.lastWords()), reasonBytes+len(cutMark))
+	ring.trim()
+	require.LessOrEqual(t, ring.bytes, reasonBytes+reasonLines*len(cutMark))
+}
+
+func TestTheTailOfAProgramThatTalksALotIsInItsExit(t *testing.T) {
+	p := begin(t, open(t), sh(`sleep 0.05; i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
+	exit := ends(t, p)
+	require.Len(t, exit.LogTail, keptLines)
+	require.Equal(t, "line 300", exit.LogTail[0])
+	require.True(t, strings.HasSuffix(exit.Reason, "line 499"), exit.Reason)
+}
