@@ -24,6 +24,7 @@ type fakePlane struct {
 	startErr error
 	dialErr  error
 	asked    []string
+	onAsked  func() // called with each change asked for, if set
 	options  tempool.Options
 	closed   int
 }
@@ -62,6 +63,9 @@ func (f *fakePlane) record(what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, what)
+	if f.onAsked != nil {
+		f.onAsked()
+	}
 }
 
 func (f *fakePlane) Namespace() string { return "test" }

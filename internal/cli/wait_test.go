@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// poolFile writes a pool.toml for pool python with two workers.
+func poolFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pool.toml")
+	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsize = 2\ncommand = [\"true\"]\n"), 0o600))
+	return path
+}
+
+func steps(statuses ...tempool.PoolStatus) []tempool.PoolStatus { return statuses }
+
+var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
+
+func TestPoolStartWaitsUntilAllWorkersServe(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")),
+		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
+		bothReady,
+	)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Equal(t, []string{"start python"}, f.asked)
+	require.Equal(t, lines(
+		"python: 0/2 ready; 0 starting, 1 created",
+		"python: 1/2 ready; 1 pending: backoff of 100ms after exit code 1",
+		"python: 2/2 ready",
+	), r.err)
+	require.Contains(t, r.out, "Workers (2/4 ready)")
+}
+
+func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.Empty(t, r.err)
+	var view tempool.PoolView
+	require.NoError(t, json.Unmarshal([]byte(r.out), &view))
+	require.Equal(t, exampleView(), view)
+}
+
+func TestPoolStartWithNoWaitLooksAtNothing(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python"})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.JSONEq(t, `{"pool": "python", "size": 2, "ready": 0, "spec_version": 1, "workers": []}`, r.out)
+}
+
+func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
+	log := "the process exited with code 1; the end of its log:\nImportError: no module named numpy"
+	history := []lifecycle.Transition{
+		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: "an earlier failure"},
+		{From: lifecycle.Starting, To: lifecycle.Failed, Reason: log},
+		{From: lifecycle.Failed, To: lifecycle.Pending, Reason: "backoff"},
+	}
+	for name, c := range map[string]struct {
+		worker tempool.RosterEntry
+		says   []string
+	}{
+		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
+			[]string{"worker python/1 cannot start, it failed 5 times", "ctl pool apply -f FILE", "ctl pool stop python"}},
+		"one that has given up": {tempool.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
+			[]string{"worker python/1 cannot start, it has given up (failed)", "ctl workers restart python --worker 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakePlane(&fakePool{name: "python", history: history, statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
+			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
+			requireCode(t, ExitFailed, r)
+			e := failure(t, r)
+			require.Equal(t, "start_failed", e.Code)
+			require.Contains(t, e.Message, log)
+			for _, says := range c.says {
+				require.Contains(t, e.Message, says)
+			}
+		})
+	}
+}
+
+func TestAWorkerThatHasServedMayFailWithoutEndingTheWait(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")),
+		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
+		bothReady,
+	)})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "start", "-f", poolFile(t)))
+}
+
+func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
+	unanswered := tempool.Errorf(tempool.CodeUnavailable, "no answer in time")
+	f := newFakePlane(&fakePool{name: "python", refusal: unanswered})
+	f.agents = tempool.Agents{}
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
+	requireCode(t, ExitFailed, r)
+	e := failure(t, r)
+	require.Equal(t, "timeout", e.Code)
+	require.Contains(t, e.Message, "no agent is running; start one with: worker --address h:1")
+	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
+}
+
+func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
+	require.Equal(t, `no agent with room takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of one`,
+		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
+	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", "gpu"))
+}
+
+func TestAWaitOutlivesUnansweredLooks(t *testing.T) {
+	unanswered := tempool.Errorf(tempool.CodeUnavailable, "the agent restarts")
+	f := newFakePlane(&fakePool{name: "python", view: exampleView(), lost: []error{unanswered, unanswered}, statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
+}
+
+func TestPoolStartWarnsOfANamespaceThatWasNotSetUp(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
+	f.missing = []string{"TempoolPool"}
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.err, "ctl: warning: namespace test lacks the search attributes TempoolPool")
+	require.Contains(t, r.err, "ctl setup")
+}
+
+func TestPoolStartRefusesABadFileBeforeItAsksForAnything(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pool.toml")
+	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsise = 2\n"), 0o600))
+	for _, command := range []string{"start", "apply"} {
+		f := newFakePlane()
+		r := ctl(t, f, "pool", command, "-f", path)
+		requireCode(t, ExitFailed, r)
+		require.Contains(t, r.err, "pool.toml:3: pool.sise")
+		require.Empty(t, f.asked)
+	}
+}
+
+func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
+	f := newFakePlane()
+	f.startErr = tempool.Errorf(tempool.CodePoolExists, "pool python is running already; change it with ctl pool apply")
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "ctl: pool python is running already; change it with ctl pool apply\n", r.err)
+}
+
+func TestAWaitThatIsInterruptedSaysThatThingsGoOn(t *testing.T) {
+	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
+		f := newFakePlane(&fakePool{name: "python", endless: true, statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
+		ctx, cancel := context.WithCancel(t.Context())
+		f.onAsked = cancel
+		r := ctlWith(ctx, f, append(args, "-o", "json")...)
+		requireCode(t, ExitFailed, r)
+		require.Equal(t, "interrupted", failure(t, r).Code)
+	}
+}
+
+func TestPoolStopWaitsForTheEnd(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.JSONEq(t, `{"pool": "python", "stopping": 2, "ended": true}`, r.out)
+	require.True(t, strings.HasPrefix(f.asked[0], "stop python: night (by "), f.asked)
+
+	require.Contains(t, ctl(t, f, "pool", "stop", "python", "--no-wait", "-o", "json").out, `"ended": false`)
+}
+
+func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", endless: true,
+		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "the pool asked this worker to end")))})
+	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "pool python has not ended after 100ms; python/3 is draining: the pool asked this worker to end")
+}
+
+func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
+	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
+	rolling.Rollout = &tempool.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
+	f := newFakePlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
+	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "pool python runs on spec version 2\n", r.out)
+	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
+}
+
+func TestApplyOfTheSameSpecRestartsNobody(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", refusal: nil, statuses: steps(bothReady)})
+	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
+	requireCode(t, ExitOK, r)
+	require.Contains(t, r.out, "no worker restarts")
+}
+
+func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
+	halted := roster(entry(0, lifecycle.Ready, 2, ""), tempool.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
+	halted.Rollout = &tempool.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
+	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
+	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
+		f := newFakePlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
+		r := ctl(t, f, append(args, "-o", "json")...)
+		requireCode(t, ExitFailed, r)
+		e := failure(t, r)
+		require.Equal(t, "start_failed", e.Code)
+		require.Contains(t, e.Message, "worker 1 did not come back")
+		require.Contains(t, e.Message, "SyntaxError: line 7")
+	}
+}
+
+func TestARolloutThatTakesTooLongSaysHowFarItIs(t *testing.T) {
+	rolling := bothReady
+	rolling.Rollout = &tempool.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(rolling)})
+	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it goes on")
+}
+
+func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
+	stopping := roster(entry(0, lifecycle.Stopping, 1, ""))
+	stopping.Stopping = true
+	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
+		f := newFakePlane(&fakePool{name: "python", statuses: steps(stopping)})
+		r := ctl(t, f, args...)
+		requireCode(t, ExitFailed, r)
+		require.Contains(t, r.err, "is stopping")
+	}
+}
