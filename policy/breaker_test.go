@@ -1,0 +1,103 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// failing is a breaker after n failed starts at noon.
+func failing(n int) policy.Breaker {
+	var b policy.Breaker
+	for i := range n {
+		b = b.Recorded(fmt.Sprintf("w/%d", i), true, noon)
+	}
+	return b
+}
+
+func TestTheBreakerOpensWhenHalfOfTheStartsFail(t *testing.T) {
+	for _, c := range []struct {
+		ok, failed int
+		open       bool
+	}{{0, 4, false}, {0, 5, true}, {5, 5, true}, {6, 5, false}, {100, 99, false}, {100, 100, true}} {
+		var b policy.Breaker
+		for range c.ok {
+			b = b.Recorded("w/0", false, noon)
+		}
+		for range c.failed {
+			require.False(t, b.Open())
+			b = b.Recorded("w/0", true, noon)
+		}
+		require.Equal(t, c.open, b.Open(), "%+v", c)
+	}
+}
+
+func TestFailuresOfMoreThanAMinuteAgoAreForgotten(t *testing.T) {
+	b := failing(4)
+	require.True(t, b.Recorded("w/9", true, noon.Add(59*time.Second)).Open())
+	later := b.Recorded("w/9", true, noon.Add(time.Minute))
+	require.False(t, later.Open())
+	require.Len(t, later.Tallies, 1)
+	require.Len(t, b.Tallies, 1, "the breaker it came from is as it was")
+	require.Equal(t, 4, b.Tallies[0].Failed)
+}
+
+func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
+	b := failing(5)
+	b, d := b.Ask("w/1", noon.Add(10*time.Second))
+	require.Equal(t, policy.Decision{Action: policy.Wait, Delay: 20 * time.Second,
+		Reason: "Holding the start: too many starts of this pool failed, so the next may try in 20s."}, d)
+
+	b, d = b.Ask("w/1", noon.Add(30*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+	b, d = b.Ask("w/2", noon.Add(31*time.Second))
+	require.Equal(t, policy.Wait, d.Action)
+	require.Contains(t, d.Reason, "w/1 is trying")
+	b, d = b.Ask("w/1", noon.Add(32*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+
+	require.Equal(t, b, b.Recorded("w/3", false, noon.Add(33*time.Second)), "a start from before says nothing")
+
+	again := b.Recorded("w/1", true, noon.Add(40*time.Second))
+	_, d = again.Ask("w/2", noon.Add(41*time.Second))
+	require.Equal(t, policy.Wait, d.Action)
+	require.Equal(t, 29*time.Second, d.Delay)
+
+	closed := b.Recorded("w/1", false, noon.Add(40*time.Second))
+	require.Equal(t, policy.Breaker{}, closed)
+	_, d = closed.Ask("w/2", noon.Add(41*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+}
+
+func TestATrialThatIsNeverHeardOfDoesNotHoldThePoolForever(t *testing.T) {
+	b, _ := failing(5).Ask("w/1", noon.Add(30*time.Second))
+	_, d := b.Ask("w/2", noon.Add(149*time.Second))
+	require.Equal(t, policy.Wait, d.Action)
+	require.Equal(t, time.Second, d.Delay)
+	b, d = b.Ask("w/2", noon.Add(150*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+	require.Equal(t, "w/2", b.Trial)
+}
+
+func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
+	var b policy.Breaker
+	for i := range 5_000 {
+		b = b.Recorded("w/0", i%10 == 0, noon.Add(time.Duration(i)*100*time.Millisecond))
+		require.LessOrEqual(t, len(b.Tallies), 61)
+	}
+	open, _ := failing(5).Ask("w/1", noon.Add(time.Minute))
+	for _, b := range []policy.Breaker{{}, b, open} {
+		text, err := json.Marshal(b)
+		require.NoError(t, err)
+		var back policy.Breaker
+		require.NoError(t, json.Unmarshal(text, &back))
+		require.Equal(t, b, back)
+	}
+}

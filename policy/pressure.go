@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// Level is how short of memory a host is.
+type Level string
+
+// The levels, from none to the worst.
+const (
+	PressureNone     Level = "none"
+	PressureMedium   Level = "medium"   // collect garbage in workers, drop session caches
+	PressureHigh     Level = "high"     // also lower limits and recycle the largest worker
+	PressureCritical Level = "critical" // drain and stop up to half of the workers, largest first
+)
+
+// HostMemory is one look at a host's memory.
+type HostMemory struct {
+	// AvailableShare is available over total memory, 0 to 1.
+	AvailableShare float64
+	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures for memory: the percentage of the last 10 seconds in which
+	// some, or all, runnable tasks waited for memory. 0 where the kernel does not tell.
+	SomeAvg10 float64
+	FullAvg10 float64
+}
+
+// bound is where a level begins: any of the three suffices.
+type bound struct {
+	level     Level
+	available float64 // below
+	some      float64 // at or above
+	full      float64 // at or above
+}
+
+// bounds, the worst first. The stall figures follow what user-space OOM killers act on: a host whose tasks all stall for a tenth
+// of the time is as good as stuck.
+var bounds = []bound{
+	{PressureCritical, 0.04, 60, 20},
+	{PressureHigh, 0.08, 30, 8},
+	{PressureMedium, 0.15, 10, 2},
+}
+
+const (
+	// pressureMargin is how far beyond a bound the figures must be before its level is left, as a part of the bound.
+	pressureMargin = 0.25
+	// pressureCalm is how long they must stay there.
+	pressureCalm = time.Minute
+)
+
+// Pressure is the level of one host with its memory of when things got better. Its zero value is no pressure.
+type Pressure struct {
+	Level Level `json:"level,omitempty"`
+	// CalmLevel is the level the figures have called for, margin included, since CalmSince, while it is lower than Level.
+	CalmLevel Level     `json:"calm_level,omitempty"`
+	CalmSince time.Time `json:"calm_since,omitzero"`
+}
+
+// Next takes one look in. A worse level is entered at once; a better one only after the figures have cleared the bounds of all
+// worse levels by a quarter for a minute, to the worst level seen in that minute. changed says whether Level moved; the reason is
+// given either way.
+func (p Pressure) Next(look HostMemory, now time.Time) (next Pressure, changed bool, reason string) {
+	if p.Level == "" {
+		p.Level = PressureNone
+	}
+	figures := fmt.Sprintf("%.0f %% of the host's memory is available, and tasks stalled for it %.0f %% of the time (all of them %.0f %%)",
+		100*look.AvailableShare, look.SomeAvg10, look.FullAvg10)
+	if called := look.level(0); severity(called) > severity(p.Level) {
+		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure is %s, up from %s: %s.", called, p.Level, figures)
+	}
+	calm := look.level(pressureMargin)
+	if severity(calm) >= severity(p.Level) {
+		return Pressure{Level: p.Level}, false, fmt.Sprintf("Memory pressure stays %s: %s.", p.Level, figures)
+	}
+	next = Pressure{Level: p.Level, CalmLevel: p.CalmLevel, CalmSince: p.CalmSince}
+	if p.CalmSince.IsZero() {
+		next.CalmLevel, next.CalmSince = calm, now
+	}
+	if severity(calm) > severity(next.CalmLevel) {
+		next.CalmLevel = calm
+	}
+	if now.Sub(next.CalmSince) < pressureCalm {
+		return next, false, fmt.Sprintf("Memory pressure stays %s until it has been better for %s: %s.", p.Level, shown(pressureCalm), figures)
+	}
+	return Pressure{Level: next.CalmLevel}, true, fmt.Sprintf(
+		"Memory pressure is %s, down from %s: %s.", next.CalmLevel, p.Level, figures)
+}
+
+// level is what the figures call for, with every bound moved by margin to the strict side.
+func (m HostMemory) level(margin float64) Level {
+	for _, b := range bounds {
+		if m.AvailableShare < b.available*(1+margin) || m.SomeAvg10 >= b.some*(1-margin) || m.FullAvg10 >= b.full*(1-margin) {
+			return b.level
+		}
+	}
+	return PressureNone
+}
+
+func severity(l Level) int {
+	for i, b := range bounds {
+		if b.level == l {
+			return len(bounds) - i
+		}
+	}
+	return 0
+}
