@@ -1,116 +1,359 @@
 package workflows
 
 import (
-	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/workflow"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
-
-// stage is a host that exists only in the test: it hands out processes and does what the script says.
-type stage struct {
-	env    *testsuite.TestWorkflowEnvironment
-	starts int64
-	stops  int64
-	start  func(r tempool.StartRequest) (tempool.StartResult, error)
-	watch  func(ctx context.Context, r tempool.WatchRequest) (tempool.WatchResult, error)
-	probe  func(r tempool.WatchRequest) (tempool.ProbeResult, error)
-	stop   func(r tempool.StopRequest) (tempool.StopResult, error)
-	drain  func(r tempool.DrainRequest) (tempool.DrainResult, error)
-}
-
-func testSpec() spec.Spec {
-	s := spec.Default()
-	s.Pool.Name = "t"
-	s.Pool.Command = []string{"true"}
-	return s
-}
-
-func newStage(t *testing.T) *stage {
-	var suite testsuite.WorkflowTestSuite
-	s := &stage{env: suite.NewTestWorkflowEnvironment()}
-	s.env.SetTestTimeout(20 * time.Second)
-	s.env.RegisterWorkflowWithOptions(Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
-	register := func(name string, f any) { s.env.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name}) }
-	register(tempool.ActivityAwaitRoom, func(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
-		return tempool.AwaitRoomResult{Host: "h"}, nil
-	})
-	register(tempool.ActivityStart, func(_ context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
-		s.starts++
-		if s.start != nil {
-			return s.start(r)
-		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/x"}, nil
-	})
-	register(tempool.ActivityWatch, func(ctx context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
-		if s.watch != nil {
-			return s.watch(ctx, r)
-		}
-		<-ctx.Done()
-		return tempool.WatchResult{}, ctx.Err()
-	})
-	register(tempool.ActivityProbe, func(_ context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {
-		if s.probe != nil {
-			return s.probe(r)
-		}
-		return tempool.ProbeResult{Healthy: true}, nil
-	})
-	register(tempool.ActivityDrain, func(_ context.Context, r tempool.DrainRequest) (tempool.DrainResult, error) {
-		if s.drain != nil {
-			return s.drain(r)
-		}
-		return tempool.DrainResult{Drained: true}, nil
-	})
-	register(tempool.ActivityStop, func(_ context.Context, r tempool.StopRequest) (tempool.StopResult, error) {
-		s.stops++
-		if s.stop != nil {
-			return s.stop(r)
-		}
-		return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
-	})
-	return s
-}
-
-func (s *stage) run(run WorkerRun) { s.env.ExecuteWorkflow(tempool.WorkflowWorker, run) }
-
-func (s *stage) state(t *testing.T) (st tempool.WorkerState) {
-	t.Helper()
-	value, err := s.env.QueryWorkflow(tempool.QueryState)
-	require.NoError(t, err)
-	require.NoError(t, value.Get(&st))
-	return st
-}
-
-func (s *stage) history(t *testing.T) (h []lifecycle.Transition) {
-	t.Helper()
-	value, err := s.env.QueryWorkflow(tempool.QueryHistory)
-	require.NoError(t, err)
-	require.NoError(t, value.Get(&h))
-	return h
-}
-
-func orphan() WorkerRun { return WorkerRun{Pool: "t", Slot: 0, Spec: testSpec(), SpecVersion: 1, Orphan: true} }
 
 func TestAWorkerStartsServesAndEndsWhenCancelled(t *testing.T) {
 	s := newStage(t)
-	s.env.RegisterDelayedCallback(func() {
-		st := s.state(t)
+	s.at(time.Second, func() {
+		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
+		require.Equal(t, lifecycle.Healthy, st.Health)
 		require.EqualValues(t, 1, st.Incarnation)
 		require.Equal(t, 1001, st.PID)
-		s.env.CancelWorkflow()
-	}, time.Second)
-	s.run(orphan())
-	require.True(t, s.env.IsWorkflowCompleted())
-	require.NoError(t, s.env.GetWorkflowError())
-	require.Equal(t, lifecycle.Stopped, s.state(t).State)
-	require.EqualValues(t, 1, s.stops)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Equal(t, lifecycle.Stopped, s.state().State)
+	require.Equal(t, 1, s.stops)
+}
+
+func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
+	s := newStage(t)
+	var first, again, other, after *updateAnswer
+	s.at(time.Second, func() {
+		first = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	})
+	s.at(2*time.Second, func() {
+		other = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r2", Holder: "you"})
+		again = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	})
+	s.at(3*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
+	})
+	s.at(4*time.Second, func() {
+		after = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r3", Holder: "you"})
+	})
+	s.at(5*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
+	s.at(6*time.Second, func() {
+		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
+		m := s.metrics()
+		require.EqualValues(t, 3, m.RequestsServed)
+		require.EqualValues(t, 1, m.RequestsFailed)
+		require.InDelta(t, 10, m.AvgCallTimeMS, 0.001)
+		require.EqualValues(t, 2, m.LeasesGranted)
+		require.EqualValues(t, 1, m.LeasesRefused)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.NoError(t, first.rejected)
+	require.Equal(t, "t.0.1.1", first.value.(*tempool.Lease).ID)
+	require.Equal(t, "t.0.1.1", again.value.(*tempool.Lease).ID)
+	require.Equal(t, "t.0.1.2", after.value.(*tempool.Lease).ID)
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, other.rejected, &refused)
+	require.Equal(t, string(tempool.CodeBusy), refused.Type())
+	var hint tempool.RefusalDetails
+	require.NoError(t, refused.Details(&hint))
+	require.Positive(t, hint.RetryAfterMS)
+}
+
+func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second, "longer than the default": 100 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
+			s.at(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
+			s.at(ttl+3*time.Second, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, 2, st.Incarnation)
+				require.Zero(t, s.metrics().ConsecutiveFailures)
+				s.cancel()
+			})
+			s.play(orphan())
+			require.Contains(t, s.events(), lifecycle.LeaseExpired)
+		})
+	}
+}
+
+func TestARenewedLeaseLives(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	var stale *updateAnswer
+	for i := 1; i <= 5; i++ {
+		s.at(time.Duration(i)*50*time.Second, func() { s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.1"}) })
+	}
+	s.at(290*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		stale = s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.9"})
+	})
+	s.at(291*time.Second, s.cancel)
+	s.play(orphan())
+	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, stale.rejected, &refused)
+	require.Equal(t, string(tempool.CodeLeaseFenced), refused.Type())
+}
+
+func TestACrashIsFollowedByTheNextIncarnationAndALeaseEndsWithIt(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = crash(10 * time.Second)
+	s.at(5*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(20*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 2, st.Incarnation)
+		require.Nil(t, st.Lease)
+		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+	}, s.events()[:6])
+}
+
+func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t *testing.T) {
+	s := newStage(t)
+	for i := range int64(30) {
+		s.fate[i+1] = crash(time.Millisecond)
+	}
+	var given int
+	s.at(2*time.Hour, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Failed, st.State)
+		require.Contains(t, st.Reason, "SIGKILL")
+		given = s.starts
+		delete(s.fate, int64(s.newest+1))
+		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "fixed it", By: "me"})()
+	})
+	s.at(2*time.Hour+time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.play(orphan())
+	limit := testSpec().Recovery.MaxConsecutiveFailures
+	require.InDelta(t, limit, given, 1, "started no more often than the limit allows")
+}
+
+func TestAStartThatFailsSaysWhyAndIsTriedAgain(t *testing.T) {
+	s := newStage(t)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if r.Incarnation < 3 {
+			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", "start_failed", nil)
+		}
+		return tempool.StartResult{Host: "h", PID: 7}, nil
+	}
+	s.at(time.Minute, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Contains(t, s.history()[1].Reason, "no module named torch")
+	require.Equal(t, lifecycle.StartFailed, s.history()[1].Event)
+}
+
+func TestFailedProbesDegradeThenReplace(t *testing.T) {
+	failed := tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}
+	s := newStage(t)
+	s.fate[1] = fate{30 * time.Second, failed} // and again at every later look, since its time has passed
+	s.at(30*time.Second+time.Millisecond/2, func() {})
+	s.at(5*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited, lifecycle.Start,
+	}, s.events()[:6])
+}
+
+func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = fate{20 * time.Second, tempool.WatchResult{Event: tempool.WatchProbePassed}}
+	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Outcome: tempool.OutcomeError, Error: "odd answers"}))
+	var refused *updateAnswer
+	s.at(3*time.Second, func() {
+		require.Equal(t, lifecycle.Degraded, s.state().State)
+		refused = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{Holder: "you"})
+	})
+	s.at(25*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.fate[1] = fate{never, tempool.WatchResult{}}
+		s.cancel()
+	})
+	s.play(orphan())
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, refused.rejected, &app)
+	require.Equal(t, string(tempool.CodeDegraded), app.Type())
+}
+
+func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
+	s := newStage(t)
+	s.onProbe = func(r tempool.WatchRequest) (tempool.ProbeResult, error) {
+		return tempool.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
+	}
+	s.at(6*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Positive(t, s.probes)
+}
+
+func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(tempool.SignalDrain, tempool.Control{Reason: "new disk", By: "op"}))
+	s.at(3*time.Second, func() {
+		require.Equal(t, lifecycle.Draining, s.state().State)
+		s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"})()
+	})
+	s.at(4*time.Second, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.signal(tempool.SignalRestart, tempool.Restart{})()
+	})
+	s.at(5*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Contains(t, s.events(), lifecycle.Drained)
+}
+
+func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(tempool.SignalDrain, tempool.Control{}))
+	s.at(20*time.Second, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Contains(t, s.events(), lifecycle.DrainTimeout)
+}
+
+func TestSuspendKeepsTheProcessAndResumeProbesFirst(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(tempool.SignalSuspend, tempool.Control{By: "op"})) // busy: takes effect when the lease is back
+	s.at(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
+	s.at(4*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.at(time.Hour, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.Zero(t, s.probes, "health checks pause")
+		s.signal(tempool.SignalResume, tempool.Control{})()
+	})
+	s.at(time.Hour+time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Equal(t, 1, s.probes)
+		require.EqualValues(t, 1, s.state().Incarnation)
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestRestartTakesTheNewSpecAlong(t *testing.T) {
+	s := newStage(t)
+	var started []string
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		started = append(started, r.Spec.Pool.Command[0])
+		return tempool.StartResult{Host: "h", PID: 1}, nil
+	}
+	changed := testSpec()
+	changed.Pool.Command = []string{"false"}
+	s.at(time.Second, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "apply", Spec: &changed, SpecVersion: 2}))
+	s.at(2*time.Second, func() {
+		require.EqualValues(t, 2, s.state().SpecVersion)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Equal(t, []string{"true", "false"}, started)
+}
+
+func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = fate{10 * time.Second, tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent shuts down"}}
+	s.at(20*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Zero(t, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.Equal(t, 2, s.stops)
+}
+
+func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalCheckout, "no object"))
+	s.at(2*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{}))
+	s.at(3*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "nonsense"}))
+	s.at(4*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
+	s.at(5*time.Second, func() {
+		require.EqualValues(t, 4, s.metrics().LeasesRefused)
+		require.Contains(t, s.state().LastRefusal, "resume")
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+// TestContinueAsNewChangesNothing plays one eventful life with a new run every n turns, and expects the same life.
+func TestContinueAsNewChangesNothing(t *testing.T) {
+	life := func(every int) (story []string, runs int) {
+		s := newStage(t)
+		s.fate[1] = crash(100 * time.Second)
+		s.fate[2] = fate{50 * time.Second, tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent shuts down"}}
+		run := orphan()
+		run.ContinueEvery = every
+		for i := range 10 {
+			at := time.Duration(i)*5*time.Second + 2*time.Second
+			s.at(at, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: fmt.Sprint(i), Holder: "me"}))
+			s.at(at+time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: tempool.LeaseID("t", 0, 1, int64(i+1)), Usage: tempool.Usage{Requests: 1}}))
+		}
+		s.at(60*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: "long", Holder: "me"})) // out when it crashes
+		s.at(170*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: "again", Holder: "me", TTLMS: 500_000}))
+		s.at(171*time.Second, s.signal(tempool.SignalSuspend, tempool.Control{}))
+		s.at(600*time.Second, func() { require.Equal(t, "t.0.3.12", s.state().Lease.ID) })
+		s.at(601*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.3.12", Outcome: tempool.OutcomeOK}))
+		s.at(1200*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
+		s.at(1300*time.Second, s.signal(tempool.SignalStop, tempool.Control{}))
+		s.at(1400*time.Second, s.signal(tempool.SignalRestart, tempool.Restart{}))
+		s.at(1500*time.Second, s.signal(tempool.SignalForceContinue, tempool.Control{}))
+		s.at(1600*time.Second, func() {
+			m := s.metrics()
+			story = append(story, fmt.Sprintf("granted %d, served %d, refused %d, restarts %d", m.LeasesGranted, m.RequestsServed, m.LeasesRefused, m.Restarts))
+			s.cancel()
+		})
+		s.play(run)
+		for _, tr := range s.history() {
+			story = append(story, fmt.Sprintf("%s %s→%s #%d", tr.Event, tr.From, tr.To, tr.Incarnation))
+		}
+		return story, s.runs
+	}
+	expected, runs := life(0)
+	require.Equal(t, 2, runs, "one forced by signal")
+	for _, every := range []int{1, 2, 3, 5, 7, 11, 1000} {
+		t.Run(fmt.Sprintf("every %d turns", every), func(t *testing.T) {
+			story, runs := life(every)
+			require.Equal(t, expected, story)
+			if every < 10 {
+				require.Greater(t, runs, 4)
+			}
+		})
+	}
 }

@@ -1,0 +1,222 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// stage is a host that exists only in the test, on a clock that skips time. It hands out processes and lets them do what the
+// script says; the worker on it may continue as new as often as it likes.
+type stage struct {
+	t     *testing.T
+	env   *testsuite.TestWorkflowEnvironment
+	begin time.Time
+	steps []*step
+	runs  int
+
+	starts, stops, probes int
+	newest                int64 // incarnation
+	// fate says, for each incarnation, what its Watch will see, and how long after its start.
+	fate map[int64]fate
+	born map[int64]time.Time
+	// Answers, where the default will not do.
+	onStart func(tempool.StartRequest) (tempool.StartResult, error)
+	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
+	onStop  func(tempool.StopRequest) (tempool.StopResult, error)
+	onDrain func(tempool.DrainRequest) (tempool.DrainResult, error)
+}
+
+type fate struct {
+	after  time.Duration
+	result tempool.WatchResult
+}
+
+// step is something done to the worker at a time counted from the beginning.
+type step struct {
+	at   time.Duration
+	do   func()
+	done bool
+}
+
+const never = 10_000 * time.Hour
+
+func testSpec() spec.Spec {
+	s := spec.Default()
+	s.Pool.Name = "t"
+	s.Pool.Command = []string{"true"}
+	return s
+}
+
+func newStage(t *testing.T) *stage {
+	return &stage{t: t, begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), fate: map[int64]fate{}, born: map[int64]time.Time{}}
+}
+
+// at has something done at a time counted from the beginning.
+func (s *stage) at(when time.Duration, do func()) { s.steps = append(s.steps, &step{at: when, do: do}) }
+
+// play runs the worker until it completes, through as many runs as it takes.
+func (s *stage) play(run WorkerRun) {
+	now := s.begin
+	for {
+		s.runs++
+		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
+		s.set(now)
+		s.env.ExecuteWorkflow(tempool.WorkflowWorker, run)
+		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
+		err := s.env.GetWorkflowError()
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			require.NoError(s.t, err)
+			return
+		}
+		run = WorkerRun{}
+		require.NoError(s.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		now = s.env.Now()
+	}
+}
+
+func (s *stage) set(now time.Time) {
+	var suite testsuite.WorkflowTestSuite
+	s.env = suite.NewTestWorkflowEnvironment()
+	s.env.SetStartTime(now)
+	s.env.SetTestTimeout(30 * time.Second)
+	s.env.SetWorkflowRunTimeout(never)
+	s.env.RegisterWorkflowWithOptions(Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	for name, do := range map[string]any{
+		tempool.ActivityAwaitRoom: s.awaitRoom, tempool.ActivityStart: s.start, tempool.ActivityWatch: s.watch,
+		tempool.ActivityProbe: s.probe, tempool.ActivityDrain: s.drain, tempool.ActivityStop: s.stop,
+	} {
+		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
+	}
+	// A mock is the only activity that waits on the skipping clock.
+	s.env.OnActivity(tempool.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(s.untilFate)
+	elapsed := now.Sub(s.begin)
+	for _, st := range s.steps {
+		if !st.done {
+			s.env.RegisterDelayedCallback(func() {
+				if !st.done {
+					st.done = true
+					st.do()
+				}
+			}, max(time.Millisecond, st.at-elapsed))
+		}
+	}
+}
+
+func (s *stage) untilFate() time.Duration {
+	f, found := s.fate[s.newest]
+	if !found {
+		return never
+	}
+	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(s.env.Now()))
+}
+
+func (s *stage) awaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
+	return tempool.AwaitRoomResult{Host: "h"}, nil
+}
+
+func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+	s.starts++
+	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
+	if s.onStart != nil {
+		return s.onStart(r)
+	}
+	return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+}
+
+func (s *stage) watch(_ context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
+	return s.fate[r.Incarnation].result, nil
+}
+
+func (s *stage) probe(_ context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {
+	s.probes++
+	if s.onProbe != nil {
+		return s.onProbe(r)
+	}
+	return tempool.ProbeResult{Healthy: true, Sample: &tempool.Sample{RSSBytes: 1 << 20}}, nil
+}
+
+func (s *stage) drain(_ context.Context, r tempool.DrainRequest) (tempool.DrainResult, error) {
+	if s.onDrain != nil {
+		return s.onDrain(r)
+	}
+	return tempool.DrainResult{Drained: true}, nil
+}
+
+func (s *stage) stop(_ context.Context, r tempool.StopRequest) (tempool.StopResult, error) {
+	s.stops++
+	if s.onStop != nil {
+		return s.onStop(r)
+	}
+	return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+}
+
+func (s *stage) signal(name string, payload any) func() {
+	return func() { s.env.SignalWorkflow(name, payload) }
+}
+
+func (s *stage) cancel() { s.env.CancelWorkflow() }
+
+func ask[T any](s *stage, query string) (answer T) {
+	s.t.Helper()
+	value, err := s.env.QueryWorkflow(query)
+	require.NoError(s.t, err)
+	require.NoError(s.t, value.Get(&answer))
+	return answer
+}
+
+func (s *stage) state() tempool.WorkerState { return ask[tempool.WorkerState](s, tempool.QueryState) }
+func (s *stage) metrics() tempool.WorkerMetrics {
+	return ask[tempool.WorkerMetrics](s, tempool.QueryMetrics)
+}
+func (s *stage) history() []lifecycle.Transition {
+	return ask[[]lifecycle.Transition](s, tempool.QueryHistory)
+}
+
+// events is the history in short: the events alone.
+func (s *stage) events() []lifecycle.EventKind {
+	var kinds []lifecycle.EventKind
+	for _, t := range s.history() {
+		kinds = append(kinds, t.Event)
+	}
+	return kinds
+}
+
+// answer is what became of an update.
+type updateAnswer struct {
+	rejected error
+	err      error
+	value    any
+}
+
+func (a *updateAnswer) Accept()                 {}
+func (a *updateAnswer) Reject(e error)          { a.rejected = e }
+func (a *updateAnswer) Complete(v any, e error) { a.value, a.err = v, e }
+
+// update sends an update; its answer is there when the callback it was sent from has returned and the worker has had its turn.
+func (s *stage) update(name string, request any) *updateAnswer {
+	a := &updateAnswer{}
+	s.env.UpdateWorkflow(name, "", a, request)
+	return a
+}
+
+func orphan() WorkerRun {
+	return WorkerRun{Pool: "t", Slot: 0, Spec: testSpec(), SpecVersion: 1, Orphan: true}
+}
+
+func crash(after time.Duration) fate {
+	return fate{after, tempool.WatchResult{Event: tempool.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+}
