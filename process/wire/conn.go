@@ -63,6 +63,8 @@ const (
 	// MaxMethod and MaxHeaders bound a frame's method and encoded headers, in bytes.
 	MaxMethod  = 1024
 	MaxHeaders = 64 << 10
+	// MaxControl bytes fit into a hello or an error whatever Options.MaxMessage says.
+	MaxControl = 64 << 10
 	// MaxInflightLimit is the largest Options.MaxInflight; larger values are cut to it.
 	MaxInflightLimit = 4096
 	// MaxHostCalls bounds the host calls of one worker that run at once; one more is answered with CodeBusy.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"unicode/utf8"
 )
 
 // FrameType says what a frame is. docs/protocol.md describes each.
@@ -25,21 +26,22 @@ const (
 	FrameHostError  FrameType = 13 // to the worker: its failure
 )
 
-// shapes says which types carry an id and a method; the others carry none.
-var shapes = [...]struct{ id, method bool }{
-	FrameHello:      {},
+// shapes says which types carry an id and a method; the others carry none. The payload of control types may have MaxControl bytes
+// even where a message may not.
+var shapes = [...]struct{ id, method, control bool }{
+	FrameHello:      {control: true},
 	FrameRequest:    {id: true, method: true},
 	FrameNotify:     {method: true},
 	FrameChunk:      {id: true},
 	FrameEnd:        {id: true},
 	FrameResponse:   {id: true},
-	FrameError:      {id: true},
+	FrameError:      {id: true, control: true},
 	FrameCancel:     {id: true},
 	FramePing:       {id: true},
 	FramePong:       {id: true},
 	FrameHostCall:   {id: true, method: true},
 	FrameHostResult: {id: true},
-	FrameHostError:  {id: true},
+	FrameHostError:  {id: true, control: true},
 }
 
 // FlagMore on a Request says that its body goes on in Chunk frames until End.
@@ -88,7 +90,7 @@ func appendHead(dst []byte, t FrameType, id uint32, method string, headers map[s
 	at := len(dst)
 	for k, v := range headers {
 		if len(k) == 0 || len(k) > 0xffff || len(v) > 0xffff {
-			return dst[:start], fmt.Errorf("header %.40q: %w", k, ErrTooLarge)
+			return dst[:start], fmt.Errorf("header %.40q: a key has 1 to 65535 bytes, a value at most 65535", k)
 		}
 		dst = appendHeader(dst, k, v)
 	}
@@ -146,7 +148,7 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 		return h, violation("headers of %d bytes, the limit is %d", h.headers, MaxHeaders)
 	case n < int64(frameFixed+h.method+h.headers):
 		return h, violation("a frame of length %d is shorter than its own parts", n)
-	case int64(h.payload()) > maxPayload:
+	case int64(h.payload()) > maxPayload && (!shapes[h.kind].control || h.payload() > MaxControl):
 		return h, violation("a payload of %d bytes, the limit is %d", h.payload(), maxPayload)
 	}
 	return h, nil
@@ -173,6 +175,9 @@ func (h head) frame(rest []byte) (Frame, error) {
 	headers, err := parseHeaders(rest[h.method : h.method+h.headers])
 	if err != nil {
 		return Frame{}, err
+	}
+	if !utf8.Valid(rest[:h.method]) {
+		return Frame{}, violation("a method that is not UTF-8")
 	}
 	return Frame{
 		Type: h.kind, Flags: h.flags, ID: h.id,

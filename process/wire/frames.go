@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
+	"unicode/utf8"
 )
 
 // Hello is what a worker of the SDKs says about itself first.
@@ -160,6 +161,9 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 		}
 	}
 	payload := rest[h.method+h.headers:]
+	if len(payload) == 0 {
+		payload = nil // never an empty slice into the read buffer, which its owner could append to
+	}
 	select {
 	case <-d.ready:
 	default:
@@ -181,6 +185,9 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 	case FramePong:
 		known = l.ping.answered(h.id)
 	case FrameHostCall:
+		if !utf8.Valid(rest[:h.method]) {
+			return violation("a host call whose method is not UTF-8")
+		}
 		l.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
 	default:
 		return violation("a frame of type %d, which only the host may send or only once", h.kind)

@@ -70,6 +70,8 @@ func (l *link) answerHostCall(id uint32, result []byte, err error) {
 		answer.Type = FrameHostError
 		if answer.Payload, err = json.Marshal(failure); err != nil {
 			answer.Payload = []byte(`{"code":"` + CodeHostError + `","message":"the host's error cannot be told as JSON"}`)
+		} else if len(answer.Payload) > MaxControl {
+			answer.Payload = []byte(`{"code":"` + CodeTooLarge + `","message":"the host's error is too long to be told"}`)
 		}
 	}
 	if l.out.backlogged() > int(l.o.MaxMessage) {

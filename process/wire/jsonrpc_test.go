@@ -265,7 +265,7 @@ func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
 		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Type: x\r\n\r\n", "without Content-Length"},
 		{FramingContentLength, "Content-Length: 1001\r\n\r\n", "the limit is 1000"},
-		{FramingContentLength, "X: " + strings.Repeat("x", maxHeaderBlock), "headers of more than"},
+		{FramingContentLength, "X: " + strings.Repeat("x", maxHeaderBlock) + "\r\n", "headers of more than"},
 		{FramingPacket4, "\xff\xff\xff\xff", "the limit is 1000"},
 	} {
 		c, server := newRPC(t, tc.kind, Options{MaxMessage: 1000})

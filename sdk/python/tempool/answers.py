@@ -8,7 +8,7 @@ from .errors import Cancelled, Error
 
 
 def failure(error):
-    """An exception as the payload of an ERROR frame."""
+    """An exception as the payload of an ERROR frame, cut to what fits into one."""
     report = {
         "code": error.code if isinstance(error, Error) else "error",
         "type": type(error).__name__,
@@ -17,14 +17,22 @@ def failure(error):
     }
     if isinstance(error, Error):
         if error.data is not None:
-            report["data"] = error.data
+            report["data"] = _data(error.data)
         if error.fatal:
             report["fatal"] = True
+    payload = json.dumps(report).encode()
+    if len(payload) > frames.MAX_CONTROL:
+        report.update(message=report["message"][:2000], traceback=report["traceback"][-4000:], data=None)
+        payload = json.dumps(report).encode()
+    return payload
+
+
+def _data(data):
     try:
-        return json.dumps(report).encode()
-    except (TypeError, ValueError):
-        report["data"] = repr(report["data"])
-        return json.dumps(report).encode()
+        json.dumps(data)
+        return data
+    except (TypeError, ValueError, RecursionError):
+        return repr(data)
 
 
 def not_found(name, methods):

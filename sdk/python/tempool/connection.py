@@ -31,7 +31,7 @@ class Stream:
     def send(self, kind, id, payload=b"", headers=b"", method=b""):
         """Sends one frame, waiting while the host does not read."""
         size = len(payload)
-        if size > self.max_message:
+        if size > self.max_message and (size > frames.MAX_CONTROL or kind not in frames.CONTROL):
             raise ValueError("a message of %d bytes, the host takes %d" % (size, self.max_message))
         head = frames.HEAD.pack(frames.FIXED + len(method) + len(headers) + size, kind, 0, len(method), id, len(headers))
         if size <= _JOIN:

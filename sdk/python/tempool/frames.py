@@ -12,11 +12,13 @@ HEAD_SIZE = 16
 FIXED = 12  # bytes of the head that length counts
 MAX_METHOD = 1024
 MAX_HEADERS = 64 << 10
+MAX_CONTROL = 64 << 10  # the payload of a hello or an error may have this many bytes whatever a message may have
 MAX_MESSAGE = 64 << 20  # until the host's hello says otherwise
 PROTOCOL = 1
 
 _HEADER = struct.Struct(">HH")
 _WITH_METHOD = frozenset((REQUEST, NOTIFY, HOST_CALL))
+CONTROL = frozenset((HELLO, ERROR, HOST_ERROR))
 _WITHOUT_ID = frozenset((HELLO, NOTIFY))
 
 
@@ -43,21 +45,25 @@ def check(length, kind, flags, method, id, headers, max_message=MAX_MESSAGE):
     payload = length - FIXED - method - headers
     if payload < 0:
         raise ProtocolError("a frame of length %d is shorter than its own parts" % length)
-    if payload > max_message:
+    if payload > max_message and (payload > MAX_CONTROL or kind not in CONTROL):
         raise ProtocolError("a payload of %d bytes, the limit is %d" % (payload, max_message))
 
 
 def decode(data, max_message=MAX_MESSAGE):
-    """The one frame that data holds, as (type, flags, id, method, headers, payload); headers is a dict."""
+    """The first frame of data, as (type, flags, id, method, headers, payload); headers is a dict."""
     if len(data) < HEAD_SIZE:
         raise ProtocolError("a frame cut off after %d bytes" % len(data))
     length, kind, flags, method, id, headers = HEAD.unpack_from(data)
     check(length, kind, flags, method, id, headers, max_message)
-    if len(data) != length + 4:
-        raise ProtocolError("%d bytes where a frame of %d was announced" % (len(data), length + 4))
+    if len(data) < length + 4:
+        raise ProtocolError("a frame cut off after %d of %d bytes" % (len(data), length + 4))
     body = HEAD_SIZE + method
+    try:
+        name = bytes(data[HEAD_SIZE:body]).decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a method that is not UTF-8") from None
     fields = decode_headers(data[body:body + headers])
-    return kind, flags, id, bytes(data[HEAD_SIZE:body]), fields, bytes(data[body + headers:])
+    return kind, flags, id, name, fields, bytes(data[body + headers:length + 4])
 
 
 def encode_headers(headers):

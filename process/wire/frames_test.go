@@ -1,0 +1,648 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// peer is the worker's end of a frames Conn, driven by the test.
+type peer struct {
+	t    testing.TB
+	conn net.Conn
+	r    *frameReader
+}
+
+// newPeer returns a Conn whose worker has said hello and read the host's.
+func newPeer(t testing.TB, o Options) (Conn, *peer) {
+	c, p := newSilentPeer(t, o)
+	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"test/1","methods":["m"]}`)})
+	require.NoError(t, AwaitReady(within(t), c))
+	return c, p
+}
+
+func newSilentPeer(t testing.TB, o Options) (Conn, *peer) {
+	ours, theirs := socketPair(t)
+	far, err := net.FileConn(theirs)
+	require.NoError(t, err)
+	theirs.Close()
+	c, err := NewFrames(ours, o)
+	require.NoError(t, err)
+	p := &peer{t: t, conn: far, r: newFrameReader(far, DefaultMaxMessage)}
+	t.Cleanup(func() {
+		require.NoError(t, c.Close())
+		far.Close()
+	})
+	hello := p.read()
+	require.Equal(t, FrameHello, hello.Type)
+	var said hostHello
+	require.NoError(t, json.Unmarshal(hello.Payload, &said))
+	filled := o.withDefaults()
+	require.Equal(t, hostHello{Protocol: 1, MaxMessage: filled.MaxMessage, MaxInflight: filled.MaxInflight}, said)
+	return c, p
+}
+
+func (p *peer) read() Frame {
+	require.NoError(p.t, p.conn.SetReadDeadline(time.Now().Add(patience)))
+	h, rest, _, err := p.r.next()
+	require.NoError(p.t, err)
+	f, err := h.frame(bytes.Clone(rest))
+	require.NoError(p.t, err)
+	return f
+}
+
+func (p *peer) write(f Frame) {
+	msg, err := AppendFrame(nil, f)
+	require.NoError(p.t, err)
+	_, err = p.conn.Write(msg)
+	require.NoError(p.t, err)
+}
+
+func TestACallCarriesMethodHeadersAndPayloadBothWays(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	done := callAsync(context.Background(), c, Request{Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}})
+	asked := p.read()
+	require.Equal(t, Frame{Type: FrameRequest, ID: asked.ID, Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}}, asked)
+	require.Equal(t, 1, c.InFlight())
+	p.write(Frame{Type: FrameResponse, ID: asked.ID, Headers: map[string]string{"a": "b"}, Payload: []byte("ok")})
+	got := await(t, done)
+	require.NoError(t, got.err)
+	require.Equal(t, &Response{Headers: map[string]string{"a": "b"}, Payload: []byte("ok")}, got.resp)
+	require.Zero(t, c.InFlight())
+}
+
+func TestTheWorkerLearnsHowLongItsCallerWaits(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	callAsync(ctx, c, Request{Method: "m", Headers: map[string]string{"k": "v"}})
+	asked := p.read()
+	require.Equal(t, "v", asked.Headers["k"])
+	require.Regexp(t, `^3(600000|5\d{5})$`, asked.Headers["tempool-timeout"])
+	p.write(Frame{Type: FrameResponse, ID: asked.ID})
+	callAsync(ctx, c, Request{Method: "m", Headers: map[string]string{"tempool-timeout": "5"}})
+	require.Equal(t, map[string]string{"tempool-timeout": "5"}, p.read().Headers, "the caller's own word counts")
+}
+
+func TestHelloTellsWhoTheWorkerIs(t *testing.T) {
+	c, p := newSilentPeer(t, Options{MaxMessage: 1000, MaxInflight: 3})
+	_, said := HelloOf(c)
+	require.False(t, said)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, AwaitReady(ctx, c), context.DeadlineExceeded)
+	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"test/1","methods":["m"]}`)})
+	require.NoError(t, AwaitReady(within(t), c))
+	hello, said := HelloOf(c)
+	require.True(t, said)
+	require.Equal(t, Hello{Protocol: 1, SDK: "test/1", Methods: []string{"m"}}, hello)
+}
+
+func TestTheWorkersErrorComesWhole(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	done := callAsync(context.Background(), c, Request{Method: "m"})
+	p.write(Frame{Type: FrameError, ID: p.read().ID, Headers: map[string]string{"tempool-count-x": "1"},
+		Payload: []byte(`{"code":"oom","type":"E","message":"m","traceback":"t","data":[1],"fatal":true}`)})
+	var failure *RemoteError
+	require.ErrorAs(t, await(t, done).err, &failure)
+	require.Equal(t, RemoteError{Code: "oom", Type: "E", Message: "m", Traceback: "t", Data: json.RawMessage(`[1]`), Fatal: true,
+		Headers: map[string]string{"tempool-count-x": "1"}}, *failure)
+}
+
+func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	var got []string
+	done := make(chan outcome, 1)
+	go func() {
+		resp, err := c.Stream(context.Background(), Request{Method: "m"}, func(chunk []byte) error {
+			got = append(got, string(chunk))
+			return nil
+		})
+		done <- outcome{resp, err}
+	}()
+	id := p.read().ID
+	var want []string
+	for i := range 10 * chunkQueue {
+		want = append(want, fmt.Sprint(i))
+		p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])})
+	}
+	p.write(Frame{Type: FrameResponse, ID: id, Payload: []byte("end")})
+	end := await(t, done)
+	require.NoError(t, end.err)
+	require.Equal(t, "end", string(end.resp.Payload))
+	require.Equal(t, want, got)
+}
+
+func TestCallJoinsChunksUpToTheLimit(t *testing.T) {
+	c, p := newPeer(t, Options{MaxMessage: 10})
+	done := callAsync(context.Background(), c, Request{Method: "m"})
+	id := p.read().ID
+	p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte("01234")})
+	p.write(Frame{Type: FrameResponse, ID: id, Payload: []byte("56789")})
+	got := await(t, done)
+	require.NoError(t, got.err)
+	require.Equal(t, "0123456789", string(got.resp.Payload))
+
+	done = callAsync(context.Background(), c, Request{Method: "m"})
+	id = p.read().ID
+	for range 3 {
+		p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte("01234")})
+	}
+	require.ErrorIs(t, await(t, done).err, ErrTooLarge)
+	require.Equal(t, FrameCancel, p.read().Type)
+}
+
+func TestAnErrorOfTheConsumerCancelsTheStream(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	full := errors.New("disk full")
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Stream(context.Background(), Request{Method: "m"}, func([]byte) error { return full })
+		done <- err
+	}()
+	id := p.read().ID
+	p.write(Frame{Type: FrameChunk, ID: id})
+	require.ErrorIs(t, await(t, done), full)
+	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
+	for range 5 * chunkQueue { // what was on its way is dropped and holds nobody up
+		p.write(Frame{Type: FrameChunk, ID: id})
+	}
+	p.write(Frame{Type: FrameResponse, ID: id})
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+}
+
+func TestACancelledCallReturnsAtOnceAndKeepsItsPlaceUntilAnswered(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := callAsync(ctx, c, Request{Method: "m"})
+	id := p.read().ID
+	cancel()
+	var failed *CallError
+	err := await(t, done).err
+	require.ErrorAs(t, err, &failed)
+	require.True(t, failed.Started)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
+	require.Equal(t, 1, c.InFlight())
+
+	waiting, stop := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer stop()
+	_, err = c.Call(waiting, Request{Method: "m"})
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Started, "no place was free")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled","message":""}`)})
+	next := callAsync(context.Background(), c, Request{Method: "next"})
+	asked := p.read()
+	require.Equal(t, "next", asked.Method)
+	p.write(Frame{Type: FrameResponse, ID: asked.ID})
+	require.NoError(t, await(t, next).err)
+}
+
+func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
+	c, p := newPeer(t, Options{CancelGrace: 10 * time.Millisecond, MaxInflight: 2})
+	other := callAsync(context.Background(), c, Request{Method: "other"})
+	p.read()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := callAsync(ctx, c, Request{Method: "m"})
+	p.read()
+	cancel()
+	await(t, done)
+	await(t, c.Done())
+	require.ErrorIs(t, c.Err(), ErrUnanswered)
+	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "whoever else waits is told")
+}
+
+func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := c.Call(ctx, Request{Method: "m"})
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Started)
+	done := callAsync(context.Background(), c, Request{Method: "first"})
+	require.Equal(t, "first", p.read().Method)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, await(t, done).err, ErrClosed)
+}
+
+func TestPipelinedCallsAreMatchedById(t *testing.T) {
+	const n = 5
+	c, p := newPeer(t, Options{MaxInflight: n})
+	var calls []<-chan outcome
+	var asked []Frame
+	for i := range n {
+		calls = append(calls, callAsync(context.Background(), c, Request{Method: "m", Payload: fmt.Append(nil, i)}))
+		asked = append(asked, p.read())
+	}
+	require.Equal(t, n, c.InFlight())
+	for i := n - 1; i >= 0; i-- {
+		p.write(Frame{Type: FrameResponse, ID: asked[i].ID, Payload: asked[i].Payload})
+	}
+	for i, done := range calls {
+		got := await(t, done)
+		require.NoError(t, got.err)
+		require.Equal(t, fmt.Sprint(i), string(got.resp.Payload))
+	}
+}
+
+func TestPingsShareOneQuestion(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
+	first := p.read()
+	require.Equal(t, FramePing, first.Type)
+	again := make(chan error, 1)
+	go func() { again <- c.Ping(within(t)) }()
+	p.write(Frame{Type: FramePong, ID: first.ID})
+	// Either the late answer serves the second ping, or it came first and the second asks anew.
+	select {
+	case err := <-again:
+		require.NoError(t, err)
+	case second := <-func() chan Frame { next := make(chan Frame, 1); go func() { next <- p.readQuietly() }(); return next }():
+		if second.Type == FramePing {
+			require.Greater(t, second.ID, first.ID)
+			p.write(Frame{Type: FramePong, ID: second.ID})
+		}
+		require.NoError(t, await(t, again))
+	}
+	require.NoError(t, c.Err(), "an unanswered ping breaks nothing")
+	require.NoError(t, c.Close())
+}
+
+// readQuietly is read for a goroutine that may outlive the need for it: the end of the stream is not a failure.
+func (p *peer) readQuietly() Frame {
+	h, _, _, err := p.r.next()
+	if err != nil {
+		return Frame{}
+	}
+	return Frame{Type: h.kind, ID: h.id}
+}
+
+func TestNotifyIsNotAnswered(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	require.NoError(t, c.Notify(context.Background(), Request{Method: "n", Payload: []byte("x")}))
+	require.Equal(t, Frame{Type: FrameNotify, Method: "n", Payload: []byte("x")}, p.read())
+	require.Zero(t, c.InFlight())
+}
+
+func TestRequestsThatBreakALimitAreNotSent(t *testing.T) {
+	c, _ := newPeer(t, Options{MaxMessage: 4})
+	for _, r := range []Request{
+		{Method: "m", Payload: []byte("12345")},
+		{Method: ""},
+		{Method: strings.Repeat("m", MaxMethod+1)},
+		{Method: "m", Headers: map[string]string{"k": strings.Repeat("v", MaxHeaders)}},
+	} {
+		_, err := c.Call(context.Background(), r)
+		var failed *CallError
+		require.ErrorAs(t, err, &failed)
+		require.False(t, failed.Started)
+		require.Error(t, c.Notify(context.Background(), r))
+	}
+	require.Zero(t, c.InFlight())
+	require.NoError(t, c.Err())
+}
+
+func TestWhatIsNotTheProtocolBreaksAFramesConn(t *testing.T) {
+	hello := Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"","methods":[]}`)}
+	for _, tc := range []struct {
+		frames []Frame
+		reason string
+	}{
+		{[]Frame{{Type: FrameResponse, ID: 1}}, "before the hello"},
+		{[]Frame{{Type: FrameHello, Payload: []byte(`{"protocol":2}`)}}, "speaks protocol 2"},
+		{[]Frame{{Type: FrameHello, Payload: []byte(`hello`)}}, "not JSON"},
+		{[]Frame{hello, hello}, "only once"},
+		{[]Frame{hello, {Type: FrameResponse, ID: 1}}, "unsolicited"},
+		{[]Frame{hello, {Type: FrameChunk, ID: 7}}, "unsolicited"},
+		{[]Frame{hello, {Type: FramePong, ID: 7}}, "unsolicited"},
+		{[]Frame{hello, {Type: FrameError, ID: 1, Payload: []byte(`{"message":"m"}`)}}, "unsolicited"},
+		{[]Frame{hello, {Type: FrameError, ID: 1, Payload: []byte(`oops`)}}, "not JSON"},
+		{[]Frame{hello, {Type: FrameRequest, ID: 1, Method: "m"}}, "only the host"},
+		{[]Frame{hello, {Type: FrameResponse, ID: 1, Payload: make([]byte, 101)}}, "the limit is 100"},
+		{[]Frame{hello, {Type: FrameHostCall, ID: 1, Method: "\xff"}}, "UTF-8"},
+	} {
+		c, p := newSilentPeer(t, Options{MaxMessage: 100})
+		for _, f := range tc.frames {
+			p.write(f)
+		}
+		await(t, c.Done())
+		var broken *ProtocolError
+		require.ErrorAs(t, c.Err(), &broken, tc.reason)
+		require.Contains(t, broken.Reason, tc.reason)
+	}
+	for _, v := range vectors[malformedVector](t, "malformed.json") {
+		c, p := newPeer(t, Options{MaxMessage: max(v.MaxMessage, 1)})
+		_, err := p.conn.Write(unhex(t, v.Hex))
+		require.NoError(t, err)
+		require.NoError(t, p.conn.Close())
+		await(t, c.Done())
+		require.Error(t, c.Err(), v.Name)
+	}
+}
+
+func TestADeathInMidCallIsToldToTheCaller(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	done := callAsync(context.Background(), c, Request{Method: "m"})
+	p.read()
+	require.NoError(t, p.conn.Close())
+	var failed *CallError
+	err := await(t, done).err
+	require.ErrorAs(t, err, &failed)
+	require.True(t, failed.Started)
+	require.ErrorIs(t, err, ErrPeerClosed)
+	await(t, c.Done())
+	require.ErrorIs(t, c.Err(), ErrPeerClosed)
+	_, err = c.Call(context.Background(), Request{Method: "m"})
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Started)
+}
+
+func TestAResponseWrittenJustBeforeTheEndStillCounts(t *testing.T) {
+	for range 50 {
+		c, p := newPeer(t, Options{})
+		done := callAsync(context.Background(), c, Request{Method: "m"})
+		p.write(Frame{Type: FrameResponse, ID: p.read().ID, Payload: []byte("last words")})
+		require.NoError(t, p.conn.Close())
+		got := await(t, done)
+		require.NoError(t, got.err)
+		require.Equal(t, "last words", string(got.resp.Payload))
+	}
+}
+
+func TestAWorkerThatStopsReadingGetsNothingAndSaysSo(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	require.NoError(t, p.conn.(*net.UnixConn).CloseRead())
+	_, err := c.Call(context.Background(), Request{Method: "m"})
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Started, "so it is safe to send it elsewhere")
+	require.ErrorIs(t, err, ErrPeerClosed)
+	require.Zero(t, c.InFlight())
+}
+
+func TestAStuckReaderHoldsUpNobodyBeyondItsContext(t *testing.T) {
+	c, p := newPeer(t, Options{MaxInflight: 2, CancelGrace: time.Hour})
+	big := bytes.Repeat([]byte("x"), 8<<20)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Call(ctx, Request{Method: "m", Payload: big})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = c.Call(ctx, Request{Method: "never on the wire"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, c.Notify(ctx, Request{Method: "n"}), context.DeadlineExceeded)
+
+	// Once it reads again, everything is whole and in order.
+	first := p.read()
+	require.Equal(t, len(big), len(first.Payload))
+	require.Equal(t, FrameCancel, p.read().Type)
+	p.write(Frame{Type: FrameResponse, ID: first.ID})
+	require.NoError(t, c.Notify(within(t), Request{Method: "n"}))
+	require.Equal(t, FrameNotify, p.read().Type)
+}
+
+func TestLargePayloadsPassBothWays(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	big := bytes.Repeat([]byte("0123456789abcdef"), (5<<20)/16)
+	done := callAsync(context.Background(), c, Request{Method: "m", Payload: big})
+	asked := p.read()
+	require.True(t, bytes.Equal(big, asked.Payload))
+	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: asked.Payload})
+	got := await(t, done)
+	require.NoError(t, got.err)
+	require.True(t, bytes.Equal(big, got.resp.Payload))
+}
+
+func TestHostCallsSeeTheHeadersOfTheirCallOnly(t *testing.T) {
+	type asked struct {
+		method  string
+		headers map[string]string
+		payload string
+	}
+	seen := make(chan asked, 1)
+	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {
+		seen <- asked{method, headers, string(payload)}
+		switch method {
+		case "fail":
+			return nil, errors.New("store is down")
+		case "refuse":
+			return nil, &RemoteError{Code: "session_not_found", Message: "gone"}
+		}
+		return []byte("result"), nil
+	}})
+	done := callAsync(context.Background(), c, Request{Method: "m", Headers: map[string]string{"tempool-session": "mine"}})
+	call := p.read()
+	inCall := map[string]string{"call": fmt.Sprint(call.ID), "tempool-session": "somebody else's"}
+
+	p.write(Frame{Type: FrameHostCall, ID: 1, Method: "session.get", Headers: inCall, Payload: []byte("{}")})
+	require.Equal(t, asked{"session.get", map[string]string{"tempool-session": "mine"}, "{}"}, await(t, seen))
+	require.Equal(t, Frame{Type: FrameHostResult, ID: 1, Payload: []byte("result")}, p.read())
+
+	p.write(Frame{Type: FrameHostCall, ID: 2, Method: "outside", Headers: map[string]string{"tempool-session": "stolen"}})
+	require.Equal(t, asked{method: "outside"}, await(t, seen))
+	require.Equal(t, uint32(2), p.read().ID)
+
+	for i, tc := range []struct{ method, call, code, message string }{
+		{"fail", inCall["call"], CodeHostError, "store is down"},
+		{"refuse", inCall["call"], "session_not_found", "gone"},
+		{"late", "12345", CodeNotInCall, "not in flight"},
+		{"late", "many", CodeNotInCall, "not in flight"},
+	} {
+		p.write(Frame{Type: FrameHostCall, ID: uint32(10 + i), Method: tc.method, Headers: map[string]string{"call": tc.call}})
+		if tc.method != "late" {
+			await(t, seen)
+		}
+		answer := p.read()
+		require.Equal(t, FrameHostError, answer.Type)
+		require.Equal(t, uint32(10+i), answer.ID)
+		var failure RemoteError
+		require.NoError(t, json.Unmarshal(answer.Payload, &failure))
+		require.Equal(t, tc.code, failure.Code)
+		require.Contains(t, failure.Message, tc.message)
+	}
+	p.write(Frame{Type: FrameResponse, ID: call.ID})
+	require.NoError(t, await(t, done).err)
+}
+
+func TestAHostCallEndsWithItsCallAndWithItsConn(t *testing.T) {
+	began, ended := make(chan struct{}, MaxHostCalls+2), make(chan error, MaxHostCalls+2)
+	c, p := newPeer(t, Options{HostCall: func(ctx context.Context, _ string, _ map[string]string, _ []byte) ([]byte, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := callAsync(ctx, c, Request{Method: "m"})
+	headers := map[string]string{"call": fmt.Sprint(p.read().ID)}
+	p.write(Frame{Type: FrameHostCall, ID: 1, Method: "wait", Headers: headers})
+	await(t, began)
+	cancel()
+	require.ErrorIs(t, await(t, ended), context.Canceled)
+	await(t, done)
+	for _, want := range []FrameType{FrameCancel, FrameHostError} { // in either order
+		got := p.read().Type
+		require.Contains(t, []FrameType{FrameCancel, FrameHostError}, got, want)
+	}
+	p.write(Frame{Type: FrameHostCall, ID: 2, Method: "wait", Headers: headers})
+	var failure RemoteError
+	require.NoError(t, json.Unmarshal(p.read().Payload, &failure))
+	require.Equal(t, CodeCancelled, failure.Code)
+
+	for i := range MaxHostCalls {
+		p.write(Frame{Type: FrameHostCall, ID: uint32(100 + i), Method: "wait"})
+		await(t, began)
+	}
+	p.write(Frame{Type: FrameHostCall, ID: 3, Method: "wait"})
+	require.NoError(t, json.Unmarshal(p.read().Payload, &failure))
+	require.Equal(t, CodeBusy, failure.Code)
+	require.NoError(t, c.Close())
+	for range MaxHostCalls {
+		require.ErrorIs(t, await(t, ended), context.Canceled)
+	}
+}
+
+func TestWithoutAHostHostCallsAreUnsupported(t *testing.T) {
+	_, p := newPeer(t, Options{})
+	p.write(Frame{Type: FrameHostCall, ID: 1, Method: "session.get"})
+	answer := p.read()
+	require.Equal(t, FrameHostError, answer.Type)
+	require.Contains(t, string(answer.Payload), `"code":"unsupported"`)
+}
+
+func TestCloseEndsEveryoneWhoWaits(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	inFlight := callAsync(context.Background(), c, Request{Method: "m"})
+	p.read()
+	queued := callAsync(context.Background(), c, Request{Method: "m"})
+	ping := make(chan error, 1)
+	go func() { ping <- c.Ping(context.Background()) }()
+	require.Equal(t, FramePing, p.read().Type)
+	require.NoError(t, c.Close())
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, await(t, inFlight).err, ErrClosed)
+	require.ErrorIs(t, await(t, queued).err, ErrClosed)
+	require.ErrorIs(t, await(t, ping), ErrClosed)
+	require.ErrorIs(t, c.Err(), ErrClosed)
+}
+
+func TestAConnWorksOverStreamsThatOnlyBlock(t *testing.T) {
+	ours, theirs := net.Pipe()
+	c, err := NewFrames(struct{ io.ReadWriteCloser }{ours}, Options{MaxInflight: 8})
+	require.NoError(t, err)
+	p := &peer{t: t, conn: theirs, r: newFrameReader(theirs, DefaultMaxMessage)}
+	require.Equal(t, FrameHello, p.read().Type)
+	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
+	var callers sync.WaitGroup
+	results := make(chan error, 100)
+	for range 100 {
+		callers.Go(func() {
+			_, err := c.Call(within(t), Request{Method: "m"})
+			results <- err
+		})
+	}
+	for range 100 {
+		p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	}
+	callers.Wait()
+	for range 100 {
+		require.NoError(t, await(t, results))
+	}
+	require.NoError(t, c.Close())
+}
+
+func TestCallsAndCancelsAtOnceLoseNothing(t *testing.T) {
+	c, p := newPeer(t, Options{MaxInflight: 4})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			h, rest, _, err := p.r.next()
+			if err != nil {
+				return
+			}
+			if h.kind == FrameRequest {
+				msg, _ := AppendFrame(nil, Frame{Type: FrameResponse, ID: h.id, Payload: rest[h.method+h.headers:]})
+				if _, err := p.conn.Write(msg); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	var callers sync.WaitGroup
+	for caller := range 16 {
+		callers.Go(func() {
+			for n := range 200 {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				if n%3 == 0 {
+					ctx, cancel = context.WithTimeout(context.Background(), time.Duration(n)*time.Microsecond)
+				}
+				want := fmt.Sprintf("%d/%d", caller, n)
+				resp, err := c.Call(ctx, Request{Method: "m", Payload: []byte(want)})
+				if err == nil && string(resp.Payload) != want {
+					t.Errorf("got %q for %q", resp.Payload, want)
+				}
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", want, err)
+				}
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+	require.NoError(t, c.Err())
+	require.NoError(t, c.Close())
+	await(t, served)
+}
+
+func FuzzFrames(f *testing.F) {
+	for _, v := range vectors[goodVector](f, "frames.json") {
+		f.Add(unhex(f, v.Hex))
+	}
+	for _, v := range vectors[malformedVector](f, "malformed.json") {
+		f.Add(unhex(f, v.Hex))
+	}
+	hello, err := AppendFrame(nil, Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if frame, n, err := DecodeFrame(raw, 1<<16); err == nil {
+			again, err := AppendFrame(nil, frame)
+			require.NoError(t, err)
+			require.Len(t, again, n)
+		}
+		ours, theirs := net.Pipe()
+		c, err := NewFrames(struct{ io.ReadWriteCloser }{ours}, Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
+			return nil, os.ErrInvalid
+		}})
+		require.NoError(t, err)
+		done := callAsync(within(t), c, Request{Method: "m"})
+		var peer sync.WaitGroup
+		peer.Go(func() { io.Copy(io.Discard, theirs) })
+		peer.Go(func() {
+			theirs.Write(hello)
+			theirs.Write(raw)
+			theirs.Close()
+		})
+		await(t, c.Done())
+		await(t, done)
+		require.Error(t, c.Err())
+		require.NoError(t, c.Close())
+		peer.Wait()
+	})
+}
