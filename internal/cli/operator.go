@@ -7,7 +7,7 @@ import (
 // operator is who asks, as it will stand in workers' histories.
 func operator() string {
 	if current, err := user.Current(); err == nil && current.Username != "" {
-		return current.Username + ", with ctl"
+		return current.Username
 	}
 	return "ctl" // a user without a name, as in many containers
 }

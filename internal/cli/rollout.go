@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,19 +111,20 @@ func restarting(status tempool.PoolStatus) string {
 
 // whyHalted is the failure of a rollout that went no further, with the log of the worker that did not come back.
 func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, status tempool.PoolStatus) error {
-	reason := ""
+	why := strings.TrimRight(status.Rollout.Halted, "\n")
 	for _, w := range status.Workers {
 		if !w.Resting {
 			continue
 		}
-		if transitions, err := cp.Pool(name).History(ctx, w.Slot); err == nil {
-			if failure, found := lastFailure(transitions); found {
-				reason = fmt.Sprintf("\n%s: %s", tempool.WorkerName(name, w.Slot), indented(failure.Reason))
-				break
-			}
+		transitions, err := cp.Pool(name).History(ctx, w.Slot)
+		if err != nil {
+			continue // the pool's own words have to do
+		}
+		if failure, found := lastFailure(transitions); found && !strings.Contains(why, failure.Reason) {
+			why += fmt.Sprintf("\n%s %s: %s", tempool.WorkerName(name, w.Slot), w.State, indented(failure.Reason))
 		}
 	}
 	return tempool.Errorf(tempool.CodeStartFailed,
-		"the rollout of pool %s (%s) stopped after %s: %s; mend the specification and run ctl pool apply -f FILE again, the other workers serve on%s",
-		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), status.Rollout.Halted, reason)
+		"the rollout of pool %s (%s) went no further, with %s done: %s\nMend the cause and run ctl pool apply -f FILE; the workers it did not come to serve on as they are",
+		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), why)
 }

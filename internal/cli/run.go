@@ -87,8 +87,23 @@ func (a *app) leaf(c *cobra.Command, run func(ctx context.Context, cp controlPla
 			return err
 		}
 		defer cp.Close()
-		return run(ctx, cp, args)
+		return a.withAgentHint(ctx, cp, run(ctx, cp, args))
 	})
+}
+
+// withAgentHint says of what nobody answered that no agent is there to answer, if that is so.
+func (a *app) withAgentHint(ctx context.Context, cp controlPlane, err error) error {
+	if tempool.CodeOf(err) != tempool.CodeUnavailable || ctx.Err() != nil {
+		return err
+	}
+	request, cancel := a.request(ctx)
+	defer cancel()
+	agents, failed := cp.Agents(request, "")
+	if failed != nil || agents.Workflows > 0 {
+		return err
+	}
+	_, sentence := describe(err)
+	return tempool.Errorf(tempool.CodeUnavailable, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
 }
 
 // offline has a command run that needs no control plane.

@@ -115,7 +115,10 @@ func cannotStart(pool string, w stuck, reason string) error {
 
 // notReady is the failure of a wait whose time was up.
 func notReady(pool string, limit time.Duration, st standing, hint string) error {
-	text := fmt.Sprintf("pool %s is not ready after %s (%d of %d workers are)", pool, span(limit), st.ready, st.wanted)
+	text := fmt.Sprintf("pool %s is not ready after %s", pool, span(limit))
+	if st.wanted > 0 { // else it was never heard of
+		text += fmt.Sprintf(" (%d of %d workers are)", st.ready, st.wanted)
+	}
 	for _, w := range st.waiting {
 		text += fmt.Sprintf("; %s is %s", tempool.WorkerName(pool, w.Slot), w.State)
 		if w.Reason != "" {

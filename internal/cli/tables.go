@@ -96,7 +96,7 @@ func statsRow(w tempool.Worker) []string {
 func writeStatus(w io.Writer, view tempool.PoolView) error {
 	facts := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
-		facts = append(facts, []string{"Rollout", rollout(view.Rollout)})
+		facts = append(facts, []string{"Rollout", oneLine(rollout(view.Rollout), 2*maxWhy)})
 	}
 	if err := table(w, []string{"Pool", view.Pool}, facts); err != nil {
 		return err

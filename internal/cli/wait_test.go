@@ -238,3 +238,12 @@ func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 		require.Contains(t, r.err, "is stopping")
 	}
 }
+
+func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	require.Equal(t, "ctl: no answer in time\n", ctl(t, f, "ps", "python").err)
+	f.agents = tempool.Agents{}
+	r := ctl(t, f, "ps", "python")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "ctl: no agent is running; start one with: worker (no answer in time)\n", r.err)
+}

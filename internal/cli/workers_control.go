@@ -20,8 +20,8 @@ type control struct {
 	example       string
 	until         string // what is waited for
 	wanted        func(s lifecycle.State, resting bool) bool
-	applies       func(s lifecycle.State, resting bool) bool // of a whole pool, only these are asked
-	notApplicable string                                     // why one that is named alone is not asked
+	applies       func(s lifecycle.State, resting bool) bool // the others are not asked
+	notApplicable string                                     // why not, for one that is not where it is wanted either
 }
 
 func rests(_ lifecycle.State, resting bool) bool { return resting }
@@ -36,7 +36,7 @@ var (
 rotation.drain_timeout, then its process is stopped. It stays down until ctl workers restart.`,
 		example: `  ctl workers drain python --worker 2
   ctl workers drain python --reason "maintenance of the model store"`,
-		wanted: rests, applies: awake, notApplicable: "has ended already; ctl workers restart brings it back",
+		wanted: rests, applies: awake,
 	}
 	stopControl = control{
 		signal: tempool.SignalStop, until: "until the workers have ended",
@@ -45,7 +45,7 @@ rotation.drain_timeout, then its process is stopped. It stays down until ctl wor
 It stays down until ctl workers restart.`,
 		example: `  ctl workers stop python --worker 2
   ctl workers stop python --reason "it answers nonsense"`,
-		wanted: rests, applies: awake, notApplicable: "has ended already; ctl workers restart brings it back",
+		wanted: rests, applies: awake,
 	}
 	suspendControl = control{
 		signal: tempool.SignalSuspend, until: "until the workers are suspended",
@@ -56,17 +56,24 @@ is suspended when its lease comes back.`,
   ctl workers suspend python --no-wait`,
 		wanted:        func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
 		applies:       func(s lifecycle.State, resting bool) bool { return !resting && s != lifecycle.Suspended },
-		notApplicable: "is suspended already, or has ended",
+		notApplicable: "has no process to suspend; ctl workers restart brings it back",
 	}
 	resumeControl = control{
 		signal: tempool.SignalResume, until: "until the workers are no longer suspended",
 		short: "Put suspended workers back into service",
-		long:  `Resume one suspended worker, or without --worker all suspended workers of a pool.`,
+		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. One that waits for its lease to come back
+before it is suspended stays in service.`,
 		example: `  ctl workers resume python --worker 2
   ctl workers resume python`,
-		wanted:        func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
-		applies:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
-		notApplicable: "is not suspended",
+		wanted: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
+		// One that is not suspended yet may have been asked to be: then this calls that off.
+		applies: func(s lifecycle.State, resting bool) bool {
+			switch s {
+			case lifecycle.Suspended, lifecycle.Busy, lifecycle.Starting, lifecycle.Pending:
+				return !resting
+			}
+			return false
+		},
 	}
 )
 
@@ -96,8 +103,11 @@ func (a *app) controlCommand(c control) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for i := range pending {
-			if err := a.signal(ctx, cp, args[0], c, pending[i], who.reason); err != nil {
+		for _, t := range pending {
+			if t.there {
+				continue
+			}
+			if err := a.signal(ctx, cp, args[0], c, t, who.reason); err != nil {
 				return err
 			}
 		}
@@ -120,8 +130,8 @@ type target struct {
 	state   tempool.WorkerState
 	resting bool
 	refused string // its newest refusal before it was asked
-	there   bool
-	told    bool // its holder was named
+	there   bool   // where it is wanted: it need not be asked, or has done as it was asked
+	told    bool   // its holder was named
 }
 
 // targets lists the workers that a control goes to. The workers themselves say what state they are in: what the pool last
@@ -144,6 +154,9 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, c contr
 		t := target{slot: w.Slot, worker: tempool.WorkerName(name, w.Slot), state: state, resting: w.Resting, refused: state.LastRefusal}
 		switch {
 		case c.applies(state.State, w.Resting):
+			targets = append(targets, t)
+		case slot != nil && c.wanted(state.State, w.Resting):
+			t.there = true
 			targets = append(targets, t)
 		case slot != nil:
 			return nil, tempool.Errorf(tempool.CodeInvalid, "worker %s %s (it is %s)", t.worker, c.notApplicable, state.State)
@@ -261,7 +274,7 @@ func writeControlled(w io.Writer, c control, targets []target, blind bool) error
 	}
 	for _, t := range targets {
 		line := fmt.Sprintf("%s is %s", t.worker, t.state.State)
-		if blind {
+		if blind && !t.there {
 			line = fmt.Sprintf("%s was asked to %s; it was %s", t.worker, c.signal, t.state.State)
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {

@@ -125,11 +125,44 @@ func TestResumeAsksOnlySuspendedWorkers(t *testing.T) {
 	require.Equal(t, []string{"resume python/1"}, f.asked)
 	require.Equal(t, "python/1 is ready\n", r.out)
 
-	one := ctl(t, f, "workers", "resume", "python", "--worker", "0")
-	requireCode(t, ExitFailed, one)
-	require.Contains(t, one.err, "worker python/0 is not suspended (it is ready)")
 	none := ctl(t, f, "workers", "resume", "python")
 	require.Equal(t, "no worker to resume\n", none.out)
+}
+
+func TestResumeCallsASuspendOffThatWaitsForALease(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]tempool.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
+	r := ctl(t, f, "workers", "resume", "python", "--worker", "1")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, []string{"resume python/1"}, f.asked)
+	require.Equal(t, "python/1 is busy\n", r.out)
+}
+
+func TestAWorkerThatIsWhereItIsWantedIsNotAskedAgain(t *testing.T) {
+	resting := roster(tempool.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
+	for command, c := range map[string]struct {
+		status tempool.PoolStatus
+		state  lifecycle.State
+	}{
+		"drain": {resting, lifecycle.Stopped}, "stop": {resting, lifecycle.Stopped},
+		"suspend": {bothReady, lifecycle.Suspended}, "resume": {bothReady, lifecycle.Ready},
+	} {
+		for _, more := range []string{"--no-wait=false", "--no-wait"} {
+			f := newFakePlane(&fakePool{name: "python", statuses: steps(c.status), states: map[int][]tempool.WorkerState{0: {state(0, c.state, 1)}}})
+			r := ctl(t, f, "workers", command, "python", "--worker", "0", more)
+			requireCode(t, ExitOK, r)
+			require.Empty(t, f.asked)
+			require.Equal(t, "python/0 is "+string(c.state)+"\n", r.out)
+		}
+	}
+}
+
+func TestAWorkerThatRestsCannotBeSuspended(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(tempool.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
+		states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
+	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "worker python/0 has no process to suspend; ctl workers restart brings it back (it is failed)")
+	require.Empty(t, f.asked)
 }
 
 func TestNoWaitReturnsOnceAsked(t *testing.T) {
