@@ -10,9 +10,16 @@ import (
 var dynamicConfig = []string{
 	// Timers fire within 10 ms instead of up to a second late.
 	`history.timerProcessorMaxTimeShift="10ms"`,
-	// One machine's agents and clients share one namespace; its default limits are meant for tenants of a cluster.
+	// One machine's agents and clients share one namespace; the default limits are meant for tenants of a cluster.
 	"frontend.namespaceRPS=20000",
+	"frontend.rps=20000",
+	"history.rps=20000",
+	"matching.rps=20000",
 }
+
+// sqlitePragmas make a durable update on a file two to three times as fast as SQLite's defaults. What was acknowledged
+// survives any death of the server process; only a crash of the whole machine can lose the last moments, never the file.
+var sqlitePragmas = []string{"journal_mode=WAL", "synchronous=NORMAL"}
 
 // arguments are those of `temporal` for a server as the options describe it, ports chosen.
 func arguments(options Options) []string {
@@ -32,6 +39,9 @@ func arguments(options Options) []string {
 	}
 	if options.DBFile != "" {
 		args = append(args, "--db-filename", options.DBFile)
+		for _, pragma := range sqlitePragmas {
+			args = append(args, "--sqlite-pragma", pragma)
+		}
 	}
 	for _, name := range tempool.SearchAttributes() {
 		args = append(args, "--search-attribute", name+"=Keyword")

@@ -33,8 +33,8 @@ const (
 
 // Options say what kind of server Start provides. The zero value is an in-memory server with its Web UI on free ports.
 type Options struct {
-	// DBFile is the SQLite file that keeps the server's data, made with its folder if missing; "" keeps data in memory,
-	// to be lost with the process.
+	// DBFile is the SQLite file that keeps the server's data, with two more of its name next to it while the server runs.
+	// It is made with its folder if missing. "" keeps data in memory, to be lost with the process.
 	DBFile string
 	// Port serves gRPC and UIPort the Web UI, both on 127.0.0.1 only. 0 takes a free port; UIPort NoUI means no UI.
 	Port, UIPort int
