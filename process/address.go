@@ -11,8 +11,7 @@ import (
 
 // address is where a program of protocol none may listen: on the port or on the socket, as it likes.
 type address struct {
-	port   int
-	ours   bool   // the port was chosen here, not fixed by the spec
+	port   int    // 0: the zero address
 	socket string // path
 	dir    string // holds nothing but the socket
 }
@@ -54,22 +53,18 @@ func (b *portBook) release(port int) {
 	delete(b.given, port)
 }
 
-// chooseAddress picks both ways to listen. A fixed port other than 0 is taken as it is. The socket's folder belongs to the program's account.
-func (s *Supervisor) chooseAddress(who *account, fixed int) (address, error) {
-	a := address{port: fixed}
-	if fixed == 0 {
-		port, err := s.ports.choose()
-		if err != nil {
-			return address{}, err
-		}
-		a.port, a.ours = port, true
-	}
-	dir, err := s.socketDir(who)
+// chooseAddress picks both ways to listen. The socket's folder belongs to the program's account.
+func (s *Supervisor) chooseAddress(who *account) (address, error) {
+	port, err := s.ports.choose()
 	if err != nil {
+		return address{}, err
+	}
+	a := address{port: port}
+	if a.dir, err = s.socketDir(who); err != nil {
 		s.releaseAddress(a)
 		return address{}, err
 	}
-	a.dir, a.socket = dir, filepath.Join(dir, "s")
+	a.socket = filepath.Join(a.dir, "s")
 	return a, nil
 }
 
@@ -93,7 +88,7 @@ func (s *Supervisor) socketDir(who *account) (string, error) {
 
 // releaseAddress undoes chooseAddress. It may be given the zero address.
 func (s *Supervisor) releaseAddress(a address) {
-	if a.ours {
+	if a.port != 0 {
 		s.ports.release(a.port)
 	}
 	if a.dir != "" {

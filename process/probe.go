@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -67,12 +66,12 @@ func (p *Process) probeRPC(ctx context.Context) error {
 // target is where probes connect: the port the spec gives, or else the program's own address.
 func (p *Process) target() (network, where string, err error) {
 	if port := p.launch.Spec.Health.Port; port != 0 {
-		return "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
+		return "tcp", address{port: port}.tcp(), nil
 	}
 	where = p.Info().Address
 	switch {
 	case where == "":
-		return "", "", coded(CodeInvalid, nil, "there is no port to connect to: set health.port")
+		return "", "", coded(CodeInvalid, nil, "it does not listen, and health.port names no other port to connect to")
 	case filepath.IsAbs(where):
 		return "unix", where, nil
 	}

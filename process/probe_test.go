@@ -88,6 +88,25 @@ func TestASocketPathThatWouldBeTooLongIsMadeElsewhere(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
+func TestAProgramWithAPortOfItsOwnIsFoundByItsHealthPort(t *testing.T) {
+	var book portBook
+	port, err := book.choose()
+	require.NoError(t, err)
+	sp := listens(spec.HealthHTTP, web)
+	sp.Pool.Command = []string{"sh", "-c", "PORT=" + strconv.Itoa(port) + " exec python3 -c '" + web + "'"}
+	sp.Health.Port = port
+	p := begin(t, open(t), sp)
+	require.Equal(t, "127.0.0.1:"+strconv.Itoa(port), p.Info().Address)
+	require.False(t, p.Info().ReadyAt.Before(p.Info().StartedAt))
+}
+
+func TestAProgramThatListensButIsNotHealthyIsNotReady(t *testing.T) {
+	sp := listens(spec.HealthHTTP, web)
+	sp.Health.Path, sp.Start.Timeout = "/sick", spec.Duration(time.Second)
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorContains(t, err, "did not become ready within start.timeout (1s): http probe of p/0 incarnation 1: GET /sick answered 503")
+}
+
 func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {
 	sp := runs("sleep", "1000")
 	sp.Health.Kind, sp.Start.Timeout = spec.HealthTCP, spec.Duration(200*time.Millisecond)

@@ -46,14 +46,16 @@ type Process struct {
 
 	mu      sync.Mutex
 	ending  ending
-	address string // protocol none, once it is ready
+	address string    // protocol none, once it listens
+	readyAt time.Time // zero until it is ready
 	exit    Exit
 }
 
-// Info is what does not change while a process lives.
+// Info is what does not change once a process is ready.
 type Info struct {
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"` // when it was spawned
+	ReadyAt   time.Time `json:"ready_at"`   // when it had passed its handshake and warm-up; zero before
 	Cookie    string    `json:"cookie"`
 	// Address is where a worker of protocol none listens: host:port, or the path of a Unix socket. Empty for other protocols.
 	Address string `json:"address,omitempty"`
@@ -71,7 +73,7 @@ func (p *Process) key() key { return key{p.launch.Worker, p.launch.Incarnation} 
 func (p *Process) Info() Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Info{PID: p.root.PID, StartedAt: p.startedAt, Cookie: p.plan.cookie, Address: p.address}
+	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
 }
 
 // Conn is how the worker is spoken to; nil for protocol none. When it breaks, the incarnation is ended.

@@ -18,7 +18,7 @@ import (
 )
 
 // python is the spec of a worker of the Python SDK with a few methods that misbehave on demand.
-func python(t *testing.T, extra ...string) spec.Spec {
+func python(t testing.TB, extra ...string) spec.Spec {
 	t.Helper()
 	sdk, err := filepath.Abs(filepath.Join("..", "sdk", "python"))
 	require.NoError(t, err)
@@ -59,6 +59,7 @@ def hold(mebibytes):
 ` + strings.Join(extra, "\n") + "\ntempool.run()\n"
 	sp := spec.Default()
 	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", "-c", script}
+	sp.Pool.StopGrace = spec.Duration(time.Second)
 	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	return sp
 }

@@ -79,49 +79,63 @@ func (p *Process) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// markReady reports whether the process is still there; the caller may hand it out then.
+// markReady reports whether the process is still there, and not about to be ended; the caller may hand it out then.
 func (p *Process) markReady() bool {
 	select {
 	case <-p.exited:
 		return false
 	default:
 	}
-	e := p.endingNow()
-	return !e.stopped && e.kill == "" && e.fault == ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending.stopped || p.ending.kill != "" || p.ending.fault != "" {
+		return false
+	}
+	p.readyAt = time.Now()
+	return true
 }
 
-// awaitListening waits until the program accepts connections on its socket or its port, or passes its health probe where that
-// goes another way. The one that answers first is the worker's address.
+// awaitListening waits until the program passes its health probe, which for a program without a fixed health.port needs it to listen on
+// its socket or its port. The one that answers first is the worker's address.
 func (p *Process) awaitListening(ctx context.Context) error {
-	health := p.launch.Spec.Health
 	for pause := listenPauseFirst; ; pause = min(2*pause, listenPauseMost) {
-		if p.listens(ctx) {
-			if health.Kind != spec.HealthHTTP || p.Probe(ctx) == nil {
-				return nil
+		p.findAddress(ctx)
+		err := p.Probe(ctx)
+		if err == nil {
+			if p.Info().Address == "" {
+				p.setAddress(p.presumedAddress())
 			}
-		} else if health.Kind == spec.HealthExec && p.Probe(ctx) == nil {
-			p.setAddress(p.plan.address.tcp())
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
+			if p.Info().Address == "" {
+				return fmt.Errorf("it listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
+			}
+			return err
 		case <-time.After(pause):
 		}
 	}
 }
 
-func (p *Process) listens(ctx context.Context) bool {
+// findAddress sets the address once the program listens.
+func (p *Process) findAddress(ctx context.Context) {
 	a := p.plan.address
-	if accepts(ctx, "unix", a.socket) {
+	switch {
+	case p.Info().Address != "":
+	case accepts(ctx, "unix", a.socket):
 		p.setAddress(a.socket)
-		return true
-	}
-	if accepts(ctx, "tcp", a.tcp()) {
+	case accepts(ctx, "tcp", a.tcp()):
 		p.setAddress(a.tcp())
-		return true
 	}
-	return false
+}
+
+// presumedAddress is that of a healthy program which did not listen where it was told to, or does so later.
+func (p *Process) presumedAddress() string {
+	if port := p.launch.Spec.Health.Port; port != 0 {
+		return address{port: port}.tcp()
+	}
+	return p.plan.address.tcp()
 }
 
 func accepts(ctx context.Context, network, where string) bool {

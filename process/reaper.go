@@ -54,7 +54,7 @@ func RunReaperIfAsked() {
 	}
 	ready.Close()
 	reap(awaitOrphans(os.NewFile(reaperOrdersFD, "orders")))
-	os.Exit(0)
+	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second
 }
 
 // awaitOrphans follows orders until their sender is gone, and returns the trees it left behind.

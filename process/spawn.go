@@ -51,7 +51,7 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 	case spec.ProtocolFrames:
 		ours[EnvFD] = strconv.Itoa(framesFD)
 	case spec.ProtocolNone:
-		if p.address, err = s.chooseAddress(p.who, launch.Spec.Health.Port); err != nil {
+		if p.address, err = s.chooseAddress(p.who); err != nil {
 			return p, err
 		}
 		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket

@@ -143,12 +143,12 @@ func (f *stateFolder) removeRecord(worker string, incarnation int64) error {
 	return err
 }
 
-// sweep ends what earlier supervisors on this folder left running, by their records and by the cookies in the process table, and
-// returns how many processes that were.
-func (f *stateFolder) sweep(hostID string, logger *slog.Logger) (int, error) {
+// sweep ends what earlier supervisors on this folder left running, by their records and by the cookies in the process table. What did
+// not die is returned and stays on record.
+func (f *stateFolder) sweep(hostID string, logger *slog.Logger) ([]treeKey, error) {
 	t, err := scan(onlyRead)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	trees := make(map[string]treeKey)
 	for cookie := range t.bearers {
@@ -156,10 +156,48 @@ func (f *stateFolder) sweep(hostID string, logger *slog.Logger) (int, error) {
 			trees[cookie] = treeKey{Cookie: cookie}
 		}
 	}
+	records, err := f.readRecords(logger)
+	if err != nil {
+		return nil, err
+	}
+	boot := bootID()
+	for _, r := range records {
+		if r.Boot == boot {
+			trees[r.Key.Cookie] = r.Key // of an earlier boot, PID and start time could be anybody's
+		}
+	}
+
+	var left []treeKey
+	for cookie, key := range trees {
+		report := killTree(key)
+		if report.killed > 0 {
+			logger.Warn("ended processes that an earlier agent left over", "cookie", cookie, "processes", report.killed)
+		}
+		if report.err != nil || len(report.left) > 0 {
+			logger.Error("processes of an earlier agent could not be ended", "cookie", cookie, "report", report.String())
+			left = append(left, key)
+			continue
+		}
+		delete(trees, cookie)
+	}
+	for _, r := range records {
+		if _, stays := trees[r.Key.Cookie]; stays {
+			continue
+		}
+		err = errors.Join(err, f.removeRecord(r.Worker, r.Incarnation))
+		if r.SocketDir != "" {
+			err = errors.Join(err, os.RemoveAll(r.SocketDir))
+		}
+	}
+	return left, errors.Join(err, emptyFolder(filepath.Join(f.path, socketsName)))
+}
+
+// readRecords removes what is no record.
+func (f *stateFolder) readRecords(logger *slog.Logger) ([]record, error) {
 	dir := filepath.Join(f.path, recordsName)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, fmt.Errorf("read the records of earlier incarnations: %w", err)
+		return nil, fmt.Errorf("read the records of earlier incarnations: %w", err)
 	}
 	var records []record
 	for _, entry := range entries {
@@ -172,33 +210,8 @@ func (f *stateFolder) sweep(hostID string, logger *slog.Logger) (int, error) {
 			continue
 		}
 		records = append(records, r)
-		if r.Boot == bootID() {
-			trees[r.Key.Cookie] = r.Key // of an earlier boot, PID and start time could be anybody's
-		}
 	}
-
-	killed := 0
-	var failed error
-	for cookie, key := range trees {
-		report := killTree(key)
-		killed += report.killed
-		if report.killed > 0 {
-			logger.Warn("ended processes that an earlier agent left over", "cookie", cookie, "processes", report.killed)
-		}
-		if report.err != nil || len(report.left) > 0 {
-			failed = errors.Join(failed, fmt.Errorf("end the processes of %s: %s", cookie, report))
-		}
-	}
-	if failed != nil {
-		return killed, failed
-	}
-	for _, r := range records {
-		failed = errors.Join(failed, f.removeRecord(r.Worker, r.Incarnation))
-		if r.SocketDir != "" {
-			failed = errors.Join(failed, os.RemoveAll(r.SocketDir))
-		}
-	}
-	return killed, errors.Join(failed, emptyFolder(filepath.Join(f.path, socketsName)))
+	return records, nil
 }
 
 func emptyFolder(dir string) error {

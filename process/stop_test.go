@@ -113,6 +113,15 @@ func TestASweepSparesTheProcessesOfOtherAgents(t *testing.T) {
 	require.True(t, lives(t, other.root))
 }
 
+func TestAnUnreadableRecordIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, recordsName, "p%2F0.1.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	require.NoError(t, os.WriteFile(name, []byte(`{"worker":`), 0o600))
+	open(t, func(c *Config) { c.StateDir = dir })
+	require.NoFileExists(t, name)
+}
+
 func TestARecordOfAnEarlierBootKillsNobody(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := openStateFolder(dir, "test")

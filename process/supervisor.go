@@ -126,7 +126,8 @@ func (s *Supervisor) begin(ctx context.Context) error {
 	if err := becomeSubreaper(); err != nil {
 		s.logger.Warn("orphaned descendants will not be adopted", "error", err)
 	}
-	if _, err := s.folder.sweep(s.config.HostID, s.logger); err != nil {
+	left, err := s.folder.sweep(s.config.HostID, s.logger)
+	if err != nil {
 		return coded(CodeUnavailable, err, "end what an earlier agent left running")
 	}
 	reaper, err := openReaperLink(ctx, s.config.HostID, s.logger)
@@ -134,6 +135,9 @@ func (s *Supervisor) begin(ctx context.Context) error {
 		return err
 	}
 	s.reaper = reaper
+	for _, key := range left {
+		reaper.watch(key)
+	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.loops.Go(func() { s.reapOrphans(s.life) })
 	s.loops.Go(func() { s.sampleAll(s.life) })

@@ -1,0 +1,94 @@
+package process
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+func benchSupervisor(b *testing.B) *Supervisor {
+	s, err := Open(b.Context(), Config{StateDir: b.TempDir(), HostID: "bench", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// BenchmarkSpawn compares, turn by turn in one run, the time until a Python worker has said its hello when the supervisor starts it
+// and when it is started by hand. supervised-ms and by-hand-ms are means.
+func BenchmarkSpawn(b *testing.B) {
+	s := benchSupervisor(b)
+	sp := python(b)
+	sp.Pool.Command[0] = "/usr/bin/python3" // python3 may be a wrapper, whose time would hide ours
+	var supervised, byHand time.Duration
+	b.ResetTimer()
+	for i := range b.N {
+		began := time.Now()
+		p, err := s.Start(b.Context(), launch("p/0", int64(i+1), sp))
+		require.NoError(b, err)
+		supervised += time.Since(began)
+		p.Kill("measured")
+		<-p.Done()
+
+		began = time.Now()
+		ours, theirs, err := socketPair()
+		require.NoError(b, err)
+		cmd := exec.Command(sp.Pool.Command[0], sp.Pool.Command[1:]...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), EnvFD + "=" + strconv.Itoa(framesFD), EnvWorker + "=p/0"}
+		for name, value := range sp.Pool.Env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		cmd.ExtraFiles = []*os.File{theirs}
+		require.NoError(b, startChild(cmd))
+		theirs.Close()
+		conn, err := wire.NewFrames(ours, wire.Options{})
+		require.NoError(b, err)
+		require.NoError(b, wire.AwaitReady(b.Context(), conn))
+		byHand += time.Since(began)
+		require.NoError(b, cmd.Process.Kill())
+		_ = waitChild(cmd)
+		conn.Close()
+	}
+	b.ReportMetric(supervised.Seconds()*1000/float64(b.N), "supervised-ms")
+	b.ReportMetric(byHand.Seconds()*1000/float64(b.N), "by-hand-ms")
+}
+
+// BenchmarkCrashToDone measures from the death of a process until its tree is known to be gone and its Exit is there.
+func BenchmarkCrashToDone(b *testing.B) {
+	s := benchSupervisor(b)
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		p, err := s.Start(b.Context(), launch("p/0", int64(i+1), runs("sleep", "1000")))
+		require.NoError(b, err)
+		b.StartTimer()
+		require.NoError(b, p.cmd.Process.Kill())
+		<-p.Done()
+	}
+}
+
+// BenchmarkSampleOf100 measures one round of the sampler over 100 workers.
+func BenchmarkSampleOf100(b *testing.B) {
+	s := benchSupervisor(b)
+	sp := runs("sleep", "1000")
+	for i := range 100 {
+		_, err := s.Start(b.Context(), launch("p/"+strconv.Itoa(i), 1, sp))
+		require.NoError(b, err)
+	}
+	b.ResetTimer()
+	for range b.N {
+		t, err := s.snapshots.recent(0)
+		require.NoError(b, err)
+		for _, p := range s.List() {
+			_, err := p.sampleFrom(t)
+			require.NoError(b, err)
+		}
+	}
+}
