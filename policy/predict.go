@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+const (
+	// trendFit is the least R² at which a least-squares line counts as a trend. A single step, which is no trend, stays at 0.77 or
+	// below in windows of 6 samples or more; plain noise stays far below.
+	trendFit = 0.80
+	// dropShare of the limit is a fall that no noise explains: something was freed.
+	dropShare = 0.10
+	// failingScore and degradedScore are where the grades of these names begin.
+	failingScore  = 20.0
+	degradedScore = 60.0
+)
+
+// Prediction sees a failing worker before it fails, from least-squares lines through the memory and the score of its last
+// samples.
+type Prediction struct {
+	// Window is how many samples a line is drawn through, at least 3.
+	Window int
+	// Horizon is how far ahead a crossing of the limit counts.
+	Horizon time.Duration
+	// MemoryLimitBytes is where the worker would be rotated or killed; 0 or less predicts from the score alone.
+	MemoryLimitBytes int64
+}
+
+// Observation is one sample of a worker, as prediction needs it.
+type Observation struct {
+	At          time.Time
+	MemoryBytes int64 // of the whole process tree
+	Score       float64
+}
+
+// Next decides about a worker from the samples of its incarnation, oldest first: Restart, which means to start the replacement
+// now and swap gracefully, if memory or score is on a well-fitting line that crosses its limit within Horizon; Watch if nothing
+// moves that way but the score is degraded or worse; else Rest, also while there are fewer than Window samples. The samples
+// before the last Window serve as experience: a level from which the worker has come down by itself before is no sign of failing.
+func (p Prediction) Next(samples []Observation) Decision {
+	if p.Window < 3 || len(samples) < p.Window {
+		return Decision{Action: Rest, Reason: fmt.Sprintf("There are %s, too few to see a trend.", counted(len(samples), "sample"))}
+	}
+	if p.MemoryLimitBytes > 0 {
+		limit := float64(p.MemoryLimitBytes)
+		if t, ok := p.crossing(samples, limit, func(o Observation) float64 { return float64(o.MemoryBytes) }); ok {
+			return Decision{Action: Restart, Reason: fmt.Sprintf(
+				"Replacing the worker before it fails: its memory grows by %.1f MB a minute and would reach %s in %s (fit %.2f).",
+				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), shown(t.until(limit)), t.fit)}
+		}
+	}
+	// The score is turned over, so that both measures rise towards their limit.
+	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok {
+		return Decision{Action: Restart, Reason: fmt.Sprintf(
+			"Replacing the worker before it fails: its score falls by %.1f a minute and would be failing in %s (fit %.2f).",
+			t.perMinute(), shown(t.until(100-failingScore)), t.fit)}
+	}
+	if last := samples[len(samples)-1]; last.Score <= degradedScore {
+		return Decision{Action: Watch, Reason: fmt.Sprintf("The worker is not getting worse, but its score is only %.0f.", last.Score)}
+	}
+	return Decision{Action: Rest, Reason: "Nothing points to a failure."}
+}
+
+// crossing reports the trend of one measure if it reaches limit within the horizon.
+func (p Prediction) crossing(samples []Observation, limit float64, measure func(Observation) float64) (trend, bool) {
+	window := samples[len(samples)-p.Window:]
+	t, ok := fitted(window, measure)
+	if !ok || t.slope <= 0 || t.fit < trendFit || t.until(limit) > p.Horizon {
+		return trend{}, false
+	}
+	// The window's first sample belongs to the past as well: it may be where the last fall ended.
+	past := samples[:len(samples)-p.Window+1]
+	return t, t.now > cameBackFrom(past, dropShare*limit, measure)
+}
+
+// trend is a least-squares line.
+type trend struct {
+	slope float64 // per second
+	now   float64 // the line's value at the last sample
+	fit   float64 // R²
+}
+
+func (t trend) perMinute() float64 { return 60 * t.slope }
+
+// until is how long the line takes from the last sample to limit; 0 if it is there.
+func (t trend) until(limit float64) time.Duration {
+	return duration(max(0, (limit-t.now)/t.slope) * float64(time.Second))
+}
+
+// fitted draws the line; ok is false if the samples were all taken at one time or do not move. Formulas: ordinary least squares
+// around the means, R² = Sxy² / (Sxx · Syy).
+func fitted(window []Observation, measure func(Observation) float64) (t trend, ok bool) {
+	last := window[len(window)-1].At
+	n := float64(len(window))
+	var meanX, meanY float64
+	for _, o := range window {
+		meanX += o.At.Sub(last).Seconds() / n
+		meanY += measure(o) / n
+	}
+	var sxx, syy, sxy float64
+	for _, o := range window {
+		dx, dy := o.At.Sub(last).Seconds()-meanX, measure(o)-meanY
+		sxx += dx * dx
+		syy += dy * dy
+		sxy += dx * dy
+	}
+	if !(sxx > 0) || !(syy > 0) {
+		return trend{}, false
+	}
+	slope := sxy / sxx
+	return trend{slope: slope, now: meanY - slope*meanX, fit: sxy * sxy / (sxx * syy)}, true
+}
+
+// cameBackFrom is the highest value from which the measure then fell by drop or more; −Inf if it never did.
+func cameBackFrom(samples []Observation, drop float64, measure func(Observation) float64) float64 {
+	peak, from := math.Inf(-1), math.Inf(-1)
+	for _, o := range samples {
+		value := measure(o)
+		peak = max(peak, value)
+		if peak-value >= drop {
+			from = max(from, peak)
+		}
+	}
+	return from
+}

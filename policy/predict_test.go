@@ -1,0 +1,79 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
+)
+
+// observed makes samples 30 s apart, of memory in MB and, where score is not nil, of scores.
+func observed(memory []int64, score []float64) []policy.Observation {
+	var samples []policy.Observation
+	for i, m := range memory {
+		o := policy.Observation{At: noon.Add(time.Duration(i) * 30 * time.Second), MemoryBytes: m * mb, Score: 90}
+		if score != nil {
+			o.Score = score[i]
+		}
+		samples = append(samples, o)
+	}
+	return samples
+}
+
+func TestPredictionReplacesBeforeTheLimitIsCrossed(t *testing.T) {
+	p := policy.Prediction{Window: 5, Horizon: 6 * time.Minute, MemoryLimitBytes: 500 * mb}
+	flat := []int64{100, 100, 100, 100, 100}
+	for _, c := range []struct {
+		name   string
+		memory []int64
+		score  []float64
+		want   policy.Decision
+	}{
+		{"a leak that reaches the limit within the horizon", []int64{200, 220, 240, 260, 280}, nil, policy.Decision{Action: policy.Restart,
+			Reason: "Replacing the worker before it fails: its memory grows by 40.0 MB a minute and would reach 500 MB in 5m30s (fit 1.00)."}},
+		{"a leak that is not there yet", []int64{100, 120, 140, 160, 180}, nil, policy.Decision{Action: policy.Rest, Reason: "Nothing points to a failure."}},
+		{"a leak that is beyond the limit", []int64{420, 450, 480, 510, 540}, nil, policy.Decision{Action: policy.Restart,
+			Reason: "Replacing the worker before it fails: its memory grows by 60.0 MB a minute and would reach 500 MB in 0s (fit 1.00)."}},
+		{"memory that falls", []int64{490, 480, 470, 460, 450}, nil, policy.Decision{Action: policy.Rest, Reason: "Nothing points to a failure."}},
+		{"a step", []int64{100, 100, 400, 400, 400}, nil, policy.Decision{Action: policy.Rest, Reason: "Nothing points to a failure."}},
+		{"too few samples", []int64{300, 400, 450, 490}, nil, policy.Decision{Action: policy.Rest, Reason: "There are 4 samples, too few to see a trend."}},
+		{"a score that falls", flat, []float64{70, 65, 60, 55, 50}, policy.Decision{Action: policy.Restart,
+			Reason: "Replacing the worker before it fails: its score falls by 10.0 a minute and would be failing in 3m0s (fit 1.00)."}},
+		{"a score that is bad but stable", flat, []float64{50, 50, 50, 50, 50}, policy.Decision{Action: policy.Watch,
+			Reason: "The worker is not getting worse, but its score is only 50."}},
+		{"a score that recovers", flat, []float64{30, 35, 40, 45, 50}, policy.Decision{Action: policy.Watch,
+			Reason: "The worker is not getting worse, but its score is only 50."}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, p.Next(observed(c.memory, c.score)))
+		})
+	}
+}
+
+func TestALevelTheWorkerCameBackFromIsNoSignOfFailing(t *testing.T) {
+	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 500 * mb}
+	tooth := []int64{200, 250, 300, 350, 400}
+	require.Equal(t, policy.Restart, p.Next(observed(tooth, nil)).Action)
+	again := append(append([]int64{}, tooth...), append([]int64{410}, tooth...)...)
+	require.Equal(t, policy.Rest, p.Next(observed(again, nil)).Action)
+	beyond := append(append([]int64{}, tooth...), 220, 270, 320, 370, 420)
+	require.Equal(t, policy.Restart, p.Next(observed(beyond, nil)).Action, "it never was as high as this")
+}
+
+func TestWithoutAMemoryLimitOnlyTheScoreCounts(t *testing.T) {
+	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute}
+	require.Equal(t, policy.Rest, p.Next(observed([]int64{200, 250, 300, 350, 400}, nil)).Action)
+}
+
+func TestSamplesOfOneInstantShowNoTrend(t *testing.T) {
+	samples := observed([]int64{200, 250, 300, 350, 400}, nil)
+	for i := range samples {
+		samples[i].At = noon
+	}
+	p := policy.Prediction{Window: 5, Horizon: 5 * time.Minute, MemoryLimitBytes: 500 * mb}
+	require.Equal(t, policy.Rest, p.Next(samples).Action)
+	require.Equal(t, policy.Rest, p.Next(nil).Action)
+	require.Equal(t, policy.Rest, policy.Prediction{}.Next(samples).Action)
+}
