@@ -44,7 +44,7 @@ func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 func TestTheWorstOfThreeDecides(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	all := policy.Grading{CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
-	for range 5_000 {
+	for range 2_000 {
 		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120, CallsPerMinute: draw.Float64() * 150}
 		a := all.Assess(r)
 		scores := []float64{

@@ -1,0 +1,168 @@
+package policy_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/policy"
+)
+
+var allocations = []policy.Allocation{policy.AllocateEqual, policy.AllocateWeighted, policy.AllocateAdaptive}
+
+func TestABudgetIsSplitAsAsked(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		way    policy.Allocation
+		budget int64
+		claims []policy.Claim
+		want   []int64
+	}{
+		{"nobody", policy.AllocateEqual, 100, nil, nil},
+		{"equal", policy.AllocateEqual, 90, []policy.Claim{{Use: 1}, {Use: 50}, {Use: 3}}, []int64{30, 30, 30}},
+		{"equal with a rest", policy.AllocateEqual, 100, []policy.Claim{{}, {}, {}}, []int64{34, 33, 33}},
+		{"by use", policy.AllocateWeighted, 100, []policy.Claim{{Use: 10}, {Use: 30}}, []int64{25, 75}},
+		{"nobody uses anything", policy.AllocateWeighted, 100, []policy.Claim{{}, {}}, []int64{50, 50}},
+		{"one idles", policy.AllocateWeighted, 1025, []policy.Claim{{Use: 0}, {Use: 100}}, []int64{25, 1000}},
+		{"a floor", policy.AllocateWeighted, 100, []policy.Claim{{Use: 1, Floor: 20}, {Use: 30}, {Use: 10}}, []int64{20, 60, 20}},
+		{"a ceiling", policy.AllocateEqual, 100, []policy.Claim{{Ceiling: 10}, {}, {}}, []int64{10, 45, 45}},
+		{"more than anybody may have", policy.AllocateEqual, 100, []policy.Claim{{Ceiling: 10}, {Ceiling: 20}}, []int64{10, 20}},
+		{"busy counts twice idle", policy.AllocateAdaptive, 90, []policy.Claim{{Use: 5, Load: 1, Score: 100}, {Use: 5, Score: 100}}, []int64{60, 30}},
+		{"failing counts half of well", policy.AllocateAdaptive, 90, []policy.Claim{{Use: 5, Score: 0}, {Use: 5, Score: 100}}, []int64{30, 60}},
+		{"just the floors", policy.AllocateEqual, 30, []policy.Claim{{Floor: 10}, {Floor: 20}}, []int64{10, 20}},
+		{"nothing", policy.AllocateEqual, 0, []policy.Claim{{}, {}}, []int64{0, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.way.Split(c.budget, c.claims)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestABudgetThatCannotBeSplitIsAnErrorThatSaysWhy(t *testing.T) {
+	for want, split := range map[string]func() ([]int64, error){
+		"raise the budget": func() ([]int64, error) {
+			return policy.AllocateEqual.Split(29, []policy.Claim{{Floor: 10}, {Floor: 20}})
+		},
+		"not above the": func() ([]int64, error) {
+			return policy.AllocateEqual.Split(29, []policy.Claim{{Floor: 10, Ceiling: 9}})
+		},
+		"claim 1 has floor": func() ([]int64, error) { return policy.AllocateEqual.Split(29, []policy.Claim{{}, {Floor: -1}}) },
+		"must be 0 or more": func() ([]int64, error) { return policy.AllocateEqual.Split(-1, []policy.Claim{{}}) },
+		"add up to": func() ([]int64, error) {
+			return policy.AllocateEqual.Split(100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
+		},
+		`no allocation "fair"`: func() ([]int64, error) { return policy.Allocation("fair").Split(1, []policy.Claim{{}}) },
+	} {
+		_, err := split()
+		require.ErrorIs(t, err, policy.ErrAllocation)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// drawn makes claims whose floors fit into the budget.
+func drawn(draw *rand.Rand, n int, budget int64) []policy.Claim {
+	claims := make([]policy.Claim, n)
+	for i := range claims {
+		c := &claims[i]
+		c.Use, c.Load, c.Score = draw.Int64N(1+budget/int64(n)), draw.Float64(), 100*draw.Float64()
+		if draw.IntN(3) == 0 {
+			c.Floor = draw.Int64N(1 + budget/int64(n))
+		}
+		if draw.IntN(3) == 0 {
+			c.Ceiling = max(1, c.Floor+draw.Int64N(1+budget/int64(n)))
+		}
+	}
+	return claims
+}
+
+func TestSharesAreExactAndWithinBounds(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for range 1_000 {
+		n := 1 + draw.IntN(30)
+		budget := draw.Int64N(math.MaxInt64) >> draw.IntN(63)
+		claims := drawn(draw, n, budget)
+		for _, way := range allocations {
+			shares, err := way.Split(budget, claims)
+			require.NoError(t, err)
+			var sum, room int64
+			for i, c := range claims {
+				high := budget
+				if c.Ceiling > 0 {
+					high = min(budget, c.Ceiling)
+				}
+				require.GreaterOrEqual(t, shares[i], c.Floor)
+				require.LessOrEqual(t, shares[i], high)
+				sum += shares[i]
+				room += min(high, budget-room)
+			}
+			require.Equal(t, room, sum)
+		}
+	}
+}
+
+func TestWhoUsesMoreNeverGetsLess(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		claims := make([]policy.Claim, 2+draw.IntN(10))
+		for i := range claims {
+			claims[i].Use = draw.Int64N(1000)
+		}
+		shares, err := policy.AllocateWeighted.Split(draw.Int64N(1_000_000), claims)
+		require.NoError(t, err)
+		for i := range claims {
+			for j := range claims {
+				if claims[i].Use > claims[j].Use {
+					require.GreaterOrEqual(t, shares[i], shares[j])
+				}
+			}
+		}
+	}
+}
+
+// TestASplitIsWithinFivePercentOfTheBest compares with every possible split of small budgets, by the weighted geometric mean of
+// the shares.
+func TestASplitIsWithinFivePercentOfTheBest(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		budget := 10 + draw.Int64N(60)
+		claims := drawn(draw, 3, budget)
+		weights, sum := make([]float64, 3), 0.0
+		for i := range claims {
+			c := &claims[i]
+			c.Floor = max(1, c.Floor) // a share of 0 makes the mean 0, however good the rest
+			c.Use += 1 + budget/10
+			if c.Ceiling > 0 {
+				c.Ceiling = max(c.Ceiling, c.Floor)
+			}
+			weights[i] = float64(c.Use)
+			sum += weights[i]
+		}
+		shares, err := policy.AllocateWeighted.Split(budget, claims)
+		require.NoError(t, err)
+		mean := func(shares ...int64) float64 {
+			logs := 0.0
+			for i, s := range shares {
+				logs += weights[i] / sum * math.Log(float64(s))
+			}
+			return math.Exp(logs)
+		}
+		within := func(i int, share int64) bool {
+			return share >= claims[i].Floor && (claims[i].Ceiling == 0 || share <= claims[i].Ceiling)
+		}
+		best := 0.0
+		total := shares[0] + shares[1] + shares[2]
+		for a := int64(1); a <= total; a++ {
+			for b := int64(1); a+b <= total; b++ {
+				if c := total - a - b; c > 0 && within(0, a) && within(1, b) && within(2, c) {
+					best = max(best, mean(a, b, c))
+				}
+			}
+		}
+		require.Positive(t, best)
+		require.GreaterOrEqual(t, mean(shares...), 0.95*best, "%+v %v", claims, shares)
+	}
+}
