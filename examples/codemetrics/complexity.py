@@ -1,0 +1,102 @@
+"""Size and cyclomatic complexity of Python source files.
+
+Cyclomatic complexity is v(G) = e - n + 2p of a function's control flow graph (T. J. McCabe, "A Complexity Measure", IEEE
+Transactions on Software Engineering SE-2(4), 1976). For a function with one entry and one exit that is one more than the number of
+its decisions, which is how it is counted here. Decisions are:
+
+    if, elif, conditional expression          1 each
+    for, async for, while                     1 each
+    except                                    1 each
+    assert                                    1 each
+    and, or                                   1 for each operand after the first: McCabe counts simple conditions
+    for and if in a comprehension             1 each
+    case                                      1 each, except one that always matches; and 1 for its guard
+
+else, finally, with, try and return decide nothing. A function's complexity leaves out the functions and classes defined inside it,
+which are measured by themselves; lambdas count where they stand. Code outside of functions has no complexity of its own.
+"""
+
+import ast
+import warnings
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ONE_EACH = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert)
+_MATCH_CASE = getattr(ast, "match_case", ())  # Python 3.10 brought it
+
+
+def measure_file(path, top):
+    """The measures of one file as a dict:
+
+    path, bytes, lines   always; a file that cannot be read has 0
+    functions, classes   how many it defines, at any depth
+    complexity           the sum over its functions
+    worst                its `top` most complex functions, worst first: {"name", "line", "complexity"}
+    problem              why it could not be read or parsed; None if it could. Then the counts above are 0.
+    """
+    result = {"path": path, "bytes": 0, "lines": 0, "functions": 0, "classes": 0, "complexity": 0, "worst": [], "problem": None}
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as e:
+        result["problem"] = "it cannot be read: %s" % (e.strerror or e)
+        return result
+    result["bytes"] = len(source)
+    result["lines"] = source.count(b"\n") + (1 if source and not source.endswith(b"\n") else 0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the measured code, which is not ours
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        result["problem"] = "%s: %s" % (type(e).__name__, e)
+        return result
+    functions, result["classes"] = _definitions(tree)
+    result["functions"] = len(functions)
+    result["complexity"] = sum(f["complexity"] for f in functions)
+    functions.sort(key=lambda f: (-f["complexity"], f["line"]))
+    result["worst"] = functions[:top]
+    return result
+
+
+def measure_source(source):
+    """All functions of a source text, in order of their lines, as measure_file's worst describes them."""
+    functions, _ = _definitions(ast.parse(source))
+    return sorted(functions, key=lambda f: f["line"])
+
+
+def _definitions(tree):
+    """(functions, number of classes). Walks with a stack of its own: generated code nests deeper than Python may recurse."""
+    functions, classes = [], 0
+    waiting = [(tree, None, "")]  # node, the function it counts for, and the prefix of names defined in it
+    while waiting:
+        node, function, prefix = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, _FUNCTIONS):
+                measured = {"name": prefix + child.name, "line": child.lineno, "complexity": 1}
+                functions.append(measured)
+                waiting.append((child, measured, measured["name"] + "."))
+            elif isinstance(child, ast.ClassDef):
+                classes += 1
+                waiting.append((child, None, prefix + child.name + "."))
+            else:
+                if function is not None:
+                    function["complexity"] += _decisions(child)
+                waiting.append((child, function, prefix))
+    return functions, classes
+
+
+def _decisions(node):
+    """How many decisions a node makes by itself, without its children."""
+    if isinstance(node, _ONE_EACH):
+        return 1
+    if isinstance(node, ast.BoolOp):
+        return len(node.values) - 1
+    if isinstance(node, ast.comprehension):
+        return 1 + len(node.ifs)
+    if isinstance(node, _MATCH_CASE):
+        return (0 if _always_matches(node.pattern) else 1) + (1 if node.guard is not None else 0)
+    return 0
+
+
+def _always_matches(pattern):
+    """`_`, a bare name, or either of them in parentheses or behind `as`."""
+    return isinstance(pattern, ast.MatchAs) and (pattern.pattern is None or _always_matches(pattern.pattern))
