@@ -10,6 +10,9 @@
 // Nothing outlives its owner. Stop ends a tree; a reaper process ends all trees when the program that hosts the Supervisor dies
 // without doing so; and the next Open on the same state folder ends what even that left over.
 //
+// On Linux the program that hosts a Supervisor becomes the parent of orphaned descendants, and reaps those that die. Children which
+// other code in the program starts are left to that code, provided that they stay in the program's session or are being waited for.
+//
 // Linux is the home of this package. On macOS it works with process groups and cookies, without adopting orphans; on other
 // systems Open returns an error.
 package process
