@@ -36,7 +36,7 @@ def _data(data):
 
 
 def not_found(name, methods):
-    known = ", ".join(sorted(methods)) or "none"
+    known = ", ".join(sorted(method.decode() for method in methods)) or "none"
     return json.dumps({
         "code": "method_not_found",
         "message": "no method %.100r here; this worker has: %.1000s" % (name.decode(errors="replace"), known),

@@ -1,0 +1,306 @@
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import tempool
+from tempool import frames
+
+from .host import PATIENCE, SDK, Host
+
+HEAD = "import os, sys, time, tempool\n"
+
+# Every behaviour of a call has to hold in both ways of serving.
+WAYS = {"serial": "tempool.run()", "threaded": "tempool.run(threads=2)"}
+
+
+def each_way(test):
+    def both(self):
+        for way, run in WAYS.items():
+            with self.subTest(way):
+                test(self, lambda body, **kw: Host(HEAD + body + "\n" + run, **kw))
+    return both
+
+
+class Calls(unittest.TestCase):
+    @each_way
+    def test_hello_names_the_methods(self, start):
+        with start("@tempool.method\ndef a(): pass\n@tempool.method('b/c')\ndef b(): pass") as host:
+            self.assertEqual(host.hello["methods"], ["a", "b/c"])
+            self.assertEqual(host.hello["protocol"], 1)
+            self.assertTrue(host.hello["sdk"].startswith("python/"))
+
+    @each_way
+    def test_json_becomes_arguments_by_its_shape(self, start):
+        with start("@tempool.method\ndef f(*a, **k): return [list(a), k]\n"
+                   "@tempool.method(whole=True)\ndef whole(x): return x") as host:
+            for sent, want in (
+                ('{"x":1}', [[], {"x": 1}]), ("[1,2]", [[1, 2], {}]), ("5", [[5], {}]), ('"s"', [["s"], {}]),
+                ("null", [[], {}]), ("", [[], {}]), ('[{"a":1}]', [[{"a": 1}], {}]),
+            ):
+                id = host.request("f", sent.encode())
+                self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), want, sent)
+            for sent in ('{"x":1}', "[1,2]", "null"):
+                id = host.request("whole", sent.encode())
+                self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), json.loads(sent))
+
+    @each_way
+    def test_raw_methods_take_and_give_bytes(self, start):
+        with start("@tempool.method(raw=True)\ndef echo(b): return b\n"
+                   "@tempool.method(raw=True)\ndef text(b): return 'ü'\n"
+                   "@tempool.method(raw=True)\ndef none(b): pass\n"
+                   "@tempool.method(raw=True)\ndef wrong(b): return 5") as host:
+            for body in (b"", b"\x00\xff", b"x" * 700000):
+                self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", body))[5], body)
+            self.assertEqual(host.expect(frames.RESPONSE, host.request("text"))[5], "ü".encode())
+            self.assertEqual(host.expect(frames.RESPONSE, host.request("none"))[5], b"")
+            self.assertIn("returns bytes", json.loads(host.expect(frames.ERROR, host.request("wrong"))[5])["message"])
+
+    @each_way
+    def test_errors_say_what_went_wrong(self, start):
+        with start("class Odd(Exception): pass\n"
+                   "@tempool.method\ndef bad(): raise Odd('why')\n"
+                   "@tempool.method\ndef typed(x): return x + None\n"
+                   "@tempool.method\ndef coded(): raise tempool.Error('no', code='nope', data={'n': 1})\n"
+                   "@tempool.method\ndef fatal(): raise tempool.Fatal('gpu is gone')\n"
+                   "@tempool.method\ndef nojson(): return {1, 2}\n"
+                   "@tempool.method\ndef nan(): return float('nan')\n"
+                   "@tempool.method\ndef odd(): raise tempool.Error('x', data={1})\n"
+                   "@tempool.method\ndef long(): raise Odd('y' * 200000)") as host:
+            e = host.call("bad")
+            self.assertEqual((e["code"], e["type"], e["message"]), ("error", "Odd", "why"))
+            self.assertIn("raise Odd", e["traceback"].replace("Odd: why", "raise Odd"))
+            self.assertEqual(host.call("typed", 1)["code"], "error")
+            self.assertEqual(host.call("typed")["code"], "invalid_params")
+            self.assertEqual(host.call("typed", y=1)["code"], "invalid_params")
+            e = host.call("coded")
+            self.assertEqual((e["code"], e["data"], e.get("fatal")), ("nope", {"n": 1}, None))
+            self.assertTrue(host.call("fatal")["fatal"])
+            self.assertIn("not JSON", host.call("nojson")["message"])
+            self.assertIn("not JSON", host.call("nan")["message"])
+            self.assertEqual(host.call("odd")["data"], "{1}")
+            self.assertEqual(len(host.call("long")["message"]), 2000)
+            e = host.call("missing")
+            self.assertEqual(e["code"], "method_not_found")
+            self.assertIn("coded", e["message"])
+            id = host.request("bad", b"{")
+            self.assertEqual(json.loads(host.expect(frames.ERROR, id)[5])["code"], "invalid_params")
+
+    @each_way
+    def test_a_result_above_the_hosts_limit_is_an_error(self, start):
+        with start("@tempool.method(raw=True)\ndef big(b): return b'x' * 101", max_message=100) as host:
+            self.assertEqual(host.call("big")["code"], "too_large")
+
+    @each_way
+    def test_generators_stream(self, start):
+        with start("@tempool.method\ndef count(n):\n for i in range(n): yield {'i': i}\n return 'done'\n"
+                   "@tempool.method(raw=True)\ndef raw(b):\n yield b'a'\n yield 'b'\n"
+                   "@tempool.method\ndef breaks():\n yield 1\n raise ValueError('mid')\n"
+                   "@tempool.method\nasync def later(x): return x + 1\n"
+                   "@tempool.method\nasync def each(n):\n for i in range(n): yield i\n") as host:
+            id = host.request("count", b"[2]")
+            self.assertEqual(host.expect(frames.CHUNK, id)[5], b'{"i":0}\n')
+            self.assertEqual(host.expect(frames.CHUNK, id)[5], b'{"i":1}\n')
+            self.assertEqual(host.expect(frames.RESPONSE, id)[5], b'"done"')
+            id = host.request("raw")
+            self.assertEqual([host.expect(frames.CHUNK, id)[5] for _ in range(2)], [b"a", b"b"])
+            self.assertEqual(host.expect(frames.RESPONSE, id)[5], b"")
+            id = host.request("breaks")
+            host.expect(frames.CHUNK, id)
+            self.assertEqual(json.loads(host.expect(frames.ERROR, id)[5])["message"], "mid")
+            self.assertEqual(host.call("later", 1), 2)
+            id = host.request("each", b"[2]")
+            self.assertEqual([host.expect(frames.CHUNK, id)[5] for _ in range(2)], [b"0\n", b"1\n"])
+            host.expect(frames.RESPONSE, id)
+
+    @each_way
+    def test_the_context_knows_the_call(self, start):
+        with start("@tempool.method\ndef who():\n"
+                   " c = tempool.context()\n c.count('api_calls'); c.count('api_calls', 2); c.response_headers['k'] = 'v'\n"
+                   " return [c.headers.get('a'), c.worker, c.incarnation, c.deadline is not None and 0 < c.remaining <= 5, c.cancelled]\n",
+                   env={"TEMPOOL_WORKER": "python/3", "TEMPOOL_INCARNATION": "host:1:python/3:7:ab.cd"}) as host:
+            id = host.request("who", headers={"a": "b", "tempool-timeout": "5000"})
+            _, _, _, _, headers, payload = host.expect(frames.RESPONSE, id)
+            self.assertEqual(json.loads(payload), ["b", "python/3", 7, True, False])
+            self.assertEqual(headers, {"tempool-count-api_calls": "3", "k": "v"})
+            id = host.request("who")
+            self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5])[3], False)
+
+    @each_way
+    def test_a_cancel_reaches_a_handler_that_looks(self, start):
+        with start("@tempool.method\ndef wait():\n tempool.context().host('begun')\n"
+                   " while not tempool.context().cancelled: time.sleep(0.001)\n return 'left'\n"
+                   "@tempool.method\ndef forever():\n while True: yield 1; time.sleep(0.001)") as host:
+            id = host.request("wait")
+            host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
+            host.send(frames.CANCEL, id)
+            self.assertEqual(host.expect(frames.RESPONSE, id)[5], b'"left"')
+            id = host.request("forever")
+            host.expect(frames.CHUNK, id)
+            host.send(frames.CANCEL, id)
+            while (frame := host.read())[0] == frames.CHUNK:
+                pass
+            self.assertEqual((frame[0], json.loads(frame[5])["code"]), (frames.ERROR, "cancelled"))
+            host.send(frames.CANCEL, id)  # too late: of no effect
+            host.send(frames.PING, 5)
+            host.expect(frames.PONG, 5)
+
+    @each_way
+    def test_host_calls_are_made_for_their_call(self, start):
+        with start("@tempool.method\ndef f():\n c = tempool.context()\n"
+                   " c.session['n'] = c.session['n'] + 1\n"
+                   " try: c.host('forbidden')\n except tempool.HostError as e: return [e.code, str(e)]") as host:
+            id = host.request("f")
+
+            def answer(method, kind, value):
+                _, _, asked, name, headers, payload = host.expect(frames.HOST_CALL)
+                self.assertEqual((name, headers), (method, {"call": str(id)}))
+                host.send(kind, asked, payload=json.dumps(value).encode())
+                return payload and json.loads(payload)
+
+            answer("session.get", frames.HOST_RESULT, {"data": {"n": 1}})
+            self.assertEqual(answer("session.update", frames.HOST_RESULT, {}), {"patch": {"data": {"n": 2}}})
+            answer("forbidden", frames.HOST_ERROR, {"code": "unsupported", "message": "no"})
+            self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), ["unsupported", "no"])
+
+    @each_way
+    def test_request_bodies_may_come_in_pieces(self, start):
+        with start("@tempool.method(raw=True)\ndef echo(b): return b", max_message=100) as host:
+            host.send(frames.REQUEST, 1, b"echo", payload=b"a", flags=frames.MORE)
+            host.send(frames.CHUNK, 1, payload=b"b")
+            host.send(frames.END, 1)
+            self.assertEqual(host.expect(frames.RESPONSE, 1)[5], b"ab")
+            host.send(frames.REQUEST, 2, b"echo", payload=b"x" * 60, flags=frames.MORE)
+            host.send(frames.CHUNK, 2, payload=b"x" * 60)
+            self.assertEqual(json.loads(host.expect(frames.ERROR, 2)[5])["code"], "too_large")
+            host.send(frames.END, 2)
+            host.send(frames.REQUEST, 3, b"echo", flags=frames.MORE)
+            host.send(frames.CANCEL, 3)
+            self.assertEqual(json.loads(host.expect(frames.ERROR, 3)[5])["code"], "cancelled")
+            host.send(frames.END, 3)
+            self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", b"next"))[5], b"next")
+
+    @each_way
+    def test_notifications_have_no_answer(self, start):
+        with start("seen = []\n@tempool.method\ndef note(x): seen.append(x); 1 / x\n@tempool.method\ndef get(): return seen") as host:
+            host.send(frames.NOTIFY, 0, b"note", payload=b"1")
+            host.send(frames.NOTIFY, 0, b"note", payload=b"0")
+            host.send(frames.NOTIFY, 0, b"absent")
+            got = host.call("get")
+            while len(got) < 2:  # threads may answer before the notification before it is through
+                got = host.call("get")
+            self.assertEqual(sorted(got), [0, 1])
+            host.socket.close()
+            self.assertEqual(host.wait(), 0)
+            self.assertIn("ZeroDivisionError", host.log())
+            self.assertIn("absent", host.log())
+
+    @each_way
+    def test_several_frames_in_one_read_and_one_in_several(self, start):
+        with start("@tempool.method(raw=True)\ndef echo(b): return b") as host:
+            stream = b"".join(frames.encode(frames.REQUEST, i, b"echo", b"", b"%d" % i) for i in range(1, 50))
+            host.socket.sendall(stream)
+            got = {f[2]: f[5] for f in (host.expect(frames.RESPONSE) for _ in range(1, 50))}
+            self.assertEqual(got, {i: b"%d" % i for i in range(1, 50)})
+            for byte in frames.encode(frames.REQUEST, 99, b"echo", b"", b"slow"):
+                host.socket.sendall(bytes([byte]))
+            self.assertEqual(host.expect(frames.RESPONSE, 99)[5], b"slow")
+
+
+class Life(unittest.TestCase):
+    @each_way
+    def test_the_end_of_the_stream_is_a_clean_exit(self, start):
+        with start("@tempool.on_stop\ndef bye(): print('bye')") as host:
+            host.socket.close()
+            self.assertEqual(host.wait(), 0)
+            self.assertIn("bye", host.log())
+
+    @each_way
+    def test_term_lets_the_call_in_flight_finish(self, start):
+        with start("@tempool.method\ndef slow():\n"
+                   " tempool.context().host('here')\n time.sleep(0.05)\n tempool.context().host('still here')\n return 'whole'") as host:
+            id = host.request("slow")
+            asked = host.expect(frames.HOST_CALL)[2]
+            host.terminate()
+            host.send(frames.HOST_RESULT, asked)
+            host.send(frames.HOST_RESULT, host.expect(frames.HOST_CALL)[2])
+            self.assertEqual(host.expect(frames.RESPONSE, id)[5], b'"whole"')
+            self.assertIsNone(host.read())
+            self.assertEqual(host.wait(), 0)
+
+    @each_way
+    def test_term_ends_an_idle_worker(self, start):
+        with start("") as host:
+            host.send(frames.PING, 1)
+            host.expect(frames.PONG, 1)
+            host.terminate()
+            self.assertEqual(host.wait(), 0)
+            with self.assertRaises(BrokenPipeError):
+                host.request("x")
+
+    @each_way
+    def test_system_exit_ends_the_worker_with_its_code(self, start):
+        with start("@tempool.method\ndef leave(): sys.exit(7)") as host:
+            host.request("leave")
+            self.assertIsNone(host.read())
+            self.assertEqual(host.wait(), 7)
+
+    @each_way
+    def test_a_host_that_breaks_the_protocol_is_reported(self, start):
+        for raw in (frames.encode(frames.RESPONSE, 1), b"\x00\x00\x00\x0c\x63" + b"\x00" * 11, b"\x00" * 16):
+            with start("") as host:
+                host.socket.sendall(raw)
+                self.assertEqual(host.wait(), 1)
+                self.assertIn("broke the protocol", host.log())
+
+    def test_prints_go_to_the_log_by_line_and_children_do_not_inherit_the_socket(self):
+        with Host(HEAD + "import subprocess\n@tempool.method\ndef f():\n print('to the log')\n"
+                  " code = 'import os; print(os.environ.get(\"TEMPOOL_FD\"), sorted(os.listdir(\"/proc/self/fd\")))'\n"
+                  " return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, close_fds=False).stdout\n"
+                  "tempool.run()") as host:
+            out = host.call("f")
+            self.assertIn("to the log\n", host.log())
+            self.assertTrue(out.startswith("None "), out)
+            self.assertLessEqual(out.count("'"), 2 * 4, "0, 1, 2 and the folder that is listed: " + out)
+
+    def test_hooks_run_before_ready_and_a_failing_one_fails_the_start(self):
+        with Host(HEAD + "state = {}\n@tempool.on_start\ndef load(): state['x'] = 1\n"
+                  "@tempool.method\ndef get(): return state\ntempool.run()") as host:
+            self.assertEqual(host.call("get"), {"x": 1})
+        with Host(HEAD + "@tempool.on_start\ndef load(): raise OSError('no model')\ntempool.run()", hello=False) as host:
+            self.assertEqual(host.wait(), 1)
+            self.assertIn("no model", host.log())
+
+    def test_outside_of_tempool_it_says_how_to_start(self):
+        env = {k: v for k, v in os.environ.items() if k != "TEMPOOL_FD"}
+        for more in ({}, {"TEMPOOL_FD": "x"}, {"TEMPOOL_FD": "200"}):
+            done = subprocess.run([sys.executable, "-c", HEAD + "tempool.run()"], env=dict(env, PYTHONPATH=SDK, **more),
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("pool.toml", done.stderr)
+
+    def test_threads_run_calls_at_once(self):
+        with Host(HEAD + "import threading\nb = threading.Barrier(2)\n"
+                  "@tempool.method\ndef meet(): b.wait(10); return True\ntempool.run(threads=2)") as host:
+            ids = {host.request("meet"), host.request("meet")}
+            self.assertEqual({host.expect(frames.RESPONSE)[2], host.expect(frames.RESPONSE)[2]}, ids)
+
+
+class Registration(unittest.TestCase):
+    def test_names_are_checked(self):
+        worker = tempool.Worker()
+        worker.method(len)
+        for name in ("len", "x" * 1025):
+            with self.assertRaises(ValueError):
+                worker.method(name)(len)
+        with self.assertRaises(ValueError):
+            worker.run(threads=0)
+
+    def test_a_context_exists_only_in_a_call(self):
+        with self.assertRaises(RuntimeError):
+            tempool.context()
+
+
+if __name__ == "__main__":
+    unittest.main()
