@@ -1,0 +1,26 @@
+# The agent, with Python 3 and Node for the subprocesses of its pools. ctl is in it too.
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/ ./cmd/worker ./cmd/ctl
+
+FROM debian:12-slim
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates nodejs python3 \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --create-home --home-dir /var/lib/tempool --shell /usr/sbin/nologin tempool
+COPY --from=build /out/worker /out/ctl /usr/local/bin/
+COPY sdk /usr/local/share/tempool/sdk
+COPY examples /usr/local/share/tempool/examples
+USER tempool
+WORKDIR /usr/local/share/tempool
+VOLUME /var/lib/tempool
+# The gateway is on the container's own loopback: other addresses need TLS and a token.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+  CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7460/healthz', timeout=3)"]
+# The agent lets calls in flight finish before it goes; see also stop_grace_period where it is run.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["worker"]
+CMD ["--state-dir", "/var/lib/tempool"]

@@ -1,0 +1,50 @@
+# `make test` is everything a change must pass. Each step is also a target of its own.
+
+GO ?= go
+
+STATICCHECK   = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+
+# Two packages at a time: many tests start processes and servers, and a machine of two cores is to run them in peace.
+TEST_PACKAGES_AT_ONCE ?= 2
+TEST_TIMEOUT          ?= 12m
+
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check go-test
+
+test: check go-test
+
+check: build build-darwin tree format vet staticcheck workflowcheck compose-check
+
+build:
+	$(GO) build ./...
+
+# The parts that differ by operating system must go on compiling on the other one.
+build-darwin:
+	CGO_ENABLED=0 GOOS=darwin $(GO) build ./...
+
+# The programs, into bin/.
+bin:
+	$(GO) build -trimpath -o bin/ ./cmd/...
+
+tree:
+	scripts/check-tree.sh
+
+format:
+	scripts/check-format.sh
+
+vet:
+	$(GO) vet ./...
+
+staticcheck:
+	$(GO) run $(STATICCHECK) ./...
+
+# Says where a workflow could do something else on replay.
+workflowcheck:
+	$(GO) run $(WORKFLOWCHECK) -config scripts/workflowcheck.yaml -test=false ./workflows/...
+
+compose-check:
+	scripts/check-compose.sh docker-compose.temporal.yml
+
+# Never from the cache: tests talk to servers and processes that the cache knows nothing of.
+go-test:
+	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
