@@ -9,7 +9,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 12m
 
-.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check go-test
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test
 
 test: check go-test
 
@@ -45,6 +45,10 @@ workflowcheck:
 compose-check:
 	scripts/check-compose.sh docker-compose.temporal.yml
 
+# The Temporal server that tests start: found, downloaded, or built once in about three minutes.
+temporal-server:
+	$(GO) run ./internal/devserver/provide
+
 # Never from the cache: tests talk to servers and processes that the cache knows nothing of.
-go-test:
+go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
