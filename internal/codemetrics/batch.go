@@ -1,0 +1,127 @@
+package codemetrics
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"sync"
+)
+
+// batch is the files of one call.
+type batch struct {
+	paths []string
+	// failures counts the calls with this very batch that broke off after they had begun.
+	failures int
+}
+
+// halves splits a batch of more than one file.
+func (b batch) halves() []batch {
+	middle := len(b.paths) / 2
+	return []batch{{paths: b.paths[:middle]}, {paths: b.paths[middle:]}}
+}
+
+// pack puts files into batches of at most maxFiles files and maxBytes bytes, large files first so that none is left for the end.
+// A file above maxBytes has a batch of its own; one whose size cannot be learned counts as empty. A path given twice is packed once.
+func pack(paths []string, maxFiles int, maxBytes int64) []batch {
+	type sized struct {
+		path string
+		size int64
+	}
+	files := make([]sized, 0, len(paths))
+	seen := make(map[string]bool, len(paths))
+	for _, path := range paths {
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		file := sized{path: path}
+		if info, err := os.Stat(path); err == nil {
+			file.size = info.Size()
+		}
+		files = append(files, file)
+	}
+	slices.SortFunc(files, func(a, b sized) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.path, b.path)) })
+	var batches []batch
+	var open batch
+	var size int64
+	for _, file := range files {
+		if len(open.paths) > 0 && (len(open.paths) == maxFiles || size+file.size > maxBytes) {
+			batches = append(batches, open)
+			open, size = batch{}, 0
+		}
+		open.paths = append(open.paths, file.path)
+		size += file.size
+	}
+	if len(open.paths) > 0 {
+		batches = append(batches, open)
+	}
+	return batches
+}
+
+// queue holds the batches that nobody works on, and knows how many are being worked on: it is finished when there are neither.
+// It is safe for concurrent use.
+type queue struct {
+	mu      sync.Mutex
+	waiting []batch
+	out     int
+	changed chan struct{} // closed and replaced whenever a waiting taker should look again
+	done    chan struct{} // closed when all batches are done
+}
+
+func newQueue(batches []batch) *queue {
+	q := &queue{waiting: batches, changed: make(chan struct{}), done: make(chan struct{})}
+	if len(batches) == 0 {
+		close(q.done)
+	}
+	return q
+}
+
+// take waits for a batch. false means that all are done, or that ctx has ended. Each batch that was taken is finished once, or
+// given back once.
+func (q *queue) take(ctx context.Context) (batch, bool) {
+	for ctx.Err() == nil {
+		b, found, changed := q.tryTake()
+		if found {
+			return b, true
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.done:
+			return batch{}, false
+		case <-changed:
+		}
+	}
+	return batch{}, false
+}
+
+func (q *queue) tryTake() (batch, bool, <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		return batch{}, false, q.changed
+	}
+	b := q.waiting[0]
+	q.waiting = q.waiting[1:]
+	q.out++
+	return b, true, nil
+}
+
+// giveBack returns a batch that was taken, whole or in parts, to the front.
+func (q *queue) giveBack(parts ...batch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.out--
+	q.waiting = append(slices.Clone(parts), q.waiting...)
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+func (q *queue) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.out--
+	if q.out == 0 && len(q.waiting) == 0 {
+		close(q.done)
+	}
+}

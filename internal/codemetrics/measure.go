@@ -1,0 +1,127 @@
+package codemetrics
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Function is one function and its cyclomatic complexity.
+type Function struct {
+	Path       string `json:"path,omitempty"`
+	Name       string `json:"name"` // with the classes and functions around it, as in Outer.method
+	Line       int    `json:"line"`
+	Complexity int    `json:"complexity"`
+}
+
+// FileMeasure is what a worker says of one file; examples/codemetrics/complexity.py defines the measures.
+type FileMeasure struct {
+	Path       string     `json:"path"`
+	Bytes      int64      `json:"bytes"`
+	Lines      int64      `json:"lines"`
+	Functions  int64      `json:"functions"`
+	Classes    int64      `json:"classes"`
+	Complexity int64      `json:"complexity"`
+	Worst      []Function `json:"worst"`
+	// Problem says why the file could not be read or parsed; nil when it could.
+	Problem *string `json:"problem"`
+}
+
+// Problem is a file without measures, and why.
+type Problem struct {
+	Path   string
+	Reason string
+}
+
+// Summary is the sum over all files, each counted once.
+type Summary struct {
+	Files      int
+	Bytes      int64
+	Lines      int64
+	Functions  int64
+	Classes    int64
+	Complexity int64 // over all functions
+	Worst      []Function
+	// Problems are the files that could not be read or parsed, in the order of their paths. They count in Files, Bytes and Lines.
+	Problems []Problem
+	Took     time.Duration
+	// Calls counts the calls that brought results; Repeated those that broke off and whose files were sent again.
+	Calls    int
+	Repeated int
+	// Leases counts the leases that were taken.
+	Leases int
+}
+
+// MeanComplexity is over all functions; 0 without one.
+func (s Summary) MeanComplexity() float64 {
+	if s.Functions == 0 {
+		return 0
+	}
+	return float64(s.Complexity) / float64(s.Functions)
+}
+
+// FilesPerSecond is 0 before time has passed.
+func (s Summary) FilesPerSecond() float64 {
+	if s.Took <= 0 {
+		return 0
+	}
+	return float64(s.Files) / s.Took.Seconds()
+}
+
+// tally adds measures up and refuses to count a file twice.
+type tally struct {
+	top     int
+	summary Summary
+	counted map[string]bool
+}
+
+func newTally(top int) *tally { return &tally{top: top, counted: map[string]bool{}} }
+
+// add counts the whole answer to one batch, or nothing of it: an answer that does not have each of the batch's files
+// once, in order, is an error.
+func (t *tally) add(b batch, measures []FileMeasure) error {
+	if len(measures) != len(b.paths) {
+		return fmt.Errorf("the worker was asked about %d files and answered about %d", len(b.paths), len(measures))
+	}
+	for i, m := range measures {
+		if m.Path != b.paths[i] {
+			return fmt.Errorf("the worker was asked about %s and answered about %q", b.paths[i], m.Path)
+		}
+		if t.counted[m.Path] {
+			return fmt.Errorf("%s was counted before", m.Path)
+		}
+	}
+	s := &t.summary
+	for _, m := range measures {
+		t.counted[m.Path] = true
+		s.Files++
+		s.Bytes += m.Bytes
+		s.Lines += m.Lines
+		s.Functions += m.Functions
+		s.Classes += m.Classes
+		s.Complexity += m.Complexity
+		if m.Problem != nil {
+			s.Problems = append(s.Problems, Problem{m.Path, *m.Problem})
+		}
+		for _, f := range m.Worst {
+			f.Path = m.Path
+			s.Worst = append(s.Worst, f)
+		}
+	}
+	s.Calls++
+	slices.SortFunc(s.Worst, func(a, b Function) int {
+		return cmp.Or(cmp.Compare(b.Complexity, a.Complexity), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
+	})
+	s.Worst = s.Worst[:min(t.top, len(s.Worst))]
+	return nil
+}
+
+// total is the sum so far, with its lists in order.
+func (t *tally) total() Summary {
+	s := t.summary
+	s.Worst = slices.Clone(s.Worst)
+	s.Problems = slices.Clone(s.Problems)
+	slices.SortFunc(s.Problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
+	return s
+}
