@@ -1,0 +1,168 @@
+package mcp_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// pool is pool.toml, read from a copy of this folder in which the server is installed.
+func pool(t *testing.T) spec.Spec {
+	t.Helper()
+	s, err := spec.Load(filepath.Join(setup.Copy(t, "."), "pool.toml"))
+	require.NoError(t, err)
+	return s
+}
+
+type toolResult struct {
+	IsError bool `json:"isError"`
+	Content []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	} `json:"content"`
+}
+
+type arguments map[string]any
+
+// use calls a tool and returns the text it answers with.
+func use(t *testing.T, p *process.Process, tool string, args arguments) (text string, failed bool) {
+	t.Helper()
+	var result toolResult
+	setup.Call(t, p, "tools/call", map[string]any{"name": tool, "arguments": args}, &result)
+	require.Len(t, result.Content, 1)
+	require.Equal(t, "text", result.Content[0].Type)
+	return result.Content[0].Text, result.IsError
+}
+
+func TestAWorkerListsItsTools(t *testing.T) {
+	p := setup.Start(t, setup.Host(t), pool(t), 1)
+	var listed struct {
+		Tools []struct {
+			Name        string         `json:"name"`
+			InputSchema map[string]any `json:"inputSchema"`
+		} `json:"tools"`
+	}
+	setup.Call(t, p, "tools/list", nil, &listed)
+	names := make([]string, 0, len(listed.Tools))
+	for _, tool := range listed.Tools {
+		require.Equal(t, "object", tool.InputSchema["type"], tool.Name)
+		names = append(names, tool.Name)
+	}
+	require.Subset(t, names, []string{"read_text_file", "write_file", "list_directory", "search_files"})
+}
+
+func TestAWorkerUsesItsToolsOnRealFiles(t *testing.T) {
+	sp := pool(t)
+	p := setup.Start(t, setup.Host(t), sp, 1)
+
+	want, err := os.ReadFile(filepath.Join("files", "welcome.md"))
+	require.NoError(t, err)
+	got, failed := use(t, p, "read_text_file", arguments{"path": "welcome.md"})
+	require.False(t, failed, got)
+	require.Equal(t, string(want), got)
+
+	// A line end, a tab and letters beyond ASCII: a message is one line all the same.
+	const note = "first\nsecond\twith ünïcödé and 語\n"
+	said, failed := use(t, p, "write_file", arguments{"path": "note.txt", "content": note})
+	require.False(t, failed, said)
+	written, err := os.ReadFile(filepath.Join(sp.Pool.Dir, "files", "note.txt"))
+	require.NoError(t, err)
+	require.Equal(t, note, string(written))
+
+	said, failed = use(t, p, "read_text_file", arguments{"path": "/etc/passwd"})
+	require.True(t, failed, "a file outside the folder was read")
+	require.Contains(t, said, "Access denied")
+}
+
+func TestTheWorkersOfThePoolServeTheSameFiles(t *testing.T) {
+	sp, host := pool(t), setup.Host(t)
+	for slot := range sp.Pool.Size {
+		p, err := host.Start(t.Context(), process.Launch{Worker: fmt.Sprintf("files/%d", slot), Incarnation: 1, Spec: sp})
+		require.NoError(t, err)
+		said, failed := use(t, p, "write_file", arguments{"path": fmt.Sprintf("from-%d.txt", slot), "content": "x"})
+		require.False(t, failed, said)
+	}
+	last, found := host.Get(fmt.Sprintf("files/%d", sp.Pool.Size-1), 1)
+	require.True(t, found)
+	listing, failed := use(t, last, "list_directory", arguments{"path": "."})
+	require.False(t, failed, listing)
+	require.Contains(t, listing, "from-0.txt")
+	require.Contains(t, listing, "from-1.txt")
+}
+
+func TestWhatTheServerRefusesIsItsOwnError(t *testing.T) {
+	p := setup.Start(t, setup.Host(t), pool(t), 1)
+	_, err := p.Conn().Call(t.Context(), setup.Request(t, "tools/nonsense", nil))
+	var refused *wire.RemoteError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "-32601", refused.Code)
+	require.Equal(t, "Method not found", refused.Message)
+	require.NoError(t, p.Probe(t.Context()), "an error as an answer costs the worker nothing")
+}
+
+func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
+	sp := pool(t)
+	for n := range 2000 { // so many that the search below takes longer than giving up
+		require.NoError(t, os.WriteFile(filepath.Join(sp.Pool.Dir, "files", fmt.Sprintf("%d.txt", n)), nil, 0o644))
+	}
+	p := setup.Start(t, setup.Host(t), sp, 1)
+	setup.GiveUp(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
+	text, failed := use(t, p, "read_text_file", arguments{"path": "7.txt"})
+	require.False(t, failed, text)
+	require.Empty(t, text)
+	require.NoError(t, p.Conn().Err())
+}
+
+func TestAWorkerStopsWhenItIsTold(t *testing.T) {
+	p := setup.Start(t, setup.Host(t), pool(t), 1)
+	require.NoError(t, p.Probe(t.Context()))
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted, exit.Reason)
+	require.False(t, exit.Failed(), exit.Reason)
+}
+
+func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
+	sp, host := pool(t), setup.Host(t)
+	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	require.Equal(t, "SIGKILL", exit.Signal)
+	require.True(t, exit.Failed())
+	require.False(t, exit.Killed, "it was not the host that killed it")
+
+	text, failed := use(t, setup.Start(t, host, sp, 2), "read_text_file", arguments{"path": "welcome.md", "head": 1})
+	require.False(t, failed, text)
+	require.Equal(t, "# Welcome", text)
+}
+
+func TestABrokenWarmUpFailsTheStartInTheServersOwnWords(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*spec.Warmup)
+		want   string
+	}{
+		"a method that does not exist": {func(w *spec.Warmup) { w.Method = "initialise" }, "warm-up initialise: -32601: Method not found"},
+		"params that the server refuses": {func(w *spec.Warmup) { w.Params = []byte(`{"protocolVersion": 7}`) },
+			`expected string, received number`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sp := pool(t)
+			c.change(&sp.Start.Warmup[0])
+			_, err := setup.Host(t).Start(t.Context(), process.Launch{Worker: "files/0", Incarnation: 1, Spec: sp})
+			require.ErrorIs(t, err, process.ErrStartFailed)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
