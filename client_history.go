@@ -21,7 +21,8 @@ const maxRuns = 10_000
 
 // FullHistory is every transition of one worker that can still be read, oldest first: the newest from the worker itself, the
 // older ones from the runs before, as far back as the namespace retains them. complete is false when transitions are missing,
-// because more happened within one run than a worker keeps or because old runs are gone; HistoryGaps tells where.
+// because more happened within one run than a worker keeps or because old runs are gone; HistoryGaps tells where. (What a run
+// did in its middle is in no answer of Temporal but its event history; ctl replays that.)
 func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecycle.Transition, complete bool, err error) {
 	id := WorkerWorkflowID(p.name, slot)
 	what := "read the history of " + WorkerName(p.name, slot)
@@ -51,7 +52,7 @@ func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecyc
 		runID = started.GetContinuedExecutionRunId()
 	}
 	slices.Reverse(rings)
-	transitions = mergeRings(rings)
+	transitions = JoinHistory(rings)
 	return transitions, len(HistoryGaps(transitions)) == 0, nil
 }
 
@@ -84,8 +85,9 @@ func carriedRing(started *history.WorkflowExecutionStartedEventAttributes) ([]li
 	return input.Machine.Ring, err
 }
 
-// mergeRings joins overlapping windows on one sequence, oldest window first.
-func mergeRings(rings [][]lifecycle.Transition) []lifecycle.Transition {
+// JoinHistory joins overlapping windows on the transitions of one worker, oldest window first. What no window shows is left out;
+// HistoryGaps finds where.
+func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 	merged := []lifecycle.Transition{}
 	keys := []string{}
 	for _, ring := range rings {

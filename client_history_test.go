@@ -53,7 +53,7 @@ func TestRingsOfManyRunsJoinIntoOneHistory(t *testing.T) {
 			for _, end := range ends {
 				windows = append(windows, rings[end])
 			}
-			merged := mergeRings(windows)
+			merged := JoinHistory(windows)
 			require.Equal(t, all[:ends[len(ends)-1]+1], merged)
 			require.Empty(t, HistoryGaps(merged))
 		})
@@ -62,7 +62,7 @@ func TestRingsOfManyRunsJoinIntoOneHistory(t *testing.T) {
 
 func TestGapsAreFoundWhereARunHadMoreTransitionsThanItKeeps(t *testing.T) {
 	all, rings := life(t, 450)
-	merged := mergeRings([][]lifecycle.Transition{nil, rings[49], rings[200], rings[249], rings[449]})
+	merged := JoinHistory([][]lifecycle.Transition{nil, rings[49], rings[200], rings[249], rings[449]})
 	require.Len(t, merged, 50+100+49+100)
 	require.Equal(t, []int{50, 50 + 100 + 49}, HistoryGaps(merged))
 	require.Equal(t, all[101], merged[50])

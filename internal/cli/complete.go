@@ -31,6 +31,19 @@ func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]
 	})
 }
 
+// completeEither completes the first argument with a pool or with POOL/SLOT.
+func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	workers, directive := a.completeWorkers(cmd, args, typed)
+	if strings.Contains(typed, "/") {
+		return workers, directive
+	}
+	either := []string{}
+	for _, pool := range workers {
+		either = append(either, strings.TrimSuffix(pool, "/"), pool)
+	}
+	return either, directive
+}
+
 // completeWorkers completes the first argument with POOL/SLOT; before the slash it offers pools.
 func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	name, _, slash := strings.Cut(typed, "/")

@@ -8,7 +8,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// controlPlane is what the commands ask of tempool.Client; each method is the client's.
+// controlPlane is what the commands ask of tempool.Client; each method is the client's, but for ReplayHistory.
 type controlPlane interface {
 	Namespace() string
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
@@ -18,6 +18,7 @@ type controlPlane interface {
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request tempool.CheckinRequest) error
 	Pool(name string) pool
+	ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)
 	Close()
 }
 

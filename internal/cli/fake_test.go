@@ -17,16 +17,18 @@ import (
 
 // fakePlane is a control plane whose pools follow a script. It records what it was asked to change, in order.
 type fakePlane struct {
-	mu       sync.Mutex
-	missing  []string
-	agents   tempool.Agents
-	pools    map[string]*fakePool
-	startErr error
-	dialErr  error
-	asked    []string
-	onAsked  func() // called with each change asked for, if set
-	options  tempool.Options
-	closed   int
+	mu        sync.Mutex
+	missing   []string
+	agents    tempool.Agents
+	pools     map[string]*fakePool
+	startErr  error
+	dialErr   error
+	asked     []string
+	replayed  []lifecycle.Transition
+	replayErr error
+	onAsked   func() // called with each change asked for, if set
+	options   tempool.Options
+	closed    int
 }
 
 // fakePool is one pool of a fakePlane. Of a script, each look takes the next item; the last one stays.
@@ -99,6 +101,10 @@ func (f *fakePlane) Pool(name string) pool {
 		return p
 	}
 	return &fakePool{plane: f, name: name, refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", name)}
+}
+
+func (f *fakePlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
+	return f.replayed, f.replayErr
 }
 
 func (f *fakePlane) Close() { f.closed++ }

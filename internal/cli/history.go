@@ -16,8 +16,9 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history POOL/N",
 		Short: "Show what happened to a worker and why, oldest first",
 		Long: `Show the transitions of a worker, oldest first: the newest 100, or with --all also the older ones, read back from earlier
-runs of its workflow as far as the namespace retains them. AFTER is the time spent in the state that was left. Where
-transitions cannot be read back any more, a line says so.`,
+runs of its workflow as far as the namespace retains them; a run with more than it hands on is replayed from its event
+history, which takes a moment. AFTER is the time spent in the state that was left. Where transitions cannot be read back any
+more, a line says so.`,
 		Example: `  ctl history python/0
   ctl history python/0 --all
   ctl history python/0 -o json | jq -r '.[] | select(.to == "failed") | .reason'`,
@@ -28,35 +29,43 @@ transitions cannot be read back any more, a line says so.`,
 		if err != nil {
 			return err
 		}
-		transitions, complete, err := a.transitions(ctx, cp.Pool(name), slot, all)
+		transitions, err := a.transitions(ctx, cp, name, slot, all)
 		if err != nil {
 			return err
 		}
-		if !complete {
+		var gaps []int
+		if all {
+			gaps = tempool.HistoryGaps(transitions)
+		}
+		if len(gaps) > 0 {
 			a.warn("some transitions of " + args[0] + " cannot be read back any more")
 		}
-		return a.print(transitions, func(w io.Writer) error {
-			var gaps []int
-			if all {
-				gaps = tempool.HistoryGaps(transitions)
-			}
-			return writeHistory(w, transitions, gaps)
-		})
+		return a.print(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
 	})
 	c.Flags().BoolVar(&all, "all", false, "read older transitions back from earlier runs of the worker's workflow")
 	return c
 }
 
-// transitions is a worker's history; without all it is never said to be incomplete.
-func (a *app) transitions(ctx context.Context, p pool, slot int, all bool) ([]lifecycle.Transition, bool, error) {
+// transitions is a worker's history: its newest transitions, or all that can be had. All are read the cheap way, and replayed
+// where that leaves gaps; what this build cannot replay keeps its gaps.
+func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int, all bool) ([]lifecycle.Transition, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
-	if all {
-		return p.FullHistory(request, slot)
+	if !all {
+		transitions, err := cp.Pool(name).History(request, slot)
+		return append([]lifecycle.Transition{}, transitions...), err
 	}
-	transitions, err := p.History(request, slot)
-	if transitions == nil {
-		transitions = []lifecycle.Transition{}
+	transitions, complete, err := cp.Pool(name).FullHistory(request, slot)
+	if err != nil || complete {
+		return transitions, err
 	}
-	return transitions, true, err
+	a.show("replaying the runs of " + tempool.WorkerName(name, slot))
+	replayed, err := cp.ReplayHistory(ctx, name, slot)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil || len(replayed) < len(transitions) {
+		return transitions, nil
+	}
+	return replayed, nil
 }

@@ -25,7 +25,7 @@ whose lease expires is lease.on_expiry in its pool.toml; by default it is replac
   ctl checkout python/0 --holder me --ttl 10m
   lease=$(ctl checkout python --holder me --wait 30s -o json | jq -r .id)`,
 		Args:              exactly(argEither),
-		ValidArgsFunction: a.completeWorkers,
+		ValidArgsFunction: a.completeEither,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, err := poolOrWorker(args[0])
 		if err != nil {

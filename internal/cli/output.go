@@ -75,7 +75,10 @@ func (a *app) warn(message string) {
 // show tells how a wait goes: on a terminal in one line that changes, elsewhere in a line for each change. Programs that read
 // JSON get none.
 func (a *app) show(line string) {
-	line, _, _ = strings.Cut(line, "\n")
+	line = strings.Join(strings.Fields(line), " ")
+	if a.width > 1 { // a line that wraps cannot be written over
+		line = oneLine(line, a.width-1)
+	}
 	if a.format == formatJSON || line == a.progress {
 		return
 	}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
 )
@@ -75,8 +77,9 @@ func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit 
 	for {
 		select {
 		case err := <-ended:
+			var closed *temporal.WorkflowExecutionError
 			switch {
-			case err == nil:
+			case err == nil, errors.As(err, &closed): // also one that was terminated meanwhile has ended
 				return nil
 			case ctx.Err() != nil:
 				return ctx.Err()

@@ -179,7 +179,7 @@ func TestProgressIsOneLineOnATerminalAndALineEachElsewhere(t *testing.T) {
 		a.endProgress()
 		return err.String()
 	}
-	require.Equal(t, "1/2 ready\n2/2 ready\n", show(&app{format: formatTable}))
-	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready\n", show(&app{format: formatTable, terminal: true}))
+	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
+	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n", show(&app{format: formatTable, terminal: true, width: 13}))
 	require.Empty(t, show(&app{format: formatJSON, terminal: true}))
 }

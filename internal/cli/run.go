@@ -4,12 +4,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/log"
 	"golang.org/x/term"
 
@@ -35,6 +37,7 @@ const (
 type app struct {
 	out, err io.Writer
 	terminal bool // err is one
+	width    int  // of that terminal, in characters; 0 where it is not known
 	dial     dialer
 	every    time.Duration // between two looks
 	now      func() time.Time
@@ -53,6 +56,9 @@ func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{out: out, err: err, dial: dial, every: lookEvery, now: time.Now}
 	if file, ok := err.(*os.File); ok {
 		a.terminal = term.IsTerminal(int(file.Fd()))
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
+			a.width = width
+		}
 	}
 	return a.run(ctx, args)
 }
@@ -87,23 +93,28 @@ func (a *app) leaf(c *cobra.Command, run func(ctx context.Context, cp controlPla
 			return err
 		}
 		defer cp.Close()
-		return a.withAgentHint(ctx, cp, run(ctx, cp, args))
+		return a.advised(ctx, cp, run(ctx, cp, args))
 	})
 }
 
-// withAgentHint says of what nobody answered that no agent is there to answer, if that is so.
-func (a *app) withAgentHint(ctx context.Context, cp controlPlane, err error) error {
-	if tempool.CodeOf(err) != tempool.CodeUnavailable || ctx.Err() != nil {
-		return err
-	}
-	request, cancel := a.request(ctx)
-	defer cancel()
-	agents, failed := cp.Agents(request, "")
-	if failed != nil || agents.Workflows > 0 {
-		return err
+// advised adds what to do to failures that the control plane itself cannot explain.
+func (a *app) advised(ctx context.Context, cp controlPlane, err error) error {
+	if err == nil {
+		return nil
 	}
 	_, sentence := describe(err)
-	return tempool.Errorf(tempool.CodeUnavailable, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
+	var missing *serviceerror.NotFound
+	switch code := tempool.CodeOf(err); {
+	case code == tempool.CodeUnavailable && ctx.Err() == nil:
+		request, cancel := a.request(ctx)
+		defer cancel()
+		if agents, failed := cp.Agents(request, ""); failed == nil && agents.Workflows == 0 {
+			return tempool.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
+		}
+	case code == tempool.CodeWorkerNotFound && errors.As(err, &missing):
+		return tempool.Errorf(code, "%s; ctl ps lists the workers there are", sentence)
+	}
+	return err
 }
 
 // offline has a command run that needs no control plane.

@@ -184,6 +184,7 @@ func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
 		"pool stop python another":         nil,
 		"history py":                       {"python/"},
 		"history python/":                  {"python/0", "python/1"},
+		"checkout m":                       {"mcp", "mcp/"},
 		"checkout python/1":                {"python/1"},
 		"workers drain python --worker 1~": {"0", "1"},
 		"ps -o j":                          {"table", "json"},

@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool"
@@ -246,4 +249,16 @@ func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
 	r := ctl(t, f, "ps", "python")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: no agent is running; start one with: worker (no answer in time)\n", r.err)
+}
+
+func TestAPoolThatWasTerminatedMeanwhileHasEnded(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
+	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
+}
+
+func TestAWorkerThatIsNotRunningIsSaidSoWithWhatToDo(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
+	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
+	requireCode(t, ExitFailed, r)
+	require.Equal(t, "ctl: check out python/9: gone; ctl ps lists the workers there are\n", r.err)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -263,6 +264,7 @@ func TestHistoryMarksWhatIsMissing(t *testing.T) {
 		step(lifecycle.Ready, lifecycle.Busy, lifecycle.Checkout, time.Hour, time.Minute),
 	}
 	f := newFakePlane(&fakePool{name: "python", history: transitions})
+	f.replayErr = errors.New("this build cannot replay that run")
 	all := ctl(t, f, "history", "python/0", "--all")
 	requireCode(t, ExitOK, all)
 	require.Equal(t, lines(
@@ -282,6 +284,19 @@ func TestHistoryMarksWhatIsMissing(t *testing.T) {
 	var list []lifecycle.Transition
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "history", "python/0", "--all", "-o", "json").out), &list))
 	require.Equal(t, transitions, list)
+}
+
+func TestHistoryWithGapsIsReplayed(t *testing.T) {
+	first := lifecycle.Transition{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start, Timestamp: noon}
+	second := lifecycle.Transition{From: lifecycle.Starting, To: lifecycle.Ready, Event: lifecycle.StartSucceeded, Timestamp: noon}
+	f := newFakePlane(&fakePool{name: "python", history: []lifecycle.Transition{second}})
+	f.replayed = []lifecycle.Transition{first, second}
+	r := ctl(t, f, "history", "python/0", "--all", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.Empty(t, r.err)
+	var list []lifecycle.Transition
+	require.NoError(t, json.Unmarshal([]byte(r.out), &list))
+	require.Equal(t, f.replayed, list)
 }
 
 func TestHistoryOfNothingIsAnEmptyList(t *testing.T) {
