@@ -3,61 +3,10 @@ package wire
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 )
-
-// socketPair returns this side's end, ready for NewFrames, and the worker's.
-func socketPair(t testing.TB) (net.Conn, *os.File) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	ours := os.NewFile(uintptr(fds[0]), "host")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
-	require.NoError(t, err)
-	return conn, os.NewFile(uintptr(fds[1]), "worker")
-}
-
-func sdkDir(t testing.TB, name string) string {
-	dir, err := filepath.Abs(filepath.Join("..", "..", "sdk", name))
-	require.NoError(t, err)
-	return dir
-}
-
-// echoPython starts the SDK's echo and returns the Conn to it.
-func echoPython(t testing.TB, o Options) Conn {
-	ours, theirs := socketPair(t)
-	cmd := exec.Command("python3", "-c", strings.Join([]string{
-		"import tempool",
-		"@tempool.method(raw=True)",
-		"def echo(body): return body",
-		"tempool.run()",
-	}, "\n"))
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+sdkDir(t, "python"), "TEMPOOL_FD=3")
-	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	require.NoError(t, cmd.Start())
-	theirs.Close()
-	c, err := NewFrames(ours, o)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, c.Close())
-		require.NoError(t, cmd.Wait())
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	require.NoError(t, AwaitReady(ctx, c))
-	return c
-}
 
 // BenchmarkEchoPython measures calls a second of 100 bytes; ns/op is the time per call over all callers.
 func BenchmarkEchoPython(b *testing.B) {
@@ -65,7 +14,7 @@ func BenchmarkEchoPython(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d/callers=%d/inflight=%d", shape.workers, shape.callers, shape.inflight), func(b *testing.B) {
 			conns := make([]Conn, shape.workers)
 			for i := range conns {
-				conns[i] = echoPython(b, Options{MaxInflight: shape.inflight})
+				conns[i], _ = sdks[0].start(b, Options{MaxInflight: shape.inflight})
 			}
 			payload := []byte(strings.Repeat("x", 100))
 			var callers sync.WaitGroup

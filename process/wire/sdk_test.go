@@ -1,0 +1,337 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sdk is how to start a worker program in one language.
+type sdk struct {
+	name    string
+	run     []string
+	program string
+}
+
+// The two programs offer the same methods.
+var sdks = []sdk{
+	{"python", []string{"python3", "-c"}, `
+import os, time, tempool
+
+@tempool.method(raw=True)
+def echo(body): return body
+
+@tempool.method
+def square(x): return x * x
+
+@tempool.method
+def count(n):
+    for i in range(n): yield i
+
+@tempool.method
+def fail(): raise tempool.Fatal("broken", code="hardware", data={"unit": 1})
+
+@tempool.method
+def wait():
+    while not tempool.context().cancelled: time.sleep(0.001)
+
+@tempool.method
+def session():
+    c = tempool.context()
+    c.count("asked")
+    return c.session["key"]
+
+@tempool.method
+def die(): os._exit(3)
+
+@tempool.method
+def hang():
+    while True: time.sleep(1)
+
+tempool.run(threads=int(os.environ.get("THREADS", "1")))
+`},
+	{"node", []string{"node", "--input-type=module", "-e"}, `
+import { Fatal, context, method, run } from '%s/lib/index.js'
+method('echo', { raw: true }, (body) => body)
+method('square', ({ x }) => x * x)
+method('count', function* (n) { for (let i = 0; i < n; i++) yield i })
+method('fail', () => { throw new Fatal('broken', { code: 'hardware', data: { unit: 1 } }) })
+method('wait', () => new Promise((resolve) => context().signal.addEventListener('abort', resolve)))
+method('session', () => { const c = context(); c.count('asked'); return c.session.get('key') })
+method('die', () => process.exit(3))
+method('hang', () => { for (;;); })
+run()
+`},
+}
+
+func sdkDir(t testing.TB, name string) string {
+	dir, err := filepath.Abs(filepath.Join("..", "..", "sdk", name))
+	require.NoError(t, err)
+	return dir
+}
+
+// socketPair returns this side's end, ready for NewFrames, and the worker's.
+func socketPair(t testing.TB) (net.Conn, *os.File) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	ours := os.NewFile(uintptr(fds[0]), "host")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	require.NoError(t, err)
+	return conn, os.NewFile(uintptr(fds[1]), "worker")
+}
+
+// start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the test ends.
+func (s sdk) start(t testing.TB, o Options, env ...string) (Conn, *exec.Cmd) {
+	ours, theirs := socketPair(t)
+	program := s.program
+	if s.name == "node" {
+		program = fmt.Sprintf(program, "file://"+sdkDir(t, "node"))
+	}
+	cmd := exec.Command(s.run[0], append(s.run[1:], program)...)
+	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+sdkDir(t, "python"), "TEMPOOL_FD=3")...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, theirs.Close())
+	c, err := NewFrames(ours, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Close())
+		if cmd.ProcessState == nil {
+			killer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+			require.NoError(t, cmd.Wait(), "the end of the stream is a clean exit")
+			killer.Stop()
+		}
+	})
+	require.NoError(t, AwaitReady(within(t), c))
+	return c, cmd
+}
+
+func eachSDK(t *testing.T, test func(t *testing.T, s sdk)) {
+	for _, s := range sdks {
+		t.Run(s.name, func(t *testing.T) { test(t, s) })
+	}
+}
+
+func TestEverySDKServesTheWholeProtocol(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		c, _ := s.start(t, Options{MaxInflight: 2, HostCall: func(_ context.Context, method string, headers map[string]string, _ []byte) ([]byte, error) {
+			if headers["tempool-session"] == "" {
+				return nil, &RemoteError{Code: "session_not_found", Message: "no session for " + method}
+			}
+			return fmt.Appendf(nil, `{"id":%q,"data":{"key":"value of %s"}}`, headers["tempool-session"], headers["tempool-session"]), nil
+		}})
+		ctx := within(t)
+		hello, said := HelloOf(c)
+		require.True(t, said)
+		require.Equal(t, []string{"count", "die", "echo", "fail", "hang", "session", "square", "wait"}, hello.Methods)
+		require.True(t, strings.HasPrefix(hello.SDK, s.name+"/"))
+		require.NoError(t, c.Ping(ctx))
+
+		resp, err := c.Call(ctx, Request{Method: "square", Payload: []byte(`{"x":12}`)})
+		require.NoError(t, err)
+		require.Equal(t, "144", string(resp.Payload))
+
+		for _, size := range []int{0, 1, 100, 33 << 10, 64 << 10, 3 << 20} {
+			body := bytes.Repeat([]byte{7}, size)
+			resp, err := c.Call(ctx, Request{Method: "echo", Payload: body})
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(body, resp.Payload), size)
+		}
+
+		var chunks []string
+		_, err = c.Stream(ctx, Request{Method: "count", Payload: []byte("[3]")}, func(chunk []byte) error {
+			chunks = append(chunks, string(chunk))
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, []string{"0\n", "1\n", "2\n"}, chunks)
+		resp, err = c.Call(ctx, Request{Method: "count", Payload: []byte("[3]")})
+		require.NoError(t, err)
+		require.Equal(t, "0\n1\n2\n", string(resp.Payload))
+
+		var failure *RemoteError
+		_, err = c.Call(ctx, Request{Method: "fail"})
+		require.ErrorAs(t, err, &failure)
+		require.Equal(t, []any{"hardware", "Fatal", "broken", true}, []any{failure.Code, failure.Type, failure.Message, failure.Fatal})
+		require.JSONEq(t, `{"unit":1}`, string(failure.Data))
+		require.NotEmpty(t, failure.Traceback)
+		_, err = c.Call(ctx, Request{Method: "missing"})
+		require.ErrorAs(t, err, &failure)
+		require.Equal(t, CodeMethodNotFound, failure.Code)
+
+		resp, err = c.Call(ctx, Request{Method: "session", Headers: map[string]string{"tempool-session": "s1"}})
+		require.NoError(t, err)
+		require.Equal(t, `"value of s1"`, string(resp.Payload))
+		require.Equal(t, "1", resp.Headers["tempool-count-asked"])
+		_, err = c.Call(ctx, Request{Method: "session"})
+		require.ErrorAs(t, err, &failure)
+		require.Equal(t, "session_not_found", failure.Code)
+		require.Equal(t, "1", failure.Headers["tempool-count-asked"])
+
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, err = c.Call(short, Request{Method: "wait"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond, "the handler saw the cancel")
+		require.NoError(t, c.Err())
+	})
+}
+
+func TestPipelinedCallsOfEverySDKComeBackToTheirCallers(t *testing.T) {
+	threaded := sdks[0]
+	threaded.name = "python with threads"
+	for _, tc := range []struct {
+		sdk sdk
+		env []string
+	}{{sdks[0], nil}, {sdks[1], nil}, {threaded, []string{"THREADS=4"}}} {
+		t.Run(tc.sdk.name, func(t *testing.T) {
+			c, _ := tc.sdk.start(t, Options{MaxInflight: 4}, tc.env...)
+			var callers sync.WaitGroup
+			for caller := range 8 {
+				callers.Go(func() {
+					for n := range 50 {
+						want := fmt.Sprint(caller, " ", n)
+						resp, err := c.Call(context.Background(), Request{Method: "echo", Payload: []byte(want)})
+						if err != nil || string(resp.Payload) != want {
+							t.Errorf("%q: %v", want, err)
+							return
+						}
+					}
+				})
+			}
+			callers.Wait()
+		})
+	}
+}
+
+func TestADyingWorkerIsNoticedInMidCallAndWhenIdle(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		c, cmd := s.start(t, Options{})
+		_, err := c.Call(within(t), Request{Method: "die"})
+		var failed *CallError
+		require.ErrorAs(t, err, &failed)
+		require.True(t, failed.Started)
+		require.ErrorIs(t, err, ErrPeerClosed)
+		var exit *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &exit)
+		require.Equal(t, 3, exit.ExitCode())
+
+		c, cmd = s.start(t, Options{})
+		require.NoError(t, cmd.Process.Kill())
+		await(t, c.Done())
+		require.ErrorIs(t, c.Err(), ErrPeerClosed)
+		require.Error(t, cmd.Wait())
+	})
+}
+
+func TestAWorkerThatHangsLosesItsConn(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		c, cmd := s.start(t, Options{CancelGrace: 50 * time.Millisecond})
+		ctx, cancel := context.WithTimeout(within(t), 50*time.Millisecond)
+		defer cancel()
+		_, err := c.Call(ctx, Request{Method: "hang"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		await(t, c.Done())
+		require.ErrorIs(t, c.Err(), ErrUnanswered)
+		require.NoError(t, cmd.Process.Kill())
+		require.Error(t, cmd.Wait())
+	})
+}
+
+func TestAnAskedStopEndsEverySDKCleanly(t *testing.T) {
+	eachSDK(t, func(t *testing.T, s sdk) {
+		c, cmd := s.start(t, Options{})
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		await(t, c.Done())
+		require.ErrorIs(t, c.Err(), ErrPeerClosed)
+		require.NoError(t, cmd.Wait())
+	})
+}
+
+// The SDKs' own suites are part of this package's tests: the protocol has three readers and one truth.
+func TestTheSDKsOwnSuitesPass(t *testing.T) {
+	for _, suite := range []struct {
+		dir string
+		run []string
+	}{
+		{"python", []string{"python3", "-W", "error", "-m", "unittest"}},
+		{"node", []string{"node", "--test", "test/frames.test.js", "test/worker.test.js"}},
+	} {
+		t.Run(suite.dir, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, suite.run[0], suite.run[1:]...)
+			cmd.Dir = sdkDir(t, suite.dir)
+			cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+			cmd.WaitDelay = patience
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+		})
+	}
+}
+
+// A tool server as its authors write them: one line, one message, print on stderr.
+const mcpServer = `
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    if m["method"] == "initialize":
+        r = {"result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "t", "version": "1"}}}
+    elif m["method"] == "ping": r = {"result": {}}
+    elif m["method"] == "tools/call": r = {"result": {"content": [{"type": "text", "text": m["params"]["arguments"]["text"]}]}}
+    else: r = {"error": {"code": -32601, "message": "Method not found"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], **r}), flush=True)
+`
+
+func TestAToolServerIsAWorker(t *testing.T) {
+	cmd := exec.Command("python3", "-c", mcpServer)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	c, err := NewJSONRPC(stdout, stdin, FramingLine, Options{MaxInflight: 4})
+	require.NoError(t, err)
+	ctx := within(t)
+	resp, err := c.Call(ctx, Request{Method: "initialize", Payload: []byte(`{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)})
+	require.NoError(t, err)
+	require.Contains(t, string(resp.Payload), "2025-06-18")
+	require.NoError(t, c.Notify(ctx, Request{Method: "notifications/initialized"}))
+	require.NoError(t, c.Ping(ctx))
+	resp, err = c.Call(ctx, Request{Method: "tools/call", Payload: []byte(`{"name":"echo","arguments":{"text":"hi"}}`)})
+	require.NoError(t, err)
+	var result struct{ Content []struct{ Text string } }
+	require.NoError(t, json.Unmarshal(resp.Payload, &result))
+	require.Equal(t, "hi", result.Content[0].Text)
+	var failure *RemoteError
+	_, err = c.Call(ctx, Request{Method: "no/such"})
+	require.True(t, errors.As(err, &failure) && failure.Code == "-32601", err)
+	require.NoError(t, c.Close())
+	require.NoError(t, ignoreClosed(cmd.Wait()))
+}
+
+// ignoreClosed: Wait closes the pipes that the Conn has closed before it.
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		return nil
+	}
+	return err
+}

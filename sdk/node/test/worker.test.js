@@ -1,0 +1,287 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { test } from 'node:test'
+import { Worker, context } from '../lib/index.js'
+import * as frames from '../lib/frames.js'
+import { head, start } from './host.js'
+
+const json = (frame) => JSON.parse(frame.payload.toString())
+
+test('hello names the methods', async (t) => {
+  const host = await start(t, `method('b/c', () => 1); method(function a() {}); run()`)
+  assert.deepEqual(host.hello.methods, ['a', 'b/c'])
+  assert.equal(host.hello.protocol, 1)
+  assert.match(host.hello.sdk, /^node\//)
+})
+
+test('json becomes arguments by its shape', async (t) => {
+  const host = await start(t, `method('f', (...args) => args); method('later', async (x) => x + 1); method('nothing', () => {}); run()`)
+  for (const [sent, want] of [['{"x":1}', [{ x: 1 }]], ['[1,2]', [1, 2]], ['5', [5]], ['null', []], ['', []], ['[[1]]', [[1]]]]) {
+    assert.deepEqual(json(await host.expect(frames.RESPONSE, host.request('f', sent))), want, sent)
+  }
+  assert.equal(await host.call('later', 1), 2)
+  assert.equal(await host.call('nothing'), null)
+})
+
+test('raw methods take and give bytes', async (t) => {
+  const host = await start(t, `
+    method('echo', { raw: true }, (b) => b); method('text', { raw: true }, () => 'ü')
+    method('none', { raw: true }, () => {}); method('wrong', { raw: true }, () => 5); run()`)
+  for (const body of [Buffer.alloc(0), Buffer.from([0, 255]), Buffer.alloc(700_000, 'x')]) {
+    assert.ok(body.equals((await host.expect(frames.RESPONSE, host.request('echo', body))).payload))
+  }
+  assert.equal((await host.expect(frames.RESPONSE, host.request('text'))).payload.toString(), 'ü')
+  assert.equal((await host.expect(frames.RESPONSE, host.request('none'))).payload.length, 0)
+  assert.match(json(await host.expect(frames.ERROR, host.request('wrong'))).message, /raw method/)
+})
+
+test('errors say what went wrong', async (t) => {
+  const host = await start(t, `
+    class Odd extends Error { name = 'Odd' }
+    method('bad', () => { throw new Odd('why') })
+    method('thrown', () => { throw 'a string' })
+    method('coded', () => { throw new tempool.TempoolError('no', { code: 'nope', data: { n: 1 } }) })
+    method('fatal', async () => { throw new tempool.Fatal('gpu is gone') })
+    method('nojson', () => 1n)
+    method('func', () => () => 1)
+    method('long', () => { throw new Odd('y'.repeat(200000)) })
+    run()`)
+  const bad = await host.call('bad')
+  assert.deepEqual([bad.code, bad.type, bad.message], ['error', 'Odd', 'why'])
+  assert.match(bad.traceback, /why\n +at /)
+  assert.equal((await host.call('thrown')).message, 'a string')
+  const coded = await host.call('coded')
+  assert.deepEqual([coded.code, coded.data, coded.fatal], ['nope', { n: 1 }, undefined])
+  assert.equal((await host.call('fatal')).fatal, true)
+  assert.match((await host.call('nojson')).message, /BigInt/)
+  assert.match((await host.call('func')).message, /not JSON/)
+  assert.equal((await host.call('long')).message.length, 2000)
+  const missing = await host.call('missing')
+  assert.equal(missing.code, 'method_not_found')
+  assert.match(missing.message, /coded/)
+  assert.equal(json(await host.expect(frames.ERROR, host.request('coded', '{'))).code, 'invalid_params')
+})
+
+test("a result above the host's limit is an error", async (t) => {
+  const host = await start(t, `method('big', { raw: true }, () => 'ü'.repeat(51)); run()`, { maxMessage: 100 })
+  assert.equal((await host.call('big')).code, 'too_large')
+})
+
+test('generators stream', async (t) => {
+  const host = await start(t, `
+    method('count', async function* (n) { for (let i = 0; i < n; i++) yield { i }; return 'done' })
+    method('raw', { raw: true }, function* () { yield 'a'; yield Buffer.from('b') })
+    method('breaks', function* () { yield 1; throw new Error('mid') })
+    method('large', { raw: true }, function* () { for (let i = 0; i < 40; i++) yield Buffer.alloc(100000, i) })
+    run()`)
+  let id = host.request('count', '[2]')
+  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), '{"i":0}\n')
+  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), '{"i":1}\n')
+  assert.equal((await host.expect(frames.RESPONSE, id)).payload.toString(), '"done"')
+  id = host.request('raw')
+  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), 'a')
+  assert.equal((await host.expect(frames.CHUNK, id)).payload.toString(), 'b')
+  assert.equal((await host.expect(frames.RESPONSE, id)).payload.length, 0)
+  id = host.request('breaks')
+  await host.expect(frames.CHUNK, id)
+  assert.equal(json(await host.expect(frames.ERROR, id)).message, 'mid')
+  id = host.request('large')
+  for (let i = 0; i < 40; i++) assert.equal((await host.expect(frames.CHUNK, id)).payload[99999], i)
+  await host.expect(frames.RESPONSE, id)
+})
+
+test('the context knows the call', async (t) => {
+  const host = await start(t, `
+    method('who', async () => {
+      await null
+      const c = context()
+      c.count('api_calls'); c.count('api_calls', 2); c.responseHeaders.k = 'v'
+      return [c.headers.a ?? null, c.worker, c.incarnation, c.deadline !== null && c.remaining > 0 && c.remaining <= 5000, c.cancelled]
+    })
+    run()`, { env: { TEMPOOL_WORKER: 'node/3', TEMPOOL_INCARNATION: 'host:1:node/3:7:ab.cd' } })
+  const frame = await host.expect(frames.RESPONSE, host.request('who', '', { a: 'b', 'tempool-timeout': '5000' }))
+  assert.deepEqual(json(frame), ['b', 'node/3', 7, true, false])
+  assert.deepEqual(frame.headers, { 'tempool-count-api_calls': '3', k: 'v' })
+  assert.equal(json(await host.expect(frames.RESPONSE, host.request('who')))[3], false)
+})
+
+test('calls run at once, each with its own context', async (t) => {
+  const host = await start(t, `
+    let meet; const both = new Promise((resolve) => { meet = resolve }); let n = 0
+    method('f', async () => { if (++n === 2) meet(); await both; return context().headers.me })
+    run()`)
+  const first = host.request('f', '', { me: 'a' })
+  const second = host.request('f', '', { me: 'b' })
+  const got = {}
+  for (let i = 0; i < 2; i++) {
+    const frame = await host.expect(frames.RESPONSE)
+    got[frame.id] = json(frame)
+  }
+  assert.deepEqual(got, { [first]: 'a', [second]: 'b' })
+})
+
+test('a cancel reaches a handler that looks, and one that waits', async (t) => {
+  const host = await start(t, `
+    method('wait', () => new Promise((resolve) => context().signal.addEventListener('abort', () => resolve('left'))))
+    method('forever', function* () { for (;;) yield 1 })
+    run()`)
+  let id = host.request('wait')
+  host.send(frames.CANCEL, { id })
+  assert.equal(json(await host.expect(frames.RESPONSE, id)), 'left')
+  id = host.request('forever')
+  await host.expect(frames.CHUNK, id)
+  host.send(frames.CANCEL, { id })
+  let frame
+  while ((frame = await host.read()).type === frames.CHUNK);
+  assert.equal(frame.type, frames.ERROR)
+  assert.equal(json(frame).code, 'cancelled')
+  host.send(frames.CANCEL, { id }) // too late: of no effect
+  host.send(frames.PING, { id: 5 })
+  await host.expect(frames.PONG, 5)
+})
+
+test('host calls are made for their call', async (t) => {
+  const host = await start(t, `
+    method('f', async () => {
+      const c = context()
+      await c.session.set('n', await c.session.get('n') + 1)
+      try { await c.host('forbidden') } catch (e) { return [e instanceof tempool.HostError, e.code, e.message] }
+    })
+    run()`)
+  const id = host.request('f')
+  const answer = async (name, type, value) => {
+    const asked = await host.expect(frames.HOST_CALL)
+    assert.equal(asked.method, name)
+    assert.deepEqual(asked.headers, { call: String(id) })
+    host.send(type, { id: asked.id, payload: JSON.stringify(value) })
+    return asked.payload.length ? json(asked) : null
+  }
+  await answer('session.get', frames.HOST_RESULT, { data: { n: 1 } })
+  assert.deepEqual(await answer('session.update', frames.HOST_RESULT, {}), { patch: { data: { n: 2 } } })
+  await answer('forbidden', frames.HOST_ERROR, { code: 'unsupported', message: 'no' })
+  assert.deepEqual(json(await host.expect(frames.RESPONSE, id)), [true, 'unsupported', 'no'])
+})
+
+test('request bodies may come in pieces', async (t) => {
+  const host = await start(t, `method('echo', { raw: true }, (b) => b); run()`, { maxMessage: 100 })
+  const begin = (id, payload) => host.send(frames.REQUEST, { id, method: 'echo', payload, flags: frames.MORE })
+  begin(1, 'a')
+  host.send(frames.CHUNK, { id: 1, payload: 'b' })
+  host.send(frames.END, { id: 1 })
+  assert.equal((await host.expect(frames.RESPONSE, 1)).payload.toString(), 'ab')
+  begin(2, 'x'.repeat(60))
+  host.send(frames.CHUNK, { id: 2, payload: 'x'.repeat(60) })
+  assert.equal(json(await host.expect(frames.ERROR, 2)).code, 'too_large')
+  host.send(frames.END, { id: 2 })
+  begin(3, '')
+  host.send(frames.CANCEL, { id: 3 })
+  assert.equal(json(await host.expect(frames.ERROR, 3)).code, 'cancelled')
+  host.send(frames.END, { id: 3 })
+  assert.equal((await host.expect(frames.RESPONSE, host.request('echo', 'next'))).payload.toString(), 'next')
+})
+
+test('notifications have no answer, and their failures are logged', async (t) => {
+  const host = await start(t, `const seen = []; method('note', (x) => { seen.push(x); if (!x) throw new Error('zero') }); method('get', () => seen); run()`)
+  host.send(frames.NOTIFY, { method: 'note', payload: '1' })
+  host.send(frames.NOTIFY, { method: 'note', payload: '0' })
+  host.send(frames.NOTIFY, { method: 'absent' })
+  assert.deepEqual(await host.call('get'), [1, 0])
+  host.socket.end()
+  assert.equal(await host.wait(), 0)
+  assert.match(host.log, /Error: zero/)
+  assert.match(host.log, /absent/)
+})
+
+test('several frames in one read and one in several', async (t) => {
+  const host = await start(t, `method('echo', { raw: true }, (b) => b); run()`)
+  const all = Array.from({ length: 50 }, (_, i) => frames.encode(frames.REQUEST, { id: i + 1, method: 'echo', payload: String(i) }))
+  host.socket.write(Buffer.concat(all))
+  for (let i = 0; i < 50; i++) assert.equal((await host.expect(frames.RESPONSE, i + 1)).payload.toString(), String(i))
+  for (const byte of frames.encode(frames.REQUEST, { id: 99, method: 'echo', payload: 'slow' })) {
+    await new Promise((resolve) => host.socket.write(Buffer.from([byte]), resolve))
+  }
+  assert.equal((await host.expect(frames.RESPONSE, 99)).payload.toString(), 'slow')
+})
+
+test('the end of the stream is a clean exit, after the stop hooks', async (t) => {
+  const host = await start(t, `tempool.onStop(async () => { await null; console.log('bye') }); run()`)
+  host.socket.end()
+  assert.equal(await host.wait(), 0)
+  assert.match(host.log, /bye/)
+})
+
+test('term lets the call in flight finish', async (t) => {
+  const host = await start(t, `method('slow', async () => { await context().host('here'); await context().host('still here'); return 'whole' }); run()`)
+  const id = host.request('slow')
+  const asked = await host.expect(frames.HOST_CALL)
+  host.child.kill('SIGTERM')
+  host.send(frames.HOST_RESULT, { id: asked.id })
+  host.send(frames.HOST_RESULT, { id: (await host.expect(frames.HOST_CALL)).id })
+  assert.equal(json(await host.expect(frames.RESPONSE, id)), 'whole')
+  assert.equal(await host.read(), null)
+  assert.equal(await host.wait(), 0)
+})
+
+test('term ends an idle worker', async (t) => {
+  const host = await start(t, `run()`)
+  host.child.kill('SIGTERM')
+  assert.equal(await host.read(), null)
+  assert.equal(await host.wait(), 0)
+})
+
+test('process.exit ends the worker with its code', async (t) => {
+  const host = await start(t, `method('leave', () => process.exit(7)); run()`)
+  host.request('leave')
+  assert.equal(await host.read(), null)
+  assert.equal(await host.wait(), 7)
+})
+
+test('a host that breaks the protocol is reported', async (t) => {
+  for (const raw of [frames.encode(frames.RESPONSE, { id: 1 }), Buffer.from('0000000c63' + '00'.repeat(11), 'hex'), Buffer.alloc(16)]) {
+    const host = await start(t, `run()`)
+    host.socket.write(raw)
+    assert.equal(await host.wait(), 1)
+    assert.match(host.log, /broke the protocol/)
+  }
+})
+
+test('console.log goes to the log and children do not inherit the socket', async (t) => {
+  const host = await start(t, `
+    import { spawnSync } from 'node:child_process'
+    method('f', () => {
+      console.log('to the log')
+      const code = 'let open = true; try { require("fs").readlinkSync("/proc/self/fd/3").startsWith("socket:") || (open = false) } catch { open = false }; console.log(process.env.TEMPOOL_FD ?? "none", open)'
+      return spawnSync(process.execPath, ['-e', code]).stdout.toString()
+    })
+    run()`)
+  assert.equal(await host.call('f'), 'none false\n')
+  assert.match(host.log, /to the log\n/)
+})
+
+test('a failing start hook fails the start, others run before ready', async (t) => {
+  let host = await start(t, `let x = 0; tempool.onStart(async () => { await null; x = 1 }); method('get', () => x); run()`)
+  assert.equal(await host.call('get'), 1)
+  host = await start(t, `tempool.onStart(() => { throw new Error('no model') }); run()`, { hello: false })
+  assert.equal(await host.wait(), 1)
+  assert.match(host.log, /no model/)
+})
+
+test('outside of tempool it says how to start', () => {
+  for (const fd of [undefined, 'x', '200']) {
+    const done = spawnSync(process.execPath, ['--input-type=module', '-e', head + 'run()'], {
+      env: { ...process.env, TEMPOOL_FD: fd }, encoding: 'utf8', timeout: 20_000,
+    })
+    assert.equal(done.status, 2)
+    assert.match(done.stderr, /pool\.toml/)
+  }
+})
+
+test('names are checked, and a context exists only in a call', () => {
+  const worker = new Worker()
+  const fn = () => 1
+  worker.method('a', fn)
+  assert.throws(() => worker.method('a', fn), /twice/)
+  assert.throws(() => worker.method('x'.repeat(1025), fn), RangeError)
+  assert.throws(() => worker.method('b', 'not a function'), TypeError)
+  assert.throws(() => context(), /inside a method/)
+})
