@@ -126,7 +126,11 @@ func notReady(pool string, limit time.Duration, st standing, hint string) error 
 		}
 		break // one tells enough; ctl ps tells the rest
 	}
-	if hint == "" {
+	switch {
+	case hint != "":
+	case st.wanted == 0: // Temporal remembers agents that are gone for a while
+		hint = "nobody answers for it, so no agent may be running any more; start one with: worker"
+	default:
 		hint = fmt.Sprintf("it goes on starting; ctl pool status %s shows how, and ctl pool stop %s gives up", pool, pool)
 	}
 	return tempool.Errorf(codeTimeout, "%s; %s", text, hint)

@@ -118,6 +118,13 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
 }
 
+func TestPoolStartThatNobodyAnswersAsksForAnAgentThoughOneWasSeenLately(t *testing.T) {
+	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, failure(t, r).Message, "no agent may be running any more; start one with: worker")
+}
+
 func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
 	require.Equal(t, `no agent with room takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of one`,
 		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
