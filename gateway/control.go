@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool"
+)
+
+// Control is what the gateway asks of Temporal. Errors are coded as those of tempool.Client, which ControlOf adapts.
+type Control interface {
+	// Checkout asks one worker for a lease, once.
+	Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error)
+	// TryCheckout asks any worker of the pool that may be free, once each.
+	TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error)
+	Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error)
+	// Checkin gives a lease back without waiting for the worker to act on it; CheckinNow waits.
+	Checkin(ctx context.Context, r tempool.CheckinRequest) error
+	CheckinNow(ctx context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error)
+	State(ctx context.Context, worker string) (tempool.WorkerState, error)
+	View(ctx context.Context, pool string) (tempool.PoolView, error)
+	Status(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	ListPools(ctx context.Context) ([]string, error)
+	// Check reports whether Temporal answers at all.
+	Check(ctx context.Context) error
+}
+
+// ControlOf is the Control of a real Temporal.
+func ControlOf(c *tempool.Client) Control { return control{c} }
+
+type control struct{ c *tempool.Client }
+
+func (c control) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	pool, slot, err := tempool.ParseWorkerName(worker)
+	if err != nil {
+		return nil, err
+	}
+	return c.c.Pool(pool).CheckoutOnce(ctx, slot, o)
+}
+
+func (c control) TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	return c.c.Pool(pool).TryCheckout(ctx, o)
+}
+
+func (c control) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error) {
+	return c.c.Renew(ctx, leaseID, ttl)
+}
+
+func (c control) Checkin(ctx context.Context, r tempool.CheckinRequest) error {
+	return c.c.Checkin(ctx, r)
+}
+
+func (c control) CheckinNow(ctx context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+	return c.c.CheckinNow(ctx, r)
+}
+
+func (c control) State(ctx context.Context, worker string) (tempool.WorkerState, error) {
+	pool, slot, err := tempool.ParseWorkerName(worker)
+	if err != nil {
+		return tempool.WorkerState{}, err
+	}
+	return c.c.Pool(pool).State(ctx, slot)
+}
+
+func (c control) View(ctx context.Context, pool string) (tempool.PoolView, error) {
+	return c.c.Pool(pool).View(ctx)
+}
+
+func (c control) Status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
+	return c.c.Pool(pool).Status(ctx)
+}
+
+func (c control) ListPools(ctx context.Context) ([]string, error) { return c.c.ListPools(ctx) }
+
+func (c control) Check(ctx context.Context) error {
+	if _, err := c.c.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		return tempool.Errorf(tempool.CodeUnavailable, "Temporal does not answer: %w", err)
+	}
+	return nil
+}

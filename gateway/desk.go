@@ -1,0 +1,214 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+// desk is what the gateway knows of one pool on this host: its workers' seats and the calls that wait for one.
+type desk struct {
+	gateway *Gateway
+	pool    string
+	wake    chan struct{} // something for keep to look at
+
+	mu     sync.Mutex
+	seats  map[string]*seat // by worker: its newest incarnation here
+	order  []*seat          // the same, ordered by worker, for a stable pick
+	queue  *queue
+	rates  map[string]*window // by worker; outlives incarnations
+	spec   spec.Spec          // the newest seen
+	known  bool               // spec is set
+	picks  int64
+	asking int       // checkouts on their way
+	shutBy error     // why no call begins any more
+	looked time.Time // when the roster was last asked for, and what it said
+	census error
+}
+
+func newDesk(g *Gateway, pool string) *desk {
+	return &desk{
+		gateway: g, pool: pool, wake: make(chan struct{}, 1), seats: make(map[string]*seat), rates: make(map[string]*window), queue: newQueue(),
+	}
+}
+
+// stir has keep look again soon.
+func (d *desk) stir() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// seatOf returns the seat of a process, made where it is missing. An incarnation older than the newest has none: nil.
+func (d *desk) seatOf(p Process) *seat {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.take(p)
+}
+
+// take is seatOf under mu.
+func (d *desk) take(p Process) *seat {
+	old := d.seats[p.Worker()]
+	switch {
+	case old != nil && old.incarnation == p.Incarnation():
+		return old
+	case old != nil && old.incarnation > p.Incarnation():
+		return nil
+	}
+	if d.shutBy != nil {
+		return nil
+	}
+	sp := p.Spec()
+	s := &seat{
+		desk: d, worker: p.Worker(), incarnation: p.Incarnation(), process: p, spec: sp, conn: p.Conn(), verify: make(chan struct{}, 1),
+		score: 100,
+	}
+	s.verify <- struct{}{}
+	if s.conn == nil {
+		s.transport = transportTo(p.Address())
+	}
+	if old != nil {
+		d.lose(old)
+	}
+	d.seats[s.worker] = s
+	d.sort()
+	d.spec, d.known = sp, true
+	if limit := sp.Limits.CallsPerMinute; limit > 0 {
+		if w := d.rates[s.worker]; w != nil {
+			w.limit = limit
+		} else {
+			d.rates[s.worker] = newWindow(limit)
+		}
+	} else {
+		delete(d.rates, s.worker)
+	}
+	d.gateway.work.Go(func() { d.watch(s) })
+	return s
+}
+
+// watch takes the seat out of service when its process ends, or its connection, which is sooner.
+func (d *desk) watch(s *seat) {
+	var broken <-chan struct{}
+	if s.conn != nil {
+		broken = s.conn.Done()
+	}
+	select {
+	case <-broken:
+	case <-s.process.Done():
+	case <-d.gateway.life.Done():
+	}
+	d.mu.Lock()
+	d.lose(s)
+	d.mu.Unlock()
+	if s.transport != nil {
+		s.transport.CloseIdleConnections()
+	}
+	select {
+	case <-s.process.Done():
+	case <-d.gateway.life.Done():
+	}
+	d.mu.Lock()
+	d.forget(s)
+	d.mu.Unlock()
+}
+
+// lose marks the seat as gone. Its lease ended with the process, and the workflow knows that by itself.
+func (d *desk) lose(s *seat) {
+	s.gone = true
+	s.endGrant("the process has ended")
+	d.stir()
+}
+
+// forget drops the seat when no call needs it any more; a lease on it is then found ended by its number alone.
+func (d *desk) forget(s *seat) {
+	if d.seats[s.worker] == s && s.inFlight == 0 {
+		delete(d.seats, s.worker)
+		d.sort()
+	}
+}
+
+func (d *desk) sort() {
+	d.order = d.order[:0]
+	for _, s := range d.seats {
+		d.order = append(d.order, s)
+	}
+	slices.SortFunc(d.order, func(a, b *seat) int { return cmp.Compare(a.worker, b.worker) })
+}
+
+// end takes a call out of flight and gives its place to the next that waits.
+func (d *desk) end(f *flight, err error) {
+	now := time.Now()
+	d.mu.Lock()
+	s := f.seat
+	s.finish(f, err, now)
+	if s.inFlight == 0 && s.gone {
+		select {
+		case <-s.process.Done():
+			d.forget(s)
+		default: // watch forgets it
+		}
+	}
+	stir := f.grant.ours && s.inFlight == 0 && (f.grant.ended || f.grant.fatal != "")
+	if d.queue.Len() > 0 {
+		d.dispatch(now)
+	}
+	d.mu.Unlock()
+	f.cancel(nil)
+	if stir {
+		d.stir()
+	}
+}
+
+// shut refuses new calls and those that wait.
+func (d *desk) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shutBy = errClosing
+	for w := d.queue.Pop(); w != nil; w = d.queue.Pop() {
+		w.refuse(errClosing)
+	}
+}
+
+// quiet waits until no call is in flight; when ctx ends first, it cancels what is left and waits for that.
+func (d *desk) quiet(ctx context.Context) error {
+	d.mu.Lock()
+	waits := make([]<-chan struct{}, 0, len(d.order))
+	for _, s := range d.order {
+		waits = append(waits, s.whenQuiet())
+	}
+	d.mu.Unlock()
+	var cut error
+	for _, done := range waits {
+		select {
+		case <-done:
+			continue
+		case <-ctx.Done():
+		}
+		if cut == nil {
+			cut = fmt.Errorf("calls of pool %s were cut: %w", d.pool, ctx.Err())
+			d.cancelAll()
+		}
+		<-done // a cancelled call returns at once
+	}
+	return cut
+}
+
+func (d *desk) cancelAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.order {
+		if s.grant == nil {
+			continue
+		}
+		for f := range s.grant.flights {
+			f.cancel(tempool.Errorf(tempool.CodeUnavailable, "this gateway is shutting down and had no more time for the call"))
+		}
+	}
+}

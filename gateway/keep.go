@@ -1,0 +1,298 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tempool/tempool"
+)
+
+const (
+	// controlTimeout bounds one request about the gateway's own leases.
+	controlTimeout = 5 * time.Second
+	// waitersPause is how often a desk looks around while calls wait.
+	waitersPause = 20 * time.Millisecond
+	// lookPause is the least time between two looks, so that busy queues do not keep a desk looking.
+	lookPause = time.Millisecond
+	// maxAsking bounds the checkouts of one pool that are on their way at one time.
+	maxAsking = 8
+	// Pauses after a refused checkout of one worker.
+	askPause    = 20 * time.Millisecond
+	askMaxPause = time.Second
+	// repeatPause is how long after a failed renewal or checkin the next one comes.
+	repeatPause = 500 * time.Millisecond
+)
+
+// keep looks after the gateway's own leases of the pool until the gateway ends: it takes them while calls wait, renews them, and
+// gives them back when they idle.
+func (d *desk) keep() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.gateway.life.Done():
+			return
+		case <-d.wake:
+		case <-timer.C:
+		}
+		timer.Reset(max(lookPause, d.look()))
+		select { // the least time between two looks
+		case <-d.gateway.life.Done():
+			return
+		case <-time.After(lookPause):
+		}
+	}
+}
+
+// look does what is due and says when to look again.
+func (d *desk) look() time.Duration {
+	d.mu.Lock()
+	waiting := d.queue.Len() > 0
+	d.mu.Unlock()
+	if waiting {
+		d.gateway.discover(d.pool)
+	}
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shutBy != nil {
+		return time.Hour
+	}
+	d.dispatch(now)
+	lost := d.gateway.contact.lost.Load()
+	next := time.Hour
+	for _, s := range d.order {
+		duty, in := s.duty(now, d.queue.Len() > 0, lost)
+		next = min(next, in)
+		d.do(s, duty)
+	}
+	if d.queue.Len() > 0 {
+		d.ask(now, lost)
+		next = min(next, waitersPause)
+	}
+	return next
+}
+
+// duty is what a lease of the gateway's own needs.
+type duty int
+
+const (
+	nothing duty = iota
+	renewal
+	giveBack
+)
+
+// duty decides about the seat's lease, and when to decide again. It ends the lease if it is to be given back.
+func (s *seat) duty(now time.Time, waiting, lost bool) (duty, time.Duration) {
+	gr := s.grant
+	if gr == nil || !gr.ours || s.gone {
+		return nothing, time.Hour
+	}
+	if lost { // whoever cannot be told cannot take it back; contact's return stirs
+		return nothing, time.Hour
+	}
+	idleReturn := s.spec.Lease.IdleReturn.D()
+	quiet := s.inFlight == 0 && (s.conn == nil || s.conn.InFlight() == 0)
+	switch {
+	case gr.asking:
+		return nothing, time.Hour // its end stirs
+	case now.Before(gr.retryAt):
+		return nothing, gr.retryAt.Sub(now)
+	case gr.ended || gr.fatal != "":
+		s.endGrant("the worker asked to be replaced")
+		if !quiet {
+			return nothing, waitersPause
+		}
+		return giveBack, time.Hour
+	case quiet && !waiting && now.Sub(gr.idleFrom) >= idleReturn:
+		s.endGrant("it was idle")
+		return giveBack, time.Hour
+	}
+	margin := renewMargin(gr.lease)
+	left := gr.lease.ExpiresAt.Sub(now) - margin
+	if left <= 0 {
+		return renewal, time.Hour
+	}
+	idle := idleReturn / 2
+	if quiet {
+		idle = gr.idleFrom.Add(idleReturn).Sub(now)
+	}
+	return nothing, min(left, max(idle, waitersPause))
+}
+
+// renewMargin is how long before its expiry a lease is renewed: a third of its length, at most 20 seconds.
+func renewMargin(l tempool.Lease) time.Duration {
+	return min(l.ExpiresAt.Sub(l.GrantedAt)/3, 20*time.Second)
+}
+
+// do carries out a duty in the background, under mu.
+func (d *desk) do(s *seat, what duty) {
+	gr := s.grant
+	switch what {
+	case renewal:
+		gr.asking = true
+		d.gateway.work.Go(func() { d.renew(s, gr) })
+	case giveBack:
+		gr.asking = true
+		checkin := checkinOf(gr, tempool.OutcomeOK, "")
+		d.gateway.work.Go(func() { d.checkin(s, gr, checkin) })
+	}
+}
+
+func (d *desk) renew(s *seat, gr *grant) {
+	ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
+	defer cancel()
+	lease, err := d.gateway.config.Control.Renew(ctx, gr.lease.ID, 0)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.stir()
+	gr.asking = false
+	switch {
+	case err == nil:
+		if lease.ExpiresAt.After(gr.lease.ExpiresAt) {
+			gr.lease.ExpiresAt = lease.ExpiresAt
+		}
+		gr.retryAt = time.Time{}
+	case errors.Is(err, tempool.ErrLeaseFenced), errors.Is(err, tempool.ErrLeaseNotFound), errors.Is(err, tempool.ErrWorkerNotFound):
+		d.gateway.logger.Warn("a lease of the gateway's own is no longer its own", "lease", gr.lease.ID, "error", err)
+		d.drop(s, gr, "the worker has taken it back")
+	default:
+		gr.retryAt = time.Now().Add(repeatPause)
+	}
+}
+
+// drop forgets a lease of the gateway's own that nobody waits to get back, under mu. Its calls are cut.
+func (d *desk) drop(s *seat, gr *grant, why string) {
+	if s.grant == gr {
+		s.endGrant(why)
+		s.letGo()
+	}
+	for f := range gr.flights {
+		f.cancel(tempool.Errorf(tempool.CodeLeaseFenced, "the gateway's lease on %s ended while the call ran: %s", s.worker, why))
+	}
+}
+
+func (d *desk) checkin(s *seat, gr *grant, r tempool.CheckinRequest) {
+	ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
+	defer cancel()
+	err := d.gateway.config.Control.Checkin(ctx, r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.stir()
+	gr.asking = false
+	if err != nil && !errors.Is(err, tempool.ErrWorkerNotFound) {
+		gr.retryAt = time.Now().Add(repeatPause)
+		return
+	}
+	if s.grant == gr {
+		s.letGo()
+	}
+}
+
+// ask tries to lease more workers for the calls that wait, under mu.
+func (d *desk) ask(now time.Time, lost bool) {
+	if lost {
+		return
+	}
+	need := d.queue.Len()
+	for _, s := range d.order {
+		if s.asking {
+			need -= s.capacity()
+		}
+	}
+	for _, s := range d.order {
+		if need <= 0 || d.asking >= maxAsking {
+			return
+		}
+		if s.asking || s.gone || s.draining || now.Before(s.retryAt) || s.grant != nil && s.grant.ours || d.limited(s, now) {
+			continue
+		}
+		if s.requestID == "" {
+			s.requestID = uuid.NewString()
+		}
+		s.asking = true
+		d.asking++
+		need -= s.capacity()
+		request := tempool.CheckoutOptions{Holder: d.gateway.Holder(), RequestID: s.requestID}
+		d.gateway.work.Go(func() { d.checkout(s, request) })
+	}
+}
+
+func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
+	ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
+	defer cancel()
+	lease, err := d.gateway.config.Control.Checkout(ctx, s.worker, o)
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.stir()
+	s.asking = false
+	d.asking--
+	if err == nil {
+		s.requestID, s.refusals, s.retryAt = "", 0, time.Time{}
+		d.granted(s, *lease, now)
+		return
+	}
+	var coded *tempool.Error
+	pause := askPause << min(s.refusals, 6)
+	if errors.As(err, &coded) {
+		pause = max(pause, coded.RetryAfter)
+		if coded.Code != tempool.CodeUnavailable {
+			s.requestID = "" // it was refused for certain
+		}
+	}
+	s.refusals++
+	s.retryAt = now.Add(min(pause, askMaxPause))
+}
+
+// granted takes a lease that the gateway asked for, under mu. One for another incarnation than the seat's goes straight back: its
+// process is not here any more, or not yet.
+func (d *desk) granted(s *seat, lease tempool.Lease, now time.Time) {
+	ref, err := tempool.ParseLeaseID(lease.ID)
+	if err == nil && ref.Incarnation == s.incarnation && ref.Worker() == s.worker && s.adopt(lease, ref, true, now) {
+		d.dispatch(now)
+		return
+	}
+	d.gateway.work.Go(func() {
+		ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
+		defer cancel()
+		if err := d.gateway.config.Control.Checkin(ctx, tempool.CheckinRequest{LeaseID: lease.ID, Outcome: tempool.OutcomeOK}); err != nil {
+			d.gateway.logger.Warn("a lease that came too late was not given back; it expires", "lease", lease.ID, "error", err)
+		}
+	})
+}
+
+// reconcile renews every lease of the gateway's own at once, which tells those that are no longer its own.
+func (d *desk) reconcile() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.order {
+		if gr := s.grant; gr != nil && gr.ours && !gr.ended && !gr.asking && !s.gone {
+			d.do(s, renewal)
+		}
+	}
+	d.stir()
+}
+
+// returnAll gives every lease of the gateway's own back, when no call begins any more.
+func (d *desk) returnAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	d.mu.Lock()
+	var checkins []tempool.CheckinRequest
+	for _, s := range d.order {
+		if gr := s.grant; gr != nil && gr.ours && !s.gone {
+			s.endGrant("the gateway closes")
+			checkins = append(checkins, *s.letGo())
+		}
+	}
+	d.mu.Unlock()
+	for _, r := range checkins {
+		if err := d.gateway.config.Control.Checkin(ctx, r); err != nil {
+			d.gateway.logger.Warn("a lease was not given back; it expires", "lease", r.LeaseID, "error", err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package gateway
+
+import "time"
+
+// candidate is what a pick weighs of one worker that may take a call.
+type candidate struct {
+	// preferred says that it served the session before.
+	preferred bool
+	inFlight  int
+	score     float64 // 0 to 100
+	lastPick  int64   // order of its last pick
+}
+
+// scoreBand is how far scores must be apart to matter: the width of a health grade. Within a band workers take turns, so that
+// the load spreads evenly over the fit.
+const scoreBand = 20
+
+func (c candidate) band() int { return int(min(c.score, 99.999) / scoreBand) }
+
+// better reports whether a call should rather go to a than to b: the session's worker, else the one with the fewest calls in
+// flight, else the fittest, else the one whose last turn is longest ago.
+func better(a, b candidate) bool {
+	switch {
+	case a.preferred != b.preferred:
+		return a.preferred
+	case a.inFlight != b.inFlight:
+		return a.inFlight < b.inFlight
+	case a.band() != b.band():
+		return a.band() > b.band()
+	}
+	return a.lastPick < b.lastPick
+}
+
+// pick chooses among the workers leased by the gateway that have room, under mu; nil when there is none.
+func (d *desk) pick(preferred string, now time.Time) *seat {
+	var best *seat
+	var chosen candidate
+	for _, s := range d.order {
+		load, open := s.load(now)
+		if !open {
+			continue
+		}
+		c := candidate{s.worker == preferred, load, s.score, s.lastPick}
+		if best == nil || better(c, chosen) {
+			best, chosen = s, c
+		}
+	}
+	if best != nil {
+		d.picks++
+		best.lastPick = d.picks
+	}
+	return best
+}
+
+// load counts the calls that a worker leased by the gateway is busy with; false means that it takes no further one now.
+func (s *seat) load(now time.Time) (int, bool) {
+	if !s.serving() {
+		return 0, false
+	}
+	load := s.inFlight
+	if s.conn != nil {
+		load = max(load, s.conn.InFlight()) // cancelled calls keep their place until the worker has given them up
+	}
+	return load, load < s.capacity() && !s.desk.limited(s, now)
+}
+
+// serving reports whether the gateway may put calls of its own on the worker at all.
+func (s *seat) serving() bool {
+	gr := s.grant
+	if gr == nil || !gr.ours || gr.ended || gr.fatal != "" || s.draining || s.gone {
+		return false
+	}
+	if gr.before == nil {
+		return true
+	}
+	select {
+	case <-gr.before:
+		gr.before = nil
+		return true
+	default:
+		return false
+	}
+}
+
+// capacity is how many calls the worker may have in flight.
+func (s *seat) capacity() int { return max(1, s.spec.Pool.MaxInflight) }

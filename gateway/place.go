@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+// place puts a call of a pool in flight on a worker leased by the gateway, at once if one has room, else through the queue.
+// Refusals: queue_full, queue_timeout, rate_limited, no_workers, pool_not_found, unavailable.
+func (g *Gateway) place(pool string, f *flight, session string, priority int) error {
+	if priority < MinPriority || priority > MaxPriority {
+		return tempool.Errorf(tempool.CodeInvalid, "priority is %d; it must be from %d to %d, and %d is the default", priority, MinPriority, MaxPriority, DefaultPriority)
+	}
+	now := time.Now()
+	if g.contact.fenced(now) {
+		return errFenced(g.contact.silence(now))
+	}
+	d := g.knownDesk(pool)
+	if d == nil || !d.staffed() {
+		var err error
+		if d, err = g.staff(f.ctx, pool); err != nil {
+			return err
+		}
+	}
+	preferred := ""
+	if session != "" && g.config.Affinity != nil {
+		preferred, _ = g.config.Affinity.Lookup(pool, session)
+	}
+	err := d.join(f, preferred, priority)
+	if err == nil && session != "" && g.config.Affinity != nil {
+		g.config.Affinity.Bind(pool, session, f.seat.worker)
+	}
+	return err
+}
+
+// staffed reports whether the pool has a living worker here.
+func (d *desk) staffed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.order, func(s *seat) bool { return !s.gone })
+}
+
+// join begins the call or waits in the queue until it can begin.
+func (d *desk) join(f *flight, preferred string, priority int) error {
+	now := time.Now()
+	d.mu.Lock()
+	if d.shutBy != nil {
+		d.mu.Unlock()
+		return d.shutBy
+	}
+	if d.queue.Len() == 0 {
+		if s := d.pick(preferred, now); s != nil {
+			err := d.spend(s, now)
+			if err == nil {
+				s.begin(f, now)
+			}
+			d.mu.Unlock()
+			return err
+		}
+	}
+	if err := d.exhausted(now); err != nil {
+		d.mu.Unlock()
+		return err
+	}
+	limits := d.spec.Queue
+	if d.queue.Len() >= limits.Size {
+		d.mu.Unlock()
+		return tempool.Errorf(tempool.CodeQueueFull, "%d calls of pool %s wait already (queue.size)", limits.Size, d.pool).After(time.Second)
+	}
+	w := newWaiter(f, preferred, priority)
+	d.queue.Push(w)
+	d.mu.Unlock()
+	d.stir()
+	return d.await(w, limits)
+}
+
+// await waits for a queued call to begin.
+func (d *desk) await(w *waiter, limits spec.Queue) error {
+	timer := time.NewTimer(limits.Timeout.D())
+	defer timer.Stop()
+	var why error
+	select {
+	case err := <-w.placed:
+		return err
+	case <-w.flight.ctx.Done():
+		why = context.Cause(w.flight.ctx)
+	case <-timer.C:
+		why = tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free within %s (queue.timeout)", d.pool, limits.Timeout).After(time.Second)
+	}
+	d.mu.Lock()
+	left := d.queue.Remove(w)
+	d.mu.Unlock()
+	if left {
+		return why
+	}
+	err := <-w.placed
+	if err == nil && w.flight.ctx.Err() != nil { // it began in the moment it was given up
+		d.end(w.flight, errNotSent(why))
+		return why
+	}
+	return err
+}
+
+// dispatch begins the calls that wait while there is room, under mu.
+func (d *desk) dispatch(now time.Time) {
+	if d.gateway.contact.fenced(now) {
+		return
+	}
+	for w := d.queue.Peek(); w != nil; w = d.queue.Peek() {
+		s := d.pick(w.session, now)
+		if s == nil || d.spend(s, now) != nil {
+			return
+		}
+		d.queue.Pop()
+		s.begin(w.flight, now)
+		w.placed <- nil
+	}
+}
+
+// discover seats the pool's processes of this host.
+func (g *Gateway) discover(pool string) (d *desk, found bool) {
+	for _, p := range g.config.Processes.List() {
+		owner, _, _ := strings.Cut(p.Worker(), "/")
+		if owner != pool || ended(p) {
+			continue
+		}
+		if d == nil {
+			if d = g.desk(pool); d == nil {
+				return nil, false
+			}
+		}
+		found = d.seatOf(p) != nil || found
+	}
+	return d, found
+}
+
+func ended(p Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// rosterFresh is how long the answer of a pool that has no worker here counts.
+const rosterFresh = time.Second
+
+// staff finds the desk of a pool none of whose workers has a seat. If none lives here, it asks the pool whether one is to come.
+func (g *Gateway) staff(ctx context.Context, pool string) (*desk, error) {
+	if !tempool.ValidPoolName(pool) {
+		return nil, tempool.Errorf(tempool.CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool)
+	}
+	if d, found := g.discover(pool); found {
+		return d, nil
+	}
+	d := g.knownDesk(pool)
+	if d != nil {
+		d.mu.Lock()
+		fresh, census := time.Since(d.looked) < rosterFresh, d.census
+		d.mu.Unlock()
+		if fresh {
+			return d, census
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	status, err := g.config.Control.Status(ctx, pool)
+	switch {
+	case errors.Is(err, tempool.ErrPoolNotFound):
+		return nil, err
+	case err != nil && d != nil && d.hasSpec(): // Temporal is away: wait for a worker all the same
+		return d, nil
+	case err != nil:
+		return nil, tempool.Errorf(tempool.CodeUnavailable, "whether there is a pool %s cannot be found out now: %w", pool, err).After(time.Second)
+	}
+	if d = g.desk(pool); d == nil {
+		return nil, errClosing
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.known {
+		d.spec, d.known = status.Spec, true
+	}
+	d.looked, d.census = time.Now(), outlook(status, g.config.HostID)
+	return d, d.census
+}
+
+func (d *desk) hasSpec() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known
+}
+
+// outlook is nil when a worker may come to life on this host soon, else why none will.
+func outlook(status tempool.PoolStatus, hostID string) error {
+	var elsewhere []string
+	for _, w := range status.Workers {
+		switch {
+		case w.Gone || w.Leaving || w.Resting:
+		case w.Host == hostID, w.Host == "", !w.State.Live():
+			return nil
+		case !slices.Contains(elsewhere, w.Host):
+			elsewhere = append(elsewhere, w.Host)
+		}
+	}
+	if len(elsewhere) > 0 {
+		return tempool.Errorf(tempool.CodeNoWorkers, "all workers of pool %s are on other hosts (%s); call their gateway, or take a lease and use its endpoint",
+			status.Pool, strings.Join(elsewhere, ", ")).After(time.Second)
+	}
+	return tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is in service or about to be (0 of %d); look at ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
+}

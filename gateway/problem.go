@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// Codes that only HTTP has a use for.
+const (
+	codeNotFound         tempool.Code = "not_found"          // no such route
+	codeMethodNotAllowed tempool.Code = "method_not_allowed" // the route takes another method
+	codeUnauthorized     tempool.Code = "unauthorized"
+	codeForbidden        tempool.Code = "forbidden"
+	codeInternal         tempool.Code = "internal"
+	codeCancelled        tempool.Code = "cancelled" // the client went away; nobody reads this one
+)
+
+// Problem is the body of every error, application/problem+json as in RFC 9457. Type is about:blank, so Title is the status's own.
+type Problem struct {
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Detail string       `json:"detail"`
+	Code   tempool.Code `json:"code"`
+	// Started tells whether a worker may have seen the request; only an unstarted call is safe to send again.
+	Started bool `json:"started"`
+	// RetryAfterMS is the header Retry-After, which knows whole seconds only, exactly.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+	// Host and Endpoint tell where a lease is to be used that is not this host's.
+	Host     string `json:"host,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	// WorkerError is the worker's own error, for code worker_error.
+	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
+}
+
+var statuses = map[tempool.Code]int{
+	tempool.CodePoolNotFound: http.StatusNotFound, tempool.CodeWorkerNotFound: http.StatusNotFound,
+	tempool.CodeLeaseNotFound: http.StatusNotFound, codeNotFound: http.StatusNotFound,
+	tempool.CodeLeaseFenced: http.StatusConflict, tempool.CodePoolExists: http.StatusConflict, tempool.CodeSuperseded: http.StatusConflict,
+	tempool.CodeQueueFull: http.StatusTooManyRequests, tempool.CodeRateLimited: http.StatusTooManyRequests,
+	tempool.CodeQueueTimeout: http.StatusServiceUnavailable, tempool.CodeNoWorkers: http.StatusServiceUnavailable,
+	tempool.CodeUnavailable: http.StatusServiceUnavailable, tempool.CodeBusy: http.StatusServiceUnavailable,
+	tempool.CodeDegraded: http.StatusServiceUnavailable, tempool.CodeDraining: http.StatusServiceUnavailable,
+	tempool.CodeSuspended: http.StatusServiceUnavailable, tempool.CodeStarting: http.StatusServiceUnavailable,
+	tempool.CodeFailed: http.StatusServiceUnavailable, tempool.CodeContinuing: http.StatusServiceUnavailable,
+	tempool.CodeDeadlineExceeded: http.StatusGatewayTimeout,
+	tempool.CodeWorkerCrashed:    http.StatusBadGateway, tempool.CodeStartFailed: http.StatusBadGateway,
+	tempool.CodeWorkerError:     http.StatusInternalServerError,
+	tempool.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
+	tempool.CodeInvalid:         http.StatusBadRequest,
+	codeMethodNotAllowed:        http.StatusMethodNotAllowed,
+	codeUnauthorized:            http.StatusUnauthorized,
+	codeForbidden:               http.StatusForbidden,
+	codeCancelled:               499, // as nginx has it: the client closed the connection
+}
+
+// elsewhere is a lease that another host's gateway serves.
+type elsewhere struct {
+	coded          *tempool.Error
+	host, endpoint string
+}
+
+func (e elsewhere) Unwrap() error { return e.coded }
+
+func (e elsewhere) Error() string { return e.coded.Error() }
+
+// problemOf describes err; what has no code is internal.
+func problemOf(err error) Problem {
+	p := Problem{Code: codeInternal, Detail: err.Error(), Status: http.StatusInternalServerError}
+	var coded *tempool.Error
+	if errors.As(err, &coded) {
+		p.Code, p.Detail, p.Started = coded.Code, coded.Message, coded.Started
+		p.RetryAfterMS = coded.RetryAfter.Milliseconds()
+		if status, known := statuses[coded.Code]; known {
+			p.Status = status
+		}
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		p.Code, p.Status = tempool.CodeDeadlineExceeded, http.StatusGatewayTimeout
+	} else if errors.Is(err, context.Canceled) {
+		p.Code, p.Status = codeCancelled, statuses[codeCancelled]
+	}
+	var other elsewhere
+	if errors.As(err, &other) {
+		p.Host, p.Endpoint = other.host, other.endpoint
+	}
+	if p.Code == tempool.CodeWorkerError {
+		errors.As(err, &p.WorkerError)
+	}
+	if p.Title = http.StatusText(p.Status); p.Title == "" {
+		p.Title = "Client Closed Request"
+	}
+	return p
+}
+
+// writeProblem answers with err.
+func writeProblem(w http.ResponseWriter, err error) {
+	p := problemOf(err)
+	header := w.Header()
+	if p.RetryAfterMS > 0 || p.Status == http.StatusTooManyRequests {
+		header.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(float64(p.RetryAfterMS)/1000)))))
+	}
+	header.Del("Content-Length")
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	if p.WorkerError != nil && !json.Valid(p.WorkerError.Data) {
+		failure := *p.WorkerError
+		failure.Data = nil
+		p.WorkerError = &failure
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = []byte(`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error itself cannot be told as JSON","started":true}`)
+		p.Status = http.StatusInternalServerError
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // a client that is gone reads nothing
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

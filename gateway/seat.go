@@ -1,0 +1,242 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// tally counts calls.
+type tally struct {
+	requests, failed int64
+	took             time.Duration
+}
+
+func (t *tally) add(failed bool, took time.Duration) {
+	t.requests++
+	if failed {
+		t.failed++
+	}
+	t.took += took
+}
+
+func (t *tally) usage() tempool.Usage {
+	return tempool.Usage{Requests: t.requests, Failed: t.failed, TotalMS: t.took.Milliseconds()}
+}
+
+// seat is one incarnation on this host: which lease counts on it, and which calls run. Below its first lines, everything is
+// guarded by the desk's mu.
+type seat struct {
+	desk        *desk
+	worker      string
+	incarnation int64
+	process     Process
+	spec        spec.Spec
+	conn        wire.Conn       // nil for protocol none
+	transport   *http.Transport // of protocol none
+	verify      chan struct{}   // one token: who has it may ask the workflow whether a lease counts
+
+	newest   tempool.LeaseRef // the newest lease seen, granted or not; an older one is fenced
+	grant    *grant           // the lease that counts, if it is known
+	draining bool
+	gone     bool // the process has ended
+	inFlight int
+	calls    tally           // of the whole incarnation
+	quiet    []chan struct{} // closed when no call is in flight
+	lastPick int64           // order of the last pick, so that equals take turns
+	score    float64
+
+	// How the gateway itself fares in getting a lease.
+	asking    bool      // a checkout is on its way
+	refusals  int       // in a row
+	retryAt   time.Time // not before
+	requestID string    // of a checkout whose answer was never seen; the next one repeats it
+}
+
+// grant is a lease that the workflow has confirmed.
+type grant struct {
+	ref    tempool.LeaseRef
+	lease  tempool.Lease
+	ours   bool
+	ended  bool   // given back, or superseded: no new call
+	reason string // of ended
+	// before is closed when the calls under the lease before are over; nil if there were none.
+	before   <-chan struct{}
+	flights  map[*flight]struct{}
+	calls    tally
+	fatal    string // why the worker asked to be replaced
+	idleFrom time.Time
+
+	// Of a lease of the gateway's own.
+	asking  bool      // a renewal or a checkin is on its way
+	retryAt time.Time // of a renewal or checkin that failed: not before
+}
+
+// flight is one call in progress.
+type flight struct {
+	seat    *seat
+	grant   *grant
+	began   time.Time
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	session string
+}
+
+// verdict is what a seat says to a call under a lease.
+type verdict int
+
+const (
+	admitted verdict = iota
+	refused          // the error says why
+	unknown          // the workflow has to be asked
+)
+
+// judge decides about a call under the lease ref at this time, without changing anything.
+func (s *seat) judge(ref tempool.LeaseRef, now time.Time) (verdict, *tempool.Error) {
+	id := s.leaseID(ref)
+	switch {
+	case ref.Older(s.newest):
+		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is older than %s, the newest of %s; check out again", id, s.leaseID(s.newest), s.worker)
+	case s.grant != nil && s.grant.ref == ref && s.grant.ended:
+		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, s.worker, s.grant.reason)
+	case s.gone:
+		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
+	case s.draining:
+		return refused, tempool.Errorf(tempool.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", s.worker, id)
+	case s.grant != nil && s.grant.ref == ref && s.grant.ours:
+		return refused, errOurs(id)
+	case s.grant != nil && s.grant.ref == ref && now.Before(s.grant.lease.ExpiresAt):
+		return admitted, nil
+	}
+	return unknown, nil
+}
+
+func (s *seat) leaseID(r tempool.LeaseRef) string {
+	return tempool.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq)
+}
+
+// adopt makes a confirmed lease the one that counts. Calls under the one before are cancelled, and those under the new one wait
+// for them to be over. It reports false when a newer lease has been seen, which fences this one.
+func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now time.Time) bool {
+	if ref.Older(s.newest) || s.gone || s.desk.shutBy != nil {
+		return false
+	}
+	if old := s.grant; old != nil && old.ref == ref {
+		if old.ended {
+			return false
+		}
+		if lease.ExpiresAt.After(old.lease.ExpiresAt) {
+			old.lease = lease
+		}
+		return true
+	}
+	s.supersede(ref, "a newer lease was granted")
+	s.grant = &grant{ref: ref, lease: lease, ours: ours, flights: make(map[*flight]struct{}), idleFrom: now}
+	if s.inFlight > 0 || s.conn != nil && s.conn.InFlight() > 0 {
+		s.grant.before = s.whenFree()
+	}
+	return true
+}
+
+// workerPause is how often a worker is looked at that has calls to give up.
+const workerPause = time.Millisecond
+
+// whenFree is closed when no call is in flight and the worker has answered the cancelled ones, too. Whoever asks must let no call
+// begin until then.
+func (s *seat) whenFree() <-chan struct{} {
+	quiet, free := s.whenQuiet(), make(chan struct{})
+	s.desk.gateway.work.Go(func() {
+		defer close(free)
+		defer s.desk.stir()
+		select {
+		case <-quiet:
+		case <-s.desk.gateway.life.Done():
+			return
+		}
+		ticker := time.NewTicker(workerPause)
+		defer ticker.Stop()
+		for s.conn != nil && s.conn.InFlight() > 0 {
+			select {
+			case <-ticker.C:
+			case <-s.conn.Done(): // a worker that answers no cancel breaks its connection
+				return
+			case <-s.desk.gateway.life.Done():
+				return
+			}
+		}
+	})
+	return free
+}
+
+// supersede fences every lease older than ref.
+func (s *seat) supersede(ref tempool.LeaseRef, why string) {
+	if !s.newest.Older(ref) {
+		return
+	}
+	s.newest = ref
+	if old := s.grant; old != nil && old.ref.Older(ref) {
+		s.endGrant(why)
+		fenced := tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID, s.worker)
+		for f := range old.flights {
+			f.cancel(fenced)
+		}
+		s.grant = nil
+	}
+}
+
+// endGrant lets no further call begin under the lease that counts.
+func (s *seat) endGrant(why string) {
+	if s.grant != nil && !s.grant.ended {
+		s.grant.ended, s.grant.reason = true, why
+	}
+}
+
+// whenQuiet is closed when no call is in flight.
+func (s *seat) whenQuiet() <-chan struct{} {
+	done := make(chan struct{})
+	if s.inFlight == 0 {
+		close(done)
+	} else {
+		s.quiet = append(s.quiet, done)
+	}
+	return done
+}
+
+// begin puts a call in flight under the lease that counts.
+func (s *seat) begin(f *flight, now time.Time) {
+	f.seat, f.grant, f.began = s, s.grant, now
+	f.grant.flights[f] = struct{}{}
+	s.inFlight++
+}
+
+// finish takes a call out of flight; err is how it went.
+func (s *seat) finish(f *flight, err error, now time.Time) {
+	delete(f.grant.flights, f)
+	f.grant.idleFrom = now
+	if err == nil || started(err) {
+		took := now.Sub(f.began)
+		f.grant.calls.add(err != nil, took)
+		s.calls.add(err != nil, took)
+	}
+	if fatal := fatality(err); fatal != "" {
+		f.grant.fatal = fatal
+	}
+	if s.inFlight--; s.inFlight == 0 {
+		for _, done := range s.quiet {
+			close(done)
+		}
+		s.quiet = nil
+	}
+}
+
+// checkinOf is how a lease is given back, with what was counted under it. An outcome worse than the holder's own stands.
+func checkinOf(gr *grant, outcome tempool.Outcome, reason string) tempool.CheckinRequest {
+	if gr.fatal != "" && outcome != tempool.OutcomeClose {
+		outcome, reason = tempool.OutcomeClose, gr.fatal
+	}
+	return tempool.CheckinRequest{LeaseID: gr.lease.ID, Outcome: outcome, Error: reason, Usage: gr.calls.usage()}
+}
