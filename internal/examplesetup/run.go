@@ -83,7 +83,9 @@ func GiveUp(t testing.TB, p *process.Process, method string, params any) {
 		}
 	}
 	cancel()
-	if err := <-answered; err != nil {
+	err := <-answered
+	t.Logf("the call that was given up ended with: %v", err)
+	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }

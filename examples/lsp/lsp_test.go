@@ -1,0 +1,192 @@
+package lsp_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	setup "github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// pool is pool.toml, read from a copy of this folder in which the server is installed, with code as the project, as the README has it.
+func pool(t *testing.T) spec.Spec {
+	t.Helper()
+	folder := setup.Copy(t, ".")
+	file := filepath.Join(folder, "pool.toml")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(text, []byte(`"file:///srv/code"`)))
+	text = bytes.Replace(text, []byte("file:///srv/code"), []byte(uriOf(filepath.Join(folder, "code"))), 1)
+	require.NoError(t, os.WriteFile(file, text, 0o644))
+	s, err := spec.Load(file)
+	require.NoError(t, err)
+	return s
+}
+
+func uriOf(path string) string { return "file://" + path }
+
+type object map[string]any
+
+type position struct {
+	Line      int `json:"line"`
+	Character int `json:"character"`
+}
+
+type symbol struct {
+	Name           string `json:"name"`
+	SelectionRange struct {
+		Start position `json:"start"`
+	} `json:"selectionRange"`
+	Children []symbol `json:"children"`
+}
+
+func document(uri string) object { return object{"textDocument": object{"uri": uri}} }
+
+func symbols(t *testing.T, p *process.Process, uri string) []symbol {
+	t.Helper()
+	var found []symbol
+	setup.Call(t, p, "textDocument/documentSymbol", document(uri), &found)
+	return found
+}
+
+// hover asks what the server says about the name at a position.
+func hover(t *testing.T, p *process.Process, uri string, at position) string {
+	t.Helper()
+	var answer struct {
+		Contents struct {
+			Value string `json:"value"`
+		} `json:"contents"`
+	}
+	setup.Call(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": at}, &answer)
+	return answer.Contents.Value
+}
+
+// open tells the server the text of basket.py, as an editor does, and returns the document's URI.
+func open(t *testing.T, p *process.Process, sp spec.Spec) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("code", "basket.py"))
+	require.NoError(t, err)
+	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
+	notify(t, p, uri, string(text))
+	return uri
+}
+
+func notify(t *testing.T, p *process.Process, uri, text string) {
+	t.Helper()
+	request := setup.Request(t, "textDocument/didOpen", object{"textDocument": object{"uri": uri, "languageId": "python", "version": 1, "text": text}})
+	require.NoError(t, p.Conn().Notify(t.Context(), request))
+}
+
+func TestAWorkerKnowsTheProjectsFiles(t *testing.T) {
+	sp := pool(t)
+	p := setup.Start(t, setup.Host(t), sp, 1)
+	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
+
+	// It looks for the files when it has nothing else to do.
+	idle, late := time.NewTicker(500*time.Millisecond), time.After(setup.Patience)
+	defer idle.Stop()
+	found := symbols(t, p, uri)
+	for len(found) == 0 {
+		select {
+		case <-idle.C:
+			found = symbols(t, p, uri)
+		case <-late:
+			require.Fail(t, "the server has not found the project's file")
+		}
+	}
+	require.Len(t, found, 1)
+	require.Equal(t, "Basket", found[0].Name)
+	require.Len(t, found[0].Children, 2)
+	require.Equal(t, "prices", found[0].Children[0].Name)
+	require.Equal(t, "total", found[0].Children[1].Name)
+
+	said := hover(t, p, uri, found[0].Children[1].SelectionRange.Start)
+	require.Contains(t, said, "total(self: Self@Basket) -> int")
+	require.Contains(t, said, "The sum of all prices, in cents.")
+}
+
+func TestATextThatIsNotOnDiskIsToldByANotification(t *testing.T) {
+	sp := pool(t)
+	p := setup.Start(t, setup.Host(t), sp, 1)
+	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "unsaved.py"))
+	require.Empty(t, symbols(t, p, uri))
+	notify(t, p, uri, "from basket import Basket\n\nmine = Basket({'früh\\n': 3}).total()\n")
+	found := symbols(t, p, uri)
+	require.Len(t, found, 1)
+	require.Equal(t, "mine", found[0].Name)
+	require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "it must have understood basket.py, too")
+}
+
+func TestAServerThatAsksForSettingsTakesItsDefaults(t *testing.T) {
+	sp := pool(t)
+	var params object
+	require.NoError(t, json.Unmarshal(sp.Start.Warmup[0].Params, &params))
+	// With this word Pyright asks its client for workspace/configuration, and analyses nothing before it has been answered.
+	params["capabilities"].(map[string]any)["workspace"] = object{"configuration": true, "workspaceFolders": true}
+	var err error
+	sp.Start.Warmup[0].Params, err = json.Marshal(params)
+	require.NoError(t, err)
+	p := setup.Start(t, setup.Host(t), sp, 1)
+	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
+	require.NoError(t, p.Conn().Err())
+}
+
+func TestAServerWithoutPingIsHealthy(t *testing.T) {
+	p := setup.Start(t, setup.Host(t), pool(t), 1)
+	_, err := p.Conn().Call(t.Context(), setup.Request(t, "ping", nil))
+	var refused *wire.RemoteError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "-32601", refused.Code)
+	require.NoError(t, p.Probe(t.Context()))
+}
+
+func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
+	sp := pool(t)
+	p := setup.Start(t, setup.Host(t), sp, 1)
+	uri := open(t, p, sp)
+	// The first question about types is the one that takes time.
+	setup.GiveUp(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": position{Line: 11, Character: 8}})
+	require.Len(t, symbols(t, p, uri), 1)
+	require.NoError(t, p.Conn().Err())
+}
+
+func TestAWorkerStopsWhenItIsTold(t *testing.T) {
+	p := setup.Start(t, setup.Host(t), pool(t), 1)
+	exit, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, exit.Interrupted, exit.Reason)
+	require.False(t, exit.Failed(), exit.Reason)
+}
+
+func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
+	sp, host := pool(t), setup.Host(t)
+	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	require.Equal(t, "SIGKILL", exit.Signal)
+	require.True(t, exit.Failed())
+	require.False(t, exit.Killed, "it was not the host that killed it")
+
+	p := setup.Start(t, host, sp, 2)
+	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
+}
+
+func TestABrokenWarmUpFailsTheStartInTheServersOwnWords(t *testing.T) {
+	sp := pool(t)
+	sp.Start.Warmup[0].Method = "initialise"
+	_, err := setup.Host(t).Start(t.Context(), process.Launch{Worker: "pyright/0", Incarnation: 1, Spec: sp})
+	require.ErrorIs(t, err, process.ErrStartFailed)
+	require.ErrorContains(t, err, "warm-up initialise: -32601: Unhandled method initialise")
+}
