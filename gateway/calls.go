@@ -191,7 +191,7 @@ func (f *flight) code(method string, err error, began bool) *tempool.Error {
 	}
 	select {
 	case <-f.seat.process.Done():
-		return tempool.Errorf(tempool.CodeWorkerCrashed, "%s (%s): %w", what, f.seat.process.Reason(), err)
+		return tempool.Errorf(tempool.CodeWorkerCrashed, "%s (%s): %w", what, f.seat.process.Exit().Reason, err)
 	default:
 		return tempool.Errorf(tempool.CodeWorkerCrashed, "%s: %w", what, err)
 	}

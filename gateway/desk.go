@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -47,14 +48,14 @@ func (d *desk) stir() {
 }
 
 // seatOf returns the seat of a process, made where it is missing. An incarnation older than the newest has none: nil.
-func (d *desk) seatOf(p Process) *seat {
+func (d *desk) seatOf(p *process.Process) *seat {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.take(p)
 }
 
 // take is seatOf under mu.
-func (d *desk) take(p Process) *seat {
+func (d *desk) take(p *process.Process) *seat {
 	old := d.seats[p.Worker()]
 	switch {
 	case old != nil && old.incarnation == p.Incarnation():
@@ -72,7 +73,7 @@ func (d *desk) take(p Process) *seat {
 	}
 	s.verify <- struct{}{}
 	if s.conn == nil {
-		s.transport = transportTo(p.Address())
+		s.transport = transportTo(p)
 	}
 	if old != nil {
 		d.lose(old)

@@ -29,16 +29,18 @@ const (
 // MaxCallTimeout is the longest a call may ask for.
 const MaxCallTimeout = 24 * time.Hour
 
-// Config is what a Gateway needs. HostID, Control and Processes have no default, and there must be a Listen or a Socket for
-// clients that are not in this process.
+// Config is what a Gateway needs. HostID, Processes and one of Client and Control have no default, and there must be a Listen or a
+// Socket for clients that are not in this process.
 type Config struct {
 	HostID string
 	// Listen is a TCP address such as 127.0.0.1:7460; empty for none. Beyond loopback it needs Security.
 	Listen string
 	// Socket is the path of a Unix socket, made with mode 0600; empty for none.
-	Socket    string
-	Security  Security
-	Limits    Limits
+	Socket   string
+	Security Security
+	Limits   Limits
+	// Client reaches Temporal; Control, if it is set, is asked instead.
+	Client    *tempool.Client
 	Control   Control
 	Processes Processes
 	// Affinity remembers which worker served a session; nil remembers nothing.
@@ -84,6 +86,9 @@ type Gateway struct {
 
 // New makes a Gateway of config, which Start opens to clients. A config that cannot work is CodeInvalid.
 func New(config Config) (*Gateway, error) {
+	if config.Control == nil && config.Client != nil {
+		config.Control = ControlOf(config.Client)
+	}
 	switch {
 	case config.HostID == "":
 		return nil, tempool.Errorf(tempool.CodeInvalid, "a gateway needs a host id")

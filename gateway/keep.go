@@ -22,6 +22,8 @@ const (
 	// Pauses after a refused checkout of one worker.
 	askPause    = 20 * time.Millisecond
 	askMaxPause = time.Second
+	// askHintPause is the most that a refusal's own hint counts: a worker that starts may be ready long before.
+	askHintPause = 100 * time.Millisecond
 	// repeatPause is how long after a failed renewal or checkin the next one comes.
 	repeatPause = 500 * time.Millisecond
 )
@@ -239,7 +241,7 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 	var coded *tempool.Error
 	pause := askPause << min(s.refusals, 6)
 	if errors.As(err, &coded) {
-		pause = max(pause, coded.RetryAfter)
+		pause = max(pause, min(coded.RetryAfter, askHintPause))
 		if coded.Code != tempool.CodeUnavailable {
 			s.requestID = "" // it was refused for certain
 		}

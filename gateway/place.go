@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -140,7 +141,7 @@ func (g *Gateway) discover(pool string) (d *desk, found bool) {
 	return d, found
 }
 
-func ended(p Process) bool {
+func ended(p *process.Process) bool {
 	select {
 	case <-p.Done():
 		return true

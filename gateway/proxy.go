@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
 )
 
 const (
@@ -23,15 +24,15 @@ const (
 	maxIdleConns = 64
 )
 
-// transportTo speaks HTTP to a worker of protocol none at host:port or at the path of a Unix socket.
-func transportTo(address string) *http.Transport {
-	network := "tcp"
-	if filepath.IsAbs(address) {
-		network = "unix"
-	}
+// transportTo speaks HTTP to a worker of protocol none, at host:port or at the path of a Unix socket, whichever it listens on.
+func transportTo(p *process.Process) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			network, address := "tcp", p.Info().Address // it is known once the process is ready
+			if filepath.IsAbs(address) {
+				network = "unix"
+			}
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, &dialError{err}
@@ -49,7 +50,7 @@ func (e *dialError) Unwrap() error { return e.error }
 
 // host is what a worker's program reads as the name it was called by.
 func (s *seat) host() string {
-	if address := s.process.Address(); !filepath.IsAbs(address) {
+	if address := s.process.Info().Address; !filepath.IsAbs(address) {
 		return address
 	}
 	return "localhost"

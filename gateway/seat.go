@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -34,7 +35,7 @@ type seat struct {
 	desk        *desk
 	worker      string
 	incarnation int64
-	process     Process
+	process     *process.Process
 	spec        spec.Spec
 	conn        wire.Conn       // nil for protocol none
 	transport   *http.Transport // of protocol none
