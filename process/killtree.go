@@ -71,8 +71,12 @@ func (h *treeHunt) round() bool {
 		}
 	})
 	if err != nil {
-		h.report.err = err
-		return true
+		if time.Now().After(h.deadline) {
+			h.report.err = err
+			return true
+		}
+		h.rest() // whatever the host has run out of may come back
+		return false
 	}
 	members := t.members(h.key)
 	if len(members) == 0 {
@@ -93,9 +97,13 @@ func (h *treeHunt) round() bool {
 			reapAdopted(dead.identity)
 		}
 	}
+	h.rest()
+	return false
+}
+
+func (h *treeHunt) rest() {
 	h.pause = min(max(2*h.pause, time.Millisecond), 20*time.Millisecond)
 	time.Sleep(h.pause)
-	return false
 }
 
 func (h *treeHunt) kill(r *row) {

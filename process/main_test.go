@@ -45,7 +45,8 @@ func runTestAgent(dir string, command []string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	for printed := 0; ; time.Sleep(5 * time.Millisecond) {
+	printed := 0
+	for range time.Tick(5 * time.Millisecond) {
 		s.reaper.mu.Lock()
 		pid := s.reaper.pid
 		s.reaper.mu.Unlock()
@@ -117,6 +118,9 @@ func runs(command ...string) spec.Spec {
 // sh is runs with a script.
 func sh(script string) spec.Spec { return runs("sh", "-c", script) }
 
+// once is a piece of script that waits for a file, so that a program does nothing before it counts as ready.
+func once(file string) string { return "while [ ! -e " + file + " ]; do sleep 0.01; done; " }
+
 // begin starts incarnation 1 of p/0.
 func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	t.Helper()
@@ -164,8 +168,9 @@ func eventually(t *testing.T, condition func() bool, message string, args ...any
 // lives reports whether the very process is there and not a zombie.
 func lives(t *testing.T, id identity) bool {
 	t.Helper()
-	r, found := readRow(id.PID)
-	return found && r.Start == id.Start && !r.zombie
+	r, err := readRow(id.PID)
+	require.NoError(t, err)
+	return r != nil && r.Start == id.Start && !r.zombie
 }
 
 // exists is lives that counts zombies, too.

@@ -34,16 +34,16 @@ func listPIDs() ([]int, error) {
 
 // readRow reads one process. The kernel tells no sessions here; a process group stands for its session, which is all that a group
 // leader made by setsid needs.
-func readRow(pid int) (*row, bool) {
+func readRow(pid int) (*row, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil || int(info.Proc.P_pid) != pid {
-		return nil, false
+		return nil, nil // the kernel answers with nothing, which is an error there, when the process is gone
 	}
 	return &row{
 		identity: identityOf(info),
 		ppid:     int(info.Eproc.Ppid), pgid: int(info.Eproc.Pgid), sid: int(info.Eproc.Pgid),
 		zombie: info.Proc.P_stat == zombieStatus,
-	}, true
+	}, nil
 }
 
 // identityOf takes the start time in microseconds.
@@ -54,10 +54,10 @@ func identityOf(info *unix.KinfoProc) identity {
 
 // cookieOf reads the environment out of kern.procargs2: the number of arguments, the program's path, padding, the arguments and
 // then the environment, each ended by a zero byte.
-func cookieOf(pid int) string {
+func cookieOf(pid int) (string, error) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil || len(data) < 4 {
-		return ""
+		return "", nil // gone, or not ours to look into
 	}
 	count := int(binary.NativeEndian.Uint32(data))
 	_, rest, found := bytes.Cut(data[4:], []byte{0})
@@ -65,7 +65,7 @@ func cookieOf(pid int) string {
 	for ; found && count > 0; count-- {
 		_, rest, found = bytes.Cut(rest, []byte{0})
 	}
-	return cookieIn(rest)
+	return cookieIn(rest), nil
 }
 
 // signalIdentity compares the start time first. Between that and the signal the PID could be reused only if it wrapped around.

@@ -45,18 +45,28 @@ func listPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// readRow reads one process; kernel threads are none.
-func readRow(pid int) (*row, bool) {
+// readRow reads one process; nil if there is none, or it is a kernel thread.
+func readRow(pid int) (*row, error) {
 	var buffer [1024]byte
 	data, err := readProc(pid, "stat", buffer[:])
 	if err != nil {
-		return nil, false
+		return nil, unlessGone(err)
 	}
 	r, ok := parseStat(data)
 	if !ok || r.PID == kthreadd || r.ppid == kthreadd {
-		return nil, false
+		return nil, nil
 	}
-	return r, true
+	return r, nil
+}
+
+// unlessGone drops the errors that say that a process is not there, or not ours to look into.
+func unlessGone(err error) error {
+	for _, gone := range []error{unix.ENOENT, unix.ESRCH, unix.EACCES, unix.EPERM} {
+		if errors.Is(err, gone) {
+			return nil
+		}
+	}
+	return fmt.Errorf("read the process table: %w", err)
 }
 
 // kthreadd is the parent of all kernel threads. In a PID namespace of its own the number may be any process's, so it only
@@ -137,20 +147,20 @@ const (
 )
 
 // cookieOf reads the cookie in a process's environment; "" when it has none or may not be read.
-func cookieOf(pid int) string {
+func cookieOf(pid int) (string, error) {
 	buffer := environBuffers.Get().(*[]byte)
 	defer environBuffers.Put(buffer)
 	for range emptyReads {
 		environ, err := readProc(pid, "environ", *buffer)
 		if err != nil {
-			return ""
+			return "", unlessGone(err)
 		}
 		if len(environ) > 0 {
-			return cookieIn(environ)
+			return cookieIn(environ), nil
 		}
 		time.Sleep(emptyPause)
 	}
-	return ""
+	return "", nil
 }
 
 // signalIdentity sends a signal to exactly the process id names, or fails with ESRCH.
@@ -163,7 +173,11 @@ func signalIdentity(id identity, sig syscall.Signal) error {
 		defer unix.Close(fd)
 	}
 	// Once the descriptor is open it cannot come to mean another process; so the comparison is made after that.
-	if now, ok := identify(id.PID); !ok || now != id {
+	now, readErr := readRow(id.PID)
+	if readErr != nil {
+		return readErr
+	}
+	if now == nil || now.identity != id {
 		return unix.ESRCH
 	}
 	if err != nil {
@@ -202,8 +216,9 @@ func exitWatch(pid int) (wait func()) {
 		ended := false
 		if raw, err := file.SyscallConn(); err == nil {
 			_ = raw.Read(func(fd uintptr) bool { // whatever it failed with, ended is false then
-				ended = readable(int(fd))
-				return ended
+				var err error
+				ended, err = readable(int(fd))
+				return ended || err != nil
 			})
 		}
 		if !ended {
@@ -212,11 +227,11 @@ func exitWatch(pid int) (wait func()) {
 	}
 }
 
-func readable(fd int) bool {
+func readable(fd int) (bool, error) {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		if !errors.Is(err, unix.EINTR) {
-			return err == nil && n > 0
+			return n > 0, err
 		}
 	}
 }

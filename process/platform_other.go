@@ -14,9 +14,9 @@ var errUnsupported = coded(CodeInvalid, nil, "Tempool's agent does not run on %s
 
 func supported() error                               { return errUnsupported }
 func selfExe() (string, error)                       { return "", errUnsupported }
-func readRow(int) (*row, bool)                       { return nil, false }
+func readRow(int) (*row, error)                      { return nil, errUnsupported }
 func listPIDs() ([]int, error)                       { return nil, errUnsupported }
-func cookieOf(int) string                            { return "" }
+func cookieOf(int) (string, error)                   { return "", errUnsupported }
 func signalIdentity(identity, syscall.Signal) error  { return errUnsupported }
 func signalGroup(int, syscall.Signal) error          { return errUnsupported }
 func signalName(sig syscall.Signal) string           { return sig.String() }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -317,7 +318,9 @@ func TestTheNewestLinesAreKept(t *testing.T) {
 }
 
 func TestTheTailOfAProgramThatTalksALotIsInItsExit(t *testing.T) {
-	p := begin(t, open(t), sh(`sleep 0.05; i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
+	leave := filepath.Join(t.TempDir(), "leave")
+	p := begin(t, open(t), sh(once(leave)+`i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
+	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	exit := ends(t, p)
 	require.Len(t, exit.LogTail, keptLines)
 	require.Equal(t, "line 300", exit.LogTail[0])

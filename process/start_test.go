@@ -137,7 +137,9 @@ func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 
 func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
 	s := open(t)
-	p := begin(t, s, sh("sleep 0.05; echo so long; exit 3"))
+	leave := filepath.Join(t.TempDir(), "leave")
+	p := begin(t, s, sh(once(leave)+"echo so long; exit 3"))
+	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	ends(t, p)
 	require.Zero(t, s.Live())
 	found, ok := s.Get("p/0", 1)

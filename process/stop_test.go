@@ -224,10 +224,16 @@ func TestADescendantThatWasSeenOnceEndsWithItsTreeHoweverItHides(t *testing.T) {
 }
 
 func TestAStrangerThatHoldsThePipesDoesNotHoldUpTheEnd(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "pid")
-	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" &); while [ ! -s `+file+` ]; do sleep 0.01; done; exit 3`))
+	dir := t.TempDir()
+	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
+	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" &); `+once(leave)+`exit 3`))
 	stranger := pidIn(t, file)
 	t.Cleanup(func() { _ = signalIdentity(stranger, syscall.SIGKILL) })
+	eventually(t, func() bool {
+		r, err := readRow(stranger.PID)
+		return err == nil && r.ppid == os.Getpid()
+	}, "it must have lost its parent")
+	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	require.Equal(t, 3, ends(t, p).Code)
 	require.True(t, lives(t, stranger), "otherwise this test shows nothing")
 }

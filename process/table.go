@@ -54,7 +54,8 @@ const scanRounds = 50
 
 // scan reads all processes with their cookies. A process may fork while the table is read, so the PIDs are listed until there are no new
 // ones: then every process that was alive at the last listing has been read, and a tree without members in the table has none. Each
-// process is shown to visit as soon as it is read.
+// process is shown to visit as soon as it is read. When a process that exists cannot be read, for want of a descriptor say, the scan
+// fails: what it had missed would look like gone.
 func scan(visit func(*row)) (*table, error) {
 	at := time.Now()
 	seen := make(map[int]bool)
@@ -70,10 +71,14 @@ func scan(visit func(*row)) (*table, error) {
 				continue
 			}
 			seen[pid], fresh = true, true
-			if r, found := readRow(pid); found {
-				if !r.zombie {
-					r.cookie = cookieOf(pid)
-				}
+			r, err := readRow(pid)
+			if err == nil && r != nil && !r.zombie {
+				r.cookie, err = cookieOf(pid)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if r != nil {
 				rows = append(rows, r)
 				visit(r)
 			}
@@ -97,17 +102,21 @@ func glance() (*table, error) {
 	}
 	rows := make([]*row, 0, len(pids))
 	for _, pid := range pids {
-		if r, found := readRow(pid); found {
+		r, err := readRow(pid)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
 			rows = append(rows, r)
 		}
 	}
 	return newTable(at, rows), nil
 }
 
-// identify returns the process that has the PID now.
+// identify returns the process that has the PID now; false if none has, or it cannot be read.
 func identify(pid int) (identity, bool) {
-	r, found := readRow(pid)
-	if !found {
+	r, err := readRow(pid)
+	if err != nil || r == nil {
 		return identity{}, false
 	}
 	return r.identity, true
