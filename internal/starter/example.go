@@ -1,0 +1,99 @@
+package starter
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/tempool/tempool/examples"
+	"github.com/tempool/tempool/sdk"
+	"github.com/tempool/tempool/spec"
+)
+
+// exampleName is the pool that the job can run on.
+const exampleName = "codemetrics"
+
+// loadSpec reads the pool's file, which for the example is one that this program brings along.
+func (s *starter) loadSpec() (spec.Spec, error) {
+	file := s.options.PoolFile
+	if file == "" {
+		var err error
+		if file, err = unpackExample(filepath.Join(s.folder.path, "files")); err != nil {
+			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
+		}
+	}
+	loaded, err := spec.Load(file)
+	if err != nil {
+		return spec.Spec{}, err
+	}
+	if s.options.Size != 0 {
+		loaded.Pool.Size = s.options.Size
+	}
+	return loaded, nil
+}
+
+// unpackExample writes the example and the Python SDK below root, as they lie in the repository, and returns the path of its
+// pool.toml. The folder is named after what is in it: a newer version has another one, so a pool that runs the old one is rolled over
+// to the new one, as its spec differs.
+func unpackExample(root string) (string, error) {
+	files := map[string][]byte{}
+	for folder, source := range map[string]fs.FS{"examples": examples.Codemetrics, "sdk": sdk.Python} {
+		err := fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(source, path)
+			files[filepath.Join(folder, filepath.FromSlash(path))] = content
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	into := filepath.Join(root, fingerprint(files))
+	for name, content := range files {
+		if err := writeIfOther(filepath.Join(into, name), content); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
+}
+
+// fingerprint is the same for the same files.
+func fingerprint(files map[string][]byte) string {
+	whole := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(whole, "%s %d\n%s", name, len(files[name]), files[name])
+	}
+	return hex.EncodeToString(whole.Sum(nil)[:6])
+}
+
+// writeIfOther replaces a file as a whole unless it has the content already.
+func writeIfOther(path string, content []byte) error {
+	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.Write(content)
+	err = errors.Join(err, temporary.Chmod(0o644), temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name()) // what counts is why it could not be written
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package starter
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/tempool/tempool/internal/codemetrics"
+)
+
+// screen is what the user sees. It is safe for concurrent use.
+type screen struct {
+	mu       sync.Mutex
+	out      io.Writer
+	terminal bool
+}
+
+func newScreen(out io.Writer) *screen {
+	s := &screen{out: out}
+	if file, ok := out.(*os.File); ok {
+		s.terminal = term.IsTerminal(int(file.Fd()))
+	}
+	return s
+}
+
+// line prints one line. Nobody is left to tell when it cannot.
+func (s *screen) line(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+// progress shows how far a job is: as a bar on a terminal, elsewhere as a line for every tenth. The functions it returns take
+// one goroutine's calls at a time.
+func (s *screen) progress(total int) (show func(codemetrics.Progress), end func()) {
+	if s.terminal {
+		bar := progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(s.out), progressbar.OptionSetDescription("Measuring"), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString("files"), progressbar.OptionSetWidth(30),
+			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetRenderBlankState(true))
+		show = func(p codemetrics.Progress) {
+			if p.Repeated > 0 {
+				bar.Describe(fmt.Sprintf("Measuring (%d calls made again)", p.Repeated))
+			}
+			_ = bar.Set(p.Files) // a bar that cannot be drawn stops nothing
+		}
+		return show, func() {
+			_ = bar.Exit()
+			s.line("")
+		}
+	}
+	tenths := 0
+	return func(p codemetrics.Progress) {
+		if now := 10 * p.Files / max(1, p.Total); now > tenths {
+			tenths = now
+			s.line("%3d %%  %d of %d files", 10*now, p.Files, p.Total)
+		}
+	}, func() {}
+}
+
+// grouped writes a number with its thousands apart: 1,234,567.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
+}
+
+func rounded(d time.Duration) time.Duration {
+	if d > 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(10 * time.Millisecond)
+}
