@@ -96,7 +96,7 @@ func TestAWorkerKnowsTheProjectsFiles(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
 
-	// It looks for the files when it has nothing else to do.
+	// As a rule it has found the file when it is ready; on a machine that is faster than its timer it looks in the next idle moment.
 	idle, late := time.NewTicker(500*time.Millisecond), time.After(setup.Patience)
 	defer idle.Stop()
 	found := symbols(t, p, uri)
@@ -159,7 +159,7 @@ func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := open(t, p, sp)
 	total := position{Line: 11, Character: 8}
-	// The first question about types takes seconds on a busy machine, and it does not read the cancel before it is done.
+	// The first question about a file may take seconds on a busy machine, and the server does not read the cancel before it is done.
 	require.NotEmpty(t, hover(t, p, uri, total))
 	setup.GiveUp(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
 	require.Len(t, symbols(t, p, uri), 1)
