@@ -28,6 +28,7 @@ type Client struct {
 	temporal  client.Client
 	namespace string
 	owned     bool
+	gate      *gate
 }
 
 // dialTimeout bounds the first contact with Temporal.
@@ -72,12 +73,12 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{temporal: c, namespace: namespace, owned: true}, nil
+	return &Client{temporal: c, namespace: namespace, owned: true, gate: newGate()}, nil
 }
 
 // NewClient makes a Client of a connection that the caller keeps and closes.
 func NewClient(c client.Client, namespace string) *Client {
-	return &Client{temporal: c, namespace: namespace}
+	return &Client{temporal: c, namespace: namespace, gate: newGate()}
 }
 
 // Temporal is the connection underneath, for what Client has no word for.

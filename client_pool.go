@@ -25,6 +25,11 @@ func (p *Pool) Name() string { return p.name }
 
 // update sends an update to a workflow and waits for its result.
 func (c *Client) update(ctx context.Context, workflowID, name, updateID string, argument, result any, what string) error {
+	leave, err := c.gate.enter(ctx, workflowID)
+	if err != nil {
+		return Errorf(CodeUnavailable, "%s: too many requests of this client are on their way: %w", what, err)
+	}
+	defer leave()
 	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: workflowID, UpdateName: name, UpdateID: updateID, Args: []any{argument},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
@@ -66,22 +71,26 @@ func (p *Pool) named(err error) error {
 
 // Scale sets the number of workers.
 func (p *Pool) Scale(ctx context.Context, size int) (r ScaleResult, err error) {
-	return r, p.update(ctx, UpdateScale, ScaleRequest{size}, &r)
+	err = p.update(ctx, UpdateScale, ScaleRequest{size}, &r)
+	return r, err
 }
 
 // Apply gives the pool a new spec, which is rolled out at most rotation.max_unavailable workers at a time.
 func (p *Pool) Apply(ctx context.Context, s spec.Spec) (r ApplyResult, err error) {
-	return r, p.update(ctx, UpdateApply, ApplyRequest{s}, &r)
+	err = p.update(ctx, UpdateApply, ApplyRequest{s}, &r)
+	return r, err
 }
 
 // Restart restarts one worker, or all of them rolling when worker is nil. It revives workers that rest.
 func (p *Pool) Restart(ctx context.Context, request RestartRequest) (r RestartResult, err error) {
-	return r, p.update(ctx, UpdateRestart, request, &r)
+	err = p.update(ctx, UpdateRestart, request, &r)
+	return r, err
 }
 
 // Stop asks the pool to end; Wait waits for it.
 func (p *Pool) Stop(ctx context.Context, reason string) (r PoolStopResult, err error) {
-	return r, p.update(ctx, UpdateStop, Control{Reason: reason}, &r)
+	err = p.update(ctx, UpdateStop, Control{Reason: reason}, &r)
+	return r, err
 }
 
 // Wait waits until the pool has ended, whoever ended it.

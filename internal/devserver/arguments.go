@@ -15,6 +15,9 @@ var dynamicConfig = []string{
 	"frontend.rps=20000",
 	"history.rps=20000",
 	"matching.rps=20000",
+	// With the default of 10 a crowd of updates on one workflow can stall it for a minute: refused ones are tried again and
+	// again while speculative workflow tasks are dropped and made anew.
+	"history.maxInFlightUpdates=1000",
 }
 
 // sqlitePragmas make a durable update on a file two to three times as fast as SQLite's defaults. What was acknowledged

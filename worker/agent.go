@@ -1,0 +1,247 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/workflows"
+)
+
+// Agent is a running agent. The program that hosts one calls process.RunReaperIfAsked first in its main.
+type Agent struct {
+	config    Config
+	log       *slog.Logger
+	temporal  client.Client
+	processes *process.Supervisor
+	gateway   *gateway.Gateway
+	room      *room
+
+	placement []sdkworker.Worker // take new processes; stopped first
+	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
+
+	stopping   chan struct{} // closed when a stop has begun
+	background sync.WaitGroup
+	endJanitor context.CancelFunc
+	failed     chan error // the first fatal error of a Temporal worker
+	stopOnce   sync.Once
+	stopErr    error
+}
+
+// Run starts an agent, waits until ctx ends or the agent fails, and stops it in good order.
+func Run(ctx context.Context, config Config) error {
+	agent, err := Start(ctx, config)
+	if err != nil {
+		return err
+	}
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-agent.failed:
+	}
+	return errors.Join(failure, agent.Stop())
+}
+
+// Start starts an agent; it serves when Start returns. Stop it when done.
+func Start(ctx context.Context, config Config) (*Agent, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	logger := config.Logger.With("host", config.HostID)
+	temporal, namespace, err := tempool.DialTemporal(ctx, tempool.Options{
+		Address: config.Address, Namespace: config.Namespace, Identity: identity(config.HostID), Logger: log.NewStructuredLogger(logger),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		config: config, log: logger, temporal: temporal, room: newRoom(config.Capacity),
+		stopping: make(chan struct{}), failed: make(chan error, 1),
+	}
+	if err := a.start(ctx, namespace); err != nil {
+		a.abandon()
+		return nil, err
+	}
+	logger.Info("agent serves", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
+	return a, nil
+}
+
+func (a *Agent) start(ctx context.Context, namespace string) (err error) {
+	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log}); err != nil {
+		return err
+	}
+	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
+		return err
+	}
+	if a.gateway, err = gateway.New(gateway.Config{
+		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName),
+		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log,
+	}); err != nil {
+		return err
+	}
+	if err := a.gateway.Start(); err != nil {
+		return err
+	}
+	if err := a.startWorkers(); err != nil {
+		return err
+	}
+	janitorCtx, cancel := context.WithCancel(context.Background())
+	a.endJanitor = cancel
+	j := newJanitor(a.temporal, a.processes, a.log)
+	a.background.Go(func() { j.run(janitorCtx) })
+	return nil
+}
+
+// abandon undoes a start that failed half-way.
+func (a *Agent) abandon() {
+	for _, w := range append(a.placement, a.serving...) {
+		w.Stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if a.gateway != nil {
+		_ = a.gateway.Close(ctx) // the start's own error is the one to tell
+	}
+	if a.processes != nil {
+		_ = a.processes.Close(ctx)
+	}
+	a.temporal.Close()
+}
+
+func (a *Agent) startWorkers() error {
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.room.settle, Stopping: a.stopping, Logger: a.log}
+	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
+	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+
+	own := a.newWorker(tempool.HostQueue(a.config.HostID), sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
+		// Each process has one Watch, which takes a slot for as long as it lives, and now and then a probe, a drain, a stop.
+		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
+	})
+	for name, run := range map[string]any{
+		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
+		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop,
+	} {
+		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
+	}
+	for _, label := range a.config.Labels {
+		place, err := a.newPlacementWorker(label)
+		if err != nil {
+			return err
+		}
+		place.RegisterActivityWithOptions(host.Start, activity.RegisterOptions{Name: tempool.ActivityStart})
+		place.RegisterActivityWithOptions(host.AwaitRoom, activity.RegisterOptions{Name: tempool.ActivityAwaitRoom})
+		a.placement = append(a.placement, place)
+	}
+	a.serving = []sdkworker.Worker{flow, own}
+	for _, w := range append(append([]sdkworker.Worker{}, a.serving...), a.placement...) {
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("poll Temporal: %w", err)
+		}
+	}
+	return nil
+}
+
+// heartbeatThrottle is the shortest time between two heartbeats that reach Temporal.
+const heartbeatThrottle = 3 * time.Second
+
+func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
+	options.WorkerStopTimeout = workerStopTimeout
+	options.OnFatalError = func(err error) {
+		select {
+		case a.failed <- fmt.Errorf("polling %s: %w", queue, err):
+		default: // the first one is told
+		}
+	}
+	return sdkworker.New(a.temporal, queue, options)
+}
+
+// workerStopTimeout is what activities get to end by themselves when their worker stops. By then every process has ended.
+const workerStopTimeout = 10 * time.Second
+
+func (a *Agent) newPlacementWorker(label string) (sdkworker.Worker, error) {
+	const others = 2 // slots of kinds that a placement worker does not use
+	fixed := make([]sdkworker.SlotSupplier, 4)
+	for i := range fixed {
+		var err error
+		if fixed[i], err = sdkworker.NewFixedSizeSlotSupplier(others); err != nil {
+			return nil, fmt.Errorf("slots: %w", err)
+		}
+	}
+	tuner, err := sdkworker.NewCompositeTuner(sdkworker.CompositeTunerOptions{
+		ActivitySlotSupplier: a.room, WorkflowSlotSupplier: fixed[0], LocalActivitySlotSupplier: fixed[1],
+		NexusSlotSupplier: fixed[2], SessionActivitySlotSupplier: fixed[3],
+	})
+	if err != nil {
+		return nil, fmt.Errorf("slots: %w", err)
+	}
+	return a.newWorker(tempool.PlacementQueue(label), sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
+	}), nil
+}
+
+// Endpoint is the base URL of the agent's gateway.
+func (a *Agent) Endpoint() string { return a.gateway.Endpoint() }
+
+// Gateway is the agent's data plane, for programs that host an agent and call in process.
+func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
+
+// Failed delivers the error that ends an agent which cannot go on.
+func (a *Agent) Failed() <-chan error { return a.failed }
+
+// Stop takes no new process, has every worker of this host drain and stop, and ends. Workflows see the shutdown as an
+// interruption and place their next incarnation elsewhere. What does not end within StopTimeout is killed.
+func (a *Agent) Stop() error {
+	a.stopOnce.Do(func() { a.stopErr = a.stop() })
+	return a.stopErr
+}
+
+func (a *Agent) stop() error {
+	a.log.Info("agent stops", "processes", a.processes.Live())
+	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
+	defer cancel()
+	var placements sync.WaitGroup
+	for _, w := range a.placement {
+		placements.Go(w.Stop)
+	}
+	placements.Wait()
+	close(a.stopping) // every Watch returns; the workflows drain and stop their processes through this agent
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.room.wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		a.log.Warn("some processes did not end in time and are killed", "processes", a.processes.Live())
+	}
+	if err := a.gateway.Close(ctx); err != nil {
+		a.log.Warn("the gateway was cut off", "error", err)
+	}
+	for _, w := range a.serving {
+		w.Stop()
+	}
+	a.endJanitor()
+	a.background.Wait()
+	err := a.processes.Close(ctx)
+	<-ended
+	a.temporal.Close()
+	a.log.Info("agent has stopped")
+	return err
+}

@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+)
+
+// janitor ends what no workflow answers for any more: processes of workers whose workflow was closed or has moved on to a
+// higher incarnation, and workers whose pool was closed. It looks every so often; each look is one cheap request per process.
+type janitor struct {
+	temporal  client.Client
+	processes *process.Supervisor
+	log       *slog.Logger
+}
+
+const (
+	janitorEvery   = 20 * time.Second
+	janitorTimeout = 10 * time.Second
+)
+
+func newJanitor(c client.Client, processes *process.Supervisor, logger *slog.Logger) *janitor {
+	return &janitor{c, processes, logger}
+}
+
+func (j *janitor) run(ctx context.Context) {
+	ticker := time.NewTicker(janitorEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			j.look(ctx)
+		}
+	}
+}
+
+func (j *janitor) look(ctx context.Context) {
+	closedPools := map[string]bool{}
+	var stops sync.WaitGroup
+	for _, p := range j.processes.List() {
+		pool, slot, err := tempool.ParseWorkerName(p.Worker())
+		if err != nil {
+			continue
+		}
+		id := tempool.WorkerWorkflowID(pool, slot)
+		if j.closed(ctx, id) {
+			j.log.Warn("the workflow of this process was closed; the process is stopped", "worker", p.Worker(), "incarnation", p.Incarnation())
+			stops.Go(func() { j.stop(ctx, p) })
+			continue
+		}
+		if newest, known := j.incarnation(ctx, id); known && newest > p.Incarnation() {
+			j.log.Warn("a process was superseded and is killed", "worker", p.Worker(), "incarnation", p.Incarnation(), "newest", newest)
+			p.Kill("superseded by a higher incarnation")
+			continue
+		}
+		if _, asked := closedPools[pool]; !asked {
+			closedPools[pool] = j.closed(ctx, tempool.PoolWorkflowID(pool))
+		}
+		if closedPools[pool] {
+			j.log.Warn("the pool of this worker was closed; the worker is asked to end", "worker", p.Worker())
+			if err := j.temporal.CancelWorkflow(ctx, id, ""); err != nil {
+				j.log.Warn("the worker could not be asked to end", "worker", p.Worker(), "error", err)
+			}
+		}
+	}
+	stops.Wait()
+}
+
+// closed reports whether Temporal says for certain that a workflow is not open.
+func (j *janitor) closed(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
+	defer cancel()
+	description, err := j.temporal.DescribeWorkflowExecution(ctx, id, "")
+	var notFound *serviceerror.NotFound
+	if errors.As(err, &notFound) {
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	status := description.GetWorkflowExecutionInfo().GetStatus()
+	return status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+}
+
+// incarnation asks a worker for its newest incarnation.
+func (j *janitor) incarnation(ctx context.Context, id string) (int64, bool) {
+	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
+	defer cancel()
+	value, err := j.temporal.QueryWorkflow(ctx, id, "", tempool.QueryState)
+	if err != nil {
+		return 0, false
+	}
+	var state tempool.WorkerState
+	if err := value.Get(&state); err != nil {
+		return 0, false
+	}
+	return state.Incarnation, true
+}
+
+func (j *janitor) stop(ctx context.Context, p *process.Process) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if _, err := p.Stop(ctx, 5*time.Second); err != nil {
+		j.log.Warn("the process could not be stopped", "worker", p.Worker(), "error", err)
+	}
+}
