@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("ops")
+	s := echo("ops", 2)
+	pool := w.start(s)
+
+	_, err := pool.Scale(t.Context(), 3)
+	require.NoError(t, err)
+	w.ready(pool, 3)
+	_, err = pool.Scale(t.Context(), 1)
+	require.NoError(t, err)
+	before := w.ready(pool, 1)
+	require.Eventually(t, func() bool { return len(bearers("ops")) == 1 }, patience, 50*time.Millisecond)
+	_, err = pool.Scale(t.Context(), 2)
+	require.NoError(t, err)
+	w.ready(pool, 2)
+	require.Equal(t, before.Workers[0].PID, w.state(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
+
+	s.Pool.Size = 2
+	same, err := pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	require.False(t, same.Changed)
+
+	s.Pool.Env["GREETING"] = "hello"
+	applied, err := pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, applied.SpecVersion)
+	w.until(pool, "both workers have the new spec", func(v tempool.PoolView) bool {
+		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
+		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
+	})
+
+	restarted, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, restarted.Workers)
+	w.until(pool, "both workers have restarted", func(v tempool.PoolView) bool {
+		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
+	})
+
+	_, err = pool.Stop(t.Context(), "done")
+	require.NoError(t, err)
+	require.NoError(t, pool.Wait(t.Context()))
+	require.Empty(t, bearers("ops"))
+	_, err = pool.Status(t.Context())
+	require.NoError(t, err, "the last status of a pool that has ended can still be read")
+}
+
+func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("careful")
+	s := echo("careful", 3)
+	s.Recovery.MaxConsecutiveFailures = 3
+	pool := w.start(s)
+	good := s.Pool.Command
+	s.Pool.Command = []string{"python3", "broken.py"}
+	_, err := pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	view := w.until(pool, "the rollout is halted", func(v tempool.PoolView) bool {
+		require.GreaterOrEqual(t, v.Ready, 2)
+		return v.Rollout != nil && v.Rollout.Halted != ""
+	})
+	require.Contains(t, view.Rollout.Halted, "the model file is missing")
+	s.Pool.Command = good
+	_, err = pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	w.until(pool, "all workers serve again", func(v tempool.PoolView) bool { return v.Rollout == nil && v.Ready == 3 })
+}
+
+func TestAPoolMayContinueAsNewWithoutItsWorkersNoticing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("endless")
+	pool := w.start(echo("endless", 2))
+	before := w.ready(pool, 2)
+	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), tempool.PoolWorkflowID("endless"), "", tempool.SignalForceContinue, tempool.Control{}))
+	require.Eventually(t, func() bool { return w.runs(tempool.PoolWorkflowID("endless")) == 2 }, patience, 100*time.Millisecond)
+	pause(t, 3*time.Second) // the cancellation that is not meant arrives in this time
+	after := w.ready(pool, 2)
+	for i := range after.Workers {
+		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
+	}
+	kill(t, after.Workers[0].PID)
+	w.until(pool, "the pool hears of its workers still", func(v tempool.PoolView) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	_, err := pool.Scale(t.Context(), 1)
+	require.NoError(t, err)
+	w.ready(pool, 1)
+	_, err = pool.Stop(t.Context(), "done")
+	require.NoError(t, err)
+	require.NoError(t, pool.Wait(t.Context()))
+	require.Empty(t, bearers("endless"))
+}
+
+func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("byhand")
+	pool := w.start(echo("byhand", 2))
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", "by hand"))
+	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
+	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
+	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "byhand", Spec: echo("byhand", 2)}))
+	w.ready(pool, 2)
+	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", tempool.SignalForceContinue, tempool.Control{}))
+	require.Eventually(t, func() bool { return w.runs(tempool.PoolWorkflowID("byhand")) == 3 }, patience, 100*time.Millisecond)
+	w.ready(pool, 2)
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", "by hand"))
+	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
+}
+
+func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("phoenix")
+	pool := w.start(echo("phoenix", 1))
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	before := w.state(pool, 0, lifecycle.Busy)
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.WorkerWorkflowID("phoenix", 0), "", "by hand"))
+	w.until(pool, "the worker is back", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
+	require.NoError(t, err)
+	require.Greater(t, next.Incarnation, lease.Incarnation)
+	require.Greater(t, next.Seq, lease.Seq)
+	require.Eventually(t, func() bool { return !alive(before.PID) }, patience, 100*time.Millisecond)
+}

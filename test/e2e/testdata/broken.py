@@ -1,0 +1,4 @@
+"""A program that never becomes a worker."""
+import sys
+
+sys.exit("the model file is missing")

@@ -1,0 +1,15 @@
+"""A worker whose descendant has called setsid before the worker is ready."""
+import subprocess
+import sys
+
+import tempool
+
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+
+
+@tempool.method(raw=True)
+def echo(body):
+    return body
+
+
+tempool.run()
