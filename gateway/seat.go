@@ -68,6 +68,7 @@ type grant struct {
 	// before is closed when the calls under the lease before are over; nil if there were none.
 	before   <-chan struct{}
 	flights  map[*flight]struct{}
+	quiet    chan struct{} // closed when flights is empty; set once the lease is superseded
 	calls    tally
 	fatal    string // why the worker asked to be replaced
 	idleFrom time.Time
@@ -135,10 +136,11 @@ func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now t
 		}
 		return true
 	}
+	old := s.grant
 	s.supersede(ref, "a newer lease was granted")
 	s.grant = &grant{ref: ref, lease: lease, ours: ours, flights: make(map[*flight]struct{}), idleFrom: now}
 	if s.inFlight > 0 || s.conn != nil && s.conn.InFlight() > 0 {
-		s.grant.before = s.whenFree()
+		s.grant.before = s.whenFree(old)
 	}
 	return true
 }
@@ -146,17 +148,29 @@ func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now t
 // workerPause is how often a worker is looked at that has calls to give up.
 const workerPause = time.Millisecond
 
-// whenFree is closed when no call is in flight and the worker has answered the cancelled ones, too. Whoever asks must let no call
-// begin until then.
-func (s *seat) whenFree() <-chan struct{} {
-	quiet, free := s.whenQuiet(), make(chan struct{})
+// whenFree is closed when no call is in flight under the lease old or those before it, and the worker has answered the cancelled
+// ones, too. No call may reach the worker until then.
+func (s *seat) whenFree(old *grant) <-chan struct{} {
+	free := make(chan struct{})
+	var waits []<-chan struct{}
+	if old != nil {
+		if old.before != nil {
+			waits = append(waits, old.before)
+		}
+		if len(old.flights) > 0 {
+			old.quiet = make(chan struct{})
+			waits = append(waits, old.quiet)
+		}
+	}
 	s.desk.gateway.work.Go(func() {
 		defer close(free)
 		defer s.desk.stir()
-		select {
-		case <-quiet:
-		case <-s.desk.gateway.life.Done():
-			return
+		for _, quiet := range waits {
+			select {
+			case <-quiet:
+			case <-s.desk.gateway.life.Done():
+				return
+			}
 		}
 		ticker := time.NewTicker(workerPause)
 		defer ticker.Stop()
@@ -217,6 +231,10 @@ func (s *seat) begin(f *flight, now time.Time) {
 // finish takes a call out of flight; err is how it went.
 func (s *seat) finish(f *flight, err error, now time.Time) {
 	delete(f.grant.flights, f)
+	if f.grant.quiet != nil && len(f.grant.flights) == 0 {
+		close(f.grant.quiet)
+		f.grant.quiet = nil
+	}
 	f.grant.idleFrom = now
 	if err == nil || started(err) {
 		took := now.Sub(f.began)

@@ -1,0 +1,294 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// book is a Control that keeps its leases in memory, by the rules that worker workflows follow.
+type book struct {
+	mu      sync.Mutex
+	host    string
+	spec    spec.Spec
+	workers map[string]*entry
+	order   []string
+	granted map[string]tempool.Lease // by request id
+	asked   map[string]int           // by operation
+	down    bool
+	gate    chan struct{} // checkouts wait for it, if it is set
+	recall  func(worker string, incarnation int64, lease string) tempool.RecallResult
+	history []string // every grant, for who looks whether two overlapped
+}
+
+type entry struct {
+	incarnation, seq int64
+	endpoint         string
+	host             string
+	state            lifecycle.State
+	lease            *tempool.Lease
+	usage            tempool.Usage
+	outcomes         []tempool.Outcome
+	stale            int
+}
+
+func newBook(host string, sp spec.Spec) *book {
+	return &book{host: host, spec: sp, workers: make(map[string]*entry), granted: make(map[string]tempool.Lease), asked: make(map[string]int)}
+}
+
+func (b *book) add(worker string, incarnation int64) *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.workers[worker]
+	if e == nil {
+		e = &entry{}
+		b.workers[worker] = e
+		b.order = append(b.order, worker)
+		slices.Sort(b.order)
+	}
+	e.incarnation, e.host, e.state, e.lease = incarnation, b.host, lifecycle.Ready, nil
+	return e
+}
+
+// with looks at a worker's entry under the lock.
+func (b *book) with(worker string, look func(*entry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	look(b.workers[worker])
+}
+
+func (b *book) setDown(down bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = down
+}
+
+func (b *book) count(operation string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked[operation]
+}
+
+// begin counts an operation and refuses it while Temporal is down. It locks mu, which the caller unlocks.
+func (b *book) begin(operation string) error {
+	b.mu.Lock()
+	b.asked[operation]++
+	if b.down {
+		return tempool.Errorf(tempool.CodeUnavailable, "%s: Temporal is down", operation)
+	}
+	return nil
+}
+
+func (b *book) Check(context.Context) error {
+	defer b.mu.Unlock()
+	return b.begin("check")
+}
+
+func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	b.mu.Lock()
+	gate := b.gate
+	b.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, tempool.Errorf(tempool.CodeUnavailable, "check out: %w", ctx.Err())
+		}
+	}
+	err := b.begin("checkout")
+	defer b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	e := b.workers[worker]
+	if e == nil {
+		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", worker)
+	}
+	if lease, again := b.granted[o.RequestID]; again && o.RequestID != "" {
+		return &lease, nil
+	}
+	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == tempool.GatewayHolderPrefix {
+		id, incarnation := e.lease.ID, e.incarnation
+		b.mu.Unlock()
+		result := b.recall(worker, incarnation, id)
+		b.mu.Lock()
+		if result.Returned && result.Checkin != nil {
+			b.checkin(*result.Checkin)
+		}
+	}
+	if e.lease != nil && time.Now().Before(e.lease.ExpiresAt) {
+		return nil, tempool.Errorf(tempool.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
+	}
+	if e.state != lifecycle.Ready {
+		return nil, tempool.Errorf(tempool.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)
+	}
+	pool, slot, _ := tempool.ParseWorkerName(worker)
+	e.seq++
+	ttl := o.TTL
+	if ttl == 0 {
+		ttl = b.spec.Lease.TTL.D()
+	}
+	now := time.Now()
+	lease := tempool.Lease{
+		ID: tempool.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
+		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl),
+	}
+	e.lease = &lease
+	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
+	if o.RequestID != "" {
+		b.granted[o.RequestID] = lease
+	}
+	copied := lease
+	return &copied, nil
+}
+
+func (b *book) TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+	b.mu.Lock()
+	order := slices.Clone(b.order)
+	b.mu.Unlock()
+	var refusal error = tempool.Errorf(tempool.CodeNoWorkers, "pool %s has no worker in service", pool).After(time.Second)
+	for _, worker := range order {
+		lease, err := b.Checkout(ctx, worker, o)
+		if err == nil {
+			return lease, nil
+		}
+		refusal = tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(20 * time.Millisecond)
+	}
+	return nil, refusal
+}
+
+func (b *book) owner(leaseID string) (*entry, error) {
+	ref, err := tempool.ParseLeaseID(leaseID)
+	if err != nil {
+		return nil, err
+	}
+	e := b.workers[ref.Worker()]
+	if e == nil {
+		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", ref.Worker())
+	}
+	if e.lease == nil || e.lease.ID != leaseID {
+		return e, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s has ended", leaseID)
+	}
+	return e, nil
+}
+
+func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error) {
+	err := b.begin("renew")
+	defer b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.owner(leaseID)
+	if err != nil {
+		return nil, err
+	}
+	if ttl == 0 {
+		ttl = b.spec.Lease.TTL.D()
+	}
+	e.lease.ExpiresAt = time.Now().Add(ttl)
+	copied := *e.lease
+	return &copied, nil
+}
+
+func (b *book) checkin(r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+	e, err := b.owner(r.LeaseID)
+	if err != nil {
+		if e != nil {
+			e.stale++
+		}
+		return tempool.CheckinResult{}, err
+	}
+	e.usage.Requests += r.Usage.Requests
+	e.usage.Failed += r.Usage.Failed
+	e.usage.TotalMS += r.Usage.TotalMS
+	e.outcomes = append(e.outcomes, r.Outcome)
+	e.lease = nil
+	return tempool.CheckinResult{State: e.state}, nil
+}
+
+func (b *book) Checkin(_ context.Context, r tempool.CheckinRequest) error {
+	err := b.begin("checkin")
+	defer b.mu.Unlock()
+	if err == nil {
+		_, _ = b.checkin(r) // a stale signal is no error, only counted
+	}
+	return err
+}
+
+func (b *book) CheckinNow(_ context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+	err := b.begin("checkin")
+	defer b.mu.Unlock()
+	if err != nil {
+		return tempool.CheckinResult{}, err
+	}
+	return b.checkin(r)
+}
+
+func (b *book) State(_ context.Context, worker string) (tempool.WorkerState, error) {
+	err := b.begin("state")
+	defer b.mu.Unlock()
+	e := b.workers[worker]
+	if err != nil {
+		return tempool.WorkerState{}, err
+	}
+	if e == nil {
+		return tempool.WorkerState{}, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", worker)
+	}
+	return b.state(worker, e), nil
+}
+
+func (b *book) state(worker string, e *entry) tempool.WorkerState {
+	s := tempool.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
+	if e.lease != nil {
+		copied := *e.lease
+		s.Lease, s.State = &copied, lifecycle.Busy
+	}
+	return s
+}
+
+func (b *book) View(_ context.Context, pool string) (tempool.PoolView, error) {
+	err := b.begin("view")
+	defer b.mu.Unlock()
+	if err != nil {
+		return tempool.PoolView{}, err
+	}
+	if pool != b.spec.Pool.Name {
+		return tempool.PoolView{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+	}
+	view := tempool.PoolView{Pool: pool, Size: len(b.order)}
+	for _, worker := range b.order {
+		state := b.state(worker, b.workers[worker])
+		view.Workers = append(view.Workers, tempool.Worker{WorkerState: state})
+		view.Ready++
+	}
+	return view, nil
+}
+
+func (b *book) Status(_ context.Context, pool string) (tempool.PoolStatus, error) {
+	err := b.begin("status")
+	defer b.mu.Unlock()
+	if err != nil {
+		return tempool.PoolStatus{}, err
+	}
+	if pool != b.spec.Pool.Name {
+		return tempool.PoolStatus{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+	}
+	status := tempool.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
+	for i, worker := range b.order {
+		state := b.state(worker, b.workers[worker])
+		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: i, State: state.State, Incarnation: state.Incarnation, Host: state.Host})
+	}
+	return status, nil
+}
+
+func (b *book) ListPools(context.Context) ([]string, error) {
+	err := b.begin("list")
+	defer b.mu.Unlock()
+	return []string{b.spec.Pool.Name}, err
+}

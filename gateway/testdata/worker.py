@@ -1,0 +1,91 @@
+import os
+import time
+
+import tempool
+
+
+@tempool.method(raw=True)
+def echo(body):
+    return body
+
+
+@tempool.method(name="tools/call")
+def tools_call(**params):
+    return params
+
+
+@tempool.method
+def pid():
+    return os.getpid()
+
+
+@tempool.method
+def hold(path):
+    """Runs until the file is there, or the call is cancelled."""
+    open(path + ".began", "w").close()
+    while not os.path.exists(path):
+        tempool.context().check()
+        time.sleep(0.002)
+    return "let go"
+
+
+@tempool.method
+def stubborn(path):
+    """Runs until the file is there, and does not look at cancels."""
+    open(path + ".began", "w").close()
+    while not os.path.exists(path):
+        time.sleep(0.002)
+    return "let go"
+
+
+@tempool.method
+def fail():
+    raise tempool.Error("it cannot be done", code="cannot", data={"why": "because"})
+
+
+@tempool.method
+def fatal():
+    raise tempool.Fatal("broken beyond repair")
+
+
+@tempool.method
+def crash():
+    os._exit(3)
+
+
+@tempool.method(raw=True)
+def stream(body):
+    for i in range(int(body)):
+        yield b"piece %d\n" % i
+
+
+@tempool.method(raw=True)
+def stream_then_crash(body):
+    yield b"one piece\n"
+    os._exit(3)
+
+
+@tempool.method(raw=True)
+def stream_held(body):
+    """Streams a piece, then one more when the file is there."""
+    yield b"first\n"
+    while not os.path.exists(body.decode()):
+        tempool.context().check()
+        time.sleep(0.002)
+    yield b"last\n"
+
+
+@tempool.method
+def headers():
+    context = tempool.context()
+    context.response_headers["x-answer"] = "yes"
+    context.response_headers["content-type"] = "text/plain"
+    return {k: v for k, v in context.headers.items() if k != "tempool-timeout"}
+
+
+@tempool.method(raw=True)
+def large(body):
+    return b"x" * int(body)
+
+
+tempool.run(threads=int(os.environ.get("THREADS", "1")))
