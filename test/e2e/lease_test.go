@@ -34,7 +34,6 @@ func TestOfAHundredCheckoutsOfOneWorkerOneIsGranted(t *testing.T) {
 				granted = append(granted, lease)
 			} else {
 				codes[tempool.CodeOf(err)]++
-				t.Log(err)
 			}
 		})
 	}

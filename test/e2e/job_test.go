@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// metrics starts the example pool and returns what a run of its job needs.
+func (w *world) metrics() (*tempool.Pool, codemetrics.Config, int64) {
+	w.t.Helper()
+	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
+	require.NoError(w.t, err)
+	pool := w.start(s)
+	library, err := codemetrics.StandardLibrary(w.t.Context())
+	require.NoError(w.t, err)
+	var bytes int64
+	for _, file := range library.Files {
+		info, err := os.Stat(file)
+		require.NoError(w.t, err)
+		bytes += info.Size()
+	}
+	return pool, codemetrics.Config{Client: w.client, Pool: pool.Name(), Files: library.Files}, bytes
+}
+
+func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hostAgent := w.agent("job")
+	pool, config, bytes := w.metrics()
+
+	undisturbed, err := codemetrics.Run(t.Context(), config)
+	require.NoError(t, err)
+	require.Equal(t, len(config.Files), undisturbed.Files)
+	require.Equal(t, bytes, undisturbed.Bytes)
+	require.Greater(t, undisturbed.Lines, int64(100_000))
+	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, len(undisturbed.Problems))
+
+	// A worker is killed twice, its grandchild-to-be with it, then the agent, then the server, all while the job runs.
+	var once sync.Map
+	at := func(p codemetrics.Progress, share float64, name string, do func()) {
+		if float64(p.Files) >= share*float64(p.Total) {
+			if _, done := once.LoadOrStore(name, true); !done {
+				do()
+			}
+		}
+	}
+	killWorker := func() {
+		view, err := pool.View(context.Background())
+		require.NoError(t, err)
+		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && alive(worker.PID) {
+			kill(t, worker.PID)
+		}
+	}
+	config.Patience = 3 * time.Minute
+	var restarts sync.WaitGroup
+	config.Progress = func(p codemetrics.Progress) {
+		at(p, 0.1, "a worker", killWorker)
+		at(p, 0.3, "another worker", killWorker)
+		at(p, 0.5, "the agent", func() {
+			hostAgent.kill()
+			hostAgent = w.agent("job")
+		})
+		at(p, 0.7, "the server", func() {
+			require.NoError(t, w.server.Kill())
+			restarts.Go(func() { require.NoError(t, w.server.Restart(context.Background())) })
+		})
+	}
+	disturbed, err := codemetrics.Run(t.Context(), config)
+	restarts.Wait()
+	require.NoError(t, err)
+	for _, event := range []string{"a worker", "another worker", "the agent", "the server"} {
+		_, happened := once.Load(event)
+		require.True(t, happened, event)
+	}
+	t.Logf("disturbed: took %s, %d calls repeated, %d leases", disturbed.Took, disturbed.Repeated, disturbed.Leases)
+	require.Equal(t, undisturbed.Files, disturbed.Files)
+	require.Equal(t, undisturbed.Bytes, disturbed.Bytes)
+	require.Equal(t, undisturbed.Lines, disturbed.Lines)
+	require.Equal(t, undisturbed.Functions, disturbed.Functions)
+	require.Equal(t, undisturbed.Complexity, disturbed.Complexity)
+	w.until(pool, "every worker is idle", func(v tempool.PoolView) bool {
+		for _, worker := range v.Workers {
+			if worker.State != lifecycle.Ready {
+				return false
+			}
+		}
+		return true
+	})
+	_, err = pool.Stop(t.Context(), "done")
+	require.NoError(t, err)
+	require.NoError(t, pool.Wait(t.Context()))
+	require.Empty(t, bearers("job"))
+}
