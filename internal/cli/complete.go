@@ -14,8 +14,6 @@ import (
 // completionTimeout bounds what a press of the Tab key may wait for; a shell hangs for as long.
 const completionTimeout = 2 * time.Second
 
-type completion = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
-
 // fixed completes a flag with these words; c defines the flag.
 func fixed(c *cobra.Command, flag string, words ...string) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {

@@ -119,12 +119,12 @@ func notReady(pool string, limit time.Duration, st standing, hint string) error 
 	if st.wanted > 0 { // else it was never heard of
 		text += fmt.Sprintf(" (%d of %d workers are)", st.ready, st.wanted)
 	}
-	for _, w := range st.waiting {
+	if len(st.waiting) > 0 { // one tells enough; ctl ps tells the rest
+		w := st.waiting[0]
 		text += fmt.Sprintf("; %s is %s", tempool.WorkerName(pool, w.Slot), w.State)
 		if w.Reason != "" {
 			text += ": " + oneLine(w.Reason, 200)
 		}
-		break // one tells enough; ctl ps tells the rest
 	}
 	switch {
 	case hint != "":

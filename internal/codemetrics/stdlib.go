@@ -61,7 +61,7 @@ func StandardLibrary(ctx context.Context) (Library, error) {
 		return Library{}, fmt.Errorf("list Python's standard library: %w", err)
 	}
 	if len(library.Files) == 0 {
-		return Library{}, fmt.Errorf("Python's standard library at %s has no .py file; install the whole of Python (python3-minimal is not enough)", told.Folder)
+		return Library{}, fmt.Errorf("the standard library of Python at %s has no .py file; install the whole of Python (python3-minimal is not enough)", told.Folder)
 	}
 	return library, nil
 }

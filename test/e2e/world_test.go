@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -215,5 +214,3 @@ func kill(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 }
-
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
