@@ -26,7 +26,7 @@ type folder struct {
 
 // openFolder makes and locks the folder dev in cacheDir, "" being tempool in the user's cache folder. Logs begin anew; those of the
 // run before are kept beside them.
-func openFolder(cacheDir string) (f *folder, err error) {
+func openFolder(cacheDir string) (*folder, error) {
 	if cacheDir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
@@ -38,26 +38,27 @@ func openFolder(cacheDir string) (f *folder, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the starter's folder: %w", err)
 	}
-	f = &folder{path: path, logPath: filepath.Join(path, "starter.log"), serverLog: filepath.Join(path, "temporal.log")}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make the starter's folder; set XDG_CACHE_HOME to one you may write to: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.close() // the error at hand is the one to tell
-		}
-	}()
-	if err := f.takeLock(); err != nil {
+	f := &folder{path: path, logPath: filepath.Join(path, "starter.log"), serverLog: filepath.Join(path, "temporal.log")}
+	if err := f.open(); err != nil {
+		_ = f.close() // the error at hand is the one to tell
 		return nil, err
+	}
+	return f, nil
+}
+
+func (f *folder) open() (err error) {
+	if err := f.takeLock(); err != nil {
+		return err
 	}
 	if f.log, err = newLog(f.logPath); err != nil {
-		return nil, err
-	}
-	if f.serverOut, err = newLog(f.serverLog); err != nil {
-		return nil, err
+		return err
 	}
 	f.logger = slog.New(slog.NewTextHandler(f.log, nil))
-	return f, nil
+	f.serverOut, err = newLog(f.serverLog)
+	return err
 }
 
 // takeLock makes this starter the only one on the folder, for as long as the process lives.

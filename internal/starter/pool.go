@@ -184,6 +184,9 @@ func notReady(pool string, waiting []tempool.RosterEntry, err error) error {
 
 // stopPool stops the pool and waits for its end. One that other hosts serve too is left alone.
 func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
+	if s.serverGone() {
+		return nil // its workers end with the agent
+	}
 	if !s.ours {
 		s.screen.line("Other hosts run workers of pool %s, so it goes on there.", pool.Name())
 		return nil

@@ -26,7 +26,7 @@ const (
 
 const (
 	serverStopLimit = 20 * time.Second
-	agentStopLimit  = 45 * time.Second
+	agentStopLimit  = 15 * time.Second // the pool is stopped by then; this is for pools that others have started on the agent
 )
 
 // startServer finds a Temporal server, or provides one, and connects to it.
@@ -80,8 +80,8 @@ func (s *starter) provide(ctx context.Context) error {
 	}
 	server, err := devserver.Start(ctx, devserver.Options{
 		DBFile: s.folder.database(), Namespace: s.temporal.Namespace, Log: s.folder.serverOut,
-		Port:     cmp.Or(s.options.Port, s.usualOrAny(usualPort, "Temporal")),
-		UIPort:   cmp.Or(s.options.UIPort, s.usualOrAny(usualUIPort, "the Web UI")),
+		Port:     s.port(s.options.Port, usualPort, "Temporal"),
+		UIPort:   s.port(s.options.UIPort, usualUIPort, "the Web UI"),
 		Progress: func(sentence string) { s.screen.line("%s", sentence) },
 	})
 	if err != nil {
@@ -94,12 +94,28 @@ func (s *starter) provide(ctx context.Context) error {
 	return nil
 }
 
-// usualOrAny is the usual port of something, or 0 for any free one, said aloud, where the usual one is taken.
-func (s *starter) usualOrAny(port int, what string) int {
-	if free(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) {
-		return port
+// serverGone reports whether the starter's own server has ended.
+func (s *starter) serverGone() bool {
+	if s.server == nil {
+		return false
 	}
-	s.screen.line("Port %d is taken by another program, so %s gets another one.", port, what)
+	select {
+	case <-s.server.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// port is the one that was asked for; else the usual one; else, said aloud, 0 for any free one where the usual one is taken.
+func (s *starter) port(asked, usual int, what string) int {
+	if asked != 0 {
+		return asked
+	}
+	if free(net.JoinHostPort("127.0.0.1", strconv.Itoa(usual))) {
+		return usual
+	}
+	s.screen.line("Port %d is taken by another program, so %s gets another one.", usual, what)
 	return 0
 }
 

@@ -1,0 +1,96 @@
+package starter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/process"
+)
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// parse runs the command line and returns what the starter would be run with; ran is false where it is refused before.
+func parse(args ...string) (o Options, ran bool, err error) {
+	command := newCommand(io.Discard, func(_ context.Context, got Options) error {
+		o, ran = got, true
+		return nil
+	})
+	command.SetArgs(args)
+	command.SetErr(io.Discard)
+	err = command.Execute()
+	o.Out = nil
+	return o, ran, err
+}
+
+func TestFlagsBecomeOptions(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want Options
+	}{
+		{nil, Options{}},
+		{[]string{"--once"}, Options{Once: true}},
+		{[]string{"--address", "h:1", "--namespace", "n"}, Options{Address: "h:1", Namespace: "n"}},
+		{[]string{"--port", "7000", "--ui-port=7001", "--fresh"}, Options{Port: 7000, UIPort: 7001, Fresh: true}},
+		{[]string{"--pool", "p.toml", "--size", "2", "--listen", "127.0.0.1:9"}, Options{PoolFile: "p.toml", Size: 2, Listen: "127.0.0.1:9"}},
+	} {
+		o, ran, err := parse(c.args...)
+		require.NoError(t, err)
+		require.True(t, ran)
+		require.Equal(t, c.want, o)
+	}
+}
+
+func TestAWrongCommandLineIsAUsageErrorAndStartsNothing(t *testing.T) {
+	for want, args := range map[string][]string{
+		"takes no argument":       {"python"},
+		"unknown flag":            {"--pol", "x"},
+		"--port is 0":             {"--port", "0"},
+		"--ui-port is 65536":      {"--ui-port", "65536"},
+		"invalid argument":        {"--port", "http"},
+		"1 to 1000 workers":       {"--size", "0"},
+		"--listen is empty":       {"--listen", ""},
+		"both 7000":               {"--port", "7000", "--ui-port", "7000"},
+		"a server that runs":      {"--address", "h:1", "--fresh"},
+		"of the starter's own":    {"--address", "h:1", "--port", "7000"},
+		"--fresh are for one of ": {"--address", "h:1", "--ui-port", "7000"},
+	} {
+		_, ran, err := parse(args...)
+		var usage usageError
+		require.ErrorAs(t, err, &usage, args)
+		require.ErrorContains(t, err, want, args)
+		require.False(t, ran)
+	}
+}
+
+func TestAFailureIsNoUsageError(t *testing.T) {
+	command := newCommand(io.Discard, func(context.Context, Options) error { return errors.New("no room") })
+	command.SetArgs(nil)
+	var usage usageError
+	require.NotErrorAs(t, command.Execute(), &usage)
+}
+
+func TestHelpSaysWhatItDoes(t *testing.T) {
+	var help bytes.Buffer
+	command := newCommand(&help, Run)
+	command.SetArgs([]string{"--help"})
+	require.NoError(t, command.Execute())
+	for _, word := range []string{"--once", "--fresh", "--address", "Exit codes", "TEMPORAL_ADDRESS"} {
+		require.Contains(t, help.String(), word)
+	}
+}
+
+func TestWhatGoRunStartsIsKnownByItsPlace(t *testing.T) {
+	require.True(t, byGoRun("/tmp/go-build1234/b001/exe/starter"))
+	require.False(t, byGoRun("/usr/local/bin/starter"))
+	require.False(t, byGoRun("/home/me/.cache/go-build/12/34-d/starter"))
+	require.False(t, byGoRun("/srv/exe/starter"))
+}

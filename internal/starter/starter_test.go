@@ -1,0 +1,121 @@
+package starter
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// webServers is a pool that takes no SDK.
+const webServers = `
+[pool]
+name = "py"
+size = 2
+command = ["python3", "-c", """
+import http.server, os
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""]
+protocol = "none"
+[health]
+kind = "http"
+`
+
+// output is a screen that a test reads while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// own are options that meet nobody else's server, agent or files.
+func own(t *testing.T) (Options, *output) {
+	cache, err := os.MkdirTemp("", "st") // short, for the agent's socket
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(cache)) })
+	file := filepath.Join(cache, "pool.toml")
+	require.NoError(t, os.WriteFile(file, []byte(webServers), 0o600))
+	out := &output{}
+	return Options{PoolFile: file, CacheDir: cache, Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
+}
+
+func freePort(t *testing.T) int {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func requireNothingListens(t *testing.T, o Options) {
+	t.Helper()
+	for _, port := range []int{o.Port, o.UIPort} {
+		require.True(t, free(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))), port)
+	}
+	require.True(t, free(o.Listen))
+}
+
+func TestEverythingComesUpServesAndIsGoneAfterwards(t *testing.T) {
+	o, out := own(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o) }()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Try next") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
+	require.Contains(t, out.String(), "Pool py serves with 2 workers")
+	require.Contains(t, out.String(), "workflows/tempool%2Fpy%2F0")
+	require.Contains(t, out.String(), "TEMPORAL_ADDRESS=127.0.0.1:"+strconv.Itoa(o.Port))
+	cancel(errInterrupted)
+	select {
+	case err := <-ended:
+		require.NoError(t, err, out.String())
+	case <-time.After(2 * time.Minute):
+		t.Fatal("it does not end: ", out.String())
+	}
+	requireNothingListens(t, o)
+
+	// Again, on the same data: the pool of before has ended, and a new one takes its place.
+	o.Once = true
+	require.NoError(t, Run(t.Context(), o), out.String())
+	requireNothingListens(t, o)
+}
+
+func TestATakenPortIsToldAndLeavesNothing(t *testing.T) {
+	o, out := own(t)
+	listener, err := net.Listen("tcp", o.Listen)
+	require.NoError(t, err)
+	defer listener.Close()
+	err = Run(t.Context(), o)
+	require.ErrorContains(t, err, "cannot listen on "+o.Listen)
+	require.Contains(t, out.String(), "Stopping the Temporal server")
+
+	o.Port = listener.Addr().(*net.TCPAddr).Port
+	require.ErrorContains(t, Run(t.Context(), o), "is taken")
+}
+
+func TestWorkersThatCannotStartAreToldWithTheirLastWords(t *testing.T) {
+	o, _ := own(t)
+	require.NoError(t, os.WriteFile(o.PoolFile, []byte("[pool]\nname = \"py\"\nsize = 1\ncommand = [\"sh\", \"-c\", \"echo no such model >&2; exit 3\"]\n"), 0o600))
+	err := Run(t.Context(), o)
+	require.ErrorContains(t, err, "worker py/0 cannot start")
+	require.ErrorContains(t, err, "no such model")
+	requireNothingListens(t, o)
+}
