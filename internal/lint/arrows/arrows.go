@@ -49,8 +49,9 @@ var rules = []rule{
 	{path: "activities/...", ours: []string{"", "lifecycle", "process/...", "spec", "activities/..."}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "process/...", "sessions/...", "spec", "gateway/..."}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},
-	// The agent's program is also its reaper, which it must become before anything else happens.
+	// A program that hosts an agent is also its reaper, which it must become before anything else happens.
 	{path: "cmd/worker", ours: []string{"internal/...", "worker", "process"}},
+	{path: "cmd/starter", ours: []string{"internal/...", "process"}},
 	{path: "cmd/...", ours: []string{"internal/...", "worker"}},
 	{path: "internal/devserver", ours: []string{""}},
 }
