@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -88,9 +92,18 @@ func TestHelpSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestWhatGoRunStartsIsKnownByItsPlace(t *testing.T) {
-	require.True(t, byGoRun("/tmp/go-build1234/b001/exe/starter"))
-	require.False(t, byGoRun("/usr/local/bin/starter"))
-	require.False(t, byGoRun("/home/me/.cache/go-build/12/34-d/starter"))
-	require.False(t, byGoRun("/srv/exe/starter"))
+func TestTheGoCommandIsKnownByItsName(t *testing.T) {
+	require.False(t, isGo(os.Getpid()))
+	require.False(t, isGo(-1))
+	sleeper, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	link := filepath.Join(t.TempDir(), "go")
+	require.NoError(t, os.Symlink(sleeper, link))
+	command := exec.Command(link, "60")
+	require.NoError(t, command.Start())
+	defer func() {
+		require.NoError(t, command.Process.Kill())
+		require.Error(t, command.Wait(), "it was killed")
+	}()
+	require.Eventually(t, func() bool { return isGo(command.Process.Pid) }, 10*time.Second, 10*time.Millisecond)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/shirou/gopsutil/v3/process"
 )
 
 // errGoRunGone ends everything when `go run` was killed: it passes no TERM on, and would leave this program behind.
@@ -16,11 +16,10 @@ const goRunLook = time.Second
 
 // watchGoRun calls stop when this program was started by `go run` and that has ended. The function it returns ends the watch.
 func watchGoRun(stop context.CancelCauseFunc) func() {
-	program, err := os.Executable()
-	if err != nil || !byGoRun(program) {
+	parent := os.Getppid()
+	if !isGo(parent) {
 		return func() {}
 	}
-	parent := os.Getppid()
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -44,9 +43,12 @@ func watchGoRun(stop context.CancelCauseFunc) func() {
 	}
 }
 
-// byGoRun reports whether a program lies where `go run` puts what it builds: …/go-build123/b001/exe/starter. What Go's cache holds
-// lies elsewhere.
-func byGoRun(program string) bool {
-	folder := filepath.Dir(program)
-	return filepath.Base(folder) == "exe" && strings.Contains(folder, string(filepath.Separator)+"go-build")
+// isGo reports whether a process is the go command. One that cannot be looked at is not.
+func isGo(pid int) bool {
+	looked, err := process.NewProcess(int32(pid))
+	if err != nil {
+		return false
+	}
+	name, err := looked.Name()
+	return err == nil && name == "go"
 }

@@ -44,7 +44,7 @@ func (s *starter) next(ctx context.Context) guide {
 	}
 	g.commands = [][2]string{
 		{"how the workers fare", s.ctl() + " ps " + pool},
-		{"kill worker 0, and read what became of it", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s --worker 0", pid, s.ctl(), pool)},
+		{"kill worker 0, and read what became of it", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), tempool.WorkerName(pool, 0))},
 	}
 	if s.library != nil && strings.HasPrefix(s.agent.Endpoint(), "http") {
 		g.commands = append(g.commands, [2]string{"call a worker", fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,
