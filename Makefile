@@ -9,7 +9,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 12m
 
-.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench
 
 test: check go-test
 
@@ -52,3 +52,8 @@ temporal-server:
 # Never from the cache: tests talk to servers and processes that the cache knows nothing of.
 go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
+
+# What Tempool is compared with, in turns on this machine; docs/benchmarks.md says how to read it.
+bench: temporal-server
+	scripts/setup-bench-debian.sh
+	$(GO) run ./test/bench

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/devserver"
+	"github.com/tempool/tempool/spec"
+)
+
+//go:embed workers
+var workers embed.FS
+
+// bench is one run: a folder, a Python, and a Temporal server once somebody needs one.
+type bench struct {
+	rounds int
+	report report
+	result *result // of the benchmark that runs
+
+	root   string // of the repository
+	dir    string // temporary
+	python string // the interpreter itself, not a wrapper: all sides of all comparisons run it
+
+	server *devserver.Server
+	client *tempool.Client
+}
+
+func newBench(ctx context.Context, rounds int) (*bench, error) {
+	root, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{rounds: rounds, root: root}
+	if b.python, err = interpreter(ctx); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp("", "bench"); err != nil {
+		return nil, fmt.Errorf("make a temporary folder: %w", err)
+	}
+	programs, err := fs.Sub(workers, "workers")
+	if err == nil {
+		err = os.CopyFS(filepath.Join(b.dir, "workers"), programs)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("unpack the Python programs: %w", err), os.RemoveAll(b.dir))
+	}
+	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
+	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // only told, not needed
+	b.report.Commit, _ = output(ctx, root, "git", "rev-parse", "--short", "HEAD")
+	return b, nil
+}
+
+func (b *bench) close() {
+	if b.client != nil {
+		b.client.Close()
+	}
+	if b.server != nil {
+		if err := b.server.Stop(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
+	_ = os.RemoveAll(b.dir) // a temporary folder
+}
+
+// temporal starts the server that all benchmarks of a run share, on a file as users have it.
+func (b *bench) temporal(ctx context.Context) error {
+	if b.server != nil {
+		return nil
+	}
+	var err error
+	b.server, err = devserver.Start(ctx, devserver.Options{
+		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
+		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
+	})
+	if err != nil {
+		return err
+	}
+	b.client, err = tempool.Dial(ctx, tempool.Options{Address: b.server.Address(), Logger: silentLog()})
+	return err
+}
+
+// repository is the root of the module that the working directory is in: the Python SDK and the comparisons' sources are there.
+func repository(ctx context.Context) (string, error) {
+	file, err := output(ctx, "", "go", "env", "GOMOD")
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Dir(file)
+	if _, err := os.Stat(filepath.Join(root, "sdk", "python", "tempool")); err != nil {
+		return "", fmt.Errorf("run the benchmarks from within Tempool's repository: %w", err)
+	}
+	return root, nil
+}
+
+// interpreter finds the Python that Debian's packages run if there is one, and else the real program behind python3.
+func interpreter(ctx context.Context) (string, error) {
+	const system = "/usr/bin/python3"
+	if _, err := os.Stat(system); err == nil {
+		return system, nil
+	}
+	return output(ctx, "", "python3", "-c", "import sys; print(sys.executable)")
+}
+
+// output runs a command and returns what it printed, trimmed.
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	printed, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return strings.TrimSpace(string(printed)), nil
+}
+
+// echo is the spec of a pool of workers that answer with what they get.
+func (b *bench) echo(name string, size int) spec.Spec {
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{b.python, "echo.py"}
+	s.Pool.Dir = filepath.Join(b.dir, "workers")
+	s.Pool.Env = map[string]string{"PYTHONPATH": filepath.Join(b.root, "sdk", "python")}
+	return s
+}

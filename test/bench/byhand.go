@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// handmade is a worker program that nobody supervises.
+type handmade struct {
+	cmd  *exec.Cmd
+	conn wire.Conn
+}
+
+// spawnByHand starts a pool's program with nothing but its connection, and returns when it has said its hello.
+func spawnByHand(ctx context.Context, s spec.Spec) (*handmade, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	for _, fd := range pair {
+		unix.CloseOnExec(fd)
+	}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, fmt.Errorf("make a socket non-blocking: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+	defer theirs.Close()
+	h := &handmade{cmd: exec.Command(s.Pool.Command[0], s.Pool.Command[1:]...)}
+	h.cmd.Dir = s.Pool.Dir
+	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvWorker + "=" + s.Pool.Name + "/0"}
+	for name, value := range s.Pool.Env {
+		h.cmd.Env = append(h.cmd.Env, name+"="+value)
+	}
+	h.cmd.ExtraFiles = []*os.File{theirs}
+	if err := h.cmd.Start(); err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("spawn %s: %w", s.Pool.Command[0], err)
+	}
+	if h.conn, err = wire.NewFrames(ours, wire.Options{}); err == nil {
+		err = wire.AwaitReady(ctx, h.conn)
+	}
+	if err != nil {
+		h.kill()
+		return nil, fmt.Errorf("speak with process %s: %w", strconv.Itoa(h.cmd.Process.Pid), err)
+	}
+	return h, nil
+}
+
+// kill ends the program; it has nothing to lose.
+func (h *handmade) kill() {
+	_ = h.cmd.Process.Kill()
+	_ = h.cmd.Wait() // it was killed: that is its error
+	if h.conn != nil {
+		_ = h.conn.Close()
+	}
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// report is the JSON of one run.
+type report struct {
+	At      time.Time `json:"at"`
+	Commit  string    `json:"commit,omitempty"`
+	CPU     string    `json:"cpu,omitempty"`
+	Cores   int       `json:"cores"`
+	System  string    `json:"system"`
+	Go      string    `json:"go"`
+	Python  string    `json:"python"`
+	Results []*result `json:"results"`
+}
+
+// result is what one benchmark found.
+type result struct {
+	Name       string     `json:"name"`
+	What       string     `json:"what"`
+	Rounds     int        `json:"rounds"`
+	Seconds    float64    `json:"seconds"`
+	LoadBefore string     `json:"load_before"` // of 1, 5 and 15 minutes
+	LoadAfter  string     `json:"load_after"`
+	Rows       []*series  `json:"rows"`
+	Verdicts   []*verdict `json:"verdicts"`
+	Notes      []string   `json:"notes,omitempty"`
+}
+
+// verdict holds one measured number against its target.
+type verdict struct {
+	What     string  `json:"what"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit"`
+	Relation string  `json:"relation"` // ≤ or ≥
+	Target   float64 `json:"target"`
+	Met      bool    `json:"met"`
+}
+
+// row adds a series to the table.
+func (r *result) row(name, unit string) *series {
+	s := &series{Name: name, Unit: unit}
+	r.Rows = append(r.Rows, s)
+	return s
+}
+
+func (r *result) atMost(what string, measured, target float64, unit string) {
+	r.Verdicts = append(r.Verdicts, &verdict{what, measured, unit, "≤", target, measured <= target})
+}
+
+func (r *result) atLeast(what string, measured, target float64, unit string) {
+	r.Verdicts = append(r.Verdicts, &verdict{what, measured, unit, "≥", target, measured >= target})
+}
+
+func (r *result) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// print writes the result as tables for people.
+func (r *result) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tmedian\tq1\tq3\tmin\tmax\tn\tunit\t")
+	for _, s := range r.Rows {
+		if len(s.Values) > 0 {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t\n", s.Name, number(s.Median), number(s.Low), number(s.High),
+				number(s.Min), number(s.Max), len(s.Values), s.Unit)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, v := range r.Verdicts {
+		word := "MISSED"
+		if v.Met {
+			word = "met"
+		}
+		fmt.Fprintf(out, "  %s: %s %s, target %s %s: %s\n", v.What, number(v.Measured), v.Unit, v.Relation, number(v.Target), word)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(out, "  "+note)
+	}
+	_, err := fmt.Fprintf(out, "  load average %s before, %s after, on %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter, runtime.NumCPU(), r.Seconds)
+	return err
+}
+
+// number shows about three digits.
+func number(v float64) string {
+	switch {
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// write replaces the file at once.
+func (r *report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the results: %w", err)
+	}
+	return replaceFile(path, append(text, '\n'))
+}
+
+func replaceFile(path string, content []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".bench-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = file.Write(content)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the first error is the one to tell
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// loadAverage is that of 1, 5 and 15 minutes, or "unknown" on a system that does not tell in a file.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 3 {
+		return "unknown"
+	}
+	return strings.Join(fields[:3], " ")
+}
+
+// cpuModel is what the processor calls itself, or "".
+func cpuModel() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if key, value, found := strings.Cut(lines.Text(), ":"); found && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
