@@ -77,6 +77,7 @@ type Gateway struct {
 	end       context.CancelFunc
 	work      sync.WaitGroup
 	closeOnce sync.Once
+	stopping  chan struct{} // closed when Close begins
 	closed    chan struct{}
 
 	mu      sync.RWMutex
@@ -111,7 +112,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), desks: make(map[string]*desk), closed: make(chan struct{}),
+		config: config, logger: config.Logger, mux: http.NewServeMux(), desks: make(map[string]*desk), closed: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.verifier = newVerifier(config.Control)
@@ -159,6 +160,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	var err error
 	g.closeOnce.Do(func() {
 		defer close(g.closed)
+		close(g.stopping)
 		g.mu.Lock()
 		g.closing = true
 		desks := make([]*desk, 0, len(g.desks))

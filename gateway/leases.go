@@ -68,7 +68,7 @@ func (g *Gateway) Checkout(ctx context.Context, pool string, r CheckoutRequest) 
 		case <-ctx.Done():
 			timer.Stop()
 			return nil, ctx.Err()
-		case <-g.life.Done():
+		case <-g.stopping:
 			timer.Stop()
 			return nil, errClosing
 		}

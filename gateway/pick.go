@@ -54,7 +54,7 @@ func (d *desk) pick(preferred string, now time.Time) *seat {
 
 // load counts the calls that a worker leased by the gateway is busy with; false means that it takes no further one now.
 func (s *seat) load(now time.Time) (int, bool) {
-	if !s.serving() {
+	if !s.serving(now) {
 		return 0, false
 	}
 	load := s.inFlight
@@ -64,10 +64,15 @@ func (s *seat) load(now time.Time) (int, bool) {
 	return load, load < s.capacity() && !s.desk.limited(s, now)
 }
 
-// serving reports whether the gateway may put calls of its own on the worker at all.
-func (s *seat) serving() bool {
+// serving reports whether the gateway may put calls of its own on the worker at all. A lease past its expiry counts only while
+// Temporal is lost: the worker is reached through this gateway alone, so nobody else can have it until Temporal is back and it has
+// been renewed, or not.
+func (s *seat) serving(now time.Time) bool {
 	gr := s.grant
 	if gr == nil || !gr.ours || gr.ended || gr.fatal != "" || s.draining || s.gone {
+		return false
+	}
+	if !now.Before(gr.lease.ExpiresAt) && !s.desk.gateway.contact.lost.Load() {
 		return false
 	}
 	if gr.before == nil {

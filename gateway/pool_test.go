@@ -32,7 +32,7 @@ func TestThousandsOfCallsRideOneLeaseThatComesBackWhenItIdles(t *testing.T) {
 	w := open(t, 1, idleReturn(50*time.Millisecond))
 	const calls = 2000
 	for i := range calls {
-		response, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "echo", Body: []byte{byte(i)}, Priority: DefaultPriority})
+		response, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "echo", Body: []byte{byte(i)}})
 		require.NoError(t, err)
 		require.Equal(t, []byte{byte(i)}, response.Body)
 	}
@@ -80,9 +80,9 @@ func TestACallThatFindsEveryWorkerTakenWaitsItsTurnByPriority(t *testing.T) {
 	var order []string
 	var mu sync.Mutex
 	var calls sync.WaitGroup
-	for i, priority := range []int{5, 1, 9, 5} {
+	for i, priority := range []int{5, 0, 9, 5} {
 		calls.Go(func() {
-			_, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "pid", Priority: priority, OnChunk: nil})
+			_, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "pid", Priority: priority})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -94,7 +94,7 @@ func TestACallThatFindsEveryWorkerTakenWaitsItsTurnByPriority(t *testing.T) {
 	w.touch(w.file("a"))
 	calls.Wait()
 	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, "9 5 5 1", strings.Join(order, " "))
+	require.Equal(t, "9 5 5 0", strings.Join(order, " "))
 }
 
 // waiting counts the calls in the pool's queue.
@@ -431,7 +431,9 @@ func TestAProgramThatListensByItselfIsCalledInPlainHTTP(t *testing.T) {
 	require.NoError(t, err)
 	failed.Body.Close()
 	require.Equal(t, 503, failed.StatusCode, "the program's own answer")
-	lease := background(func() answer { return w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 20_000}) })
+	lease := background(func() answer {
+		return w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 20_000})
+	})
 	require.Equal(t, 201, await(t, lease).status)
 	require.Equal(t, "/x z auth=None", string(w.do("POST", "/v1/leases/p.0.1.2/call/x", "z").body))
 	crashed := w.do("POST", "/v1/leases/p.0.1.2/call/crash", nil)

@@ -4,11 +4,11 @@ import (
 	"container/heap"
 )
 
-// Priorities of calls: 9 goes first, and equals go in the order of their coming.
+// Priorities of calls: 9 goes first, equals go in the order of their coming, and who says nothing has the default.
 const (
 	MinPriority     = 0
 	MaxPriority     = 9
-	DefaultPriority = 5
+	DefaultPriority = 0
 )
 
 // waiter is a call that waits for a worker.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +40,7 @@ func (g *Gateway) table() []route {
 		{http.MethodGet, "/v1/workers", g.getWorkers},
 		{http.MethodGet, "/healthz", g.getHealth},
 		{http.MethodGet, "/readyz", g.getReady},
+		{http.MethodGet, "/openapi.json", g.getOpenAPI},
 	}
 }
 
@@ -59,8 +61,28 @@ func (g *Gateway) routes() {
 			writeProblem(w, tempool.Errorf(codeMethodNotAllowed, "%s takes %s, not %s", r.URL.Path, allow, r.Method))
 		})
 	}
-	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, tempool.Errorf(codeNotFound, "there is nothing at %s", r.URL.Path))
+	g.mux.HandleFunc("/", notFound)
+	for path := range allowed { // the mux would answer a path that ends before its method with a redirect
+		if before, open := strings.CutSuffix(path, "/{method...}"); open {
+			g.mux.HandleFunc(before, notFound)
+		}
+	}
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	writeProblem(w, tempool.Errorf(codeNotFound, "there is nothing at %s; GET /openapi.json lists what there is", r.URL.Path))
+}
+
+// exact lets no path through that the mux would redirect to a cleaner one: a call must not end up at another method.
+func exact(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := r.URL.EscapedPath()
+		suspect := !strings.HasPrefix(asked, "/") || strings.Contains(asked, "//") || strings.Contains(asked, "/.")
+		if suspect && path.Clean("/"+asked) != strings.TrimSuffix(asked, "/") {
+			notFound(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

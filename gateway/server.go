@@ -62,13 +62,12 @@ func (g *Gateway) Start() error {
 	}
 	limits := g.config.Limits
 	g.server = &http.Server{
-		Handler: g.mux, ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
+		Handler: guard.protect(exact(g.mux)), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
 		MaxHeaderBytes: limits.HeaderBytes, ErrorLog: slog.NewLogLogger(g.logger.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, overSocket{}, c.LocalAddr().Network() == "unix")
 		},
 	}
-	g.server.Handler = guard.protect(g.mux)
 	for _, l := range g.listeners {
 		g.work.Go(func() {
 			if err := g.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

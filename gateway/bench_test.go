@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+// BenchmarkAddedLatency tells how much later a 100-byte echo is answered through the gateway than over the worker's own
+// connection: the three ways take turns call by call, so that all see the same machine.
+func BenchmarkAddedLatency(b *testing.B) {
+	w := open(b, 1, idleReturn(time.Hour))
+	p, found := w.processes.Get("p/0", 1)
+	require.True(b, found)
+	body := bytes.Repeat([]byte("x"), 100)
+	ctx := context.Background()
+	ways := []struct {
+		name string
+		call func() error
+		took []time.Duration
+	}{
+		{name: "raw", call: func() error {
+			_, err := p.Conn().Call(ctx, wire.Request{Method: "echo", Payload: body})
+			return err
+		}},
+		{name: "in-process", call: func() error {
+			_, err := w.gateway.CallPool(ctx, "p", Request{Method: "echo", Body: body})
+			return err
+		}},
+		{name: "socket", call: func() error {
+			response, err := w.http.Post("http://gateway/v1/pools/p/call/echo", "application/json", bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			_, err = io.Copy(io.Discard, response.Body)
+			return err
+		}},
+	}
+	for _, way := range ways {
+		require.NoError(b, way.call())
+	}
+	turn := 0
+	for b.Loop() {
+		turn++
+		for i := range ways {
+			i = (i + turn) % len(ways) // nobody always follows the same other
+			began := time.Now()
+			err := ways[i].call()
+			ways[i].took = append(ways[i].took, time.Since(began))
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	median := func(took []time.Duration) float64 {
+		slices.Sort(took)
+		return float64(took[len(took)/2].Nanoseconds()) / 1000
+	}
+	raw := median(ways[0].took)
+	b.ReportMetric(raw, "raw-p50-µs")
+	b.ReportMetric(median(ways[1].took)-raw, "added-in-process-p50-µs")
+	b.ReportMetric(median(ways[2].took)-raw, "added-socket-p50-µs")
+}
+
+// BenchmarkCallPool is the throughput in process, of one caller and of eight.
+func BenchmarkCallPool(b *testing.B) {
+	for name, callers := range map[string]int{"1caller": 1, "8callers": 8} {
+		b.Run(name, func(b *testing.B) {
+			w := open(b, 2, idleReturn(time.Hour))
+			body := bytes.Repeat([]byte("x"), 100)
+			_, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body})
+			require.NoError(b, err)
+			b.ReportAllocs()
+			b.ResetTimer()
+			done := make(chan error, callers)
+			for i := range callers {
+				share := b.N/callers + min(1, b.N%callers/(i+1))
+				go func() {
+					var err error
+					for range share {
+						if _, err = w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body}); err != nil {
+							break
+						}
+					}
+					done <- err
+				}()
+			}
+			for range callers {
+				require.NoError(b, <-done)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+		})
+	}
+}
+
+// BenchmarkHTTP is the throughput over the Unix socket with eight connections.
+func BenchmarkHTTP(b *testing.B) {
+	w := open(b, 2, idleReturn(time.Hour))
+	body := bytes.Repeat([]byte("x"), 1024)
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo", bytes.NewReader(body))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			response, err := w.http.Do(request)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}

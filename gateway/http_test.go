@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatNamesNoRouteIsAProblemToo(t *testing.T) {
+	w := open(t, 0)
+	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools", "/v1/./pools", "/v1/pools/p/call/../x"} {
+		w.do("GET", path, nil).refusedWith(t, 404, codeNotFound)
+	}
+	a := w.do("GET", "/v1/pools/p/call/echo", nil)
+	a.refusedWith(t, 405, codeMethodNotAllowed)
+	require.Equal(t, "POST", a.header.Get("Allow"))
+	a = w.do("PATCH", "/v1/leases/p.0.1.1", nil)
+	a.refusedWith(t, 405, codeMethodNotAllowed)
+	require.Equal(t, "PUT, DELETE", a.header.Get("Allow"))
+}
+
+func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
+	w := open(t, 2)
+	w.lease(1, "me")
+	var pools []map[string]any
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/pools", nil).body, &pools))
+	require.Len(t, pools, 1)
+	var pool map[string]any
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/pools/p", nil).body, &pool))
+	require.Equal(t, pools[0], pool)
+	var workers []map[string]any
+	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/workers", nil).body, &workers))
+	require.Len(t, workers, 2)
+	require.Equal(t, "ready", workers[0]["state"])
+	require.Equal(t, "busy", workers[1]["state"])
+	w.do("GET", "/v1/pools/nope", nil).refusedWith(t, 404, "pool_not_found")
+	w.book.setDown(true)
+	w.do("GET", "/v1/pools", nil).refusedWith(t, 503, "unavailable")
+}
+
+func TestExtraRoutesGetTheGatewaysProtection(t *testing.T) {
+	w := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	w.gateway.Handle("GET /extra", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	client := clientWith(t, nil)
+	require.Equal(t, 204, overTCP(t, client, w.gateway.Endpoint(), "/extra"))
+	require.Equal(t, 403, overTCP(t, client, w.gateway.Endpoint(), "/extra", "Host", "evil.example"))
+}
+
+// FuzzHTTP sends bytes as they come. Whatever they are, the gateway answers with HTTP or hangs up, and goes on serving.
+func FuzzHTTP(f *testing.F) {
+	for _, seed := range []string{
+		"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi",
+		"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+		"POST /v1/pools/p/leases HTTP/1.1\r\nHost: x\r\nContent-Length: 33\r\n\r\n{\"holder\":\"me\",\"ttl_ms\":\"soon\"}  ",
+		"POST /v1/leases/p.0.1.1/call/%2e%2e/%00 HTTP/1.1\r\nHost: x\r\nTempool-Timeout: 5\r\n\r\n",
+		"PUT /v1/leases/p.0.1.9223372036854775808 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"DELETE /v1/leases/..... HTTP/1.0\r\n\r\n",
+		"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nTempool-Priority: -1\r\nContent-Length: 99999999999\r\n\r\n",
+		"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\nGET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+	} {
+		f.Add([]byte(seed))
+	}
+	w := open(f, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 50*time.Millisecond, 100*time.Millisecond }))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		conn, err := net.Dial("unix", w.file("gw.sock"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, _ = conn.Write(data) // the gateway may have hung up
+		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		in := bufio.NewReader(conn)
+		if first, err := in.Peek(1); err == nil {
+			require.Equal(t, byte('H'), first[0])
+			response, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			body, err := io.ReadAll(response.Body)
+			if response.StatusCode >= 400 && err == nil && strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
+				var p Problem
+				require.NoError(t, json.Unmarshal(body, &p))
+				require.Equal(t, response.StatusCode, p.Status)
+			}
+			require.NotEqual(t, 500, response.StatusCode, "%s", body)
+		}
+		w.t = t
+		require.Equal(t, 200, w.do("GET", "/healthz", nil).status)
+	})
+}

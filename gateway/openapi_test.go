@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+)
+
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct {
+		Schemas    map[string]schema
+		Parameters map[string]any
+		Responses  map[string]any
+	}
+}
+
+type operation struct {
+	OperationID string
+	Parameters  []struct {
+		Ref  string `json:"$ref"`
+		Name string
+	}
+	Responses map[string]any
+}
+
+type schema struct {
+	Properties map[string]struct{ Enum []string }
+	Required   []string
+}
+
+func readDocument(t *testing.T) document {
+	var doc document
+	require.NoError(t, json.Unmarshal(openAPI, &doc))
+	return doc
+}
+
+func TestTheOpenAPIDocumentHasExactlyTheRoutes(t *testing.T) {
+	w := open(t, 0)
+	var served, described []string
+	for _, r := range w.gateway.table() {
+		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
+	}
+	ids := map[string]bool{}
+	for path, operations := range readDocument(t).Paths {
+		for method, o := range operations {
+			described = append(described, strings.ToUpper(method)+" "+path)
+			require.False(t, ids[o.OperationID], o.OperationID)
+			ids[o.OperationID] = true
+			named := map[string]bool{}
+			for _, p := range o.Parameters {
+				named[p.Name] = true
+				named[strings.ToLower(strings.TrimPrefix(p.Ref, "#/components/parameters/"))] = true
+			}
+			for _, variable := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(path, -1) {
+				require.True(t, named[strings.Replace(variable[1], "id", "lease", 1)], "%s does not describe %s", path, variable[1])
+			}
+		}
+	}
+	require.ElementsMatch(t, served, described)
+	a := w.do("GET", "/openapi.json", nil)
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, string(openAPI), string(a.body))
+}
+
+func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
+	doc := readDocument(t)
+	for _, ref := range regexp.MustCompile(`"\$ref": "#/components/(\w+)/(\w+)"`).FindAllStringSubmatch(string(openAPI), -1) {
+		switch ref[1] {
+		case "schemas":
+			require.Contains(t, doc.Components.Schemas, ref[2])
+		case "parameters":
+			require.Contains(t, doc.Components.Parameters, ref[2])
+		case "responses":
+			require.Contains(t, doc.Components.Responses, ref[2])
+		default:
+			require.Fail(t, "unknown kind of reference", ref[0])
+		}
+	}
+}
+
+func TestTheOpenAPIDocumentHasTheFieldsAndCodesThatAreSent(t *testing.T) {
+	schemas := readDocument(t).Components.Schemas
+	for name, value := range map[string]any{"Lease": tempool.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}} {
+		var fields []string
+		for field := range reflect.TypeOf(value).Fields() {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			fields = append(fields, key)
+		}
+		require.ElementsMatch(t, fields, slices.Collect(maps.Keys(schemas[name].Properties)), name)
+	}
+	var codes []string
+	for code := range statuses {
+		codes = append(codes, string(code))
+	}
+	require.ElementsMatch(t, append(codes, string(codeInternal)), schemas["Problem"].Properties["code"].Enum)
+}

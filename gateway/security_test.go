@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+)
+
+// keys are a certificate for 127.0.0.1 that is its own authority, for server and clients alike.
+func keys(t *testing.T, dir string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return certFile, keyFile
+}
+
+const token = "0123456789abcdef-token"
+
+func tokenFile(t *testing.T, dir, text string) string {
+	path := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+	return path
+}
+
+func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := keys(t, dir)
+	tokens := tokenFile(t, dir, token)
+	for name, c := range map[string]struct {
+		listen   string
+		security Security
+		allowed  bool
+	}{
+		"loopback":                          {"127.0.0.1:0", Security{}, true},
+		"localhost":                         {"localhost:0", Security{}, true},
+		"loopback of IPv6":                  {"[::1]:0", Security{}, true},
+		"every address":                     {":0", Security{}, false},
+		"every address, spelled out":        {"0.0.0.0:0", Security{}, false},
+		"every address, token without TLS":  {"0.0.0.0:0", Security{TokenFile: tokens}, false},
+		"every address, TLS without token":  {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key}, false},
+		"every address, TLS and token":      {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, TokenFile: tokens}, true},
+		"every address, certificates":       {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}, true},
+		"authorities without a certificate": {"127.0.0.1:0", Security{ClientCAFile: cert}, false},
+		"a token file that is not there":    {"127.0.0.1:0", Security{TokenFile: filepath.Join(dir, "none")}, false},
+		"a key that is none":                {"127.0.0.1:0", Security{CertFile: cert, KeyFile: cert}, false},
+		"no port":                           {"127.0.0.1", Security{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newGuard(Config{Listen: c.listen, Security: c.security})
+			if c.allowed {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err))
+			}
+		})
+	}
+	_, err := newGuard(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
+	require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err), "a token that can be guessed")
+}
+
+// overTCP is a gateway's answer to one request.
+func overTCP(t *testing.T, client *http.Client, endpoint, path string, headers ...string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "GET", endpoint+path, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			request.Host = headers[i+1]
+		}
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	return response.StatusCode
+}
+
+func clientWith(t *testing.T, config *tls.Config) *http.Client {
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func TestATokenOpensTheTCPListenerAndTheSocketNeedsNone(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := keys(t, dir)
+	pool := x509.NewCertPool()
+	pemText, err := os.ReadFile(cert)
+	require.NoError(t, err)
+	require.True(t, pool.AppendCertsFromPEM(pemText))
+	w := open(t, 0, withConfig(func(c *Config) {
+		c.Listen = "127.0.0.1:0"
+		c.Security = Security{CertFile: cert, KeyFile: key, TokenFile: tokenFile(t, dir, token)}
+	}))
+	endpoint := w.gateway.Endpoint()
+	require.True(t, strings.HasPrefix(endpoint, "https://127.0.0.1:"), endpoint)
+	client := clientWith(t, &tls.Config{RootCAs: pool})
+	require.Equal(t, 401, overTCP(t, client, endpoint, "/v1/pools"))
+	require.Equal(t, 401, overTCP(t, client, endpoint, "/v1/pools", "Authorization", "Bearer "+token+"x"))
+	require.Equal(t, 401, overTCP(t, client, endpoint, "/v1/pools", "Authorization", "Basic "+token))
+	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools", "Authorization", "Bearer "+token))
+	require.Equal(t, 200, overTCP(t, client, endpoint, "/healthz"))
+	require.Equal(t, 200, w.do("GET", "/v1/pools", nil).status)
+}
+
+func TestAClientsCertificateOpensTheTCPListener(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := keys(t, dir)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	w := open(t, 0, withConfig(func(c *Config) {
+		c.Listen = "127.0.0.1:0"
+		c.Security = Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}
+	}))
+	require.Equal(t, 200, overTCP(t, clientWith(t, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), w.gateway.Endpoint(), "/v1/pools"))
+	_, err = clientWith(t, &tls.Config{RootCAs: pool}).Get(w.gateway.Endpoint() + "/v1/pools")
+	require.Error(t, err, "without one there is no connection")
+}
+
+func TestAWebPageCannotReachALoopbackGateway(t *testing.T) {
+	w := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	client := clientWith(t, nil)
+	endpoint := w.gateway.Endpoint()
+	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools"))
+	require.Equal(t, 403, overTCP(t, client, endpoint, "/v1/pools", "Host", "evil.example"), "a name made to resolve to this machine")
+	request, err := http.NewRequest("POST", endpoint+"/v1/pools/p/call/echo", strings.NewReader("x"))
+	require.NoError(t, err)
+	request.Header.Set("Origin", "http://evil.example")
+	request.Header.Set("Sec-Fetch-Site", "cross-site")
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, 403, response.StatusCode)
+}
+
+func TestTheSocketIsForThisUserAlone(t *testing.T) {
+	w := open(t, 0)
+	info, err := os.Stat(w.file("gw.sock"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Equal(t, "unix:"+w.file("gw.sock"), w.gateway.Endpoint())
+
+	second, err := New(Config{HostID: "here", Socket: w.file("gw.sock"), Control: w.book, Processes: w.processes, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.ErrorIs(t, second.Start(), tempool.ErrUnavailable)
+	require.NoError(t, second.Close(t.Context()))
+	require.Equal(t, 200, w.do("GET", "/healthz", nil).status, "the first is not disturbed")
+}
+
+func TestASocketLeftBehindIsReplacedButNoOtherFileIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	left.SetUnlinkOnClose(false)
+	require.NoError(t, left.Close())
+	listener, err := listenSocket(path)
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
+	_, err = listenSocket(path)
+	require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err))
+	require.FileExists(t, path)
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	w := open(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
+	dial := func() net.Conn {
+		conn, err := net.Dial("unix", w.file("gw.sock"))
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	ask := func(conn net.Conn) { // sends a request without waiting for its answer
+		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+	}
+	answered := func(conn net.Conn) <-chan string {
+		return background(func() string { line, _ := bufio.NewReader(conn).ReadString('\n'); return line })
+	}
+	first, second, third := dial(), dial(), dial()
+	ask(first)
+	require.Contains(t, await(t, answered(first)), "200")
+	ask(second)
+	require.Contains(t, await(t, answered(second)), "200")
+	ask(third)
+	late := answered(third)
+	select {
+	case line := <-late:
+		require.Fail(t, "a third connection was served beside two", line)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, first.Close())
+	require.Contains(t, await(t, late), "200")
+}
+
+func TestASlowRequestIsCutOff(t *testing.T) {
+	w := open(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 100*time.Millisecond, 200*time.Millisecond }))
+	for name, text := range map[string]string{
+		"headers that never end": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n",
+		"a body that never ends": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("unix", w.file("gw.sock"))
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, text)
+			require.NoError(t, err)
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+			_, err = io.Copy(io.Discard, conn)
+			require.NoError(t, err, "the gateway hangs up")
+		})
+	}
+	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
+	w.awaitFile(w.file("a.began"))
+	began := time.Now()
+	require.Eventually(t, func() bool { return time.Since(began) > 300*time.Millisecond }, patience, tick)
+	w.touch(w.file("a"))
+	require.Equal(t, 200, await(t, held).status, "a long call is no slow request")
+}
