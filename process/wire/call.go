@@ -21,70 +21,58 @@ func (l *link) Stream(ctx context.Context, r Request, onChunk func([]byte) error
 
 // exchange is a call from place to answer. Without onChunk, chunks are joined in front of the payload.
 func (l *link) exchange(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	s, err := l.acquire(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, &CallError{Err: err}
+	}
+	w := newWaiter(ctx, r)
+	mine, err := l.enter(w)
 	if err != nil {
 		return nil, &CallError{Err: err}
 	}
-	w := waiters.Get().(*waiter)
-	id, err := l.occupy(s, ctx, r, w)
-	if err != nil {
-		waiters.Put(w)
-		l.release(s)
-		return nil, &CallError{Err: err}
-	}
-	at, err := l.sendRequest(ctx, id, r)
-	if err != nil {
-		started := at >= 0 && l.out.mayHaveLeft(at)
-		if started {
-			// Part of a message is on the stream: whatever followed it would be misread.
-			l.fail(err)
+	if mine {
+		w.mu.Lock()
+		err := l.sendRequest(w)
+		w.mu.Unlock()
+		if err != nil {
+			// w is not used again: a worker that answers what it was not asked could still reach it.
+			l.handOver(l.withdraw(w))
+			return nil, err
 		}
-		l.withdraw(s, id) // w is not used again: a worker that answers what it was not asked could still reach it
-		return nil, &CallError{Started: started, Err: err}
 	}
-	c := call{l: l, s: s, id: id, w: w, at: at, onChunk: onChunk}
+	c := call{l: l, w: w, onChunk: onChunk}
 	return c.wait(ctx)
 }
 
-// sendRequest sends the request under this id; a negative place means that it could not even be put into a message.
-func (l *link) sendRequest(ctx context.Context, id uint32, r Request) (int64, error) {
+// sendRequest sends the call's request, with w.mu held. Its error is a *CallError.
+func (l *link) sendRequest(w *waiter) error {
 	timeout := int64(-1)
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := w.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
 	}
 	buf := scratch.Get().(*[]byte)
-	head, body, err := l.d.appendRequest((*buf)[:0], id, r, timeout)
-	at := int64(-1)
+	head, body, err := l.d.appendRequest((*buf)[:0], w.id, w.r, timeout)
+	w.sent, w.at = true, -1
 	if err == nil {
-		at, err = l.out.send(head, body)
+		w.at, err = l.out.send(head, body)
 	}
 	if cap(head) <= scratchMax {
 		*buf = head[:0]
 		scratch.Put(buf)
 	}
-	return at, err
+	if err == nil {
+		return nil
+	}
+	started := w.at >= 0 && l.out.mayHaveLeft(w.at)
+	if started {
+		l.fail(err) // part of a message is on the stream: whatever followed it would be misread
+	}
+	return &CallError{Started: started, Err: err}
 }
 
-// withdraw gives back the place of a call that was not sent.
-func (l *link) withdraw(s *slot, id uint32) {
-	l.mu.Lock()
-	mine := s.id == id
-	if mine {
-		s.vacate()
-	}
-	l.mu.Unlock()
-	if mine {
-		l.release(s)
-	}
-}
-
-// call is one exchange that was sent and waits.
+// call is one exchange as its caller sees it.
 type call struct {
 	l       *link
-	s       *slot
-	id      uint32
 	w       *waiter
-	at      int64 // place in the stream
 	onChunk func([]byte) error
 	joined  []byte
 }
@@ -107,7 +95,7 @@ func (c *call) wait(ctx context.Context) (*Response, error) {
 // take handles one event and tells whether the call is over.
 func (c *call) take(e event) (*Response, error, bool) {
 	if e.final {
-		waiters.Put(c.w)
+		recycle(c.w)
 		if e.err == nil && c.joined != nil {
 			if int64(len(c.joined)+len(e.resp.Payload)) > c.l.o.MaxMessage {
 				return nil, &CallError{Started: true, Err: ErrTooLarge}, true
@@ -123,18 +111,22 @@ func (c *call) take(e event) (*Response, error, bool) {
 		err = ErrTooLarge
 	}
 	if err != nil {
-		c.l.abandon(c.s, c.id)
+		c.l.leave(c.w)
 		close(c.w.gone)
 		return nil, &CallError{Started: true, Err: err}, true
 	}
 	return nil, nil, false
 }
 
-// leave cancels the call and returns at once, with the answer if it has come in the same moment.
+// leave ends the waiting at once, with the answer if it has come in the same moment.
 func (c *call) leave(cause error) (*Response, error) {
-	if c.l.abandon(c.s, c.id) {
+	switch c.l.leave(c.w) {
+	case unstarted:
 		close(c.w.gone)
-		return nil, &CallError{Started: c.l.out.mayHaveLeft(c.at), Err: cause}
+		return nil, &CallError{Err: cause}
+	case abandoned:
+		close(c.w.gone)
+		return nil, &CallError{Started: c.l.started(c.w), Err: cause}
 	}
 	return c.drain(cause)
 }
@@ -149,7 +141,7 @@ func (c *call) drain(cause error) (*Response, error) {
 			}
 		default:
 			close(c.w.gone)
-			return nil, &CallError{Started: c.l.out.mayHaveLeft(c.at), Err: cause}
+			return nil, &CallError{Started: c.l.started(c.w), Err: cause}
 		}
 	}
 }

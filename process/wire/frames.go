@@ -24,6 +24,7 @@ type hostHello struct {
 
 // frames is the dialect of docs/protocol.md.
 type frames struct {
+	rw    io.ReadWriteCloser
 	r     *frameReader
 	ready chan struct{} // closed when hello is set
 	hello Hello
@@ -33,7 +34,7 @@ type frames struct {
 // non-blocking mode and that implements syscall.Conn, as net's and pollable os.Files do, is written without a goroutine hand-off.
 func NewFrames(rwc io.ReadWriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
-	d := &frames{r: newFrameReader(rwc, o.MaxMessage), ready: make(chan struct{})}
+	d := &frames{rw: rwc, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
 	l := newLink(d, rwc, rwc, o)
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {
@@ -137,19 +138,21 @@ func appendBare(dst []byte, t FrameType, id uint32) []byte {
 }
 
 func (d *frames) read(l *link) error {
-	for {
-		h, rest, owned, err := d.r.next()
-		if err != nil {
-			return err
+	return inflow(d.rw, d.r, func() error {
+		for {
+			h, rest, owned, ok, err := d.r.next()
+			if err != nil || !ok {
+				return err
+			}
+			if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
+				// The payload outlives the read buffer; a method or headers in front of it are rare and small.
+				rest = append([]byte(nil), rest...)
+			}
+			if err := d.dispatch(l, h, rest); err != nil {
+				return err
+			}
 		}
-		if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
-			// The payload outlives the read buffer; a method or headers in front of it are rare and small.
-			rest = append([]byte(nil), rest...)
-		}
-		if err := d.dispatch(l, h, rest); err != nil {
-			return err
-		}
-	}
+	})
 }
 
 func (d *frames) dispatch(l *link, h head, rest []byte) error {

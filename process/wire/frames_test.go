@@ -39,7 +39,7 @@ func newSilentPeer(t testing.TB, o Options) (Conn, *peer) {
 	theirs.Close()
 	c, err := NewFrames(ours, o)
 	require.NoError(t, err)
-	p := &peer{t: t, conn: far, r: newFrameReader(far, DefaultMaxMessage)}
+	p := &peer{t: t, conn: far, r: newFrameReader(DefaultMaxMessage)}
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())
 		far.Close()
@@ -55,11 +55,25 @@ func newSilentPeer(t testing.TB, o Options) (Conn, *peer) {
 
 func (p *peer) read() Frame {
 	require.NoError(p.t, p.conn.SetReadDeadline(time.Now().Add(patience)))
-	h, rest, _, err := p.r.next()
+	h, rest, err := p.next()
 	require.NoError(p.t, err)
 	f, err := h.frame(bytes.Clone(rest))
 	require.NoError(p.t, err)
 	return f
+}
+
+// next waits for a whole frame.
+func (p *peer) next() (head, []byte, error) {
+	for {
+		h, rest, _, ok, err := p.r.next()
+		if err != nil || ok {
+			return h, rest, err
+		}
+		n, err := p.conn.Read(p.r.space())
+		if p.r.filled(n); n == 0 && err != nil {
+			return h, nil, err
+		}
+	}
 }
 
 func (p *peer) write(f Frame) {
@@ -286,7 +300,7 @@ func TestPingsShareOneQuestion(t *testing.T) {
 
 // readQuietly is read for a goroutine that may outlive the need for it: the end of the stream is not a failure.
 func (p *peer) readQuietly() Frame {
-	h, _, _, err := p.r.next()
+	h, _, err := p.next()
 	if err != nil {
 		return Frame{}
 	}
@@ -545,7 +559,7 @@ func TestAConnWorksOverStreamsThatOnlyBlock(t *testing.T) {
 	ours, theirs := net.Pipe()
 	c, err := NewFrames(struct{ io.ReadWriteCloser }{ours}, Options{MaxInflight: 8})
 	require.NoError(t, err)
-	p := &peer{t: t, conn: theirs, r: newFrameReader(theirs, DefaultMaxMessage)}
+	p := &peer{t: t, conn: theirs, r: newFrameReader(DefaultMaxMessage)}
 	require.Equal(t, FrameHello, p.read().Type)
 	p.write(Frame{Type: FrameHello, Payload: []byte(`{"protocol":1}`)})
 	var callers sync.WaitGroup
@@ -572,7 +586,7 @@ func TestCallsAndCancelsAtOnceLoseNothing(t *testing.T) {
 	go func() {
 		defer close(served)
 		for {
-			h, rest, _, err := p.r.next()
+			h, rest, err := p.next()
 			if err != nil {
 				return
 			}

@@ -162,5 +162,27 @@ func readMessage(r io.Reader, length, limit int64) ([]byte, error) {
 	if length > limit {
 		return nil, violation("a message of %d bytes, the limit is %d", length, limit)
 	}
-	return readGrowing(r, nil, int(length))
+	return readGrowing(r, int(length))
+}
+
+// readGrowing returns n bytes from r, claiming memory as they come.
+func readGrowing(r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, min(n, firstGrab))
+	have := 0
+	for {
+		got, err := io.ReadFull(r, b[have:])
+		have += got
+		if have == n {
+			return b, nil
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		bigger := make([]byte, min(n, 4*len(b)))
+		copy(bigger, b)
+		b = bigger
+	}
 }

@@ -43,17 +43,29 @@ type attempt struct {
 func newOutbox(w io.Writer) *outbox {
 	o := &outbox{w: w, kick: make(chan struct{}, 1)}
 	o.try = o.writeOnce
-	if sc, ok := w.(syscall.Conn); ok {
-		if raw, err := sc.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) {
-				// A stream in blocking mode would hold the sender for as long as the worker does not read.
-				if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err == nil && flags&unix.O_NONBLOCK != 0 {
-					o.raw = raw
-				}
-			})
-		}
-	}
+	o.raw = nonBlocking(w)
 	return o
+}
+
+// nonBlocking gives access to the descriptor of a stream that can be used without ever blocking; nil if it cannot.
+func nonBlocking(stream any) syscall.RawConn {
+	sc, ok := stream.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var usable bool
+	err = raw.Control(func(fd uintptr) {
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		usable = err == nil && flags&unix.O_NONBLOCK != 0
+	})
+	if err != nil || !usable {
+		return nil
+	}
+	return raw
 }
 
 func (o *outbox) writeOnce(fd uintptr) bool {
