@@ -148,21 +148,6 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 	return &copied, nil
 }
 
-func (b *book) TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
-	b.mu.Lock()
-	order := slices.Clone(b.order)
-	b.mu.Unlock()
-	var refusal error = tempool.Errorf(tempool.CodeNoWorkers, "pool %s has no worker in service", pool).After(time.Second)
-	for _, worker := range order {
-		lease, err := b.Checkout(ctx, worker, o)
-		if err == nil {
-			return lease, nil
-		}
-		refusal = tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(20 * time.Millisecond)
-	}
-	return nil, refusal
-}
-
 func (b *book) owner(leaseID string) (*entry, error) {
 	ref, err := tempool.ParseLeaseID(leaseID)
 	if err != nil {
@@ -280,9 +265,13 @@ func (b *book) Status(_ context.Context, pool string) (tempool.PoolStatus, error
 		return tempool.PoolStatus{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
 	}
 	status := tempool.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
-	for i, worker := range b.order {
+	for _, worker := range b.order {
 		state := b.state(worker, b.workers[worker])
-		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: i, State: state.State, Incarnation: state.Incarnation, Host: state.Host})
+		_, slot, _ := tempool.ParseWorkerName(worker)
+		if state.State == lifecycle.Busy {
+			state.State = lifecycle.Ready // a pool does not hear of leases
+		}
+		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host})
 	}
 	return status, nil
 }

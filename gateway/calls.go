@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -168,6 +169,7 @@ func (f *flight) explain(method string, err error) error {
 
 func (f *flight) code(method string, err error, began bool) *tempool.Error {
 	var cause *tempool.Error
+	var over *http.MaxBytesError // of a request passed on in plain HTTP
 	worker := f.seat.worker
 	switch {
 	case errors.Is(err, context.Canceled) && errors.As(context.Cause(f.ctx), &cause): // fenced, or the gateway closes
@@ -180,6 +182,8 @@ func (f *flight) code(method string, err error, began bool) *tempool.Error {
 		return tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it, or raise that limit: %w", method, f.seat.spec.Pool.MaxMessage, err)
 	case errors.Is(err, wire.ErrTooLarge):
 		return tooLarge(int64(f.seat.spec.Pool.MaxMessage))
+	case errors.As(err, &over):
+		return tooLarge(over.Limit)
 	case errors.Is(err, wire.ErrInvalidParams), errors.Is(err, wire.ErrInvalidMethod):
 		return tempool.Errorf(tempool.CodeInvalid, "%s cannot be sent to %s: %w", method, worker, err)
 	case errors.As(err, &cause):

@@ -13,8 +13,6 @@ import (
 type Control interface {
 	// Checkout asks one worker for a lease, once.
 	Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error)
-	// TryCheckout asks any worker of the pool that may be free, once each.
-	TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error)
 	// Checkin gives a lease back without waiting for the worker to act on it; CheckinNow waits.
 	Checkin(ctx context.Context, r tempool.CheckinRequest) error
@@ -38,10 +36,6 @@ func (c control) Checkout(ctx context.Context, worker string, o tempool.Checkout
 		return nil, err
 	}
 	return c.c.Pool(pool).CheckoutOnce(ctx, slot, o)
-}
-
-func (c control) TryCheckout(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
-	return c.c.Pool(pool).TryCheckout(ctx, o)
 }
 
 func (c control) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -205,6 +206,30 @@ func TestAWorkerThatAsksToBeReplacedIsWhateverItsHolderSays(t *testing.T) {
 	require.True(t, a.problem.WorkerError.Fatal)
 	require.Equal(t, 200, w.do("DELETE", "/v1/leases/"+lease.ID+"?outcome=ok", nil).status)
 	w.book.with("p/0", func(e *entry) { require.Equal(t, []tempool.Outcome{tempool.OutcomeClose}, e.outcomes) })
+}
+
+func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
+	w := open(t, 3, idleReturn(time.Hour))
+	w.book.add("p/9", 1)
+	w.book.with("p/9", func(e *entry) { e.host = "there" })
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status) // the gateway has one now
+	var theirs []string
+	for range 4 {
+		out := w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"})
+		require.Equal(t, 201, out.status, "%s", out.body)
+		var lease tempool.Lease
+		require.NoError(t, json.Unmarshal(out.body, &lease))
+		theirs = append(theirs, lease.Worker)
+	}
+	held := tempool.WorkerName("p", 0)
+	for _, entry := range w.book.history {
+		if strings.HasSuffix(entry, "gateway/here") {
+			held = strings.ReplaceAll(entry[:3], ".", "/")
+		}
+	}
+	require.ElementsMatch(t, []string{"p/0", "p/1", "p/2", "p/9"}, theirs)
+	require.Equal(t, []string{held, "p/9"}, theirs[2:], "what the gateway merely holds comes before other hosts")
+	require.Equal(t, 5, w.book.count("checkout"), "nobody was asked in vain")
 }
 
 func TestACheckoutWaitsAsLongAsItAsksTo(t *testing.T) {

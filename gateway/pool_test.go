@@ -416,7 +416,7 @@ func TestAProgramThatListensByItselfIsCalledInPlainHTTP(t *testing.T) {
 	require.NoError(t, err)
 	w := open(t, 1, withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
-		sp.Pool.MaxInflight = 4
+		sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000
 	}))
 	a := w.do("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
 	require.Equal(t, 200, a.status, "%s", a.body)
@@ -427,6 +427,7 @@ func TestAProgramThatListensByItselfIsCalledInPlainHTTP(t *testing.T) {
 	require.Equal(t, "/x y auth=None", string(response.Body))
 	_, err = w.gateway.CallPool(t.Context(), "p", Request{Method: "fail"})
 	require.ErrorIs(t, err, tempool.ErrWorkerError)
+	w.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).refusedWith(t, 413, tempool.CodePayloadTooLarge)
 	failed, err := w.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
 	require.NoError(t, err)
 	failed.Body.Close()

@@ -57,7 +57,9 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	defer stop()
 	plain, limit := g.speaks(pool)
 	var payload []byte
-	if !plain { // read before a worker is taken, so that a slow client keeps none from others
+	if plain {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+	} else { // read before a worker is taken, so that a slow client keeps none from others
 		if payload, err = readBody(w, r, limit); err != nil {
 			writeProblem(w, err)
 			return
