@@ -29,7 +29,7 @@ func TestEncodeLeavesOutWhatIsNotBuilt(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "surge")
 	require.NotContains(t, string(text), "[watch]")
-	require.Contains(t, string(text), "[lease]\nttl = '1m'\nmax_ttl = '24h'\non_expiry = 'replace'\n")
+	require.Contains(t, string(text), "[lease]\nttl = '1m'\nmax_ttl = '24h'\nidle_return = '2s'\non_expiry = 'replace'\n")
 }
 
 func TestEncodeRefuses(t *testing.T) {

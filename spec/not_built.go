@@ -11,16 +11,13 @@ type gap struct {
 // notBuilt is the one list of such gaps, by section or key. Whoever builds a feature deletes its line, here and nowhere else, and
 // the marks in docs/configuration.md that a test then asks for.
 var notBuilt = map[string]gap{
-	"pool.max_inflight":     {missing: "a worker serves one call at a time", defaultHolds: true},
 	"start.rate_per_second": {missing: "starts are bounded by start.concurrency only"},
 	"rotation.max_requests": {missing: "workers are not replaced for their age in requests"},
 	"rotation.jitter":       {missing: "workers are not replaced for their age in requests"},
 	"rotation.max_memory":   {missing: "workers are not replaced for their memory"},
 	"rotation.max_uptime":   {missing: "workers are not replaced for their age"},
 	"rotation.surge":        {missing: "a worker drains before the process that follows it starts"},
-	"lease.idle_return":     {missing: "gateways do not hold leases of their own"},
 	"lease.on_expiry":       {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
-	"queue":                 {missing: "calls do not wait in a gateway"},
 	"limits":                {missing: "workers run without limits of their own"},
 	"watch":                 {missing: "changed files restart nothing"},
 	"sessions":              {missing: "there is no session store"},

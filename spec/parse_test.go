@@ -71,7 +71,7 @@ notification = true
 		"the method a language server answers": {minimal + "protocol='jsonrpc'\nframing='content-length'\n[health]\nmethod = 'workspace/symbol'", func(s *Spec) {
 			s.Pool.Protocol, s.Pool.Framing, s.Health.Method = ProtocolJSONRPC, FramingContentLength, "workspace/symbol"
 		}},
-		"defaults of what is not built, where they hold": {minimal + "max_inflight = 1\n[lease]\non_expiry = 'replace'", func(s *Spec) {}},
+		"defaults of what is not built, where they hold": {minimal + "[lease]\non_expiry = 'replace'", func(s *Spec) {}},
 		"sections without keys":                          {minimal + "[start]\n[rotation]\n[lease]", func(s *Spec) {}},
 		"sizes and spans": {minimal + "max_message = '1.5MiB'\nstop_grace = '1m30s'", func(s *Spec) {
 			s.Pool.MaxMessage, s.Pool.StopGrace = 3<<19, Duration(90*time.Second)
