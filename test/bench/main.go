@@ -29,6 +29,8 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"crash", "a killed worker's next incarnation, against spawning the program by hand", measureCrash},
+	{"lease", "durable leases, against no-op updates and signals on the same server", measureLease},
+	{"events", "what leases and idle days write into histories", measureEvents},
 }
 
 func main() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 // roleVariable makes this program another one: those that a comparison needs in a process of their own.
 const (
 	roleVariable = "TEMPOOL_BENCH_ROLE"
-	roleAgent    = "agent"
+	roleAgent    = "agent" // args: those of the agent
+	roleNoop     = "noop"  // args: Temporal's address
 )
 
 // play is the main of a process in a role. It ends in good order when its parent closes its stdin, or dies.
@@ -28,6 +30,13 @@ func play(role string, args []string) int {
 	switch role {
 	case roleAgent:
 		return agentcmd.Main(args)
+	case roleNoop:
+		err := serveNoop(strings.Join(args, " "))
+		if err == nil {
+			return 0
+		}
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
 	}
 	fmt.Fprintf(os.Stderr, "bench: there is no role %q\n", role)
 	return 2

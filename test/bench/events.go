@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// leasesCounted are taken in a row to count what one writes.
+	leasesCounted = 50
+	// checkpointsCounted pass, at a quicker rhythm than by default, to count what one writes.
+	checkpointsCounted = 10
+	quickCheckpoint    = time.Second
+	// lifeEvents is what a day adds that checkpoints do not account for: the start, the end and a Watch.
+	lifeEvents = 100
+
+	leaseEventsTarget = 9
+	idleEventsTarget  = 4000
+)
+
+// measureEvents counts what leases and idle days write into a worker's history.
+func measureEvents(ctx context.Context, b *bench) (err error) {
+	agent, err := b.agent(ctx, "events")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agent.stop()) }()
+	if err := b.leaseEvents(ctx); err != nil {
+		return err
+	}
+	return b.idleEvents(ctx)
+}
+
+func (b *bench) leaseEvents(ctx context.Context) (err error) {
+	r := b.result
+	pool, err := b.startPool(ctx, b.echo("events", 1))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
+	bySignal := func(id string) error {
+		if err := b.client.Checkin(ctx, tempool.CheckinRequest{LeaseID: id}); err != nil {
+			return err
+		}
+		_, err := awaitWorker(ctx, pool, 0, 1, quickPoll) // the signal has had its workflow task then, as after a lease of some length
+		return err
+	}
+	byUpdate := func(id string) error {
+		_, err := b.client.CheckinNow(ctx, tempool.CheckinRequest{LeaseID: id})
+		return err
+	}
+	worst := 0.0
+	for _, way := range []struct {
+		name    string
+		checkin func(string) error
+	}{{"events of a lease, given back by signal", bySignal}, {"events of a lease, given back by update", byUpdate}} {
+		row := r.row(way.name, "events")
+		for range leasesCounted {
+			before, err := b.countEvents(ctx, "events", 0)
+			if err != nil {
+				return err
+			}
+			lease, err := pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "bench"})
+			if err == nil {
+				err = way.checkin(lease.ID)
+			}
+			if err != nil {
+				return err
+			}
+			after, err := b.countEvents(ctx, "events", 0)
+			if err != nil {
+				return err
+			}
+			row.add(float64(after.all - before.all))
+		}
+		worst = max(worst, row.Max)
+	}
+	r.atMost("history events of the costliest lease", worst, leaseEventsTarget, "events")
+	return nil
+}
+
+func (b *bench) idleEvents(ctx context.Context) (err error) {
+	r := b.result
+	s := b.echo("idle", 1)
+	perDay := float64(24*time.Hour) / float64(s.Health.Checkpoint.D()) // by the default spec
+	s.Health.Checkpoint = spec.Duration(quickCheckpoint)
+	pool, err := b.startPool(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
+	if _, err := b.awaitActivities(ctx, "idle", 2); err != nil { // Start and a first checkpoint
+		return err
+	}
+	each := r.row("events of a health checkpoint", "events")
+	before, err := b.countEvents(ctx, "idle", 0)
+	if err != nil {
+		return err
+	}
+	for range checkpointsCounted {
+		after, err := b.awaitActivities(ctx, "idle", before.activities+1)
+		if err != nil {
+			return err
+		}
+		each.add(float64(after.all-before.all) / float64(after.activities-before.activities))
+		before = after
+	}
+	day := r.row("events of an idle worker in a day of the default spec", "events")
+	day.add(each.Median*perDay + lifeEvents)
+	r.note("a day has %.0f checkpoints by the default spec; %d events are added for the start, the end and the Watch", perDay, lifeEvents)
+	r.atMost("history events of an idle worker in a day", day.Median, idleEventsTarget, "events")
+	return nil
+}
+
+// written is what a history holds: events of all kinds, and activities that have ended.
+type written struct{ all, activities int }
+
+func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w written, err error) {
+	id := tempool.WorkerWorkflowID(pool, slot)
+	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for iterator.HasNext() {
+		event, err := iterator.Next()
+		if err != nil {
+			return w, fmt.Errorf("read the history of %s: %w", id, err)
+		}
+		w.all++
+		if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+			w.activities++
+		}
+	}
+	return w, nil
+}
+
+// awaitActivities waits until so many activities of an idle worker have ended, and what follows each is written, too.
+func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (written, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		w, err := b.countEvents(ctx, pool, 0)
+		if err != nil || w.activities >= n {
+			return w, err
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return w, fmt.Errorf("pool %s ended %d activities in %s, not %d: %w", pool, w.activities, patience, n, err)
+		}
+	}
+}

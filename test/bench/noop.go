@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// The workflow that leases are compared with: it does nothing, and costs what Temporal itself costs.
+const (
+	noopQueue    = "bench-noop"
+	noopWorkflow = "Noop"
+	noopUpdate   = "noop-update"
+	noopSignal   = "noop-signal"
+)
+
+// Noop takes updates and signals, and continues as new when Temporal suggests it, as every workflow of long life must.
+func Noop(ctx workflow.Context) error {
+	if err := workflow.SetUpdateHandler(ctx, noopUpdate, func(workflow.Context) error { return nil }); err != nil {
+		return err
+	}
+	signals := workflow.GetSignalChannel(ctx, noopSignal)
+	for {
+		signals.Receive(ctx, nil)
+		for signals.ReceiveAsync(nil) { // an unread signal would be lost
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() && workflow.AllHandlersFinished(ctx) {
+			return workflow.NewContinueAsNewError(ctx, noopWorkflow)
+		}
+	}
+}
+
+// serveNoop runs Noop in a process of its own, as an agent runs the workflows of workers.
+func serveNoop(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	temporal, _, err := tempool.DialTemporal(ctx, tempool.Options{Address: address, Logger: silentLog()})
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	w := sdkworker.New(temporal, noopQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+	w.RegisterWorkflowWithOptions(Noop, workflow.RegisterOptions{Name: noopWorkflow})
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("poll %s: %w", noopQueue, err)
+	}
+	<-ctx.Done()
+	w.Stop()
+	return nil
+}
+
+// startNoop starts one no-op workflow; it is warm when this returns.
+func (b *bench) startNoop(ctx context.Context, id string) error {
+	_, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue}, noopWorkflow)
+	if err != nil {
+		return fmt.Errorf("start the no-op workflow %s: %w", id, err)
+	}
+	return b.updateNoop(ctx, id)
+}
+
+func (b *bench) updateNoop(ctx context.Context, id string) error {
+	handle, err := b.client.Temporal().UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: id, UpdateName: noopUpdate, UpdateID: uuid.NewString(), WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err == nil {
+		err = handle.Get(ctx, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("update the no-op workflow %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *bench) signalNoop(ctx context.Context, id string) error {
+	if err := b.client.Temporal().SignalWorkflow(ctx, id, "", noopSignal, nil); err != nil {
+		return fmt.Errorf("signal the no-op workflow %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *bench) endNoop(ctx context.Context, id string) error {
+	if err := b.client.Temporal().TerminateWorkflow(ctx, id, "", "measured"); err != nil {
+		return fmt.Errorf("end the no-op workflow %s: %w", id, err)
+	}
+	return nil
+}
