@@ -156,7 +156,7 @@ func (d *desk) end(f *flight, err error) {
 		default: // watch forgets it
 		}
 	}
-	stir := f.grant.ours && s.inFlight == 0 && (f.grant.ended || f.grant.fatal != "")
+	stir := f.grant.ours && s.inFlight == 0 && (f.grant.ended || f.grant.fatal != "" || f.grant.tired(now))
 	if d.queue.Len() > 0 {
 		d.dispatch(now)
 	}

@@ -24,6 +24,7 @@ const (
 	DefaultCallTimeout = 10 * time.Minute
 	DefaultFenceAfter  = 5 * time.Minute
 	DefaultCheckEvery  = 5 * time.Second
+	DefaultHoldFor     = 5 * time.Minute
 )
 
 // MaxCallTimeout is the longest a call may ask for.
@@ -51,6 +52,10 @@ type Config struct {
 	CallTimeout time.Duration
 	// FenceAfter is how long the gateway serves under its own leases without hearing of Temporal. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
+	// HoldFor is how long the gateway keeps a lease of its own that is always in use, spread at random by a fifth up and down. Then it
+	// gives it back between two calls, which reports what was counted and lets the worker's workflow continue as new; after twice
+	// that, no new call begins until it could. Default: DefaultHoldFor.
+	HoldFor time.Duration
 	// CheckEvery is the rhythm at which it looks whether Temporal answers. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
 	// Logger's default is slog.Default().
@@ -109,6 +114,9 @@ func New(config Config) (*Gateway, error) {
 	}
 	if config.CheckEvery <= 0 {
 		config.CheckEvery = DefaultCheckEvery
+	}
+	if config.HoldFor <= 0 {
+		config.HoldFor = DefaultHoldFor
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{

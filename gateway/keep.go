@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,6 +110,9 @@ func (s *seat) duty(now time.Time, waiting, lost bool) (duty, time.Duration) {
 			return nothing, waitersPause
 		}
 		return giveBack, time.Hour
+	case quiet && gr.tired(now):
+		s.endGrant("it was held long enough")
+		return giveBack, time.Hour
 	case quiet && !waiting && now.Sub(gr.idleFrom) >= idleReturn:
 		s.endGrant("it was idle")
 		return giveBack, time.Hour
@@ -122,7 +126,7 @@ func (s *seat) duty(now time.Time, waiting, lost bool) (duty, time.Duration) {
 	if quiet {
 		idle = gr.idleFrom.Add(idleReturn).Sub(now)
 	}
-	return nothing, min(left, max(idle, waitersPause))
+	return nothing, min(left, max(idle, waitersPause), max(gr.tiredAt.Sub(now), waitersPause))
 }
 
 // renewMargin is how long before its expiry a lease is renewed: a third of its length, at most 20 seconds.
@@ -255,6 +259,9 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 func (d *desk) granted(s *seat, lease tempool.Lease, now time.Time) {
 	ref, err := tempool.ParseLeaseID(lease.ID)
 	if err == nil && ref.Incarnation == s.incarnation && ref.Worker() == s.worker && s.adopt(lease, ref, true, now) {
+		hold := d.gateway.config.HoldFor
+		hold += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(hold))
+		s.grant.tiredAt, s.grant.spentAt = now.Add(hold), now.Add(2*hold)
 		d.dispatch(now)
 		return
 	}

@@ -64,16 +64,18 @@ func (s *seat) load(now time.Time) (int, bool) {
 	return load, load < s.capacity() && !s.desk.limited(s, now)
 }
 
-// serving reports whether the gateway may put calls of its own on the worker at all. A lease past its expiry counts only while
-// Temporal is lost: the worker is reached through this gateway alone, so nobody else can have it until Temporal is back and it has
-// been renewed, or not.
+// serving reports whether the gateway may put calls of its own on the worker at all. A lease held long enough, or past its expiry,
+// counts only while Temporal is lost: it cannot go back, and the worker is reached through this gateway alone, so nobody else can
+// have it until Temporal is back and it has been renewed, or not.
 func (s *seat) serving(now time.Time) bool {
 	gr := s.grant
 	if gr == nil || !gr.ours || gr.ended || gr.fatal != "" || s.draining || s.gone {
 		return false
 	}
-	if !now.Before(gr.lease.ExpiresAt) && !s.desk.gateway.contact.lost.Load() {
-		return false
+	if gr.tired(now) && s.inFlight == 0 || now.After(gr.spentAt) || !now.Before(gr.lease.ExpiresAt) {
+		if !s.desk.gateway.contact.lost.Load() {
+			return false
+		}
 	}
 	if gr.before == nil {
 		return true
@@ -86,6 +88,9 @@ func (s *seat) serving(now time.Time) bool {
 		return false
 	}
 }
+
+// tired reports whether the lease was held long enough.
+func (gr *grant) tired(now time.Time) bool { return now.After(gr.tiredAt) }
 
 // capacity is how many calls the worker may have in flight.
 func (s *seat) capacity() int { return max(1, s.spec.Pool.MaxInflight) }

@@ -74,6 +74,8 @@ type grant struct {
 	idleFrom time.Time
 
 	// Of a lease of the gateway's own.
+	tiredAt time.Time // from here on it goes back between two calls
+	spentAt time.Time // from here on no call begins
 	asking  bool      // a renewal or a checkin is on its way
 	retryAt time.Time // of a renewal or checkin that failed: not before
 }
