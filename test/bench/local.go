@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+// localAgent starts an agent within this process, for calls that never leave it. listen is its gateway's TCP address.
+func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.Agent, error) {
+	if err := b.temporal(ctx); err != nil {
+		return nil, err
+	}
+	agent, err := worker.Start(ctx, worker.Config{
+		Address: b.server.Address(), HostID: hostID, StateDir: filepath.Join(b.dir, hostID), Listen: listen,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start an agent in this process: %w", err)
+	}
+	return agent, nil
+}
+
+// steady is the spec of a pool whose gateway keeps its leases between two turns and whose workers stay, as RoadRunner's do.
+func (b *bench) steady(name string, size, inflight int) spec.Spec {
+	s := b.echo(name, size)
+	s.Pool.MaxInflight = inflight
+	s.Lease.IdleReturn = spec.Duration(10 * time.Minute)
+	s.Lease.TTL = spec.Duration(time.Hour)
+	lasting := s
+	lasting.Rotation.MaxRequests = 0
+	if lasting.Validate() != nil { // refused for as long as no worker is replaced for its number of requests anyway
+		return s
+	}
+	return lasting
+}
+
+// awaitCalls calls until so many workers have answered: a gateway leases them one by one as callers wait.
+func awaitCalls(ctx context.Context, call func(context.Context) (*gateway.Response, error), size int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var (
+		group  sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+		served = map[string]bool{}
+	)
+	answered := func(response *gateway.Response, err error) (more bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed = fmt.Errorf("%d of %d workers have answered: %w", len(served), size, err)
+		} else {
+			served[response.Worker] = true
+		}
+		return failed == nil && len(served) < size
+	}
+	for range callers {
+		group.Go(func() {
+			for answered(call(ctx)) {
+			}
+		})
+	}
+	group.Wait()
+	return failed
+}

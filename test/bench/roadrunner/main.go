@@ -1,0 +1,125 @@
+// Roadrunner serves calls with RoadRunner's pool as a Go library, and measures how many it gets through in a second. It is told
+// what to measure line by line on stdin, so that another program's measurements can take turns with its own.
+//
+//	roadrunner WORKERS COMMAND [ARGUMENT…]
+//
+// A line in is {"callers": 8, "bytes": 100, "ms": 1000}; the line that answers it is {"per_second": 50000}.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roadrunner-server/pool/ipc/pipe"
+	"github.com/roadrunner-server/pool/payload"
+	"github.com/roadrunner-server/pool/pool"
+	"github.com/roadrunner-server/pool/pool/static_pool"
+	"go.uber.org/zap"
+)
+
+type order struct {
+	Callers int `json:"callers"`
+	Bytes   int `json:"bytes"`
+	MS      int `json:"ms"`
+}
+
+type answer struct {
+	PerSecond float64 `json:"per_second"`
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "roadrunner:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: roadrunner WORKERS COMMAND [ARGUMENT…]")
+	}
+	workers, err := strconv.ParseUint(args[0], 10, 16)
+	if err != nil {
+		return fmt.Errorf("the number of workers: %w", err)
+	}
+	ctx := context.Background()
+	logger := zap.NewNop()
+	p, err := static_pool.NewPool(ctx, func([]string) *exec.Cmd { return exec.Command(args[1], args[2:]...) },
+		pipe.NewPipeFactory(logger), &pool.Config{NumWorkers: workers}, logger)
+	if err != nil {
+		return fmt.Errorf("start the pool: %w", err)
+	}
+	defer p.Destroy(ctx)
+	orders, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	for {
+		var o order
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read what to measure: %w", err)
+		}
+		perSecond, err := measure(ctx, p, o)
+		if err != nil {
+			return err
+		}
+		if err := answers.Encode(answer{perSecond}); err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+	}
+}
+
+// measure has the callers call, each as soon as its last call is answered.
+func measure(ctx context.Context, p *static_pool.Pool, o order) (float64, error) {
+	body := bytes.Repeat([]byte("x"), o.Bytes)
+	var calls atomic.Int64
+	failures := make(chan error, o.Callers)
+	var group sync.WaitGroup
+	began := time.Now()
+	until := began.Add(time.Duration(o.MS) * time.Millisecond)
+	for range o.Callers {
+		group.Go(func() {
+			n := 0
+			for time.Now().Before(until) {
+				if err := call(ctx, p, body); err != nil {
+					failures <- err
+					break
+				}
+				n++
+			}
+			calls.Add(int64(n))
+		})
+	}
+	group.Wait()
+	took := time.Since(began)
+	select {
+	case err := <-failures:
+		return 0, err
+	default:
+		return float64(calls.Load()) / took.Seconds(), nil
+	}
+}
+
+func call(ctx context.Context, p *static_pool.Pool, body []byte) error {
+	results, err := p.Exec(ctx, &payload.Payload{Body: body}, make(chan struct{}, 1))
+	if err != nil {
+		return fmt.Errorf("call: %w", err)
+	}
+	result := <-results
+	if result.Error() != nil {
+		return fmt.Errorf("call: %w", result.Error())
+	}
+	if !bytes.Equal(result.Body(), body) {
+		return fmt.Errorf("the echo of %d bytes has %d", len(body), len(result.Body()))
+	}
+	return nil
+}
