@@ -57,3 +57,7 @@ go-test: temporal-server
 bench: temporal-server
 	scripts/setup-bench-debian.sh
 	$(GO) run ./test/bench
+
+# Ten thousand leases on one worker, through some twenty runs of its workflow; takes minutes.
+soak: temporal-server
+	$(GO) test -count=1 -timeout 30m ./test/e2e -run TestManyLeases -v -pairs 10000

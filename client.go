@@ -165,7 +165,7 @@ func (c *Client) understand(err error, what string) error {
 	var unavailable *serviceerror.Unavailable
 	var deadline *serviceerror.DeadlineExceeded
 	if errors.As(err, &unavailable) || errors.As(err, &deadline) {
-		return Errorf(CodeUnavailable, "%s: Temporal or the agents do not answer; look at the server and at ctl ps: %w", what, err)
+		return Errorf(CodeUnavailable, "%s: Temporal or the agents did not answer; see whether the server and an agent run: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -28,6 +28,7 @@ type CheckoutOptions struct {
 const (
 	checkoutBackoff    = 20 * time.Millisecond
 	checkoutMaxBackoff = time.Second
+	checkoutOverrun    = 2 * time.Second
 )
 
 // CheckoutOnce asks one worker for a lease, once. A refusal is an Error whose code says why.
@@ -70,9 +71,16 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 
 // Checkout tries until it has a lease or ctx ends, with jittered backoff.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	// An attempt may outlast ctx a little, so that a lease granted at the last moment is given back and not lost until it expires.
+	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(checkoutOverrun, cancel) })()
 	wait := checkoutBackoff
 	for {
-		lease, err := p.TryCheckout(ctx, o)
+		lease, err := p.TryCheckout(attempt, o)
+		if err == nil && ctx.Err() != nil {
+			return nil, errors.Join(context.Cause(ctx), p.client.Checkin(attempt, CheckinRequest{LeaseID: lease.ID}))
+		}
 		if err == nil || !CodeOf(err).Retryable() {
 			return lease, err
 		}
@@ -102,7 +110,7 @@ func (c *Client) Renew(ctx context.Context, leaseID string, ttl time.Duration) (
 }
 
 // Checkin gives a lease back by a signal, the cheapest way: it returns when Temporal has the signal, not when the worker has
-// acted on it. A stale lease is counted by the worker and is no error here; CheckinNow tells.
+// acted on it. A stale lease is counted by the worker and is no error here.
 func (c *Client) Checkin(ctx context.Context, request CheckinRequest) error {
 	ref, err := ParseLeaseID(request.LeaseID)
 	if err != nil {
@@ -111,8 +119,8 @@ func (c *Client) Checkin(ctx context.Context, request CheckinRequest) error {
 	return c.understand(c.temporal.SignalWorkflow(ctx, WorkerWorkflowID(ref.Pool, ref.Slot), "", SignalCheckin, request), "check in "+request.LeaseID)
 }
 
-// CheckinNow gives a lease back and returns the state the worker is in then. A lease that is not the one that is out is
-// CodeLeaseFenced. It costs one history event more than Checkin.
+// CheckinNow gives a lease back and returns the state the worker is in then. A stale lease is counted by the worker and changes
+// nothing, as with Checkin. It costs one history event more than Checkin.
 func (c *Client) CheckinNow(ctx context.Context, request CheckinRequest) (CheckinResult, error) {
 	ref, err := ParseLeaseID(request.LeaseID)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -95,7 +96,12 @@ func (p *Pool) Stop(ctx context.Context, reason string) (r PoolStopResult, err e
 
 // Wait waits until the pool has ended, whoever ended it.
 func (p *Pool) Wait(ctx context.Context) error {
-	return p.named(p.client.understand(p.client.temporal.GetWorkflow(ctx, PoolWorkflowID(p.name), "").Get(ctx, nil), "wait for pool "+p.name))
+	err := p.client.temporal.GetWorkflow(ctx, PoolWorkflowID(p.name), "").Get(ctx, nil)
+	var ended *temporal.WorkflowExecutionError
+	if errors.As(err, &ended) { // terminated or cancelled by hand: ended all the same
+		return nil
+	}
+	return p.named(p.client.understand(err, "wait for pool "+p.name))
 }
 
 // Signal sends drain, stop, suspend or resume to one worker.

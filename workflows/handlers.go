@@ -18,20 +18,19 @@ func refusalError(e *tempool.Error) error {
 
 // register sets the handlers of every update, signal and query, before anything else runs.
 func (w *worker) register(ctx workflow.Context) error {
-	for _, register := range []func(workflow.Context) error{w.registerUpdates, w.registerQueries} {
-		if err := register(ctx); err != nil {
-			return err
-		}
-	}
 	w.listen()
-	return nil
+	if err := w.registerQueries(ctx); err != nil {
+		return err
+	}
+	return w.registerUpdates(ctx) // last: an update that waits is let in at once
 }
 
 func (w *worker) registerUpdates(ctx workflow.Context) error {
 	// Refusals come from the validators, where they cost no history.
 	err := workflow.SetUpdateHandlerWithOptions(ctx, tempool.UpdateCheckout, w.checkout, workflow.UpdateHandlerOptions{
 		Validator: func(r tempool.CheckoutRequest) error {
-			if w.grantOf(r.RequestID) != nil || w.recallable() {
+			// A checkin in the same workflow task is not handled yet: update handlers run before the loop that reads signals.
+			if w.grantOf(r.RequestID) != nil || w.recallable() || w.signalled() {
 				return nil
 			}
 			if refused := w.refusal(r); refused != nil {
@@ -61,7 +60,7 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 		})
 }
 
-// listen adds every signal to the selector. What can be done at once is; the rest is parked.
+// listen makes an inbox for every signal. What can be done at once is; the rest is parked.
 func (w *worker) listen() {
 	onSignal(w, tempool.SignalCheckin, w.checkin)
 	onSignal(w, tempool.SignalCheckout, func(r tempool.CheckoutRequest) {
@@ -98,7 +97,7 @@ func asked(reason, by string, rest bool) request {
 // onSignal has handle called with each signal of that name, in order. A payload that cannot be read is refused, not dropped.
 func onSignal[T any](w *worker, name string, handle func(T)) {
 	channel := workflow.GetSignalChannel(w.ctx, name)
-	w.signals = append(w.signals, func() bool {
+	w.signals = append(w.signals, inbox{channel, func() bool {
 		var raw converter.RawValue
 		if !channel.ReceiveAsync(&raw) {
 			return false
@@ -112,16 +111,30 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 		}
 		handle(value)
 		return true
-	})
-	receive := w.signals[len(w.signals)-1]
-	w.selector.AddReceive(channel, func(workflow.ReceiveChannel, bool) { receive() })
+	}})
 }
 
-// drainSignals handles every signal that is still unread, since a new run would never see it, and reports whether there were any.
+// inbox is the channel of one kind of signal, and how the next one is taken from it and handled.
+type inbox struct {
+	channel workflow.ReceiveChannel
+	receive func() bool
+}
+
+// signalled reports whether a signal waits to be handled.
+func (w *worker) signalled() bool {
+	for _, box := range w.signals {
+		if box.channel.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// drainSignals handles every signal that is unread, and reports whether there were any. A new run would never see them.
 func (w *worker) drainSignals() bool {
 	found := false
-	for _, receive := range w.signals {
-		for receive() {
+	for _, box := range w.signals {
+		for box.receive() {
 			found = true
 		}
 	}

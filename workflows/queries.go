@@ -42,7 +42,7 @@ func (w *worker) metrics() (tempool.WorkerMetrics, error) {
 	if c.RequestsServed > 0 {
 		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)
 	}
-	if s := w.Sample; s != nil {
+	if s := w.Sample; s != nil && w.Machine.State.Live() {
 		m.CurrentMemoryBytes, m.CPUPercent, m.OpenFiles, m.Threads = s.RSSBytes, s.CPUPercent, s.OpenFiles, s.Threads
 	}
 	if w.Machine.State.Live() && w.Machine.State != lifecycle.Starting {

@@ -57,7 +57,7 @@ func (p *pool) roll() bool {
 		case s.Incarnation > t.From && s.serving():
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
-			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, s.Reason)
+			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, cell(s.Reason))
 		default:
 			return false
 		}
@@ -85,7 +85,7 @@ func (p *pool) roll() bool {
 
 // restartWorker tells one worker to drain and to come back on the pool's current spec.
 func (p *pool) restartWorker(number int, reason string) {
-	signal := tempool.Restart{Reason: reason, By: "pool", Spec: &p.Spec, SpecVersion: p.SpecVersion}
+	signal := tempool.Restart{Reason: reason, Spec: &p.Spec, SpecVersion: p.SpecVersion}
 	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "", tempool.SignalRestart, signal)
 	p.asking++
 	p.selector.AddFuture(future, func(f workflow.Future) {

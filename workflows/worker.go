@@ -104,9 +104,9 @@ type worker struct {
 	selector workflow.Selector
 	wake     workflow.Channel
 	turns    int
-	telling  int           // signals on their way to the pool; a run that ends before they are delivered loses them
-	force    bool          // continue as new as soon as possible
-	signals  []func() bool // each receives one signal of its kind, if there is one
+	telling  int  // signals on their way to the pool; a run that ends before they are delivered loses them
+	force    bool // continue as new as soon as possible
+	signals  []inbox
 	work     outstanding
 	facts    facts
 }
@@ -131,11 +131,22 @@ func Worker(ctx workflow.Context, run WorkerRun) error {
 			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowWorker, w.WorkerRun)
 		}
 		w.turns++
-		w.selector.Select(ctx)
-		for w.selector.HasPending() {
-			w.selector.Select(ctx)
+		if err := w.await(); err != nil {
+			return err
 		}
 	}
+}
+
+// await waits until something has happened, and parks it. It polls the signals' channels instead of blocking on them: a blocked
+// receiver would take a checkin off its channel before the loop has its turn, and the handler of a checkout in the same workflow
+// task, which runs before the loop, could not see it.
+func (w *worker) await() error {
+	err := workflow.Await(w.ctx, func() bool { return w.selector.HasPending() || w.signalled() })
+	w.drainSignals()
+	for w.selector.HasPending() {
+		w.selector.Select(w.ctx)
+	}
+	return err
 }
 
 func newWorker(ctx workflow.Context, run WorkerRun) *worker {

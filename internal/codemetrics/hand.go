@@ -46,8 +46,7 @@ func (p *poolLeases) renew(ctx context.Context, id string) (*tempool.Lease, erro
 }
 
 func (p *poolLeases) checkin(ctx context.Context, request tempool.CheckinRequest) error {
-	_, err := p.client.CheckinNow(ctx, request)
-	return err
+	return p.client.Checkin(ctx, request)
 }
 
 // request bounds an exchange with the control plane that must not be cut short.
