@@ -135,9 +135,17 @@ const maxDetailRows = 10
 
 // cell fits a reason into one cell of a Markdown table.
 func cell(s string) string {
-	s = strings.NewReplacer("\n", " ", "|", "\\|").Replace(s)
-	if r := []rune(s); len(r) > 200 {
-		s = string(r[:200]) + "…"
-	}
-	return s
+	return strings.ReplaceAll(brief(s), "|", "\\|")
 }
+
+// brief puts a reason on one line. Of a long one the beginning stays, which says what happened, and the end, where a program's
+// last words are.
+func brief(s string) string {
+	r := []rune(strings.Join(strings.Fields(s), " "))
+	if len(r) > briefHead+briefTail {
+		return string(r[:briefHead]) + " … " + string(r[len(r)-briefTail:])
+	}
+	return string(r)
+}
+
+const briefHead, briefTail = 200, 200

@@ -57,7 +57,7 @@ func (p *pool) roll() bool {
 		case s.Incarnation > t.From && s.serving():
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
-			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, cell(s.Reason))
+			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, brief(s.Reason))
 		default:
 			return false
 		}
