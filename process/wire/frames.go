@@ -34,6 +34,7 @@ type frames struct {
 // non-blocking mode and that implements syscall.Conn, as net's and pollable os.Files do, is written without a goroutine hand-off.
 func NewFrames(rwc io.ReadWriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
+	rwc = detach(rwc)
 	d := &frames{rw: rwc, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
 	l := newLink(d, rwc, rwc, o)
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})

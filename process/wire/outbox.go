@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // flushPiece is how much a flush hands to one Write, in bytes; it bounds how vaguely offered counts.
@@ -17,8 +14,8 @@ const flushPiece = 64 << 10
 // takes everything; only what the stream does not take at once goes to a backlog, which the flush goroutine writes.
 // The backlog is bounded by its senders: each place in flight owns at most a request and a cancel in it.
 type outbox struct {
-	w   io.Writer
-	raw syscall.RawConn // nil when w cannot be written without blocking; then every message takes the backlog
+	w     io.Writer
+	quick quickWriter // nil when w cannot be written without blocking; then every message takes the backlog
 
 	mu      sync.Mutex
 	backlog []byte        // queued and not yet offered
@@ -27,59 +24,12 @@ type outbox struct {
 	offered int64         // stream offset up to which bytes may have left
 	queued  int64         // stream offset of the next message
 	err     error         // sticky: the stream takes no more
-	attempt attempt
-	try     func(fd uintptr) bool // bound once, so that a send allocates nothing
 
 	kick chan struct{}
 }
 
-// attempt is one non-blocking write: what to write, and what came of it.
-type attempt struct {
-	data []byte
-	n    int
-	err  error
-}
-
 func newOutbox(w io.Writer) *outbox {
-	o := &outbox{w: w, kick: make(chan struct{}, 1)}
-	o.try = o.writeOnce
-	o.raw = nonBlocking(w)
-	return o
-}
-
-// nonBlocking gives access to the descriptor of a stream that can be used without ever blocking; nil if it cannot.
-func nonBlocking(stream any) syscall.RawConn {
-	sc, ok := stream.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var usable bool
-	err = raw.Control(func(fd uintptr) {
-		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
-		usable = err == nil && flags&unix.O_NONBLOCK != 0
-	})
-	if err != nil || !usable {
-		return nil
-	}
-	return raw
-}
-
-func (o *outbox) writeOnce(fd uintptr) bool {
-	for {
-		n, err := syscall.Write(int(fd), o.attempt.data)
-		if err == syscall.EINTR {
-			continue
-		}
-		if err == syscall.EAGAIN {
-			n, err = 0, nil
-		}
-		o.attempt.n, o.attempt.err = max(n, 0), err
-		return true
-	}
+	return &outbox{w: w, quick: quickly(w), kick: make(chan struct{}, 1)}
 }
 
 // send writes or queues head and body as one message and keeps neither. It returns the message's place in the stream for
@@ -92,7 +42,7 @@ func (o *outbox) send(head, body []byte) (int64, error) {
 		return at, o.err
 	}
 	o.queued += int64(len(head) + len(body))
-	if o.raw != nil && !o.busy {
+	if o.quick != nil && !o.busy {
 		for len(head) > 0 {
 			n, err := o.now(head)
 			if err != nil {
@@ -119,18 +69,12 @@ func (o *outbox) send(head, body []byte) (int64, error) {
 
 // now makes one non-blocking write; o.mu is held and the flush goroutine is not writing.
 func (o *outbox) now(data []byte) (int, error) {
-	o.attempt = attempt{data: data}
-	err := o.raw.Write(o.try)
-	if err == nil {
-		err = o.attempt.err
-	}
-	o.attempt.data = nil
-	o.offered += int64(o.attempt.n)
+	n, err := o.quick.tryWrite(data)
+	o.offered += int64(n)
 	if err != nil {
 		o.err = fmt.Errorf("writing to the worker: %w", peerClosed(err))
-		return 0, o.err
 	}
-	return o.attempt.n, nil
+	return n, o.err
 }
 
 // mayHaveLeft tells whether any byte of the message at this place may have reached the worker.

@@ -53,18 +53,29 @@ def serve(connection, method, id, body):
     SystemExit and KeyboardInterrupt pass through: they end the worker, and the host sees the call cut.
     """
     try:
-        if method.streams:
-            payload = _stream(connection, method, id, body)
-        else:
-            payload = method.call(body)
+        payload = _stream(connection, method, id, body) if method.streams else method.call(body)
+    except Exception as error:
+        fail(connection, id, error)
+    else:
+        conclude(connection, id, payload)
+
+
+def conclude(connection, id, payload):
+    """Sends a result, or why it cannot be sent."""
+    try:
         if len(payload) > connection.max_message:
             raise Error("the result has %d bytes, the host takes %d" % (len(payload), connection.max_message), code="too_large")
         made = connection.made
         headers = b"" if made is None else made.answer_headers()
-        kind = frames.RESPONSE
     except Exception as error:
-        kind, payload, headers = frames.ERROR, failure(error), _headers_after_failure(connection.made)
-    connection.send(kind, id, payload, headers)
+        fail(connection, id, error)
+    else:
+        connection.send(frames.RESPONSE, id, payload, headers)
+
+
+def fail(connection, id, error):
+    """Sends an exception as the call's answer."""
+    connection.send(frames.ERROR, id, failure(error), _headers_after_failure(connection.made))
 
 
 def _headers_after_failure(made):

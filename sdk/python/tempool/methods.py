@@ -1,6 +1,5 @@
 """Handlers: how a payload becomes arguments, and a result a payload."""
 
-import asyncio
 import inspect
 import json
 import threading
@@ -8,6 +7,7 @@ import threading
 from .errors import Error
 from .frames import MAX_METHOD
 
+_decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -86,7 +86,7 @@ class Method:
         if not body:
             return None
         try:
-            return json.loads(body)
+            return _decode(body.decode())
         except (ValueError, RecursionError) as e:
             raise Error("%s: the payload is not JSON: %s" % (self.name, e), code="invalid_params") from None
 
@@ -97,6 +97,8 @@ _loops = threading.local()
 def _event_loop():
     loop = getattr(_loops, "loop", None)
     if loop is None:
+        import asyncio  # takes longer than everything else here together, and few need it
+
         loop = _loops.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
     return loop
