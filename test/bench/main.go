@@ -31,6 +31,7 @@ var benchmarks = []benchmark{
 	{"crash", "a killed worker's next incarnation, against spawning the program by hand", measureCrash},
 	{"lease", "durable leases, against no-op updates and signals on the same server", measureLease},
 	{"calls", "calls within one process, against RoadRunner's pool", measureCalls},
+	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
 	{"events", "what leases and idle days write into histories", measureEvents},
 }
 

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	webBytes       = 1024
+	webConnections = 8
+	webWarm        = time.Second
+	webSpan        = 2 * time.Second
+
+	gunicornTarget = 2.0
+	uwsgiTarget    = 1.0
+)
+
+// measureWeb compares calls over HTTP with the servers that Python programs usually stand behind.
+func measureWeb(ctx context.Context, b *bench) (err error) {
+	var stops []func() error
+	defer func() {
+		for i := len(stops) - 1; i >= 0; i-- {
+			err = errors.Join(err, stops[i]())
+		}
+	}()
+	urls, err := b.startWeb(ctx, &stops)
+	if err != nil {
+		return err
+	}
+	r := b.result
+	rows := make([]*series, len(urls))
+	for i, side := range urls {
+		rows[i] = r.row(side.name, "requests/s")
+		if err := awaitEcho(ctx, side.url, webBytes); err != nil {
+			return err
+		}
+	}
+	for round := range b.rounds {
+		for i := range urls {
+			at := (i + round) % len(urls)
+			if _, err := b.wrk(ctx, urls[at].url, webConnections, webWarm); err != nil {
+				return err
+			}
+			rate, err := b.wrk(ctx, urls[at].url, webConnections, webSpan)
+			if err != nil {
+				return fmt.Errorf("%s: %w", urls[at].name, err)
+			}
+			rows[at].add(rate)
+		}
+	}
+	for i, rival := range []struct {
+		name   string
+		target float64
+	}{{"gunicorn", gunicornTarget}, {"uWSGI", uwsgiTarget}} {
+		ratio := ratios("gateway, max_inflight 1 ÷ "+rival.name, rows[2], rows[i])
+		r.Rows = append(r.Rows, ratio)
+		r.atLeast("requests over HTTP, max_inflight 1, in those of "+rival.name, ratio.Median, rival.target, "×")
+	}
+	r.note("%d Python processes each, an echo of %d bytes, wrk with %d connections and one thread on the same machine", callWorkers, webBytes, webConnections)
+	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each answer, the gateway keeps it")
+	return nil
+}
+
+type webSide struct{ name, url string }
+
+// startWeb starts all sides; what ends them is added to stops.
+func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide, error) {
+	var addresses [3]string
+	for i := range addresses {
+		var err error
+		if addresses[i], err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	processes := fmt.Sprint(callWorkers)
+	gunicorn, err := b.startWebserver("gunicorn", "--workers", processes, "--bind", addresses[0], "wsgi_echo:app")
+	if err != nil {
+		return nil, err
+	}
+	*stops = append(*stops, gunicorn.stop)
+	// It closes each connection without announcing it, which wrk would count as an error.
+	uwsgi, err := b.startWebserver("uwsgi", "--plugin", "python3", "--http-socket", addresses[1], "--wsgi-file", "wsgi_echo.py",
+		"--callable", "app", "--master", "--processes", processes, "--need-app", "--die-on-term", "--disable-logging",
+		"--add-header", "Connection: close")
+	if err != nil {
+		return nil, err
+	}
+	*stops = append(*stops, uwsgi.stop)
+	agent, err := b.agent(ctx, "web", "--listen", addresses[2])
+	if err != nil {
+		return nil, err
+	}
+	*stops = append(*stops, agent.stop)
+	sides := []webSide{{"gunicorn, sync", "http://" + addresses[0] + "/"}, {"uWSGI, --http-socket", "http://" + addresses[1] + "/"}}
+	for _, inflight := range []int{1, 4} {
+		pool, err := b.startPool(ctx, b.steady(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
+		if err != nil {
+			return nil, err
+		}
+		*stops = append(*stops, func() error { return stopPool(context.WithoutCancel(ctx), pool) })
+		sides = append(sides, webSide{
+			fmt.Sprintf("gateway, max_inflight %d", inflight), "http://" + addresses[2] + "/v1/pools/" + pool.Name() + "/call/echo",
+		})
+	}
+	return sides, nil
+}

@@ -1,0 +1,7 @@
+"""The echo as a WSGI application, for the servers that workers behind a gateway are compared with."""
+
+
+def app(environ, start_response):
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    start_response("200 OK", [("Content-Type", "application/octet-stream"), ("Content-Length", str(len(body)))])
+    return [body]
