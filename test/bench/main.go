@@ -33,6 +33,7 @@ var benchmarks = []benchmark{
 	{"calls", "calls within one process, against RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
 	{"events", "what leases and idle days write into histories", measureEvents},
+	{"fleet", "a pool of a hundred, against a hundred spawned by hand", measureFleet},
 }
 
 func main() {

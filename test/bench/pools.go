@@ -17,11 +17,16 @@ const patience = 2 * time.Minute
 
 // startPool starts a pool and waits until all of it is ready.
 func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, error) {
+	return b.startPoolWithin(ctx, s, 50*time.Millisecond)
+}
+
+// startPoolWithin is startPool that sees the end within a pause.
+func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Duration) (*tempool.Pool, error) {
 	if err := b.client.StartPool(ctx, tempool.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
 		return nil, err
 	}
 	pool := b.client.Pool(s.Pool.Name)
-	return pool, awaitPool(ctx, pool, s.Pool.Size, 50*time.Millisecond)
+	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
 }
 
 // awaitPool asks the pool, again and again after a pause, until it says that so many of its workers are ready.
