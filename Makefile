@@ -9,7 +9,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 12m
 
-.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench soak
 
 test: check go-test
 

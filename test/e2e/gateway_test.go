@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/worker"
+)
+
+// over is an HTTP client of one agent's Unix socket.
+func (w *world) over(hostID string) *http.Client {
+	socket := filepath.Join(w.dir, hostID, worker.SocketName)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// post makes a call and returns the status, the body, and the code of a problem.
+func post(t *testing.T, c *http.Client, path, body string) (status int, answer, code string) {
+	t.Helper()
+	response, err := c.Post("http://gateway"+path, "application/json", strings.NewReader(body))
+	require.NoError(t, err)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	var problem struct{ Code string }
+	if response.StatusCode >= http.StatusBadRequest {
+		require.NoError(t, json.Unmarshal(content, &problem), "%s", content)
+	}
+	return response.StatusCode, string(content), problem.Code
+}
+
+func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("plane")
+	pool := w.start(echo("plane", 2))
+	client := w.over("plane")
+	status, answer, _ := post(t, client, "/v1/pools/plane/call/echo", `"hello"`)
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, `"hello"`, answer)
+
+	calls := int64(1)
+	require.NoError(t, w.server.Kill())
+	<-w.server.Done()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		status, answer, _ := post(t, client, "/v1/pools/plane/call/echo", `"still here"`)
+		require.Equal(t, http.StatusOK, status, answer)
+		calls++
+		pause(t, 5*time.Millisecond)
+	}
+	require.NoError(t, w.server.Restart(t.Context()))
+	view := w.until(pool, "every call is told, once", func(v tempool.PoolView) bool {
+		var told int64
+		idle := true
+		for _, worker := range v.Workers {
+			told += worker.RequestsServed
+			idle = idle && worker.State == lifecycle.Ready
+		}
+		require.LessOrEqual(t, told, calls)
+		return told == calls && idle
+	})
+	require.EqualValues(t, 1, view.Workers[0].Incarnation)
+	t.Logf("%d calls, most of them without Temporal", calls)
+}
+
+func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("recall")
+	pool := w.start(echo("recall", 1))
+	client := w.over("recall")
+	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
+	require.Equal(t, http.StatusOK, status, answer)
+	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err, "the gateway holds the worker idle and gives it up")
+	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"/call/echo", `3`)
+	require.Equal(t, http.StatusOK, status, answer)
+	require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID}))
+}
+
+func TestARollingRestartUnderLoadFailsNoCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("rolling")
+	pool := w.start(echo("rolling", 3))
+	client := w.over("rolling")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	var made, failed atomic.Int64
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			response, err := client.Post("http://gateway/v1/pools/rolling/call/echo", "application/json", strings.NewReader("1"))
+			made.Add(1)
+			if err != nil || response.StatusCode != http.StatusOK {
+				failed.Add(1)
+			}
+			if err == nil {
+				_ = response.Body.Close()
+			}
+		}
+	}()
+	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "under load"})
+	require.NoError(t, err)
+	w.until(pool, "all have restarted", func(v tempool.PoolView) bool {
+		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2 && v.Workers[2].Incarnation == 2
+	})
+	cancel()
+	<-ended
+	require.Positive(t, made.Load())
+	require.Zero(t, failed.Load(), "of %d calls", made.Load())
+}
