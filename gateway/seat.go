@@ -82,12 +82,11 @@ type grant struct {
 
 // flight is one call in progress.
 type flight struct {
-	seat    *seat
-	grant   *grant
-	began   time.Time
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	session string
+	seat   *seat
+	grant  *grant
+	began  time.Time
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 }
 
 // verdict is what a seat says to a call under a lease.
