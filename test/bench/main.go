@@ -90,7 +90,11 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	fmt.Println("\nwritten to", path)
+	picture := strings.TrimSuffix(path, ".json") + ".svg"
+	if err := replaceFile(picture, []byte(b.report.chart())); err != nil {
+		return err
+	}
+	fmt.Println("\nwritten to", path, "and", picture)
 	return nil
 }
 
