@@ -204,6 +204,9 @@ func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 // Failed delivers the error that ends an agent which cannot go on.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
+// killTimeout is what the last processes get when the agent closes.
+const killTimeout = 10 * time.Second
+
 // Stop takes no new process, has every worker of this host drain and stop, and ends. Workflows see the shutdown as an
 // interruption and place their next incarnation elsewhere. What does not end within StopTimeout is killed.
 func (a *Agent) Stop() error {
@@ -239,7 +242,10 @@ func (a *Agent) stop() error {
 	}
 	a.endJanitor()
 	a.background.Wait()
-	err := a.processes.Close(ctx)
+	// What outlived StopTimeout has had its chance; the end itself needs a little time of its own.
+	last, done := context.WithTimeout(context.Background(), killTimeout)
+	defer done()
+	err := a.processes.Close(last)
 	<-ended
 	a.temporal.Close()
 	a.log.Info("agent has stopped")
