@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"runtime"
 	"slices"
 	"unicode/utf8"
 )
@@ -30,8 +31,9 @@ type frames struct {
 	hello Hello
 }
 
-// NewFrames starts a Conn over this side's end of a socketpair, which the Conn closes in the end. A stream whose descriptor is in
-// non-blocking mode and that implements syscall.Conn, as net's and pollable os.Files do, is written without a goroutine hand-off.
+// NewFrames starts a Conn over this side's end of a socketpair. The Conn owns rwc and closes it in the end; a non-blocking Unix socket
+// (a net.UnixConn, or a pollable os.File) is closed at once on Linux, and lives on in a duplicate (socket_linux.go). Such a stream,
+// and any other that implements syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
 func NewFrames(rwc io.ReadWriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
 	rwc = detach(rwc)
@@ -142,8 +144,16 @@ func (d *frames) read(l *link) error {
 	return inflow(d.rw, d.r, func() error {
 		for {
 			h, rest, owned, ok, err := d.r.next()
-			if err != nil || !ok {
+			if err != nil {
 				return err
+			}
+			if !ok {
+				if l.yield {
+					// The caller who was woken most likely has the worker's next request: it goes first, then there is something to read.
+					l.yield = false
+					runtime.Gosched()
+				}
+				return nil
 			}
 			if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
 				// The payload outlives the read buffer; a method or headers in front of it are rare and small.

@@ -42,6 +42,8 @@ type link struct {
 	shift uint    // an id is a generation above shift bits of slot index
 	err   error   // guarded by mu; set once, before done closes
 
+	yield bool // the reader's own: a caller was woken, and nothing was sent to the worker since
+
 	done   chan struct{}   // closed by fail alone
 	ctx    context.Context // ends with the Conn
 	end    context.CancelFunc

@@ -190,7 +190,7 @@ func (l *link) at(id uint32) *slot {
 	return &l.slots[index]
 }
 
-// finish gives a call its answer and frees its place; false when no call with this id is in flight.
+// finish gives a call its answer and frees its place; false when no call with this id is in flight. The reader calls it.
 func (l *link) finish(id uint32, resp *Response, err error) bool {
 	l.mu.Lock()
 	s := l.at(id)
@@ -204,6 +204,7 @@ func (l *link) finish(id uint32, resp *Response, err error) bool {
 	l.handOver(next) // before the caller is woken, since the worker idles until it is done
 	if w != nil {
 		l.push(w, event{resp: resp, err: err, final: true})
+		l.yield = next == nil
 	}
 	return true
 }
