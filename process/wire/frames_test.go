@@ -430,6 +430,17 @@ func TestAStuckReaderHoldsUpNobodyBeyondItsContext(t *testing.T) {
 	require.Equal(t, FrameNotify, p.read().Type)
 }
 
+func TestCloseEndsAWriteThatWaitsForAStuckReader(t *testing.T) {
+	c, _ := newPeer(t, Options{})
+	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
+	require.Eventually(t, func() bool { return c.(*link).out.backlogged() > 0 }, patience, time.Millisecond)
+	require.NoError(t, c.Close())
+	var failed *CallError
+	require.ErrorAs(t, await(t, done).err, &failed)
+	require.True(t, failed.Started)
+	require.ErrorIs(t, failed, ErrClosed)
+}
+
 func TestLargePayloadsPassBothWays(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	big := bytes.Repeat([]byte("0123456789abcdef"), (5<<20)/16)

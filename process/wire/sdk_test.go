@@ -86,8 +86,10 @@ func sdkDir(t testing.TB, name string) string {
 
 // socketPair returns this side's end, ready for NewFrames, and the worker's.
 func socketPair(t testing.TB) (net.Conn, *os.File) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
+	syscall.CloseOnExec(fds[0])
+	syscall.CloseOnExec(fds[1])
 	ours := os.NewFile(uintptr(fds[0]), "host")
 	defer ours.Close()
 	conn, err := net.FileConn(ours)
