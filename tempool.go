@@ -59,6 +59,9 @@ const (
 	// SignalPoolContinues warns a worker that its pool is about to continue as new, which Temporal answers by cancelling the
 	// pool's children; the next cancellation is not meant.
 	SignalPoolContinues = "pool-continues"
+	// SignalEnd is how a pool dismisses a worker: it drains, stops its process, and its workflow completes. Unlike a cancellation
+	// it is always meant.
+	SignalEnd = "end"
 )
 
 // Queries of a worker.

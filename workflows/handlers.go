@@ -86,6 +86,7 @@ func (w *worker) listen() {
 		}
 		w.facts.restart = asked(r.Reason, r.By, false)
 	})
+	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })
 	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
 	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })
 }

@@ -23,6 +23,14 @@ type PoolRun struct {
 	Stopping      bool      `json:"stopping,omitempty"`
 	ContinueEvery int       `json:"continue_every,omitempty"`
 	RetryAt       time.Time `json:"retry_at,omitzero"` // of slots whose workflow could not be started
+	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
+	Former map[int]reached `json:"former,omitempty"`
+}
+
+// reached are the highest numbers that the worker of a slot is known to have given out.
+type reached struct {
+	Incarnation int64 `json:"incarnation"`
+	LeaseSeq    int64 `json:"lease_seq"`
 }
 
 // slot is one line of the roster: what its worker last said, and what the pool knows beyond it.
@@ -30,7 +38,16 @@ type slot struct {
 	tempool.RosterEntry
 	Child bool `json:"-"` // started by this run: the parent close policy reaches it when this run closes
 	Born  bool `json:"born,omitempty"`
+	// Closed says that the workflow of a child has ended; its worker says before that it is gone.
+	Closed bool `json:"-"`
 }
+
+// ended reports whether nothing is left of the slot's workflow. A pool must not go, nor a slot begin anew, before that: whoever
+// stops the last agent then would leave the workflow open.
+func (s slot) ended() bool { return s.Gone && (!s.Child || s.Closed) }
+
+// starting reports whether Temporal has not said yet that the slot's workflow runs; nobody can be told anything until then.
+func (s slot) starting() bool { return s.Born && s.RunID == "" }
 
 // pool is one run. Like worker, it acts in one place, settle, on what handlers have written into PoolRun.
 type pool struct {
@@ -75,7 +92,7 @@ func Pool(ctx workflow.Context, run PoolRun) error {
 		}
 		if p.mayContinue() {
 			p.warnChildren()
-			if p.drainSignals() {
+			if p.drainSignals() || !p.mayContinue() { // updates were let in while the children were told
 				continue
 			}
 			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowPool, p.PoolRun)
@@ -90,7 +107,7 @@ func Pool(ctx workflow.Context, run PoolRun) error {
 
 // settle brings the roster nearer to what is wanted and reports whether there is more to do at once.
 func (p *pool) settle() bool {
-	p.Roster = slices.DeleteFunc(p.Roster, func(s slot) bool { return s.Gone && (p.Stopping || s.Slot >= p.Size) })
+	p.dismissUnwanted()
 	if p.Stopping {
 		return false
 	}
@@ -100,16 +117,11 @@ func (p *pool) settle() bool {
 	started := 0
 	for number := 0; number < p.Size && started < batch; number++ {
 		s := p.slot(number)
-		if s != nil && (s.Born && !s.Gone || p.now().Before(p.RetryAt)) {
+		if s != nil && (s.Born && !s.ended() || p.now().Before(p.RetryAt)) {
 			continue
 		}
 		p.startChild(number)
 		started++
-	}
-	for i := range p.Roster {
-		if s := &p.Roster[i]; s.Slot >= p.Size && !s.Leaving {
-			p.dismiss(s)
-		}
 	}
 	if p.now().Before(p.RetryAt) && p.retry == nil {
 		p.retryLater()
@@ -132,7 +144,12 @@ func (p *pool) slot(number int) *slot {
 func (p *pool) ensure(number int) *slot {
 	i, found := slices.BinarySearchFunc(p.Roster, number, func(s slot, n int) int { return s.Slot - n })
 	if !found {
-		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: tempool.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.now()}})
+		entry := tempool.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.now()}
+		if former, known := p.Former[number]; known {
+			entry.Incarnation, entry.LeaseSeq, entry.Gone = former.Incarnation, former.LeaseSeq, true
+			delete(p.Former, number)
+		}
+		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: entry})
 	}
 	return &p.Roster[i]
 }
@@ -141,16 +158,18 @@ func (p *pool) ensure(number int) *slot {
 // its last report must not come again.
 const lostLeases = 1_000_000
 
-// startChild starts the workflow of a slot. A slot that had a workflow before goes on counting where that one was.
+// startChild starts the workflow of a slot. A slot that had a workflow before goes on counting where that one was, also when
+// the start has to be tried again.
 func (p *pool) startChild(number int) {
 	s := p.ensure(number)
-	run := WorkerRun{
-		Pool: p.PoolStart.Pool, Slot: number, Spec: p.Spec, SpecVersion: p.SpecVersion, Searchable: p.Searchable,
-	}
 	if s.Gone {
-		run.Machine.Incarnation = s.Incarnation + 1 // one more than was last reported may have begun
-		run.LeaseSeq = s.LeaseSeq + lostLeases
+		s.Incarnation++ // one more than was last reported may have begun
+		s.LeaseSeq += lostLeases
 	}
+	run := WorkerRun{
+		Pool: p.PoolStart.Pool, Slot: number, Spec: p.Spec, SpecVersion: p.SpecVersion, Searchable: p.Searchable, LeaseSeq: s.LeaseSeq,
+	}
+	run.Machine.Incarnation = s.Incarnation
 	options := workflow.ChildWorkflowOptions{
 		WorkflowID:        tempool.WorkerWorkflowID(p.PoolStart.Pool, number),
 		TaskQueue:         tempool.TaskQueue,
@@ -163,6 +182,8 @@ func (p *pool) startChild(number int) {
 	}
 	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), tempool.WorkflowWorker, run)
 	s.Born, s.Child, s.Gone, s.Leaving, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, p.SpecVersion
+	s.Closed = false
+	s.RunID = "" // or the end of the workflow before would be taken for this one's
 	var runID string
 	p.selector.AddFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
 		var execution workflow.Execution
@@ -174,7 +195,12 @@ func (p *pool) startChild(number int) {
 		p.ensure(number).RunID = runID
 	})
 	p.selector.AddFuture(future, func(f workflow.Future) {
-		if s := p.slot(number); s != nil && runID != "" && s.RunID == runID && !s.Gone {
+		s := p.slot(number)
+		if s == nil || runID == "" || s.RunID != runID {
+			return
+		}
+		s.Closed = true
+		if !s.Gone {
 			s.Gone, s.Reason = true, "its workflow was ended"
 			if err := f.Get(p.ctx, nil); err != nil {
 				s.Reason = "its workflow was ended: " + err.Error()
@@ -186,7 +212,7 @@ func (p *pool) startChild(number int) {
 // childFailed handles a workflow that could not be started: one of that ID is still open, most likely on its way out.
 func (p *pool) childFailed(number int, err error) {
 	s := p.ensure(number)
-	s.Born, s.Reason = false, "its workflow could not be started: "+err.Error()
+	s.Born, s.Child, s.Reason = false, false, "its workflow could not be started: "+err.Error()
 	p.RetryAt = p.now().Add(childRetry)
 }
 
@@ -201,7 +227,32 @@ func (p *pool) retryLater() {
 	})
 }
 
-// dismiss asks a worker to end for good.
+// dismissUnwanted asks the workers to end that are not to stay, and takes those off the roster that have ended. One whose start
+// is on its way is asked when it can hear it.
+func (p *pool) dismissUnwanted() {
+	for i := range p.Roster {
+		if s := &p.Roster[i]; p.unwanted(*s) && !s.Leaving && !s.Gone && !s.starting() {
+			p.dismiss(s)
+		}
+	}
+	p.Roster = slices.DeleteFunc(p.Roster, func(s slot) bool {
+		if !s.ended() || !p.unwanted(s) {
+			return false
+		}
+		if s.Incarnation > 0 {
+			if p.Former == nil {
+				p.Former = map[int]reached{}
+			}
+			p.Former[s.Slot] = reached{s.Incarnation, s.LeaseSeq}
+		}
+		return true
+	})
+}
+
+func (p *pool) unwanted(s slot) bool { return p.Stopping || s.Slot >= p.Size }
+
+// dismiss asks a worker to end for good. It does not cancel it: a worker that was told that its pool continues as new takes the
+// next cancellation for an echo of that.
 func (p *pool) dismiss(s *slot) {
 	s.Leaving = true
 	if !s.Born {
@@ -209,7 +260,8 @@ func (p *pool) dismiss(s *slot) {
 		return
 	}
 	number := s.Slot
-	future := workflow.RequestCancelExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "")
+	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "",
+		tempool.SignalEnd, tempool.Control{Reason: "the pool has no more use for it", By: "pool"})
 	p.asking++
 	p.selector.AddFuture(future, func(f workflow.Future) {
 		p.asking--
@@ -226,11 +278,6 @@ func (p *pool) stopAll(reason string) int {
 	if !p.Stopping {
 		p.Stopping, p.Rollout = true, nil
 		workflow.GetLogger(p.ctx).Info("pool stops", "pool", p.PoolStart.Pool, "reason", reason)
-		for i := range p.Roster {
-			if s := &p.Roster[i]; !s.Leaving && !s.Gone {
-				p.dismiss(s)
-			}
-		}
 	}
 	p.stir()
 	return len(p.Roster)
@@ -253,7 +300,7 @@ func (p *pool) mayContinue() bool {
 		return false
 	}
 	for i := range p.Roster { // the answer to a start or a dismissal would be lost
-		if s := p.Roster[i]; (s.Born && s.RunID == "") || (s.Leaving && !s.Gone) {
+		if s := p.Roster[i]; s.starting() || (s.Leaving && !s.Gone) {
 			return false
 		}
 	}

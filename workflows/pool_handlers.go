@@ -123,9 +123,12 @@ func (p *pool) slotRefusal(number *int) *tempool.Error {
 }
 
 // restart restarts one worker at once, or all of them rolling.
-func (p *pool) restart(_ workflow.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
+func (p *pool) restart(ctx workflow.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
 	reason := attributed(r.Reason, r.By)
 	if r.Worker != nil {
+		if err := p.awaitStart(ctx, *r.Worker); err != nil {
+			return tempool.RestartResult{}, err
+		}
 		p.restartWorker(*r.Worker, reason)
 		return tempool.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
@@ -133,6 +136,21 @@ func (p *pool) restart(_ workflow.Context, r tempool.RestartRequest) (tempool.Re
 	p.beginRollout(reason, 0, slots)
 	p.stir()
 	return tempool.RestartResult{Workers: slots}, nil
+}
+
+// awaitStart waits until a worker that is to be told something can hear it.
+func (p *pool) awaitStart(ctx workflow.Context, number int) error {
+	err := workflow.Await(ctx, func() bool {
+		s := p.slot(number)
+		return p.slotRefusal(&number) != nil || s != nil && !s.starting()
+	})
+	if err != nil {
+		return err
+	}
+	if refused := p.slotRefusal(&number); refused != nil {
+		return refusalError(refused)
+	}
+	return nil
 }
 
 func (p *pool) drainRefusal(c tempool.Control) *tempool.Error {
@@ -143,6 +161,9 @@ func (p *pool) drainRefusal(c tempool.Control) *tempool.Error {
 }
 
 func (p *pool) drain(ctx workflow.Context, c tempool.Control) (tempool.CheckinResult, error) {
+	if err := p.awaitStart(ctx, *c.Worker); err != nil {
+		return tempool.CheckinResult{}, err
+	}
 	s := p.slot(*c.Worker)
 	err := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, *c.Worker), "",
 		tempool.SignalDrain, tempool.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)

@@ -69,8 +69,12 @@ func (p *pool) roll() bool {
 	}
 	for len(r.Current) < p.Spec.Rotation.MaxUnavailable && len(r.Waiting) > 0 {
 		number := r.Waiting[0]
+		s := p.slot(number)
+		if s != nil && s.starting() {
+			break // it may have begun on an older spec, and cannot be told yet
+		}
 		r.Waiting = r.Waiting[1:]
-		if s := p.slot(number); s != nil && number < p.Size && !s.Leaving {
+		if s != nil && number < p.Size && !s.Leaving {
 			r.Current = append(r.Current, turn{number, s.Incarnation})
 			p.restartWorker(number, r.Reason)
 		}
