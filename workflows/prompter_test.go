@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
@@ -55,14 +56,17 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 	}
 	a.understudy = fmt.Sprint("understudy ", len(o.troupe.hired))
 	options.WorkflowID = a.understudy
-	future := o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), tempool.WorkflowWorker, run)
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		var execution workflow.Execution
-		require.NoError(o.troupe.t, future.GetChildWorkflowExecution().Get(ctx, &execution))
-		a.entry.RunID = execution.RunID
-		a.then(postTakes, a.start)
-	})
-	return future
+	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), tempool.WorkflowWorker, run)
+}
+
+// enter lets an actor begin when its understudy runs.
+func (p *troupe) enter(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+	for _, a := range p.actors {
+		if a.understudy == info.WorkflowExecution.ID {
+			a.entry.RunID = info.WorkflowExecution.RunID
+			a.then(postTakes, a.start)
+		}
+	}
 }
 
 func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string, argument any) workflow.Future {

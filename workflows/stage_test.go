@@ -3,6 +3,7 @@ package workflows
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,10 +29,12 @@ type stage struct {
 	runs  int
 
 	starts, stops, probes int
-	newest                int64 // incarnation
 	// fate says, for each incarnation, what its Watch will see, and how long after its start.
 	fate map[int64]fate
-	born map[int64]time.Time
+
+	mu     sync.Mutex // the Watch of a run that has ended may look at these beside the next run's
+	newest int64      // incarnation
+	born   map[int64]time.Time
 	// Answers, where the default will not do.
 	onStart func(tempool.StartRequest) (tempool.StartResult, error)
 	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
@@ -90,7 +93,8 @@ func (s *stage) play(run WorkerRun) {
 
 func (s *stage) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
-	s.env = suite.NewTestWorkflowEnvironment()
+	env := suite.NewTestWorkflowEnvironment()
+	s.env = env
 	s.env.SetStartTime(now)
 	s.env.SetTestTimeout(30 * time.Second)
 	s.env.SetWorkflowRunTimeout(never)
@@ -102,7 +106,7 @@ func (s *stage) set(now time.Time) {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
 	// A mock is the only activity that waits on the skipping clock.
-	s.env.OnActivity(tempool.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(s.untilFate)
+	s.env.OnActivity(tempool.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
 	elapsed := now.Sub(s.begin)
 	for _, st := range s.steps {
 		if !st.done {
@@ -116,12 +120,14 @@ func (s *stage) set(now time.Time) {
 	}
 }
 
-func (s *stage) untilFate() time.Duration {
+func (s *stage) untilFate(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f, found := s.fate[s.newest]
 	if !found {
 		return never
 	}
-	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(s.env.Now()))
+	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(now))
 }
 
 func (s *stage) awaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
@@ -130,7 +136,9 @@ func (s *stage) awaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomRe
 
 func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
 	s.starts++
+	s.mu.Lock()
 	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.mu.Unlock()
 	if s.onStart != nil {
 		return s.onStart(r)
 	}

@@ -139,6 +139,7 @@ func (p *troupe) set(now time.Time) {
 	p.env.SetTestTimeout(30 * time.Second)
 	p.env.SetWorkflowRunTimeout(never)
 	p.env.SetWorkerOptions(sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}})
+	p.env.SetOnChildWorkflowStartedListener(p.enter)
 	p.env.RegisterWorkflowWithOptions(Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: refusedWorkflow})

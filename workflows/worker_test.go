@@ -312,6 +312,16 @@ func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
 	s.play(orphan())
 }
 
+func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, s.signal(tempool.SignalPoolContinues, tempool.Control{}))
+	s.at(2*time.Second, s.signal(tempool.SignalEnd, tempool.Control{}))
+	s.play(orphan())
+	require.Equal(t, lifecycle.Stopped, s.state().State)
+	require.Equal(t, 1, s.stops)
+	require.Equal(t, 1, s.runs)
+}
+
 // TestContinueAsNewChangesNothing plays one eventful life with a new run every n turns, and expects the same life.
 func TestContinueAsNewChangesNothing(t *testing.T) {
 	life := func(every int) (story []string, runs int) {
