@@ -9,7 +9,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 12m
 
-.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench soak
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench soak replay-record
 
 test: check go-test
 
@@ -61,3 +61,10 @@ bench: temporal-server
 # Ten thousand leases on one worker, through some twenty runs of its workflow; takes minutes.
 soak: temporal-server
 	$(GO) test -count=1 -timeout 30m ./test/e2e -run TestManyLeases -v -pairs 10000
+
+# Histories of real runs for test/replay, in a folder named after the version that is about to be shipped.
+RECORD_VERSION ?= v0.1
+replay-record: temporal-server
+	rm -rf /tmp/tempool-recorded
+	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
+		-run 'AKilled|Expires|Scales|Budget|Noticing|ByHand|Ctl|Pending|Capacity|Lost|Asked|Recalled'

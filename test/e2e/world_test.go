@@ -58,6 +58,7 @@ func newWorld(t *testing.T) *world {
 	w.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Logger: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(w.client.Close)
+	t.Cleanup(w.keepHistories)
 	return w
 }
 
@@ -129,6 +130,9 @@ func python(name string, size int, script string) spec.Spec {
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
 	if err != nil {
 		panic(err)
+	}
+	if *record != "" {
+		dir, sdk = recordedCopy(dir, "scripts"), recordedCopy(sdk, "sdk")
 	}
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{"python3", script}

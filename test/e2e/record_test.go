@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// record, if set, is the folder that gets the history of every run of every workflow of every test, for test/replay.
+var record = flag.String("record", "", "folder for the histories of this run")
+
+// recordedHome is where workers run while their histories are recorded: a path that says nothing of this machine.
+const recordedHome = "/tmp/tempool-recorded"
+
+// recordedCopy copies a folder to recordedHome, once, and returns where it is.
+func recordedCopy(from, name string) string {
+	to := filepath.Join(recordedHome, name)
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, fs.ErrExist) {
+		panic(err)
+	}
+	return to
+}
+
+// keepHistories writes the histories of a world.
+func (w *world) keepHistories() {
+	t := w.t
+	if *record == "" {
+		return
+	}
+	require.NoError(t, os.MkdirAll(*record, 0o755))
+	answer, err := w.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: w.client.Namespace()})
+	require.NoError(t, err)
+	for _, execution := range answer.GetExecutions() {
+		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
+		var events history.History
+		iterator := w.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for iterator.HasNext() {
+			event, err := iterator.Next()
+			require.NoError(t, err)
+			events.Events = append(events.Events, event)
+		}
+		content, err := protojson.Marshal(&events)
+		require.NoError(t, err)
+		name := strings.ReplaceAll(strings.TrimPrefix(id, "tempool/"), "/", "-") + "." + run[len(run)-8:] + ".json"
+		require.NoError(t, os.WriteFile(filepath.Join(*record, name), content, 0o600))
+	}
+}
