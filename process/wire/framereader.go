@@ -46,6 +46,9 @@ func (f *frameReader) filled(n int) {
 	}
 }
 
+// release gives the memory back; the reader reads no more.
+func (f *frameReader) release() { f.buf, f.largeRest = nil, nil }
+
 // partial tells whether the stream is in the middle of a frame.
 func (f *frameReader) partial() bool { return f.from < f.to || f.largeRest != nil }
 

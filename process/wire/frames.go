@@ -141,6 +141,7 @@ func appendBare(dst []byte, t FrameType, id uint32) []byte {
 }
 
 func (d *frames) read(l *link) error {
+	defer d.r.release() // a Conn that has ended may be remembered for long
 	return inflow(d.rw, d.r, func() error {
 		for {
 			h, rest, owned, ok, err := d.r.next()
