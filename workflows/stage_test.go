@@ -29,12 +29,13 @@ type stage struct {
 	runs  int
 
 	starts, stops, probes int
-	// fate says, for each incarnation, what its Watch will see, and how long after its start.
-	fate map[int64]fate
 
-	mu     sync.Mutex // the Watch of a run that has ended may look at these beside the next run's
-	newest int64      // incarnation
+	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
+	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
+	fate   map[int64]fate
+	newest int64 // incarnation
 	born   map[int64]time.Time
+
 	// Answers, where the default will not do.
 	onStart func(tempool.StartRequest) (tempool.StartResult, error)
 	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
@@ -146,7 +147,16 @@ func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartR
 }
 
 func (s *stage) watch(_ context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.fate[r.Incarnation].result, nil
+}
+
+// spare has nothing happen to an incarnation from now on.
+func (s *stage) spare(incarnation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fate, incarnation)
 }
 
 func (s *stage) probe(_ context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {

@@ -135,7 +135,7 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 		require.Equal(t, lifecycle.Failed, st.State)
 		require.Contains(t, st.Reason, "SIGKILL")
 		given = s.starts
-		delete(s.fate, int64(s.newest+1))
+		s.spare(st.Incarnation + 1)
 		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "fixed it", By: "me"})()
 	})
 	s.at(2*time.Hour+time.Minute, func() {
@@ -192,7 +192,7 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	})
 	s.at(25*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.fate[1] = fate{never, tempool.WatchResult{}}
+		s.spare(1)
 		s.cancel()
 	})
 	s.play(orphan())
