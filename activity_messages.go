@@ -38,6 +38,11 @@ type StartResult struct {
 	TookMS int64 `json:"took_ms"`
 }
 
+// SupersededDetails is the detail of a Start that failed as superseded: the highest incarnation the host has seen of the worker.
+type SupersededDetails struct {
+	Newest int64 `json:"newest"`
+}
+
 // WatchRequest observes an incarnation until something happens. With Failures > 0 the first probe comes after
 // DegradedProbeDelay and its outcome is returned either way.
 type WatchRequest struct {

@@ -5,6 +5,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -51,6 +52,12 @@ func (h *Host) AwaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomRes
 // Start runs an incarnation until it is ready. A failure to become ready is typed start_failed, and superseded where a higher
 // incarnation of the worker has been here.
 func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
+	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
+		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("host %s has had incarnation %d of %s from an earlier pool of that name; counting goes on from there", h.ID, newest, r.Worker),
+			string(tempool.CodeSuperseded), nil, tempool.SupersededDetails{Newest: newest})
+	}
 	defer beat(ctx)()
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec})

@@ -156,6 +156,13 @@ func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	return p, found
 }
 
+// Newest returns the highest incarnation of a worker that was started here since Open, or 0.
+func (s *Supervisor) Newest(worker string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest[worker]
+}
+
 // List returns the incarnations that live here, starting ones included, ordered by worker and incarnation.
 func (s *Supervisor) List() []*Process {
 	s.mu.Lock()

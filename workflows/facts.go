@@ -136,6 +136,19 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
+// superseded reports whether a host refused a start because it knows this or a higher incarnation, and which.
+func superseded(err error) (newest int64, is bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != string(tempool.CodeSuperseded) || !app.HasDetails() {
+		return 0, false
+	}
+	var details tempool.SupersededDetails
+	if app.Details(&details) != nil {
+		return 0, false
+	}
+	return details.Newest, true
+}
+
 // sentence is what an activity's failure says to a person, without Temporal's wrapping.
 func sentence(err error) string {
 	var app *temporal.ApplicationError

@@ -154,7 +154,12 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 		w.intend(IntentReplace, "the host that took the start was not heard of again")
 		w.next(lifecycle.StartFailed, w.IntentReason, nil)
 	default:
+		newest, outdated := superseded(a.err)
+		if outdated {
+			w.intend(IntentReplace, sentence(a.err))
+		}
 		w.next(lifecycle.StartFailed, sentence(a.err), nil)
+		w.Machine.Incarnation = max(w.Machine.Incarnation, newest) // numbers are never used again, not even by another pool of this name
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -136,4 +137,36 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Eventually(t, func() bool { return !alive(before.PID) }, patience, 100*time.Millisecond)
+}
+
+func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("again")
+	pool := w.start(echo("again", 1))
+	for range 12 { // more than a worker may fail in a row
+		_, err := pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(int)})
+		require.NoError(t, err)
+		before := w.state(pool, 0, lifecycle.Ready).Incarnation
+		w.until(pool, "it has restarted", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+	}
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	client := w.over("again")
+	status, answer, _ := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "1")
+	require.Equal(t, http.StatusOK, status, answer)
+	_, err = pool.Stop(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, pool.Wait(t.Context()))
+
+	w.start(echo("again", 1))
+	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
+	require.NoError(t, err)
+	require.Greater(t, next.Incarnation, lease.Incarnation)
+	status, answer, _ = post(t, client, "/v1/leases/"+next.ID+"/call/echo", "2")
+	require.Equal(t, http.StatusOK, status, answer)
+	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "3")
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	require.Zero(t, w.ready(pool, 1).Workers[0].ConsecutiveFailures)
 }
