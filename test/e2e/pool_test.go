@@ -145,9 +145,9 @@ func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
 	w.agent("again")
 	pool := w.start(echo("again", 1))
 	for range 12 { // more than a worker may fail in a row
+		before := w.state(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		before := w.state(pool, 0, lifecycle.Ready).Incarnation
 		w.until(pool, "it has restarted", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
