@@ -66,6 +66,9 @@ lets calls in flight finish, and stops its processes; their workers are placed e
 		},
 		SilenceErrors: true, SilenceUsage: true,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if config.Capacity < 1 {
+				return usageError{fmt.Errorf("--capacity is %d; it must be at least 1", config.Capacity)}
+			}
 			level := slog.LevelInfo
 			if verbose {
 				level = slog.LevelDebug

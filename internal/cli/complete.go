@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
 )
 
 // completionTimeout bounds what a press of the Tab key may wait for; a shell hangs for as long.
@@ -115,11 +116,21 @@ func withPrefix(words []string, prefix string) []string {
 	return fitting
 }
 
-// specFile defines -f, the pool.toml of a command.
-func specFile(c *cobra.Command, path *string) {
-	c.Flags().StringVarP(path, "file", "f", "", "the pool's specification, a pool.toml")
+// specFile gives a leaf the flag that names a pool.toml, which is read into s before anything is asked of Temporal: a mistake in
+// the file is to be told whether or not a server answers.
+func (a *app) specFile(c *cobra.Command, s *spec.Spec) {
+	path := c.Flags().StringP("file", "f", "", "the pool's specification, a pool.toml")
 	required(c, "file")
 	if err := c.MarkFlagFilename("file", "toml"); err != nil {
 		panic("command " + c.Name() + ": " + err.Error())
+	}
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		var err error
+		if *s, err = spec.Load(*path); err != nil {
+			return tempool.Errorf(tempool.CodeInvalid, "%w", err)
+		}
+		return run(cmd, args)
 	}
 }

@@ -19,7 +19,7 @@ import (
 const agentPatience = 3 * time.Second
 
 func (a *app) poolStartCommand() *cobra.Command {
-	var file string
+	var s spec.Spec
 	var wait waiting
 	c := a.leaf(&cobra.Command{
 		Use:   "start -f FILE",
@@ -33,10 +33,6 @@ stays and goes on trying.`,
   ctl pool start -f pool.toml --no-wait -o json`,
 		Args: none,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		s, err := spec.Load(file)
-		if err != nil {
-			return tempool.Errorf(tempool.CodeInvalid, "%w", err)
-		}
 		if err := a.startPool(ctx, cp, s); err != nil {
 			return err
 		}
@@ -53,12 +49,13 @@ stays and goes on trying.`,
 		}
 		request, cancel := a.request(ctx)
 		defer cancel()
-		if view, err = cp.Pool(view.Pool).View(request); err != nil {
+		view, err := cp.Pool(view.Pool).View(request)
+		if err != nil {
 			return err
 		}
 		return a.print(view, func(w io.Writer) error { return writeWorkers(w, []tempool.PoolView{view}) })
 	})
-	specFile(c, &file)
+	a.specFile(c, &s)
 	wait.flags(c, defaultWait, "until all workers are ready")
 	return c
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) poolApplyCommand() *cobra.Command {
-	var file string
+	var s spec.Spec
 	var wait waiting
 	c := a.leaf(&cobra.Command{
 		Use:   "apply -f FILE",
@@ -26,10 +26,6 @@ rotation.max_unavailable at a time; one that does not come back halts the rollou
   ctl pool apply -f pool.toml --no-wait`,
 		Args: none,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		s, err := spec.Load(file)
-		if err != nil {
-			return tempool.Errorf(tempool.CodeInvalid, "%w", err)
-		}
 		result, err := a.apply(ctx, cp, s)
 		if err != nil {
 			return err
@@ -52,7 +48,7 @@ rotation.max_unavailable at a time; one that does not come back halts the rollou
 			return err
 		})
 	})
-	specFile(c, &file)
+	a.specFile(c, &s)
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
 	return c
 }

@@ -180,20 +180,21 @@ func (j *job) broken(b batch, err error) leaseFate {
 	j.tally.summary.Repeated++
 	j.tell()
 	j.mu.Unlock()
+	// A job that fails does so before the batch is back in the queue, where another hand would take it up once more.
 	switch {
 	case v.hopeless:
-		j.queue.giveBack(b)
 		j.fail(err)
+		j.queue.giveBack(b)
 	case !v.begun:
 		j.queue.giveBack(b)
 	case len(b.paths) > 1:
 		j.queue.giveBack(b.halves()...)
 	default:
 		b.failures++
-		j.queue.giveBack(b)
 		if b.failures >= j.config.MaxAttempts {
 			j.fail(tooOften(b, err))
 		}
+		j.queue.giveBack(b)
 	}
 	return v.lease
 }
