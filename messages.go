@@ -101,6 +101,29 @@ type WorkerState struct {
 	SpecVersion int64            `json:"spec_version"`
 	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted: what a gateway fences by
 	LastRefusal string           `json:"last_refusal,omitempty"`
+	// Successor is the incarnation that starts beside this one to take over (rotation.surge); 0 if none does.
+	Successor int64 `json:"successor,omitempty"`
+	// Leaving are incarnations that finish their calls, or end, beside this one.
+	Leaving []int64 `json:"leaving,omitempty"`
+	// Rotation is the replacement that is wanted or under way.
+	Rotation *RotationView `json:"rotation,omitempty"`
+	// LastRotation is the newest that is over.
+	LastRotation *RotationView `json:"last_rotation,omitempty"`
+}
+
+// RotationView is one replacement of an incarnation that served.
+type RotationView struct {
+	Cause       Cause     `json:"cause"`
+	Reason      string    `json:"reason"`
+	Incarnation int64     `json:"incarnation"` // the one that goes
+	Since       time.Time `json:"since"`       // when it was first wanted
+	Granted     bool      `json:"granted,omitempty"`
+	// Cut counts the calls that were still in flight when rotation.drain_timeout was over.
+	Cut int `json:"cut,omitempty"`
+	// Failed says why the incarnation serves on, when the next process could not be started.
+	Failed string `json:"failed,omitempty"`
+	// Observed says that the decision was only recorded: policy.mode is "observe".
+	Observed bool `json:"observed,omitempty"`
 }
 
 // WorkerMetrics answers the query metrics.
@@ -129,6 +152,13 @@ type Metrics struct {
 	Rotations           int64      `json:"rotations"`
 	LeasesGranted       int64      `json:"leases_granted"`
 	LeasesRefused       int64      `json:"leases_refused"` // refused or stale signals; a refused update leaves no trace by design
+	// RotationsByReason and RestartsByReason count the incarnations that went, by Cause: in good order, and otherwise.
+	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
+	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+	// CallsCut counts calls that were still in flight when rotation.drain_timeout was over.
+	CallsCut int64 `json:"calls_cut,omitempty"`
+	// Warnings has a sentence for each measure that is graded degraded or worse.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Worker is one row of ctl ps: state and metrics merged into one object.

@@ -62,6 +62,10 @@ const (
 	// SignalEnd is how a pool dismisses a worker: it drains, stops its process, and its workflow completes. Unlike a cancellation
 	// it is always meant.
 	SignalEnd = "end"
+	// SignalRotationGrant answers rotation-request; SignalStartsHeld and SignalStartReleased govern a worker's starts.
+	SignalRotationGrant = "rotation-grant"
+	SignalStartsHeld    = "starts-held"
+	SignalStartReleased = "start-released"
 )
 
 // Queries of a worker.
@@ -79,19 +83,27 @@ const (
 	UpdateDrain         = "drain"
 	UpdateStop          = "stop"
 	SignalWorkerChanged = "worker-changed"
-	QueryStatus         = "status"
+	// A worker asks for leave to replace its process, and says when that is done.
+	SignalRotationRequest = "rotation-request"
+	SignalRotationDone    = "rotation-done"
+	SignalStartRequested  = "start-requested"
+	// Agents tell a pool what happens on their hosts: FilesChanged, MemoryPressure.
+	SignalFilesChanged   = "files-changed"
+	SignalMemoryPressure = "memory-pressure"
+	QueryStatus          = "status"
 )
 
 // Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.
 const (
-	ActivityAwaitRoom = "AwaitRoom"
-	ActivityStart     = "Start"
-	ActivityWatch     = "Watch"
-	ActivityProbe     = "Probe"
-	ActivityDrain     = "Drain"
-	ActivityRecall    = "Recall"
-	ActivityStop      = "Stop"
-	ActivityExecute   = "Execute"
+	ActivityAwaitRoom   = "AwaitRoom"
+	ActivityStart       = "Start"
+	ActivityWatch       = "Watch"
+	ActivityProbe       = "Probe"
+	ActivityDrain       = "Drain"
+	ActivityRecall      = "Recall"
+	ActivityStop        = "Stop"
+	ActivityApplyLimits = "ApplyLimits"
+	ActivityExecute     = "Execute"
 )
 
 var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)

@@ -1,0 +1,106 @@
+package tempool
+
+import "time"
+
+// The messages by which policies are carried out: between a worker and its pool, and from the agents to a pool.
+
+// Cause is why an incarnation is replaced, in one word: the label under which rotations and restarts are counted.
+type Cause string
+
+// Causes of rotations: a healthy incarnation makes way in good order, at most rotation.max_unavailable of a pool at one time.
+const (
+	CauseRequests   Cause = "requests"   // rotation.max_requests
+	CauseMemory     Cause = "memory"     // rotation.max_memory
+	CauseUptime     Cause = "uptime"     // rotation.max_uptime
+	CauseGrade      Cause = "grade"      // its health grade was too low for too long
+	CausePrediction Cause = "prediction" // a trend of memory or score leads to failure
+	CauseOperator   Cause = "operator"   // somebody asked for a restart
+	CauseSpec       Cause = "spec"       // a new spec is rolled out
+	CauseFiles      Cause = "files"      // watched files have changed
+	CausePressure   Cause = "pressure"   // the host is short of memory
+)
+
+// Causes of restarts that nobody planned.
+const (
+	CauseExit        Cause = "exit"         // the process ended by itself
+	CauseStartFailed Cause = "start_failed" // it did not become ready
+	CauseUnhealthy   Cause = "unhealthy"    // probes or leases failed health.max_failures times in a row
+	CauseLease       Cause = "lease"        // a lease expired, or its holder asked for a new process
+	CauseHostLost    Cause = "host_lost"    // the host was lost, or its agent was restarted or shut down
+	CauseSuperseded  Cause = "superseded"   // the host had seen a higher number of an earlier pool of the same name
+)
+
+// RotationRequest is how a worker asks its pool for leave to replace an incarnation that still serves. The same request may come
+// again; the pool answers with RotationGrant.
+type RotationRequest struct {
+	Slot        int    `json:"slot"`
+	Incarnation int64  `json:"incarnation"` // the one that is to go
+	Cause       Cause  `json:"cause"`
+	Reason      string `json:"reason"`
+}
+
+// RotationGrant lets a worker replace the incarnation it asked for; for another one it means nothing.
+type RotationGrant struct {
+	Incarnation int64 `json:"incarnation"`
+}
+
+// RotationDone ends a worker's turn. Failed means that the incarnation serves on: the next process could not be started.
+type RotationDone struct {
+	Slot        int    `json:"slot"`
+	Incarnation int64  `json:"incarnation"` // the one that was to go
+	Failed      bool   `json:"failed,omitempty"`
+	Reason      string `json:"reason,omitempty"`
+}
+
+// FilesChanged tells a pool that files it watches (watch.paths) have changed on a host and are quiet again (watch.debounce). The
+// pool restarts its workers as watch.mode says, with the first file in the reason.
+type FilesChanged struct {
+	Pool  string   `json:"pool"`
+	Host  string   `json:"host"`
+	Files []string `json:"files"` // absolute, at most some dozen; More counts the rest
+	More  int      `json:"more,omitempty"`
+}
+
+// MemoryPressure tells a pool how short of memory a host of its workers is. An agent sends it when the level changes, and again in
+// a rhythm of its own while the level is high or critical. A level that falls has been calm for a minute before it is sent.
+type MemoryPressure struct {
+	Host           string         `json:"host"`
+	Level          string         `json:"level"` // none, medium, high or critical: policy.Level
+	AvailableBytes int64          `json:"available_bytes"`
+	TotalBytes     int64          `json:"total_bytes"`
+	Reason         string         `json:"reason,omitempty"` // the sentence of policy.Pressure
+	Workers        []WorkerMemory `json:"workers"`          // the pool's own on that host
+	At             time.Time      `json:"at"`
+}
+
+// WorkerMemory is what the process tree of one worker uses.
+type WorkerMemory struct {
+	Slot        int   `json:"slot"`
+	Incarnation int64 `json:"incarnation"`
+	RSSBytes    int64 `json:"rss_bytes"`
+}
+
+// StartRequested is how a worker whose pool holds its starts (start.rate_per_second, or an open breaker) asks to be let go.
+type StartRequested struct {
+	Slot        int   `json:"slot"`
+	Incarnation int64 `json:"incarnation"`
+}
+
+// StartsHeld tells workers that they have to ask before each start, and why; an empty Reason lets them start as they like.
+type StartsHeld struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// StartReleased lets one start of a worker go.
+type StartReleased struct {
+	Incarnation int64  `json:"incarnation"`
+	Reason      string `json:"reason,omitempty"`
+}
+
+// ApplyLimitsRequest gives a running process new limits; what is 0 stays as it is.
+type ApplyLimitsRequest struct {
+	Process
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	CPUCores    float64 `json:"cpu_cores,omitempty"`
+	Reason      string  `json:"reason,omitempty"`
+}
