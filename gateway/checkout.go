@@ -97,6 +97,7 @@ func (g *Gateway) checkoutNow(ctx context.Context, pool string, o tempool.Checko
 		if err == nil {
 			return lease, nil
 		}
+		g.refused(pool, entry.Slot)
 		if code := tempool.CodeOf(err); !code.Retryable() && code != tempool.CodeWorkerNotFound {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ type desk struct {
 	gateway *Gateway
 	pool    string
 	wake    chan struct{} // something for keep to look at
+	books   books
 
 	mu     sync.Mutex
 	seats  map[string]*seat // by worker: its newest incarnation here
@@ -35,7 +36,7 @@ type desk struct {
 
 func newDesk(g *Gateway, pool string) *desk {
 	return &desk{
-		gateway: g, pool: pool, wake: make(chan struct{}, 1), seats: make(map[string]*seat), rates: make(map[string]*window), queue: newQueue(),
+		gateway: g, pool: pool, wake: make(chan struct{}, 1), seats: make(map[string]*seat), rates: make(map[string]*window), queue: newQueue(), books: newBooks(),
 	}
 }
 
@@ -69,7 +70,7 @@ func (d *desk) take(p *process.Process) *seat {
 	sp := p.Spec()
 	s := &seat{
 		desk: d, worker: p.Worker(), incarnation: p.Incarnation(), process: p, spec: sp, conn: p.Conn(), verify: make(chan struct{}, 1),
-		score: 100,
+		score: 100, account: d.books.open(p.Worker(), time.Now()),
 	}
 	s.verify <- struct{}{}
 	if s.conn == nil {
@@ -131,6 +132,7 @@ func (d *desk) lose(s *seat) {
 func (d *desk) forget(s *seat) {
 	if d.seats[s.worker] == s && s.inFlight == 0 {
 		delete(d.seats, s.worker)
+		s.account.closed = time.Now()
 		d.sort()
 	}
 }

@@ -76,6 +76,7 @@ type Gateway struct {
 	server    *http.Server
 	endpoint  string
 	listeners []net.Listener
+	doors     []*boundListener // below the listeners
 	verifier  *verifier
 	contact   *contact
 	life      context.Context // ends with Close; every goroutine of the gateway lives in it

@@ -248,6 +248,7 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 		pause = max(pause, min(coded.RetryAfter, askHintPause))
 		if coded.Code != tempool.CodeUnavailable {
 			s.requestID = "" // it was refused for certain
+			s.account.refused.Add(1)
 		}
 	}
 	s.refusals++

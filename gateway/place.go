@@ -26,6 +26,7 @@ func (g *Gateway) place(pool string, f *flight, session string, priority int) er
 	if d == nil || !d.staffed() {
 		var err error
 		if d, err = g.staff(f.ctx, pool); err != nil {
+			d.refuse(err)
 			return err
 		}
 	}
@@ -34,6 +35,7 @@ func (g *Gateway) place(pool string, f *flight, session string, priority int) er
 		preferred, _ = g.config.Affinity.Lookup(pool, session)
 	}
 	err := d.join(f, preferred, priority)
+	d.refuse(err)
 	if err == nil && session != "" && g.config.Affinity != nil {
 		g.config.Affinity.Bind(pool, session, f.seat.worker)
 	}
@@ -83,6 +85,8 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 
 // await waits for a queued call to begin.
 func (d *desk) await(w *waiter, limits spec.Queue) error {
+	began := time.Now()
+	defer func() { d.books.waits.observe(time.Since(began)) }()
 	timer := time.NewTimer(limits.Timeout.D())
 	defer timer.Stop()
 	var why error

@@ -40,6 +40,7 @@ type seat struct {
 	conn        wire.Conn       // nil for protocol none
 	transport   *http.Transport // of protocol none
 	verify      chan struct{}   // one token: who has it may ask the workflow whether a lease counts
+	account     *account
 
 	newest   tempool.LeaseRef // the newest lease seen, granted or not; an older one is fenced
 	grant    *grant           // the lease that counts, if it is known
@@ -140,6 +141,7 @@ func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now t
 	old := s.grant
 	s.supersede(ref, "a newer lease was granted")
 	s.grant = &grant{ref: ref, lease: lease, ours: ours, flights: make(map[*flight]struct{}), idleFrom: now}
+	s.account.granted.Add(1)
 	if s.inFlight > 0 || s.conn != nil && s.conn.InFlight() > 0 {
 		s.grant.before = s.whenFree(old)
 	}
@@ -241,6 +243,8 @@ func (s *seat) finish(f *flight, err error, now time.Time) {
 		took := now.Sub(f.began)
 		f.grant.calls.add(err != nil, took)
 		s.calls.add(err != nil, took)
+		s.account.call(err != nil, took)
+		s.desk.books.calls.observe(took)
 	}
 	if fatal := fatality(err); fatal != "" {
 		f.grant.fatal = fatal

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -89,7 +90,7 @@ func (g *Gateway) listen(guard *guard) error {
 			return tempool.Errorf(tempool.CodeUnavailable, "the gateway cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
 		}
 		g.endpoint = guard.scheme() + "://" + advertised(g.config.Security.Advertise, listener.Addr())
-		g.listeners = append(g.listeners, guard.secure(bound(listener, g.config.Limits.Connections)))
+		g.listeners = append(g.listeners, guard.secure(g.bound(listener)))
 	}
 	if g.config.Socket != "" {
 		listener, err := listenSocket(g.config.Socket)
@@ -99,7 +100,7 @@ func (g *Gateway) listen(guard *guard) error {
 		if g.endpoint == "" {
 			g.endpoint = "unix:" + g.config.Socket
 		}
-		g.listeners = append(g.listeners, bound(listener, g.config.Limits.Connections))
+		g.listeners = append(g.listeners, g.bound(listener))
 	}
 	return nil
 }
@@ -151,9 +152,17 @@ type boundListener struct {
 	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once
+	open   atomic.Int64 // accepted and not closed
 }
 
-func bound(l net.Listener, connections int) net.Listener {
+// bound bounds a listener of the gateway's, whose connections are counted from then on.
+func (g *Gateway) bound(l net.Listener) net.Listener {
+	b := bound(l, g.config.Limits.Connections)
+	g.doors = append(g.doors, b)
+	return b
+}
+
+func bound(l net.Listener, connections int) *boundListener {
 	return &boundListener{Listener: l, room: make(chan struct{}, connections), closed: make(chan struct{})}
 }
 
@@ -168,7 +177,8 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		<-l.room
 		return nil, err
 	}
-	return &boundConn{Conn: conn, leave: func() { <-l.room }}, nil
+	l.open.Add(1)
+	return &boundConn{Conn: conn, leave: func() { l.open.Add(-1); <-l.room }}, nil
 }
 
 func (l *boundListener) Close() error {

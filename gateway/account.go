@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool"
+)
+
+// account counts what one worker did on this host, through all of its incarnations here. Its methods take no lock.
+type account struct {
+	requests, failed atomic.Int64
+	took             atomic.Int64 // nanoseconds
+	granted, refused atomic.Int64
+	closed           time.Time // when its last seat went; zero while it has one. Guarded by the desk's mu.
+}
+
+// accountKept is how long a worker is still told of that has no process here any more: a scrape or two, so that its last calls
+// are counted, and long enough for it to come back after a crash and go on counting.
+const accountKept = 5 * time.Minute
+
+func (a *account) call(failed bool, took time.Duration) {
+	a.requests.Add(1)
+	a.took.Add(int64(took))
+	if failed {
+		a.failed.Add(1)
+	}
+}
+
+// books are the counts of one pool on this host.
+type books struct {
+	calls, waits *histogram
+	refused      [len(refusals)]atomic.Int64
+	accounts     map[string]*account // by worker; guarded by the desk's mu
+}
+
+// refusals are the codes a call of a pool may be refused with before a worker has seen it, apart from mistakes of its caller's.
+var refusals = [...]tempool.Code{
+	tempool.CodeQueueFull, tempool.CodeQueueTimeout, tempool.CodeRateLimited, tempool.CodeNoWorkers, tempool.CodeUnavailable, tempool.CodeDeadlineExceeded,
+}
+
+func newBooks() books {
+	return books{calls: newHistogram(callBounds), waits: newHistogram(waitBounds), accounts: make(map[string]*account)}
+}
+
+// refuse counts a call that was not let begin. No error, no desk, and an error that says nothing about the pool count nothing.
+func (d *desk) refuse(err error) {
+	if err == nil || d == nil {
+		return
+	}
+	code := tempool.CodeOf(err)
+	if code == "" && errors.Is(err, context.DeadlineExceeded) {
+		code = tempool.CodeDeadlineExceeded
+	}
+	if i := slices.Index(refusals[:], code); i >= 0 {
+		d.books.refused[i].Add(1)
+	}
+}
+
+// open is the account of a worker that has a seat; under the desk's mu.
+func (b *books) open(worker string, now time.Time) *account {
+	b.prune(now)
+	a := b.accounts[worker]
+	if a == nil {
+		a = &account{}
+		b.accounts[worker] = a
+	}
+	a.closed = time.Time{}
+	return a
+}
+
+// prune drops the accounts of workers that are long gone; under the desk's mu.
+func (b *books) prune(now time.Time) {
+	for worker, a := range b.accounts {
+		if !a.closed.IsZero() && now.Sub(a.closed) >= accountKept {
+			delete(b.accounts, worker)
+		}
+	}
+}
+
+// refused counts a checkout that a worker refused to somebody who asked through this gateway, if the worker is here.
+func (g *Gateway) refused(pool string, slot int) {
+	d := g.knownDesk(pool)
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.books.accounts[tempool.WorkerName(pool, slot)]; a != nil {
+		a.refused.Add(1)
+	}
+}

@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestATimeIsCountedInTheBucketThatEndsAtIt(t *testing.T) {
+	h := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond})
+	for _, d := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 10 * time.Millisecond, time.Second} {
+		h.observe(d)
+	}
+	times := h.read()
+	require.Equal(t, map[float64]uint64{0.001: 2, 0.01: 4}, times.Buckets)
+	require.EqualValues(t, 5, times.Count)
+	require.Equal(t, 1012*time.Millisecond, times.Sum.Round(time.Millisecond))
+}
+
+func TestTheBoundsOfBucketsRise(t *testing.T) {
+	for _, bounds := range [][]time.Duration{callBounds, waitBounds} {
+		for i := 1; i < len(bounds); i++ {
+			require.Less(t, bounds[i-1], bounds[i])
+		}
+	}
+}
+
+func TestObservingATimeTakesNoMemory(t *testing.T) {
+	h := newHistogram(callBounds)
+	a := &account{}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		h.observe(time.Second)
+		a.call(true, time.Second)
+	}))
+}
+
+func BenchmarkCountingACall(b *testing.B) {
+	h := newHistogram(callBounds)
+	a := &account{}
+	for b.Loop() {
+		a.call(false, 15*time.Microsecond)
+		h.observe(15 * time.Microsecond)
+	}
+}
+
+func TestAWorkerIsToldOfUntilItIsLongGone(t *testing.T) {
+	b, now := newBooks(), time.Now()
+	b.open("p/0", now).call(false, time.Second)
+	b.accounts["p/0"].closed = now
+	now = now.Add(accountKept - 1)
+	require.EqualValues(t, 1, b.open("p/0", now).requests.Load(), "it came back and counts on")
+	b.accounts["p/0"].closed = now
+	b.open("p/1", now.Add(accountKept))
+	require.NotContains(t, b.accounts, "p/0")
+	require.Contains(t, b.accounts, "p/1")
+}
+
+func TestASnapshotCountsWhatCallsDid(t *testing.T) {
+	w := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
+	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
+	w.awaitFile(w.file("a.began"))
+	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "1") })
+	require.Eventually(t, func() bool { return w.gateway.Snapshot().Pools[0].Waiting == 1 }, patience, tick)
+	w.do("POST", "/v1/pools/p/call/echo", "1").refusedWith(t, 429, tempool.CodeQueueFull)
+
+	busy := w.gateway.Snapshot()
+	require.True(t, busy.ControlPlane)
+	require.False(t, busy.Fenced)
+	require.Positive(t, busy.Connections["unix"])
+	require.EqualValues(t, 1, busy.Pools[0].Refused[tempool.CodeQueueFull])
+	require.Equal(t, []WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
+
+	w.touch(w.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, 200, await(t, waits).status)
+	w.do("POST", "/v1/pools/p/call/fail", "").refusedWith(t, 500, tempool.CodeWorkerError)
+
+	p := w.gateway.Snapshot().Pools[0]
+	require.Equal(t, "p", p.Pool)
+	require.EqualValues(t, 3, p.Calls.Count)
+	require.Positive(t, p.Calls.Sum)
+	require.GreaterOrEqual(t, p.Waits.Count, uint64(1))
+	require.Zero(t, p.Waiting)
+	require.EqualValues(t, 3, p.Workers[0].Requests)
+	require.EqualValues(t, 1, p.Workers[0].Failed)
+	require.Equal(t, p.Calls.Sum, p.Workers[0].CallTime)
+	require.Zero(t, p.Workers[0].InFlight)
+}
+
+func TestCountsGoOnWithTheNextIncarnation(t *testing.T) {
+	w := open(t, 1)
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
+	first, _ := w.processes.Get("p/0", 1)
+	first.Kill("the test says so")
+	<-first.Done()
+	require.Eventually(t, func() bool { return !w.gateway.Snapshot().Pools[0].Workers[0].Here }, patience, tick)
+	w.start(0, 2)
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
+	worker := w.gateway.Snapshot().Pools[0].Workers[0]
+	require.True(t, worker.Here)
+	require.EqualValues(t, 2, worker.Incarnation)
+	require.EqualValues(t, 2, worker.Requests)
+	require.EqualValues(t, 2, worker.Granted)
+}
