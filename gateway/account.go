@@ -15,7 +15,7 @@ type account struct {
 	requests, failed atomic.Int64
 	took             atomic.Int64 // nanoseconds
 	granted, refused atomic.Int64
-	closed           time.Time // when its last seat went; zero while it has one. Guarded by the desk's mu.
+	left             time.Time // when it was first found without a seat; zero while it has one. Guarded by the desk's mu.
 }
 
 // accountKept is how long a worker is still told of that has no process here any more: a scrape or two, so that its last calls
@@ -60,23 +60,32 @@ func (d *desk) refuse(err error) {
 	}
 }
 
-// open is the account of a worker that has a seat; under the desk's mu.
-func (b *books) open(worker string, now time.Time) *account {
-	b.prune(now)
-	a := b.accounts[worker]
+// open is the account of a worker that gets a seat, under mu.
+func (d *desk) open(worker string, now time.Time) *account {
+	d.prune(now)
+	a := d.books.accounts[worker]
 	if a == nil {
 		a = &account{}
-		b.accounts[worker] = a
+		d.books.accounts[worker] = a
 	}
-	a.closed = time.Time{}
+	a.left = time.Time{}
 	return a
 }
 
-// prune drops the accounts of workers that are long gone; under the desk's mu.
-func (b *books) prune(now time.Time) {
-	for worker, a := range b.accounts {
-		if !a.closed.IsZero() && now.Sub(a.closed) >= accountKept {
-			delete(b.accounts, worker)
+// prune drops the accounts of workers that have long had no seat, under mu.
+func (d *desk) prune(now time.Time) {
+	seated := make(map[string]bool, len(d.order))
+	for _, s := range d.order {
+		seated[s.worker] = true
+	}
+	for worker, a := range d.books.accounts {
+		switch {
+		case seated[worker]:
+			a.left = time.Time{}
+		case a.left.IsZero():
+			a.left = now
+		case now.Sub(a.left) >= accountKept:
+			delete(d.books.accounts, worker)
 		}
 	}
 }

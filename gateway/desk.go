@@ -70,7 +70,7 @@ func (d *desk) take(p *process.Process) *seat {
 	sp := p.Spec()
 	s := &seat{
 		desk: d, worker: p.Worker(), incarnation: p.Incarnation(), process: p, spec: sp, conn: p.Conn(), verify: make(chan struct{}, 1),
-		score: 100, account: d.books.open(p.Worker(), time.Now()),
+		score: 100, account: d.open(p.Worker(), time.Now()),
 	}
 	s.verify <- struct{}{}
 	if s.conn == nil {
@@ -132,7 +132,6 @@ func (d *desk) lose(s *seat) {
 func (d *desk) forget(s *seat) {
 	if d.seats[s.worker] == s && s.inFlight == 0 {
 		delete(d.seats, s.worker)
-		s.account.closed = time.Now()
 		d.sort()
 	}
 }

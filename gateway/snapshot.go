@@ -41,8 +41,8 @@ type WorkerSnapshot struct {
 	CallTime         time.Duration
 	// Granted are the leases that this gateway got or learned of, Refused the checkouts through it that were refused.
 	Granted, Refused int64
-	// Here says that a process of it is here, and the rest is about that: its incarnation, whether it is leased, drains, and how many
-	// calls are in flight.
+	// Here says that a process of it is here, and the rest is about that: its newest incarnation, whether that one drains, whether any is
+	// leased, and how many calls are in flight on all of them.
 	Here        bool
 	Incarnation int64
 	Leased      bool
@@ -80,18 +80,27 @@ func (d *desk) snapshot(now time.Time) (p PoolSnapshot, left bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.books.prune(now)
+	d.prune(now)
 	p.Waiting = d.queue.Len()
+	rows := make(map[string]int, len(d.books.accounts))
 	for worker, a := range d.books.accounts {
-		w := WorkerSnapshot{
+		rows[worker] = len(p.Workers)
+		p.Workers = append(p.Workers, WorkerSnapshot{
 			Worker: worker, Requests: a.requests.Load(), Failed: a.failed.Load(), CallTime: time.Duration(a.took.Load()),
 			Granted: a.granted.Load(), Refused: a.refused.Load(),
+		})
+	}
+	for _, s := range d.order {
+		row, known := rows[s.worker]
+		if !known || s.gone {
+			continue
 		}
-		if s := d.seats[worker]; s != nil && !s.gone {
-			w.Here, w.Incarnation, w.Draining, w.InFlight = true, s.incarnation, s.draining, s.inFlight
-			w.Leased = s.grant != nil && !s.grant.ended && now.Before(s.grant.lease.ExpiresAt)
+		w := &p.Workers[row]
+		if s.incarnation >= w.Incarnation {
+			w.Here, w.Incarnation, w.Draining = true, s.incarnation, s.draining
 		}
-		p.Workers = append(p.Workers, w)
+		w.Leased = w.Leased || s.grant != nil && !s.grant.ended && now.Before(s.grant.lease.ExpiresAt)
+		w.InFlight += s.inFlight
 	}
 	slices.SortFunc(p.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
 	return p, len(p.Workers) > 0 || p.Waiting > 0

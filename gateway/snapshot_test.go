@@ -48,15 +48,15 @@ func BenchmarkCountingACall(b *testing.B) {
 }
 
 func TestAWorkerIsToldOfUntilItIsLongGone(t *testing.T) {
-	b, now := newBooks(), time.Now()
-	b.open("p/0", now).call(false, time.Second)
-	b.accounts["p/0"].closed = now
-	now = now.Add(accountKept - 1)
-	require.EqualValues(t, 1, b.open("p/0", now).requests.Load(), "it came back and counts on")
-	b.accounts["p/0"].closed = now
-	b.open("p/1", now.Add(accountKept))
-	require.NotContains(t, b.accounts, "p/0")
-	require.Contains(t, b.accounts, "p/1")
+	d, now := newDesk(nil, "p"), time.Now()
+	d.open("p/0", now).call(false, time.Second)
+	d.prune(now)
+	d.prune(now.Add(accountKept - 1))
+	require.EqualValues(t, 1, d.open("p/0", now).requests.Load(), "it came back and counts on")
+	d.prune(now)
+	d.open("p/1", now.Add(accountKept))
+	require.NotContains(t, d.books.accounts, "p/0")
+	require.Contains(t, d.books.accounts, "p/1")
 }
 
 func TestASnapshotCountsWhatCallsDid(t *testing.T) {
