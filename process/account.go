@@ -9,9 +9,10 @@ import (
 
 // account is who a subprocess runs as.
 type account struct {
-	uid, gid   uint32
-	groups     []uint32
-	keepGroups bool // leave the supplementary groups as they are
+	UID        uint32   `json:"uid"`
+	GID        uint32   `json:"gid"`
+	Groups     []uint32 `json:"groups,omitempty"`
+	KeepGroups bool     `json:"keep_groups,omitempty"` // leave the supplementary groups as they are
 }
 
 // lookUpAccount resolves a user and a group, by name or number. It returns nil where both are empty or name who we already are.
@@ -19,7 +20,7 @@ func lookUpAccount(userName, groupName string) (*account, error) {
 	if userName == "" && groupName == "" {
 		return nil, nil
 	}
-	who := &account{uid: uint32(os.Getuid()), gid: uint32(os.Getgid()), keepGroups: true}
+	who := &account{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), KeepGroups: true}
 	if userName != "" {
 		if err := who.setUser(userName); err != nil {
 			return nil, err
@@ -30,9 +31,9 @@ func lookUpAccount(userName, groupName string) (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		who.gid = gid
+		who.GID = gid
 	}
-	if who.uid == uint32(os.Getuid()) && who.gid == uint32(os.Getgid()) {
+	if who.UID == uint32(os.Getuid()) && who.GID == uint32(os.Getgid()) {
 		return nil, nil
 	}
 	return who, nil
@@ -47,7 +48,7 @@ func (a *account) setUser(name string) error {
 		}
 		found, err = user.LookupId(name)
 		if err != nil { // a number needs no entry
-			a.uid, a.gid, a.groups, a.keepGroups = uint32(uid), uint32(uid), nil, false
+			a.UID, a.GID, a.Groups, a.KeepGroups = uint32(uid), uint32(uid), nil, false
 			return nil
 		}
 	}
@@ -56,14 +57,14 @@ func (a *account) setUser(name string) error {
 	if uidErr != nil || gidErr != nil {
 		return coded(CodeInvalid, nil, "pool.user %q has no numeric id", name)
 	}
-	a.uid, a.gid, a.keepGroups = uint32(uid), uint32(gid), false
+	a.UID, a.GID, a.KeepGroups = uint32(uid), uint32(gid), false
 	ids, err := found.GroupIds()
 	if err != nil {
 		return fmt.Errorf("look up the groups of %q: %w", name, err)
 	}
 	for _, id := range ids {
 		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
-			a.groups = append(a.groups, uint32(n))
+			a.Groups = append(a.Groups, uint32(n))
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (s *Supervisor) socketDir(who *account) (string, error) {
 		err = os.Mkdir(dir, 0o700)
 	}
 	if err == nil && who != nil {
-		err = os.Chown(dir, int(who.uid), int(who.gid))
+		err = os.Chown(dir, int(who.UID), int(who.GID))
 	}
 	if err != nil {
 		return "", fmt.Errorf("make a folder for the program's socket: %w", err)

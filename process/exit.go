@@ -63,6 +63,18 @@ func classify(code int, signal syscall.Signal, e ending) Exit {
 	return exit
 }
 
+// limitReached names the limit that the kernel has ended the program for, where it has.
+func (p *Process) limitReached(e Exit) Exit {
+	limits := p.Limits()
+	switch {
+	case e.Signal == "SIGXCPU" && limits.CPUTime > 0:
+		e.Reason += fmt.Sprintf(": it has used up limits.cpu_time = %q", limits.CPUTime)
+	case e.Signal == "SIGKILL" && !e.Killed && p.plan.cgroup.ranOutOfMemory():
+		e.Reason += fmt.Sprintf(": the kernel ended its tree, which needed more than limits.memory = %q", limits.Memory)
+	}
+	return e
+}
+
 // withOutput adds the program's last words to the reason of a failure.
 func (e Exit) withOutput(logs *logRing) Exit {
 	if words := logs.lastWords(); words != "" && e.Failed() {

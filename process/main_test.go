@@ -118,6 +118,13 @@ func runs(command ...string) spec.Spec {
 // sh is runs with a script.
 func sh(script string) spec.Spec { return runs("sh", "-c", script) }
 
+// limited is sh with limits.
+func limited(script string, l spec.Limits) spec.Spec {
+	sp := sh(script)
+	sp.Limits = l
+	return sp
+}
+
 // once is a piece of script that waits for a file, so that a program does nothing before it counts as ready.
 func once(file string) string { return "while [ ! -e " + file + " ]; do sleep 0.01; done; " }
 

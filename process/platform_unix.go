@@ -22,7 +22,7 @@ func tryLock(file *os.File) error {
 func sessionAttr(who *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if who != nil {
-		attr.Credential = &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups, NoSetGroups: who.keepGroups}
+		attr.Credential = &syscall.Credential{Uid: who.UID, Gid: who.GID, Groups: who.Groups, NoSetGroups: who.KeepGroups}
 	}
 	return attr
 }

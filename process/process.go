@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
 )
 
 const (
@@ -49,6 +50,15 @@ type Process struct {
 	address string    // protocol none, once it listens
 	readyAt time.Time // zero until it is ready
 	exit    Exit
+
+	cpuWatch cpuWatch // the enforcing loop's alone
+
+	applying   sync.Mutex // held over a change of limits
+	limitsMu   sync.Mutex
+	limits     spec.Limits // those in force
+	limitMeans map[string]Means
+	excess     *Excess
+	exceeded   chan struct{} // closed with the first excess
 }
 
 // Info is what does not change once a process is ready.
@@ -300,7 +310,7 @@ func (p *Process) finish(state *os.ProcessState, report killReport) {
 	<-read
 
 	code, signal := exitStatus(state)
-	exit := classify(code, signal, p.endingNow()).withOutput(p.logs)
+	exit := p.limitReached(classify(code, signal, p.endingNow())).withOutput(p.logs)
 	exit.At = time.Now()
 	if report.err != nil || len(report.left) > 0 {
 		exit.Reason += "; " + report.String()

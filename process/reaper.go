@@ -36,13 +36,23 @@ const (
 
 var reaperHooked atomic.Bool
 
-// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor: Open starts the
-// running program once more as the reaper, and in that process this function never returns. In any other it returns at once.
+// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor: the running program
+// is started once more as the reaper, and as the launcher of each worker under limits. In those processes this function never
+// returns. In any other it returns at once.
 func RunReaperIfAsked() {
 	reaperHooked.Store(true)
-	if len(os.Args) == 0 || os.Args[0] != reaperName {
+	if len(os.Args) == 0 {
 		return
 	}
+	switch os.Args[0] {
+	case launcherName:
+		runLauncher()
+	case reaperName:
+		runReaper()
+	}
+}
+
+func runReaper() {
 	// Whoever ends the agent in a hurry signals its group, its terminal or everything by name; the reaper is what is left then.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	if os.Chdir("/") != nil {

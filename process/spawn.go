@@ -25,6 +25,9 @@ type plan struct {
 	who     *account
 	umask   int // -1: the agent's own
 	address address
+	limits  processLimits
+	means   map[string]Means
+	cgroup  *cgroup // nil without one
 }
 
 func (s *Supervisor) plan(launch Launch) (plan, error) {
@@ -61,7 +64,24 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 		s.releaseAddress(p.address)
 		return p, err
 	}
+	if err = s.planLimits(launch, &p); err != nil {
+		s.releaseAddress(p.address)
+		return p, err
+	}
 	return p, nil
+}
+
+// planLimits chooses the means of the launch's limits, and makes the control group if there is to be one.
+func (s *Supervisor) planLimits(launch Launch, p *plan) error {
+	planned, err := planLimits(&launch.Spec, s.hostMeans)
+	if err != nil {
+		return err
+	}
+	p.limits, p.means = planned.own, planned.means
+	if planned.useCgroup {
+		p.cgroup, err = s.cgroups.make(cgroupName(key{launch.Worker, launch.Incarnation}), planned.cgroup)
+	}
+	return err
 }
 
 // command is a command of the worker's, in its folder, environment and account and in a session of its own.
@@ -90,9 +110,11 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	p := &Process{
 		supervisor: s, launch: launch, plan: pl, logs: &logRing{}, known: &memberSet{},
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+		limits: launch.Spec.Limits, limitMeans: pl.means, exceeded: make(chan struct{}),
 	}
 	// The record and the reaper come first: from the fork on, somebody must know the cookie.
 	if err := s.folder.writeRecord(p.record()); err != nil {
+		pl.cgroup.remove(s.logger)
 		s.releaseAddress(pl.address)
 		return nil, err
 	}
@@ -132,7 +154,11 @@ func (p *Process) fork() error {
 	cmd := p.plan.command(p.plan.program, p.launch.Spec.Pool.Command, p.launch.Spec.Pool.Dir)
 	err := pipes.open(p.launch.Spec.Pool.Protocol, cmd, &ends)
 	if err == nil {
-		err = p.plan.start(cmd)
+		var reply launchReply
+		if reply, err = p.plan.launch(cmd, p.launch.Spec.Start.Timeout.D()); reply.OpenFiles > 0 {
+			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files asks for", "worker", p.Worker(),
+				"wanted", p.plan.limits.OpenFiles, "in_force", reply.OpenFiles)
+		}
 	}
 	if err != nil {
 		pipes.close()
@@ -255,5 +281,6 @@ func (p *Process) forget() {
 	if err := s.folder.removeRecord(p.launch.Worker, p.launch.Incarnation); err != nil {
 		s.logger.Warn("the record of an ended process stays", "worker", p.launch.Worker, "error", err)
 	}
+	p.plan.cgroup.remove(s.logger)
 	s.releaseAddress(p.plan.address)
 }

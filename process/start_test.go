@@ -323,7 +323,7 @@ func TestFolderUmaskAndAccountAreThePrograms(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 	who, err := lookUpAccount("nobody", "")
 	require.NoError(t, err)
-	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.uid)), "gid": strconv.Itoa(int(who.gid)), "groups": strconv.Itoa(int(who.gid)), "pwd": dir} {
+	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.UID)), "gid": strconv.Itoa(int(who.GID)), "groups": strconv.Itoa(int(who.GID)), "pwd": dir} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		require.NoError(t, err)
 		require.Equal(t, want, strings.TrimSpace(string(data)), file)

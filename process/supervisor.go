@@ -36,8 +36,12 @@ type Config struct {
 	Concurrency int
 	// SampleEvery is the rhythm of the samples taken unasked. Default: DefaultSampleEvery.
 	SampleEvery time.Duration
+	// EnforceEvery is the rhythm in which limits are looked after that nothing stronger holds. Default: DefaultEnforceEvery.
+	EnforceEvery time.Duration
 	// HostCall answers what subprocesses ask of their host. It is called concurrently and must honour ctx. Default: refuse.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
+
+	hierarchy func() (hierarchy, error) // default: hostHierarchy
 }
 
 // HostCall is a request that a subprocess made of its host.
@@ -69,6 +73,8 @@ type Supervisor struct {
 	logger    *slog.Logger
 	folder    *stateFolder
 	reaper    *reaperLink
+	cgroups   *cgroups // nil where the host's cannot be used
+	hostMeans hostMeans
 	ports     portBook
 	snapshots snapshots
 	life      context.Context // ends when Close has stopped everything
@@ -103,8 +109,14 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	if config.SampleEvery <= 0 {
 		config.SampleEvery = DefaultSampleEvery
 	}
+	if config.EnforceEvery <= 0 {
+		config.EnforceEvery = DefaultEnforceEvery
+	}
 	if config.Concurrency <= 0 {
 		config.Concurrency = runtime.NumCPU()
+	}
+	if config.hierarchy == nil {
+		config.hierarchy = hostHierarchy
 	}
 	folder, err := openStateFolder(config.StateDir, config.HostID)
 	if err != nil {
@@ -126,10 +138,12 @@ func (s *Supervisor) begin(ctx context.Context) error {
 	if err := becomeSubreaper(); err != nil {
 		s.logger.Warn("orphaned descendants will not be adopted", "error", err)
 	}
+	s.takeCgroups()
 	left, err := s.folder.sweep(s.config.HostID, s.logger)
 	if err != nil {
 		return coded(CodeUnavailable, err, "end what an earlier agent left running")
 	}
+	s.cgroups.sweep(s.logger)
 	reaper, err := openReaperLink(ctx, s.config.HostID, s.logger)
 	if err != nil {
 		return err
@@ -141,7 +155,22 @@ func (s *Supervisor) begin(ctx context.Context) error {
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.loops.Go(func() { s.reapOrphans(s.life) })
 	s.loops.Go(func() { s.sampleAll(s.life) })
+	s.loops.Go(func() { s.enforceAll(s.life) })
 	return nil
+}
+
+// takeCgroups looks what the host holds limits with. It comes before the first child, which is born where this process is then.
+func (s *Supervisor) takeCgroups() {
+	s.hostMeans = kernelMeans()
+	h, err := s.config.hierarchy()
+	if err == nil {
+		s.cgroups, err = openCgroups(h, s.folder.id)
+	}
+	if err != nil {
+		s.logger.Info("limits of memory, CPU and processes are held by looking, since the host lends no control groups", "reason", err)
+		return
+	}
+	s.hostMeans.cgroup = s.cgroups.has
 }
 
 // Get returns an incarnation that lives here, or that ended here and is among the last 1,000 to do so; then its Done is closed.
@@ -225,6 +254,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	s.end()
 	s.loops.Wait()
 	s.reaper.close()
+	s.cgroups.close()
 	s.folder.close()
 	return cut
 }

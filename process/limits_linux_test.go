@@ -1,0 +1,231 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// contentOf waits until a script has written a whole line to a file.
+func contentOf(t *testing.T, name string) string {
+	t.Helper()
+	var text string
+	eventually(t, func() bool {
+		data, _ := os.ReadFile(name)
+		text = string(data)
+		return strings.HasSuffix(text, "\n")
+	}, "nothing in %s", filepath.Base(name))
+	return strings.TrimSpace(text)
+}
+
+func TestAProgramRunsUnderItsLimitsFromItsFirstInstruction(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits spec.Limits
+		script string // prints what is in force, before anything else
+		want   string
+		means  map[string]Means
+	}{
+		"open files": {spec.Limits{OpenFiles: 321}, "echo $(ulimit -Sn) $(ulimit -Hn)", "321 321", map[string]Means{"open_files": ByRlimit}},
+		"CPU time":   {spec.Limits{CPUTime: spec.Duration(90 * time.Second)}, "echo $(ulimit -St) $(ulimit -Ht)", "90 91", map[string]Means{"cpu_time": ByRlimit}},
+		"CPU time counts in whole seconds": {
+			spec.Limits{CPUTime: spec.Duration(1500 * time.Millisecond)}, "ulimit -St", "2", map[string]Means{"cpu_time": ByRlimit},
+		},
+		"priority": {spec.Limits{Nice: 7}, "cut -d' ' -f19 /proc/$$/stat", "7", map[string]Means{"nice": ByScheduler}},
+		"cores":    {spec.Limits{CPUAffinity: []int{0}}, "grep Cpus_allowed_list /proc/$$/status | cut -f2", "0", map[string]Means{"cpu_affinity": ByScheduler}},
+		"the kernel's choice of whom to kill": {
+			spec.Limits{OOMScoreAdj: 321}, "cat /proc/$$/oom_score_adj", "321", map[string]Means{"oom_score_adj": ByKernel},
+		},
+		"no limits at all": {spec.Limits{}, "echo free", "free", map[string]Means{}},
+		"all of them in a grandchild": {
+			spec.Limits{OpenFiles: 99, Nice: 3, CPUAffinity: []int{0}, OOMScoreAdj: 5, CPUTime: spec.Duration(time.Hour)},
+			`sh -c 'sh -c "echo \$(ulimit -n) \$(ulimit -t) \$(cut -d\" \" -f19 /proc/\$\$/stat) \$(cat /proc/\$\$/oom_score_adj)"'`, "99 3600 3 5",
+			map[string]Means{"open_files": ByRlimit, "nice": ByScheduler, "cpu_affinity": ByScheduler, "oom_score_adj": ByKernel, "cpu_time": ByRlimit},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "out")
+			p := begin(t, open(t), limited(c.script+" > "+file+"; exec sleep 1000", c.limits))
+			require.Equal(t, c.want, contentOf(t, file))
+			require.Equal(t, c.means, p.LimitMeans())
+		})
+	}
+}
+
+func TestALimitedProgramHasItsOwnEnvironmentDescriptorsAndArguments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out")
+	sp := runs("sh", "-c", `{ env; ls /proc/$$/fd; echo "$0 $1"; } > `+file+`.part; mv `+file+`.part `+file+`; exec sleep 1000`, "zero", "one")
+	sp.Limits.OpenFiles = 64
+	sp.Pool.Env = map[string]string{"GREETING": "hello there"}
+	begin(t, open(t), sp)
+	text := contentOf(t, file)
+	require.Contains(t, text, "GREETING=hello there\n")
+	require.NotContains(t, text, "GOMAXPROCS", "what the launcher is given is its own")
+	require.Contains(t, text, "\nzero one")
+	require.NotContains(t, text, "\n3\n", "the launcher's socket does not reach the program")
+}
+
+func TestALimitThatCannotBeSetFailsTheStartWithItsReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits spec.Limits
+		want   string
+	}{
+		"a core the host has not":       {spec.Limits{CPUAffinity: []int{0, 4000}}, "this host has no core 4000"},
+		"no core of the host":           {spec.Limits{CPUAffinity: []int{4000}}, "names no core that this host lets the agent use"},
+		"a program that cannot execute": {spec.Limits{OpenFiles: 99}, "exec format error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sp := limited("exec sleep 1000", c.limits)
+			if len(c.limits.CPUAffinity) == 0 {
+				file := filepath.Join(t.TempDir(), "program")
+				require.NoError(t, os.WriteFile(file, []byte("no program"), 0o700))
+				sp.Pool.Command = []string{file}
+			}
+			s := open(t)
+			_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+			require.ErrorIs(t, err, ErrStartFailed)
+			require.ErrorContains(t, err, c.want)
+			require.Zero(t, s.Live())
+			require.Empty(t, bearersOf(t, s.folder.id))
+		})
+	}
+}
+
+func TestAProgramOverItsCPUTimeEndsAndTheReasonSaysSo(t *testing.T) {
+	p := begin(t, open(t), limited("while :; do :; done", spec.Limits{CPUTime: spec.Duration(time.Second)}))
+	exit := ends(t, p)
+	require.Equal(t, "SIGXCPU", exit.Signal)
+	require.Contains(t, exit.Reason, `it has used up limits.cpu_time = "1s"`)
+}
+
+func TestATreeOverItsMemoryIsReportedAndFarOverItIsKilled(t *testing.T) {
+	hog := func(mib int) spec.Spec {
+		sp := runs("python3", "-c", "import time\nx = bytearray("+strconv.Itoa(mib)+" << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(1000)")
+		sp.Limits.Memory = 64 << 20
+		return sp
+	}
+	quick := func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }
+	t.Run("a little", func(t *testing.T) {
+		p := begin(t, open(t, quick), hog(64))
+		select {
+		case <-p.Exceeded():
+		case <-time.After(patience):
+			require.Fail(t, "nobody noticed")
+		}
+		require.Equal(t, "memory", p.Excess().Limit)
+		require.Contains(t, p.Excess().Reason, `limits.memory = "64MiB"`)
+		require.Equal(t, map[string]Means{"memory": BySampler, "open_files": ByRlimit}, p.LimitMeans())
+		select {
+		case <-p.Done():
+			require.Fail(t, "it is replaced gracefully, not ended here")
+		default:
+		}
+	})
+	t.Run("far", func(t *testing.T) {
+		p, err := open(t, quick).Start(t.Context(), launch("p/0", 1, hog(200)))
+		if err == nil {
+			exit := ends(t, p)
+			require.True(t, exit.Failed())
+			err = &Error{Message: exit.Reason}
+		}
+		require.ErrorContains(t, err, `limits.memory = "64MiB"`)
+	})
+	t.Run("pages that its processes share count once", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "pids")
+		sp := runs("python3", "-c", `import os, sys, time
+x = b"x" * (40 << 20)
+for _ in range(4):
+    if os.fork() == 0: time.sleep(1000)
+open(sys.argv[1], "w").write("done\n")
+time.sleep(1000)`, file)
+		sp.Limits.Memory = 120 << 20
+		p := begin(t, open(t, quick), sp)
+		contentOf(t, file)
+		look, err := glance()
+		require.NoError(t, err)
+		key := p.treeKey()
+		key.pinned = true
+		members := look.members(key)
+		require.Len(t, members, 5)
+		require.Greater(t, useOf(look.at, members, 0).memory, int64(sp.Limits.Memory), "by resident pages it would be over")
+		p.enforce(p.sampled(), look)
+		require.Zero(t, p.Excess())
+	})
+}
+
+func TestATreeWithTooManyProcessesIsReported(t *testing.T) {
+	sp := limited("sleep 1000 & sleep 1000 & sleep 1000 & exec sleep 1000", spec.Limits{Processes: 3})
+	p := begin(t, open(t, func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }), sp)
+	<-p.Exceeded()
+	require.Equal(t, "processes", p.Excess().Limit)
+	require.Contains(t, p.Excess().Reason, "its tree has 4 processes (limits.processes = 3)")
+}
+
+func TestLimitsOfARunningTreeAreChanged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	sp := sh("sleep 1000 & echo $! > " + file + "; wait")
+	p := begin(t, open(t), sp)
+	child := pidIn(t, file)
+	l := sp.Limits
+	l.OpenFiles, l.Nice, l.OOMScoreAdj, l.CPUAffinity, l.CPUTime, l.Memory = 77, 5, 99, []int{0}, spec.Duration(time.Hour), 1<<40
+	means, err := p.ApplyLimits(l)
+	require.NoError(t, err)
+	require.Equal(t, BySampler, means["memory"])
+	require.Equal(t, means, p.LimitMeans())
+	require.Equal(t, l, p.Limits())
+	for _, pid := range []int{p.Info().PID, child.PID} {
+		proc := "/proc/" + strconv.Itoa(pid)
+		limits, err := os.ReadFile(proc + "/limits")
+		require.NoError(t, err)
+		require.Regexp(t, `Max open files +77 +77 `, string(limits))
+		require.Regexp(t, `Max cpu time +3600 +3601 `, string(limits))
+		score, err := os.ReadFile(proc + "/oom_score_adj")
+		require.NoError(t, err)
+		require.Equal(t, "99\n", string(score))
+		status, err := os.ReadFile(proc + "/status")
+		require.NoError(t, err)
+		require.Contains(t, string(status), "Cpus_allowed_list:\t0\n")
+		stat, err := os.ReadFile(proc + "/stat")
+		require.NoError(t, err)
+		require.Equal(t, "5", strings.Fields(string(stat))[18])
+	}
+
+	l.CPUAffinity, l.OOMScoreAdj = nil, 100
+	_, err = p.ApplyLimits(l)
+	require.NoError(t, err)
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(child.PID) + "/status")
+	require.NoError(t, err)
+	own, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	line := func(text string) string {
+		_, rest, _ := strings.Cut(text, "Cpus_allowed_list:")
+		a, _, _ := strings.Cut(rest, "\n")
+		return a
+	}
+	require.Equal(t, line(string(own)), line(string(status)))
+}
+
+func TestLimitsThatCannotChangeAreRefused(t *testing.T) {
+	p := begin(t, open(t), sh("exec sleep 1000"))
+	for want, change := range map[string]func(*spec.Limits){
+		"limits.calls_per_minute belongs to the pool's spec":  func(l *spec.Limits) { l.CallsPerMinute = 5 },
+		"restart the worker under the new ones":               func(l *spec.Limits) { l.OpenFiles = 0 },
+		"this host has no core 4000, or does not let the age": func(l *spec.Limits) { l.CPUAffinity = []int{0, 4000} },
+	} {
+		l := p.Limits()
+		change(&l)
+		_, err := p.ApplyLimits(l)
+		require.ErrorIs(t, err, &Error{Code: CodeInvalid})
+		require.ErrorContains(t, err, want)
+	}
+	_, err := p.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	_, err = p.ApplyLimits(p.Limits())
+	require.ErrorIs(t, err, ErrUnavailable)
+}
