@@ -36,6 +36,9 @@ type StartResult struct {
 	Sample    *Sample   `json:"sample,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
+	// Limits says by which means each limit that is set is in force, by its key in the section limits: cgroup, rlimit, scheduler,
+	// kernel, gateway, sampler (the agent looks every second), or none where this host cannot hold it.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 // SupersededDetails is the detail of a Start that failed as superseded: the highest incarnation the host has seen of the worker.

@@ -101,6 +101,8 @@ type WorkerState struct {
 	SpecVersion int64            `json:"spec_version"`
 	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted: what a gateway fences by
 	LastRefusal string           `json:"last_refusal,omitempty"`
+	// Limits says by which means each limit of the spec is in force for this process, see StartResult.
+	Limits map[string]string `json:"limits,omitempty"`
 	// Successor is the incarnation that starts beside this one to take over (rotation.surge); 0 if none does.
 	Successor int64 `json:"successor,omitempty"`
 	// Leaving are incarnations that finish their calls, or end, beside this one.

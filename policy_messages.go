@@ -104,3 +104,8 @@ type ApplyLimitsRequest struct {
 	CPUCores    float64 `json:"cpu_cores,omitempty"`
 	Reason      string  `json:"reason,omitempty"`
 }
+
+// ApplyLimitsResult says by which means each limit is in force now, see StartResult.
+type ApplyLimitsResult struct {
+	Limits map[string]string `json:"limits,omitempty"`
+}

@@ -68,12 +68,24 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 	info := p.Info()
 	result := tempool.StartResult{
 		Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
-		TookMS: time.Since(began).Milliseconds(),
+		TookMS: time.Since(began).Milliseconds(), Limits: means(p.LimitMeans()),
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = convert(sample)
 	}
 	return result, nil
+}
+
+// means is the words of process in those of messages; nil for none.
+func means(by map[string]process.Means) map[string]string {
+	if len(by) == 0 {
+		return nil
+	}
+	words := make(map[string]string, len(by))
+	for limit, m := range by {
+		words[limit] = string(m)
+	}
+	return words
 }
 
 // beat heartbeats until the returned function is called.

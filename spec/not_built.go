@@ -18,7 +18,6 @@ var notBuilt = map[string]gap{
 	"rotation.max_uptime":   {missing: "workers are not replaced for their age"},
 	"rotation.surge":        {missing: "a worker drains before the process that follows it starts"},
 	"lease.on_expiry":       {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
-	"limits":                {missing: "workers run without limits of their own"},
 	"watch":                 {missing: "changed files restart nothing"},
 	"sessions":              {missing: "there is no session store"},
 	"resources":             {missing: "no budget is shared out"},

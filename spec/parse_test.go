@@ -178,7 +178,7 @@ func TestBadFiles(t *testing.T) {
 		"an unbuilt key":        {minimal + "[rotation]\nmax_requests = 10000", "5: rotation.max_requests: not built yet: workers are not replaced for their age in requests; remove the key"},
 		"an unbuilt section":    {minimal + "[watch]", "4: watch: not built yet: changed files restart nothing; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
-		"an unbuilt dotted key": {"limits.memory = '1GiB'\n" + minimal, "1: limits.memory: not built yet: workers run without limits of their own; remove the key"},
+		"an unbuilt dotted key": {"resources.cpu_budget = 1.0\n" + minimal, "1: resources.cpu_budget: not built yet: no budget is shared out; remove the key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

@@ -33,7 +33,6 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`limits.cpu_affinity: not built yet: workers run without limits of their own; remove the key`:              func(s *Spec) { s.Limits.CPUAffinity = []int{0} },
 		`watch.paths: not built yet: changed files restart nothing; remove the key`:                                func(s *Spec) { s.Watch.Paths = []string{"."} },
 		`rotation.surge: not built yet: a worker drains before the process that follows it starts; remove the key`: func(s *Spec) { s.Rotation.Surge = false },
 	} {

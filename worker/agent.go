@@ -36,7 +36,8 @@ type Agent struct {
 
 	stopping   chan struct{} // closed when a stop has begun
 	background sync.WaitGroup
-	endJanitor context.CancelFunc
+	life       context.Context // of what runs in the background; ended by endLife before the last processes are
+	endLife    context.CancelFunc
 	failed     chan error // the first fatal error of a Temporal worker
 	stopOnce   sync.Once
 	stopErr    error
@@ -72,6 +73,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		config: config, log: logger, temporal: temporal, room: newRoom(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
+	a.life, a.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	if err := a.start(ctx, namespace); err != nil {
 		a.abandon()
 		return nil, err
@@ -99,10 +101,8 @@ func (a *Agent) start(ctx context.Context, namespace string) (err error) {
 	if err := a.startWorkers(); err != nil {
 		return err
 	}
-	janitorCtx, cancel := context.WithCancel(context.Background())
-	a.endJanitor = cancel
 	j := newJanitor(a.temporal, a.processes, a.log)
-	a.background.Go(func() { j.run(janitorCtx) })
+	a.background.Go(func() { j.run(a.life) })
 	return nil
 }
 
@@ -111,6 +111,8 @@ func (a *Agent) abandon() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
+	a.endLife()
+	a.background.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if a.gateway != nil {
@@ -122,8 +124,15 @@ func (a *Agent) abandon() {
 	a.temporal.Close()
 }
 
+// started is told of each process that has become ready.
+func (a *Agent) started(p *process.Process) {
+	a.room.settle(p)
+	limits := overLimit{a.temporal, a.config.HostID, a.log}
+	a.background.Go(func() { limits.watch(a.life, p) })
+}
+
 func (a *Agent) startWorkers() error {
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.room.settle, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.started, Stopping: a.stopping, Logger: a.log}
 	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
@@ -135,7 +144,7 @@ func (a *Agent) startWorkers() error {
 	})
 	for name, run := range map[string]any{
 		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
-		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop,
+		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
 	} {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}
@@ -240,7 +249,7 @@ func (a *Agent) stop() error {
 	for _, w := range a.serving {
 		w.Stop()
 	}
-	a.endJanitor()
+	a.endLife()
 	a.background.Wait()
 	// What outlived StopTimeout has had its chance; the end itself needs a little time of its own.
 	last, done := context.WithTimeout(context.Background(), killTimeout)

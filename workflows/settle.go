@@ -164,7 +164,7 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 }
 
 func (w *worker) occupy(r tempool.StartResult) {
-	w.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address}
+	w.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
 	w.observe(r.Sample)
 }
 

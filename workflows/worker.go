@@ -58,6 +58,8 @@ type RunningProcess struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	Endpoint  string    `json:"endpoint,omitempty"`
 	Address   string    `json:"address,omitempty"`
+	// Limits is by which means each limit is in force.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 // Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.

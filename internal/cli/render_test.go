@@ -29,6 +29,7 @@ func exampleView() tempool.PoolView {
 	busy.OpenFiles, busy.Threads, busy.UptimeS, busy.StartedAt = 12, 4, 3661, &started
 	busy.LeasesGranted, busy.LeasesRefused, busy.Restarts = 40, 2, 2
 	busy.Reason = "leased to alice"
+	busy.Limits = map[string]string{"open_files": "rlimit", "memory": "cgroup"}
 	failed := worker(1, lifecycle.Failed)
 	failed.PID, failed.ConsecutiveFailures = 0, 10
 	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module named numpy\n"
@@ -55,10 +56,10 @@ func TestStatsShowWhatWorkersUse(t *testing.T) {
 	r := ctl(t, newFakePlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
-		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  REQUESTS  FAILED  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW",
-		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        1234      5       40              2        2         0",
-		"python/1  failed  -         -         0.0    -      -        0         0       0               0        0         10",
-		"python/2  ready   -         -         0.0    -      -        0         0       0               0        0         0",
+		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  REQUESTS  FAILED  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
+		"python/0  busy    50.0 MiB  64.0 MiB  99.9   12     4        1234      5       40              2        2         0                  memory:cgroup open_files:rlimit",
+		"python/1  failed  -         -         0.0    -      -        0         0       0               0        0         10                 -",
+		"python/2  ready   -         -         0.0    -      -        0         0       0               0        0         0                  -",
 	), r.out)
 }
 

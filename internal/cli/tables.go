@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -81,7 +83,7 @@ func writeStats(w io.Writer, views []tempool.PoolView) error {
 		}
 	}
 	return table(w, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
-		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW"}, rows)
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
 }
 
 func statsRow(w tempool.Worker) []string {
@@ -89,7 +91,17 @@ func statsRow(w tempool.Worker) []string {
 		w.Worker, string(w.State), size(w.CurrentMemoryBytes), size(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
 		number(w.OpenFiles), number(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
 		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
+		limits(w.Limits),
 	}
+}
+
+// limits is by which means each limit is in force.
+func limits(by map[string]string) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, limit+":"+by[limit])
+	}
+	return or(strings.Join(parts, " "))
 }
 
 // writeStatus is what ctl pool status prints: the pool, its workers, and the whole reason of each that does not serve.
