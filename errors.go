@@ -41,6 +41,16 @@ const (
 	CodeUnavailable      Code = "unavailable" // Temporal or an agent cannot be reached
 )
 
+// Failures of the session store.
+const (
+	CodeSessionNotFound  Code = "session_not_found"
+	CodeSessionExists    Code = "session_exists"
+	CodeProgramNotFound  Code = "program_not_found"
+	CodeVersionConflict  Code = "version_conflict" // the session has another version than the one to be changed
+	CodeStoreFull        Code = "store_full"
+	CodeStoreUnavailable Code = "store_unavailable"
+)
+
 // Error is a failure with a code. Two Errors match in errors.Is when their codes do, so
 //
 //	errors.Is(err, tempool.ErrBusy)
@@ -77,6 +87,12 @@ var (
 	ErrWorkerCrashed    = &Error{Code: CodeWorkerCrashed}
 	ErrWorkerError      = &Error{Code: CodeWorkerError}
 	ErrUnavailable      = &Error{Code: CodeUnavailable}
+	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
+	ErrSessionExists    = &Error{Code: CodeSessionExists}
+	ErrProgramNotFound  = &Error{Code: CodeProgramNotFound}
+	ErrVersionConflict  = &Error{Code: CodeVersionConflict}
+	ErrStoreFull        = &Error{Code: CodeStoreFull}
+	ErrStoreUnavailable = &Error{Code: CodeStoreUnavailable}
 )
 
 // Errorf makes an Error; a %w operand is unwrapped by errors.Is and errors.As.
@@ -119,7 +135,7 @@ func CodeOf(err error) Code {
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeBusy, CodeDegraded, CodeDraining, CodeSuspended, CodeStarting, CodeFailed, CodeContinuing,
-		CodeNoWorkers, CodeQueueFull, CodeQueueTimeout, CodeRateLimited, CodeUnavailable:
+		CodeNoWorkers, CodeQueueFull, CodeQueueTimeout, CodeRateLimited, CodeUnavailable, CodeStoreUnavailable:
 		return true
 	}
 	return false

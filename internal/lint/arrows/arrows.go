@@ -45,7 +45,7 @@ var rules = []rule{
 	{path: "workflows/...", ours: []string{"", "lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: []string{temporal}},
 	{path: "process/...", ours: []string{"lifecycle", "process/...", "spec"}, never: []string{temporal}},
-	{path: "sessions/...", ours: []string{"", "sessions/..."}},
+	{path: "sessions/...", ours: []string{"", "sessions/...", "spec"}},
 	{path: "activities/...", ours: []string{"", "lifecycle", "process/...", "spec", "activities/..."}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "process/...", "sessions/...", "spec", "gateway/..."}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},

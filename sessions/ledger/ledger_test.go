@@ -1,0 +1,70 @@
+package ledger
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func order(l *Ledger[int]) (ids []string) {
+	for e := range l.All {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func TestTheOrderIsThatOfUse(t *testing.T) {
+	l := New[int]()
+	require.Nil(t, l.Oldest())
+	entries := map[string]*Entry[int]{}
+	for _, id := range []string{"a", "b", "c"} {
+		entries[id] = &Entry[int]{ID: id, TTL: 10}
+		l.Add(entries[id])
+	}
+	l.Touch(entries["a"], 1, 10)
+	require.Equal(t, []string{"b", "c", "a"}, order(l))
+	l.Touch(entries["a"], 0, 10)
+	require.Equal(t, int64(1), entries["a"].LastAccessed, "time does not run back")
+	l.Touch(entries["c"], 2, 10)
+	l.Remove(entries["b"])
+	require.Equal(t, []string{"a", "c"}, order(l))
+	require.Equal(t, entries["a"], l.Oldest())
+	require.Nil(t, l.Get("b"))
+	require.Nil(t, l.Live("a", 11))
+	require.Equal(t, entries["a"], l.Get("a"))
+	require.Equal(t, entries["a"], l.Live("a", 10))
+}
+
+// Whatever happens, sweeping finds what expired, as a look at every entry would.
+func TestASweepMissesNothing(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	ids := []string{"a", "b", "c", "d", "e", "f"}
+	for range 200 {
+		l := New[int]()
+		for now := range int64(60) {
+			id, ttl := ids[random.IntN(len(ids))], random.Int64N(20)+1
+			switch e := l.Get(id); {
+			case e == nil:
+				l.Add(&Entry[int]{ID: id, LastAccessed: now, TTL: ttl})
+			case random.IntN(4) == 0:
+				l.Remove(e)
+			default:
+				l.Touch(e, now, ttl)
+			}
+			if random.IntN(3) > 0 {
+				continue
+			}
+			want := map[string]bool{}
+			for e := range l.All {
+				if now >= e.LastAccessed+e.TTL {
+					want[e.ID] = true
+				}
+			}
+			got := map[string]bool{}
+			l.Sweep(now, func(e *Entry[int]) { got[e.ID] = true })
+			require.Equal(t, want, got)
+			require.Len(t, order(l), l.Len())
+		}
+	}
+}
