@@ -21,6 +21,8 @@ type Options struct {
 	Namespace string
 	Logger    log.Logger
 	Identity  string
+	// Metrics gets what the Temporal SDK measures; nil drops it.
+	Metrics client.MetricsHandler
 }
 
 // Client speaks to the pools of one Temporal namespace. It is safe for concurrent use.
@@ -57,6 +59,9 @@ func DialTemporal(ctx context.Context, o Options) (client.Client, string, error)
 	}
 	if o.Identity != "" {
 		found.Identity = o.Identity
+	}
+	if o.Metrics != nil {
+		found.MetricsHandler = o.Metrics
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

@@ -39,6 +39,8 @@ type Host struct {
 	Plane     DataPlane
 	// Started is told of every process that became ready, before the slot of its start is given back.
 	Started func(*process.Process)
+	// Observer is told what is seen of workers; nil is nobody.
+	Observer Observer
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
 	Logger   *slog.Logger
@@ -62,9 +64,11 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec})
 	if err != nil {
+		h.observer().StartFailed(r.Process)
 		return tempool.StartResult{}, failure(err)
 	}
 	h.Started(p)
+	h.observer().Started(r.Process, time.Since(began))
 	info := p.Info()
 	result := tempool.StartResult{
 		Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
@@ -118,6 +122,7 @@ func (h *Host) Stop(ctx context.Context, r tempool.StopRequest) (tempool.StopRes
 		const reason = "the host did not know the process any more: its agent was restarted, and its tree was taken down then"
 		return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: reason}, nil
 	}
+	h.observer().Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())
 	if err != nil {
 		return tempool.StopResult{}, failure(err)
@@ -137,9 +142,11 @@ func (h *Host) Probe(ctx context.Context, r tempool.WatchRequest) (tempool.Probe
 	default:
 	}
 	result := tempool.ProbeResult{Healthy: true}
-	if err := p.Probe(ctx); err != nil && !errors.Is(err, process.ErrBusy) {
+	err := p.Probe(ctx)
+	if err != nil && !errors.Is(err, process.ErrBusy) {
 		result.Healthy, result.Reason = false, err.Error()
 	}
+	h.probed(r.Process, err)
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = convert(sample)
 	}

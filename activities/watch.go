@@ -20,7 +20,8 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 	if !known {
 		return tempool.WatchResult{Event: tempool.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
 	}
-	probes := newProber(ctx, p, r)
+	h.observer().Watching(r)
+	probes := newProber(ctx, p, r, func(err error) { h.probed(r.Process, err) })
 	defer probes.stop()
 	beats := time.NewTicker(heartbeatEvery)
 	defer beats.Stop()
@@ -53,13 +54,14 @@ func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 type prober struct {
 	failed chan error    // one failure at most; the prober ends with it
 	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
+	tell   func(error)   // how a probe went
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
-func newProber(ctx context.Context, p *process.Process, r tempool.WatchRequest) *prober {
+func newProber(ctx context.Context, p *process.Process, r tempool.WatchRequest, tell func(error)) *prober {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), cancel: cancel, ended: make(chan struct{})}
+	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), tell: tell, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(b.ended)
 		if r.Probe {
@@ -87,8 +89,12 @@ func (b *prober) run(ctx context.Context, p *process.Process, r tempool.WatchReq
 		err := p.Probe(ctx)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
+			continue
 		case ended(p): // its exit says more than the probe
 			return
+		}
+		b.tell(err)
+		switch {
 		case err != nil:
 			b.failed <- err
 			return

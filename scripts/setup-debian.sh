@@ -27,23 +27,36 @@ for language in go python3 node git; do
   fi
 done
 
-if [ ${#missing[@]} -eq 0 ]; then
+# Of the package prometheus only promtool is wanted, which checks metrics and alert rules; the package would bring a service along.
+tool=()
+command -v promtool >/dev/null || tool=(promtool)
+
+if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ]; then
   echo "setup: nothing to install"
   exit 0
 fi
 if ! command -v apt-get >/dev/null; then
-  echo "setup: this is not Debian; install with the system's own means: ${missing[*]}" >&2
+  echo "setup: this is not Debian; install with the system's own means: ${missing[*]} ${tool[*]}" >&2
   exit 1
 fi
 install=(apt-get)
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: not allowed to install; run as root: apt-get install ${missing[*]}" >&2
+    echo "setup: not allowed to install; run this script as root, for: ${missing[*]} ${tool[*]}" >&2
     exit 1
   fi
   install=(sudo -n apt-get)
 fi
-echo "setup: installing ${missing[*]}"
+echo "setup: installing ${missing[*]} ${tool[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${install[@]}" update -qq
-"${install[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+if [ ${#missing[@]} -gt 0 ]; then
+  "${install[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if [ ${#tool[@]} -gt 0 ]; then
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  (cd "$folder" && apt-get download -qq prometheus 2>/dev/null)
+  dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar -x -C "$folder" ./usr/bin/promtool
+  "${install[@]/#apt-get/install}" -m 0755 "$folder/usr/bin/promtool" /usr/local/bin/promtool
+fi

@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/worker/metrics"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -30,6 +31,7 @@ type Agent struct {
 	processes *process.Supervisor
 	gateway   *gateway.Gateway
 	room      *room
+	metrics   *metrics.Metrics
 
 	placement []sdkworker.Worker // take new processes; stopped first
 	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
@@ -63,8 +65,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	logger := config.Logger.With("host", config.HostID)
+	sdk := metrics.NewSDK()
 	temporal, namespace, err := tempool.DialTemporal(ctx, tempool.Options{
 		Address: config.Address, Namespace: config.Namespace, Identity: identity(config.HostID), Logger: log.NewStructuredLogger(logger),
+		Metrics: sdk.Handler(),
 	})
 	if err != nil {
 		return nil, err
@@ -74,7 +78,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
 	a.life, a.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	if err := a.start(ctx, namespace); err != nil {
+	if err := a.start(ctx, namespace, sdk); err != nil {
 		a.abandon()
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	return a, nil
 }
 
-func (a *Agent) start(ctx context.Context, namespace string) (err error) {
+func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log}); err != nil {
 		return err
 	}
@@ -95,6 +99,11 @@ func (a *Agent) start(ctx context.Context, namespace string) (err error) {
 	}); err != nil {
 		return err
 	}
+	a.metrics = metrics.New(metrics.Config{
+		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, SDK: sdk, Logger: a.log,
+		Status: metrics.StatusFrom(a.temporal),
+	})
+	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (a *Agent) started(p *process.Process) {
 }
 
 func (a *Agent) startWorkers() error {
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.started, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.started, Observer: a.metrics.Observer(), Stopping: a.stopping, Logger: a.log}
 	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})

@@ -1,0 +1,46 @@
+package activities
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+)
+
+// Observer is told what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
+// concurrent use.
+type Observer interface {
+	// Started is told of a process that became ready, and how long that took; StartFailed of a start that came to nothing.
+	Started(p tempool.Process, took time.Duration)
+	StartFailed(p tempool.Process)
+	// Watching is told what a workflow wants watched: as what it takes the process.
+	Watching(r tempool.WatchRequest)
+	// Probed is told how a health check went; nil is well.
+	Probed(p tempool.Process, err error)
+	// Stopping is told that a process is asked to exit.
+	Stopping(p tempool.Process)
+}
+
+// unobserved is the Observer of a Host that has none.
+type unobserved struct{}
+
+func (unobserved) Started(tempool.Process, time.Duration) {}
+func (unobserved) StartFailed(tempool.Process)            {}
+func (unobserved) Watching(tempool.WatchRequest)          {}
+func (unobserved) Probed(tempool.Process, error)          {}
+func (unobserved) Stopping(tempool.Process)               {}
+
+func (h *Host) observer() Observer {
+	if h.Observer == nil {
+		return unobserved{}
+	}
+	return h.Observer
+}
+
+// probed tells of a health check that was made; one that a call kept from being made says nothing.
+func (h *Host) probed(p tempool.Process, err error) {
+	if !errors.Is(err, process.ErrBusy) {
+		h.observer().Probed(p, err)
+	}
+}

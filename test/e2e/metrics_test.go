@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os/exec"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// scrape is what one GET /metrics says.
+type scrape struct {
+	t        *testing.T
+	families map[string]*dto.MetricFamily
+}
+
+// scrapeText asks an agent as Prometheus does.
+func scrapeText(t *testing.T, c *http.Client) []byte {
+	t.Helper()
+	response, err := c.Get("http://gateway/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
+	return text
+}
+
+func readScrape(t *testing.T, c *http.Client) scrape {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(scrapeText(t, c)))
+	require.NoError(t, err)
+	return scrape{t, families}
+}
+
+// series finds those of a metric that have these labels, given as name, value, name, value….
+func (s scrape) series(name string, labels ...string) []*dto.Metric {
+	var found []*dto.Metric
+	for _, m := range s.families[name].GetMetric() {
+		have := map[string]string{}
+		for _, label := range m.GetLabel() {
+			have[label.GetName()] = label.GetValue()
+		}
+		fits := true
+		for i := 0; i < len(labels); i += 2 {
+			fits = fits && have[labels[i]] == labels[i+1]
+		}
+		if fits {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// value is that of the one gauge or counter with these labels.
+func (s scrape) value(name string, labels ...string) float64 {
+	s.t.Helper()
+	found := s.series(name, labels...)
+	require.Len(s.t, found, 1, "%s %v", name, labels)
+	return found[0].GetGauge().GetValue() + found[0].GetCounter().GetValue()
+}
+
+func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("seen", "--capacity", "7")
+	pool := w.start(echo("seen", 2))
+	client := w.over("seen")
+	for range 5 {
+		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	status, _, code := post(t, client, "/v1/pools/seen/call/nothing", `1`)
+	require.Equal(t, http.StatusInternalServerError, status)
+	require.EqualValues(t, tempool.CodeWorkerError, code)
+
+	s := readScrape(t, client)
+	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
+	require.EqualValues(t, 1, s.value("tempool_build_info"))
+	require.EqualValues(t, 7, s.value("tempool_agent_capacity"))
+	require.EqualValues(t, 2, s.value("tempool_agent_processes"))
+	require.EqualValues(t, 1, s.value("tempool_control_plane_up"))
+	require.Zero(t, s.value("tempool_gateway_fenced"))
+	require.Positive(t, s.value("tempool_gateway_connections", "listener", "unix"))
+	require.EqualValues(t, 2, s.value("tempool_pool_size", "pool", "seen"))
+	require.EqualValues(t, 2, s.value("tempool_pool_ready", "pool", "seen"))
+	require.EqualValues(t, 2, s.value("tempool_pool_workers", "pool", "seen", "state", "ready"))
+	require.Zero(t, s.value("tempool_pool_queue_length", "pool", "seen"))
+	require.EqualValues(t, 6, s.series("tempool_pool_call_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
+	require.EqualValues(t, 2, s.series("tempool_pool_start_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
+	var requests, failed, granted float64
+	for _, worker := range []string{"seen/0", "seen/1"} {
+		requests += s.value("tempool_worker_requests_total", "worker", worker)
+		failed += s.value("tempool_worker_requests_failed_total", "worker", worker)
+		granted += s.value("tempool_worker_leases_granted_total", "worker", worker)
+		require.EqualValues(t, 1, s.value("tempool_worker_healthy", "worker", worker))
+		require.EqualValues(t, 1, s.value("tempool_worker_incarnation", "worker", worker))
+		require.Greater(t, s.value("tempool_worker_memory_bytes", "worker", worker), 1e6)
+		require.Greater(t, s.value("tempool_worker_score", "worker", worker), 50.0)
+		require.Positive(t, s.value("tempool_worker_threads", "worker", worker))
+		require.InDelta(t, time.Now().Unix(), s.value("tempool_worker_start_time_seconds", "worker", worker), 120)
+		is := 0.0
+		for _, state := range s.series("tempool_worker_state", "worker", worker) {
+			is += state.GetGauge().GetValue()
+		}
+		require.EqualValues(t, 1, is, "a worker is in one state")
+	}
+	require.EqualValues(t, 6, requests)
+	require.EqualValues(t, 1, failed)
+	require.Positive(t, granted)
+	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "the SDK's own")
+	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
+	require.NotEmpty(t, s.series("go_goroutines"))
+
+	require.NoError(t, pool.Signal(t.Context(), 0, tempool.SignalSuspend, tempool.Control{}))
+	w.state(pool, 0, lifecycle.Suspended)
+	require.Eventually(t, func() bool {
+		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1
+	}, patience, 100*time.Millisecond)
+
+	for name := range s.families {
+		for _, m := range s.series(name) {
+			for _, label := range m.GetLabel() {
+				require.NotContains(t, []string{"session", "lease", "method", "holder"}, label.GetName(), name)
+			}
+		}
+	}
+	_, err := pool.Scale(t.Context(), 1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0
+	}, patience, 100*time.Millisecond, "the series of a worker that has ended go away")
+	require.NoError(t, stopped(t, pool))
+	require.Eventually(t, func() bool {
+		return len(readScrape(t, client).series("tempool_pool_size")) == 0
+	}, patience, 100*time.Millisecond, "and those of a pool, too")
+}
+
+func stopped(t *testing.T, pool *tempool.Pool) error {
+	if _, err := pool.Stop(t.Context(), "the test is over"); err != nil {
+		return err
+	}
+	return pool.Wait(t.Context())
+}
+
+func TestPrometheusFindsNoFaultWithTheMetrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("lint")
+	w.start(echo("lint", 1))
+	client := w.over("lint")
+	status, answer, _ := post(t, client, "/v1/pools/lint/call/echo", `1`)
+	require.Equal(t, http.StatusOK, status, answer)
+	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+	cmd.Stdin = bytes.NewReader(scrapeText(t, client))
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "promtool check metrics says (scripts/setup-debian.sh installs it):\n%s", said)
+}

@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/process"
+)
+
+// Config says where the values come from. All of it is asked at scrapes, and must be quick and safe for concurrent use.
+type Config struct {
+	HostID   string
+	Capacity int
+	Gateway  interface{ Snapshot() gateway.Snapshot }
+	// Processes are those of this host, ordered by worker and incarnation, as a process.Supervisor has them.
+	Processes interface {
+		List() []*process.Process
+		Live() int
+	}
+	// Status asks a pool's workflow; it may take a moment.
+	Status func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	// SDK has what the Temporal SDK of this agent measured.
+	SDK    *SDK
+	Logger *slog.Logger
+	// Score tells how fit a worker's process is, from 0 to 100, if that is known. Default: by its memory alone.
+	Score func(worker string, incarnation, memoryBytes int64) (score float64, known bool)
+}
+
+// Metrics is what one agent tells of itself.
+type Metrics struct {
+	lives   *lives
+	handler http.Handler
+}
+
+// Bounds of scraping.
+const (
+	scrapesAtOnce = 4
+	scrapeTimeout = 10 * time.Second
+)
+
+// New makes the metrics of config.
+func New(config Config) *Metrics {
+	if config.Score == nil {
+		config.Score = func(_ string, _, memoryBytes int64) (float64, bool) {
+			return policy.Grading{}.Assess(policy.Reading{MemoryBytes: memoryBytes}).Score, memoryBytes > 0
+		}
+	}
+	known := newLives(func() map[string]bool { return present(newest(config.Processes.List())) })
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
+		&collector{config: config, lives: known, pools: newPoolReader(config.Status), sdk: config.SDK},
+	)
+	return &Metrics{lives: known, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
+	})}
+}
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler { return m.handler }
+
+// Observer wants to be told what the activities see of workers.
+func (m *Metrics) Observer() activities.Observer { return m.lives }
+
+// build is the values of tempool_build_info's labels.
+func (c Config) build() []string {
+	version, revision := "unknown", "unknown"
+	if info, known := debug.ReadBuildInfo(); known {
+		version = cmp.Or(info.Main.Version, "(devel)")
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				revision = setting.Value
+			}
+		}
+	}
+	return []string{version, revision, runtime.Version()}
+}

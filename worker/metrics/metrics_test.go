@@ -1,0 +1,224 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+)
+
+func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
+	for state, f := range map[lifecycle.State]facts{
+		lifecycle.Starting:  {leased: true},
+		lifecycle.Ready:     {ready: true},
+		lifecycle.Busy:      {ready: true, leased: true},
+		lifecycle.Degraded:  {ready: true, degraded: true, leased: true},
+		lifecycle.Suspended: {ready: true, suspended: true},
+		lifecycle.Draining:  {ready: true, draining: true, leased: true},
+		lifecycle.Stopping:  {ready: true, stopping: true, draining: true},
+	} {
+		require.Equal(t, state, standingOf(f), "%+v", f)
+	}
+}
+
+func incarnation(n int64) tempool.Process { return tempool.Process{Worker: "p/0", Incarnation: n} }
+
+func nobody() map[string]bool { return nil }
+
+func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
+	l := newLives(nobody)
+	l.Started(incarnation(2), time.Second)
+	l.Watching(tempool.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
+	require.True(t, l.workers["p/0"].degraded)
+	l.Watching(tempool.WatchRequest{Process: incarnation(1), Probe: false})
+	require.True(t, l.workers["p/0"].degraded)
+	require.False(t, l.workers["p/0"].suspended)
+	l.Started(incarnation(3), time.Second)
+	require.False(t, l.workers["p/0"].degraded, "the next process begins well")
+	l.Probed(incarnation(3), errors.New("no answer"))
+	require.True(t, l.workers["p/0"].unhealthy)
+	require.EqualValues(t, 1, l.pools["p"].probesFailed)
+	l.Probed(incarnation(3), nil)
+	require.False(t, l.workers["p/0"].unhealthy)
+}
+
+func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
+	l := newLives(nobody)
+	l.Started(incarnation(1), time.Second)
+	l.StartFailed(tempool.Process{Worker: "q/0", Incarnation: 1})
+	now := time.Now()
+	l.sweep(map[string]bool{"p/0": true}, now.Add(lifeKept))
+	require.Contains(t, l.workers, "p/0")
+	require.NotContains(t, l.pools, "q", "nothing of it was ever here")
+	l.sweep(nil, now.Add(lifeKept))
+	l.sweep(nil, now.Add(2*lifeKept-1))
+	require.Contains(t, l.workers, "p/0")
+	l.sweep(nil, now.Add(2*lifeKept))
+	require.Empty(t, l.workers)
+	require.Empty(t, l.pools)
+}
+
+func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) {
+	asked, gone := map[string]int{}, false
+	r := newPoolReader(func(_ context.Context, pool string) (tempool.PoolStatus, error) {
+		asked[pool]++
+		if gone {
+			return tempool.PoolStatus{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+		}
+		return tempool.PoolStatus{Pool: pool, Size: 3}, nil
+	})
+	require.Empty(t, r.read([]string{"p"}, false), "nobody is asked while Temporal is lost")
+	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
+	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
+	require.Equal(t, 1, asked["p"])
+	r.asked = time.Time{}
+	require.Contains(t, r.read(nil, true), "p", "it is told of although no worker of it is here any more")
+	require.Equal(t, 2, asked["p"])
+	gone, r.asked = true, time.Time{}
+	require.Empty(t, r.read(nil, true))
+	r.asked = time.Time{}
+	require.Empty(t, r.read(nil, true))
+	require.Equal(t, 3, asked["p"])
+}
+
+func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
+	r := newPoolReader(func(context.Context, string) (tempool.PoolStatus, error) {
+		return tempool.PoolStatus{}, errors.New("silence")
+	})
+	r.known["p"] = standing{tempool.PoolStatus{Size: 1}, time.Now().Add(-statusKept / 2)}
+	require.Contains(t, r.read(nil, true), "p")
+	r.known["p"] = standing{tempool.PoolStatus{Size: 1}, time.Now().Add(-statusKept)}
+	require.NotContains(t, r.read(nil, true), "p")
+}
+
+// gather reads a collector as a registry does.
+func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	found := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		found[f.GetName()] = f
+	}
+	return found
+}
+
+func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
+	sdk := NewSDK()
+	handler := sdk.Handler().WithTags(map[string]string{"namespace": "default"})
+	for _, pool := range []string{"a", "b"} {
+		handler.WithTags(map[string]string{"task_queue": tempool.PoolQueue(pool)}).Counter("temporal_polls").Inc(2)
+	}
+	handler.Gauge("temporal_slots").Update(4)
+	handler.Gauge("temporal_slots").Update(3)
+	handler.WithTags(map[string]string{"operation": "A", "namespace": "other"}).Timer("temporal_request_latency").Record(2 * time.Second)
+	handler.Timer("temporal_request_latency").Record(time.Second)
+
+	found := gather(t, sdk)
+	polls := found["temporal_polls_total"].GetMetric()
+	require.Len(t, polls, 1, "pools share a series")
+	require.EqualValues(t, 4, polls[0].GetCounter().GetValue())
+	require.EqualValues(t, 3, found["temporal_slots"].GetMetric()[0].GetGauge().GetValue())
+	times := found["temporal_request_latency_seconds"].GetMetric()
+	require.Len(t, times, 2)
+	require.Equal(t, 3.0, times[0].GetHistogram().GetSampleSum()+times[1].GetHistogram().GetSampleSum())
+}
+
+func TestSeriesOfTheSDKAreBounded(t *testing.T) {
+	sdk := NewSDK()
+	for i := range maxSeries + 10 {
+		sdk.Handler().WithTags(map[string]string{"operation": fmt.Sprint(i)}).Counter("temporal_request").Inc(1)
+	}
+	require.Len(t, sdk.series, maxSeries)
+	require.EqualValues(t, 10, sdk.dropped.Load())
+}
+
+// idleGateway counts one pool with one worker and one queue.
+type idleGateway struct{}
+
+func (idleGateway) Snapshot() gateway.Snapshot {
+	return gateway.Snapshot{Pools: []gateway.PoolSnapshot{{
+		Pool: "p", Refused: map[tempool.Code]int64{tempool.CodeQueueFull: 1}, Workers: []gateway.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+	}}, Connections: map[string]int64{"unix": 1}, ControlPlane: true}
+}
+
+// noProcesses is a host on which nothing runs.
+type noProcesses struct{}
+
+func (noProcesses) List() []*process.Process { return nil }
+func (noProcesses) Live() int                { return 0 }
+
+// documented are the rows of the table in the operations manual: name, kind and labels.
+func documented(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1) {
+		require.NotContains(t, rows, row[1], "it has two rows")
+		rows[row[1]] = row[2] + " of " + row[3] + " by " + row[4]
+	}
+	return rows
+}
+
+// unitOf reads a metric's unit from its name.
+func unitOf(name string) string {
+	words := strings.Split(strings.TrimSuffix(name, "_total"), "_")
+	switch last := words[len(words)-1]; last {
+	case "seconds", "bytes", "cores":
+		return last
+	}
+	return "–"
+}
+
+func TestTheManualHasEveryMetricAndNoOther(t *testing.T) {
+	registered := map[string]string{}
+	for _, m := range Catalogue() {
+		labels := make([]string, len(m.Labels))
+		for i, label := range m.Labels {
+			labels[i] = "`" + label + "`"
+		}
+		text := strings.Join(labels, ", ")
+		if text == "" {
+			text = "–"
+		}
+		registered[m.Name] = string(m.Kind) + " of " + unitOf(m.Name) + " by " + text
+	}
+	require.Equal(t, registered, documented(t))
+}
+
+func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
+	known := map[string]bool{}
+	for _, m := range Catalogue() {
+		known[m.Name] = true
+	}
+	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+		Status: func(context.Context, string) (tempool.PoolStatus, error) { return tempool.PoolStatus{Size: 1}, nil },
+	})
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, answer.Code)
+	seen := 0
+	for _, row := range regexp.MustCompile("(?m)^# TYPE (tempool_[a-z_]+) ").FindAllStringSubmatch(answer.Body.String(), -1) {
+		require.True(t, known[row[1]], row[1])
+		seen++
+	}
+	require.Positive(t, seen)
+}

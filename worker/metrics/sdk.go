@@ -1,0 +1,176 @@
+package metrics
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool"
+)
+
+// SDK takes the measurements of the Temporal SDK: set Handler on the client's options. It is safe for concurrent use.
+type SDK struct {
+	dropped atomic.Int64
+
+	mu     sync.RWMutex
+	series map[string]series // by name and labels
+}
+
+// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics, of each activity or each request.
+const maxSeries = 5000
+
+// sdkBuckets are the upper bounds of the buckets of the SDK's times, in seconds.
+var sdkBuckets = []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 60}
+
+// series is one time series of the SDK; exactly one of its fields is used.
+type series struct {
+	counter   prometheus.Counter
+	gauge     prometheus.Gauge
+	histogram prometheus.Histogram
+}
+
+// NewSDK makes an SDK that has seen nothing yet.
+func NewSDK() *SDK { return &SDK{series: make(map[string]series)} }
+
+// Handler is what the SDK reports to.
+func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
+
+// Describe is part of prometheus.Collector. The SDK decides what there is, so the collector is an unchecked one.
+func (s *SDK) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is part of prometheus.Collector.
+func (s *SDK) Collect(out chan<- prometheus.Metric) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, one := range s.series {
+		switch {
+		case one.counter != nil:
+			out <- one.counter
+		case one.gauge != nil:
+			out <- one.gauge
+		default:
+			out <- one.histogram
+		}
+	}
+}
+
+// find returns a series, made where it is missing; false when there are too many.
+func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Labels) series) (series, bool) {
+	key := name + h.key
+	s.mu.RLock()
+	found, known := s.series[key]
+	s.mu.RUnlock()
+	if known {
+		return found, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, known = s.series[key]; known {
+		return found, true
+	}
+	if len(s.series) >= maxSeries {
+		return series{}, false
+	}
+	found = make(name, h.tags)
+	s.series[key] = found
+	return found, true
+}
+
+// sdkHandler is the SDK's view: the tags it has set so far.
+type sdkHandler struct {
+	sdk  *SDK
+	tags prometheus.Labels
+	key  string // the tags in order, as one string
+}
+
+// poolQueues stands for the task queues of all pools, so that pools that come and go leave no series behind.
+var poolQueues = strings.TrimSuffix(tempool.PoolQueue(""), "/")
+
+// WithTags is part of client.MetricsHandler.
+func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
+	all := make(prometheus.Labels, len(h.tags)+len(tags))
+	maps.Copy(all, h.tags)
+	for name, value := range tags {
+		if name == "task_queue" && strings.HasPrefix(value, poolQueues+"/") {
+			value = poolQueues
+		}
+		all[name] = strings.ToValidUTF8(value, "\uFFFD")
+	}
+	var key strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		key.WriteString("\x00" + name + "\x01" + all[name])
+	}
+	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
+}
+
+func sdkHelp(name string) string {
+	return "The Temporal SDK's " + name + "; https://docs.temporal.io/references/sdk-metrics says what it means."
+}
+
+// Counter is part of client.MetricsHandler.
+func (h sdkHandler) Counter(name string) client.MetricsCounter {
+	one, ok := h.sdk.find(name+"_total", h, func(full string, tags prometheus.Labels) series {
+		return series{counter: prometheus.NewCounter(prometheus.CounterOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
+	})
+	if !ok {
+		return drop{h.sdk}
+	}
+	return sdkCounter{one.counter}
+}
+
+// Gauge is part of client.MetricsHandler.
+func (h sdkHandler) Gauge(name string) client.MetricsGauge {
+	one, ok := h.sdk.find(name, h, func(full string, tags prometheus.Labels) series {
+		return series{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
+	})
+	if !ok {
+		return drop{h.sdk}
+	}
+	return sdkGauge{one.gauge}
+}
+
+// Timer is part of client.MetricsHandler.
+func (h sdkHandler) Timer(name string) client.MetricsTimer {
+	one, ok := h.sdk.find(name+"_seconds", h, func(full string, tags prometheus.Labels) series {
+		return series{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: full, Help: sdkHelp(name), Buckets: sdkBuckets, ConstLabels: tags})}
+	})
+	if !ok {
+		return drop{h.sdk}
+	}
+	return sdkTimer{one.histogram}
+}
+
+type sdkCounter struct{ to prometheus.Counter }
+
+// Inc drops what a counter cannot take.
+func (c sdkCounter) Inc(n int64) {
+	if n > 0 {
+		c.to.Add(float64(n))
+	}
+}
+
+type sdkGauge struct{ to prometheus.Gauge }
+
+func (g sdkGauge) Update(value float64) {
+	if !math.IsNaN(value) {
+		g.to.Set(value)
+	}
+}
+
+type sdkTimer struct{ to prometheus.Histogram }
+
+func (t sdkTimer) Record(d time.Duration) { t.to.Observe(d.Seconds()) }
+
+// drop stands for a series too many.
+type drop struct{ sdk *SDK }
+
+func (d drop) Inc(int64)            { d.sdk.dropped.Add(1) }
+func (d drop) Update(float64)       { d.sdk.dropped.Add(1) }
+func (d drop) Record(time.Duration) { d.sdk.dropped.Add(1) }
