@@ -89,6 +89,9 @@ func (p *Process) Info() Info {
 // Conn is how the worker is spoken to; nil for protocol none. When it breaks, the incarnation is ended.
 func (p *Process) Conn() wire.Conn { return p.conn }
 
+// Counts is what the program has counted through its SDK, by the counter's name; it begins anew with each incarnation.
+func (p *Process) Counts() map[string]int64 { return wire.CountsOf(p.conn) }
+
 // Done is closed when the process and its whole tree are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

@@ -185,6 +185,11 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 		return d.greet(h, payload)
 	}
 	known := true
+	if headers != nil && (h.kind == FrameResponse || h.kind == FrameError) {
+		if err := l.counts.fromHeaders(headers); err != nil {
+			return err
+		}
+	}
 	switch h.kind {
 	case FrameResponse:
 		known = l.finish(h.id, &Response{Headers: headers, Payload: payload}, nil)

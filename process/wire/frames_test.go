@@ -542,6 +542,75 @@ func TestAHostCallEndsWithItsCallAndWithItsConn(t *testing.T) {
 	}
 }
 
+func TestWhatAWorkerCountsIsAddedUp(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	require.Nil(t, CountsOf(c))
+	call := func(answer Frame) outcome {
+		done := callAsync(within(t), c, Request{Method: "m"})
+		answer.ID = p.read().ID
+		p.write(answer)
+		return await(t, done)
+	}
+	got := call(Frame{Type: FrameResponse, Headers: map[string]string{"tempool-count-api_calls": "3", "other": "header"}})
+	require.NoError(t, got.err)
+	require.Equal(t, "3", got.resp.Headers["tempool-count-api_calls"])
+	require.Equal(t, map[string]int64{"api_calls": 3}, CountsOf(c))
+	got = call(Frame{Type: FrameError, Payload: []byte(`{"message":"no"}`), Headers: map[string]string{"tempool-count-api_calls": "2", "tempool-count-tokens": "0"}})
+	require.Error(t, got.err)
+	require.Equal(t, map[string]int64{"api_calls": 5, "tokens": 0}, CountsOf(c))
+
+	ask := func(payload string) Frame {
+		p.write(Frame{Type: FrameHostCall, ID: 1, Method: CountMethod, Payload: []byte(payload)})
+		return p.read()
+	}
+	require.Equal(t, FrameHostResult, ask(`{"tokens":7}`).Type)
+	for _, bad := range []string{``, `[]`, `{"tokens":-1}`, `{"Tokens":1}`, `{"tokens":1,"":1}`, `{"tokens":1.5}`, `{"tokens":"1"}`} {
+		answer := ask(bad)
+		require.Equal(t, FrameHostError, answer.Type, bad)
+		require.Contains(t, string(answer.Payload), CodeInvalidParams, bad)
+	}
+	require.Equal(t, map[string]int64{"api_calls": 5, "tokens": 7}, CountsOf(c))
+
+	many := map[string]int64{}
+	for i := range 100 {
+		many[fmt.Sprintf("n%d", i)] = 2
+	}
+	payload, err := json.Marshal(many)
+	require.NoError(t, err)
+	require.Equal(t, FrameHostResult, ask(string(payload)).Type)
+	told, sum := CountsOf(c), int64(0)
+	for _, n := range told {
+		sum += n
+	}
+	require.Len(t, told, MaxCounters)
+	require.EqualValues(t, 12+200, sum, "nothing is lost")
+	require.EqualValues(t, 2*(100-(MaxCounters-3)), told[OtherCounter])
+	require.NoError(t, c.Close())
+	require.Equal(t, told, CountsOf(c), "it can be read after the end")
+}
+
+func TestACancelledCallIsCountedAllTheSame(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := callAsync(ctx, c, Request{Method: "m"})
+	id := p.read().ID
+	cancel()
+	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	require.Equal(t, FrameCancel, p.read().Type)
+	p.write(Frame{Type: FrameError, ID: id, Payload: []byte(`{"code":"cancelled"}`), Headers: map[string]string{"tempool-count-api_calls": "1"}})
+	require.Eventually(t, func() bool { return CountsOf(c)["api_calls"] == 1 }, patience, time.Millisecond)
+}
+
+func TestACountThatIsNoneIsAViolation(t *testing.T) {
+	for name, value := range map[string]string{"x": "-1", "y": "1.5", "z": "", "A": "1", "": "1", "huge": "9999999999999999"} {
+		c, p := newPeer(t, Options{})
+		callAsync(context.Background(), c, Request{Method: "m"})
+		p.write(Frame{Type: FrameResponse, ID: p.read().ID, Headers: map[string]string{CountHeader + name: value}})
+		await(t, c.Done())
+		require.ErrorContains(t, c.Err(), "a counter's name has")
+	}
+}
+
 func TestWithoutAHostHostCallsAreUnsupported(t *testing.T) {
 	_, p := newPeer(t, Options{})
 	p.write(Frame{Type: FrameHostCall, ID: 1, Method: "session.get"})

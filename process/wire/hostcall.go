@@ -13,6 +13,10 @@ const callHeader = "call"
 
 // serveHostCall runs a host call on a goroutine of its own, or refuses it. The reader calls it.
 func (l *link) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
+	if method == CountMethod {
+		l.answerHostCall(id, nil, l.counts.fromHostCall(payload))
+		return
+	}
 	if l.o.HostCall == nil {
 		l.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host answers no calls of its workers"})
 		return

@@ -33,7 +33,8 @@ type link struct {
 
 	taken atomic.Int32 // places that are taken
 
-	ping pinger
+	ping   pinger
+	counts counts
 
 	mu    sync.Mutex
 	slots []slot  // guarded by mu, as all of a slot is

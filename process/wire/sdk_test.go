@@ -185,6 +185,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 		require.ErrorAs(t, err, &failure)
 		require.Equal(t, "session_not_found", failure.Code)
 		require.Equal(t, "1", failure.Headers["tempool-count-asked"])
+		require.Equal(t, map[string]int64{"asked": 2}, CountsOf(c))
 
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
@@ -273,7 +274,7 @@ func TestTheSDKsOwnSuitesPass(t *testing.T) {
 		run []string
 	}{
 		{"python", []string{"python3", "-W", "error", "-m", "unittest"}},
-		{"node", []string{"node", "--test", "test/frames.test.js", "test/worker.test.js"}},
+		{"node", []string{"node", "--test", "test/frames.test.js", "test/worker.test.js", "test/session.test.js"}},
 	} {
 		t.Run(suite.dir, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

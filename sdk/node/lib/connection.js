@@ -3,7 +3,7 @@
 import net from 'node:net'
 import { answer, refusal } from './answers.js'
 import { Context } from './context.js'
-import { HostError, ProtocolError } from './errors.js'
+import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { Uploads } from './uploads.js'
 
@@ -154,8 +154,13 @@ export class Connection {
     const call = new Context(frame, (name, params) => this.#ask(0, name, params))
     this.#active++
     const reply = await answer(method, call, frame.payload, this.maxMessage, () => undefined)
-    this.#active--
     if (reply.error) console.error(reply.error)
+    try {
+      await call.tellCounts()
+    } catch (error) {
+      console.error(error)
+    }
+    this.#active--
     if (this.#stopping) this.#endWhenIdle()
   }
 
@@ -186,7 +191,7 @@ export class Connection {
       return
     }
     if (type === frames.HOST_RESULT) question.resolve(said)
-    else question.reject(new HostError(said?.message ?? 'no reason given', { code: said?.code, data: said?.data }))
+    else question.reject(hostError(said?.message ?? 'no reason given', said?.code, said?.data))
   }
 
   #endWhenIdle() {

@@ -2,8 +2,10 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Cancelled } from './errors.js'
+import { Programs, Session } from './session.js'
 
 const current = new AsyncLocalStorage()
+const counterName = /^[a-z0-9_]{1,64}$/
 
 /** The Context of the call that the running code belongs to, across awaits. Throws outside of a call. */
 export function context() {
@@ -64,9 +66,14 @@ export class Context {
     if (this.cancelled) throw new Cancelled()
   }
 
-  /** Adds n to a counter of this worker's metrics, such as "api_calls". Told to the host with the answer. */
+  /**
+   * Adds n, a whole number from 0, to a counter of this worker's metrics, such as "api_calls". Told to the host with the answer. A name has 1
+   * to 64 of a-z, 0-9 and _. The host keeps 64 counters of a worker; what further ones count goes to "other".
+   */
   count(name, n = 1) {
-    this.#counts.set(name, (this.#counts.get(name) ?? 0) + n)
+    if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`a count is a whole number from 0 to 2^53, not ${n}`)
+    if (typeof name !== 'string' || !counterName.test(name)) throw new RangeError(`a counter's name has 1 to 64 of a-z, 0-9 and _: ${String(name).slice(0, 80)}`)
+    this.#counts.set(name, Math.min((this.#counts.get(name) ?? 0) + n, Number.MAX_SAFE_INTEGER))
   }
 
   /** Asks the host; params and the result are anything JSON can hold. Rejects with HostError when it refuses. */
@@ -76,7 +83,12 @@ export class Context {
 
   /** The session of this call, kept by the host: every worker of the pool sees it. */
   get session() {
-    return new Session(this)
+    return new Session(this.#host)
+  }
+
+  /** The programs of this call's session: put by one worker, got by any other. */
+  get programs() {
+    return new Programs(this.#host)
   }
 
   /** For the connection: the caller has gone. */
@@ -91,58 +103,9 @@ export class Context {
     for (const [name, n] of this.#counts) headers[`tempool-count-${name}`] = String(n)
     return headers
   }
-}
 
-/** A session's data. Each access asks the host, so it is never stale. */
-export class Session {
-  #call
-
-  constructor(call) {
-    this.#call = call
-  }
-
-  /** The whole session: id, data, programs, metadata, version and times. */
-  load() {
-    return this.#call.host('session.get')
-  }
-
-  async get(key) {
-    return (await this.load()).data[key]
-  }
-
-  set(key, value) {
-    return this.update({ [key]: value })
-  }
-
-  delete(key) {
-    return this.update({ [key]: null })
-  }
-
-  /** Merges data into the session (null removes a key) and resolves to the new session. With version, only if it has that version still. */
-  update(data, version) {
-    return this.#call.host('session.update', version === undefined ? { patch: { data } } : { patch: { data }, version })
-  }
-
-  /** Extends the session's life. */
-  touch() {
-    return this.#call.host('session.touch')
-  }
-
-  /** Ends the session. */
-  end() {
-    return this.#call.host('session.delete')
-  }
-
-  /** Keeps a program (anything JSON can hold) in the session, for any worker to run. */
-  putProgram(id, program) {
-    return this.#call.host('programs.put', { id, program })
-  }
-
-  getProgram(id) {
-    return this.#call.host('programs.get', { id })
-  }
-
-  deleteProgram(id) {
-    return this.#call.host('programs.delete', { id })
+  /** For the connection: tells the host what a notification counted, which has no answer to tell it with. */
+  async tellCounts() {
+    if (this.#counts.size) await this.#host('worker.count', Object.fromEntries(this.#counts))
   }
 }

@@ -6,12 +6,15 @@
 
 import { Worker } from './worker.js'
 
-export { Context, Session, context } from './context.js'
-export { Cancelled, Fatal, HostError, TempoolError } from './errors.js'
+export { Context, context } from './context.js'
+export { Cancelled, Conflict, Fatal, HostError, ProgramNotFound, SessionNotFound, TempoolError } from './errors.js'
+export { Programs, Session } from './session.js'
 export { Worker }
 
 const worker = new Worker()
 export const method = worker.method.bind(worker)
 export const onStart = worker.onStart.bind(worker)
 export const onStop = worker.onStop.bind(worker)
+export const onSessionRelease = worker.onSessionRelease.bind(worker)
+export const onSessionLoad = worker.onSessionLoad.bind(worker)
 export const run = worker.run.bind(worker)

@@ -53,6 +53,22 @@ export class Worker {
     this.#onStop.push(fn)
   }
 
+  /**
+   * fn(id), which may be async, runs when a session is about to leave this worker for another, as a call of that session: whatever this
+   * process keeps of the session beside the store belongs into context().session now. A failure keeps the session here.
+   */
+  onSessionRelease(fn) {
+    this.method('session.release', fn)
+  }
+
+  /**
+   * fn(id), which may be async, runs when a session has come to this worker, before its next call, as a call of that session: warm up here
+   * what its calls will need. A failure lets the session go back to where it came from.
+   */
+  onSessionLoad(fn) {
+    this.method('session.load', fn)
+  }
+
   /** Serves until Tempool ends this worker, then exits the process. Calls run at once, as the spec's max_inflight lets them come. */
   async run() {
     const fd = descriptor()

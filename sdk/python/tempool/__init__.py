@@ -9,18 +9,21 @@
     tempool.run()
 """
 
-from .context import Context, Session, context
-from .errors import Cancelled, Error, Fatal, HostError
+from .context import Context, context
+from .errors import Cancelled, Conflict, Error, Fatal, HostError, ProgramNotFound, SessionNotFound
+from .session import Programs, Session
 from .worker import Worker
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cancelled", "Context", "Error", "Fatal", "HostError", "Session", "Worker",
-    "context", "method", "on_start", "on_stop", "run",
+    "Cancelled", "Conflict", "Context", "Error", "Fatal", "HostError", "ProgramNotFound", "Programs", "Session", "SessionNotFound", "Worker",
+    "context", "method", "on_session_load", "on_session_release", "on_start", "on_stop", "run",
 ]
 
 _worker = Worker()
 method = _worker.method
 on_start = _worker.on_start
 on_stop = _worker.on_stop
+on_session_release = _worker.on_session_release
+on_session_load = _worker.on_session_load
 run = _worker.run

@@ -2,13 +2,20 @@
 
 import json
 import os
+import re
 import threading
 import time
 
 from .errors import Cancelled
 from .frames import decode_headers, encode_headers
+from .session import Programs, Session
 
 _current = threading.local()
+_counter_name = re.compile("[a-z0-9_]{1,64}")
+
+
+def _counter(name):
+    return isinstance(name, str) and _counter_name.fullmatch(name) is not None
 
 
 def context():
@@ -64,19 +71,31 @@ class Context:
             raise Cancelled()
 
     def count(self, name, n=1):
-        """Adds n to a counter of this worker's metrics, such as "api_calls". Told to the host with the answer."""
-        self._counts[name] = self._counts.get(name, 0) + n
+        """Adds n, a whole number from 0, to a counter of this worker's metrics, such as "api_calls". Told to the host with the answer.
+
+        A name has 1 to 64 of a-z, 0-9 and _. The host keeps 64 counters of a worker; what further ones count goes to "other".
+        """
+        if not isinstance(n, int) or not 0 <= n <= 1 << 53:
+            raise ValueError("a count is a whole number from 0 to 2^53, not %r" % (n,))
+        if not _counter(name):
+            raise ValueError("a counter's name has 1 to 64 of a-z, 0-9 and _: %.80r" % (name,))
+        self._counts[name] = min(self._counts.get(name, 0) + int(n), 1 << 53)
 
     def host(self, method, params=None):
         """Asks the host; params and the result are anything JSON can hold. tempool.HostError when it refuses."""
-        payload = b"" if params is None else json.dumps(params).encode()
+        payload = b"" if params is None else json.dumps(params, allow_nan=False).encode()
         result = self._connection.host_call(self._id, method, payload)
         return json.loads(result) if result else None
 
     @property
     def session(self):
         """The session of this call, kept by the host: a mapping that every worker of the pool sees."""
-        return Session(self)
+        return Session(self.host)
+
+    @property
+    def programs(self):
+        """The programs of this call's session: put by one worker, got by any other."""
+        return Programs(self.host)
 
     def answer_headers(self):
         """The encoded headers of the answer."""
@@ -87,62 +106,7 @@ class Context:
             headers["tempool-count-" + name] = str(n)
         return encode_headers(headers)
 
-
-class Session:
-    """A session's data as a mapping. Each access asks the host, so it is never stale; use update() for several keys at once.
-
-    Setting a key to None removes it, as in a JSON merge patch.
-    """
-
-    def __init__(self, context):
-        self._host = context.host
-
-    def load(self):
-        """The whole session: id, data, programs, metadata, version and times."""
-        return self._host("session.get")
-
-    def __getitem__(self, key):
-        return self.load()["data"][key]
-
-    def get(self, key, default=None):
-        return self.load()["data"].get(key, default)
-
-    def __contains__(self, key):
-        return key in self.load()["data"]
-
-    def __iter__(self):
-        return iter(self.load()["data"])
-
-    def __len__(self):
-        return len(self.load()["data"])
-
-    def __setitem__(self, key, value):
-        self.update({key: value})
-
-    def __delitem__(self, key):
-        self.update({key: None})
-
-    def update(self, data, version=None):
-        """Merges data into the session and returns the new session. With version, only if it has that version still."""
-        params = {"patch": {"data": data}}
-        if version is not None:
-            params["version"] = version
-        return self._host("session.update", params)
-
-    def touch(self):
-        """Extends the session's life."""
-        return self._host("session.touch")
-
-    def delete(self):
-        """Ends the session."""
-        return self._host("session.delete")
-
-    def put_program(self, id, program):
-        """Keeps a program (anything JSON can hold) in the session, for any worker to run."""
-        return self._host("programs.put", {"id": id, "program": program})
-
-    def get_program(self, id):
-        return self._host("programs.get", {"id": id})
-
-    def delete_program(self, id):
-        return self._host("programs.delete", {"id": id})
+    def tell_counts(self):
+        """Tells the host what a notification counted, which has no answer to tell it with."""
+        if self._counts:
+            self.host("worker.count", self._counts)

@@ -29,5 +29,27 @@ class HostError(Error):
     """The host refused or failed what this worker asked of it; code says why."""
 
 
+class Conflict(HostError):
+    """The session was changed by somebody else meanwhile."""
+
+
+class SessionNotFound(HostError):
+    """The call's session has ended, or has not begun."""
+
+
+class ProgramNotFound(HostError):
+    """The call's session has no program of that id."""
+
+
+_HOST_ERRORS = {"version_conflict": Conflict, "session_not_found": SessionNotFound, "program_not_found": ProgramNotFound}
+
+
+def host_error(message, code, data=None):
+    """The exception for what the host said."""
+    if code == "cancelled":
+        return Cancelled(message)
+    return _HOST_ERRORS.get(code, HostError)(message, code=code, data=data)
+
+
 class ProtocolError(Exception):
     """The bytes are not what the protocol allows. Nothing read after them can be trusted."""

@@ -3,7 +3,7 @@
 import json
 
 from . import answers, frames
-from .errors import HostError, ProtocolError
+from .errors import HostError, ProtocolError, host_error
 
 SDK = "python/0.1.0"
 
@@ -35,9 +35,10 @@ def host_result(answer):
         return payload
     try:
         said = json.loads(payload)
-        raise HostError(said["message"], code=said["code"], data=said.get("data"))
-    except (ValueError, KeyError, TypeError):
+        failure = host_error(said["message"], said["code"], said.get("data"))
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ProtocolError("a host error that is not JSON of its shape") from None
+    raise failure
 
 
 class Uploads:

@@ -160,6 +160,11 @@ class Serial:
                     pass
         except Exception:
             traceback.print_exc()
+        try:
+            if self.made is not None:
+                self.made.tell_counts()
+        except Exception:
+            traceback.print_exc()
         finally:
             self.call = None
 

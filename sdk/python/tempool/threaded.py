@@ -174,6 +174,11 @@ class _Call:
                     pass
         except Exception:
             traceback.print_exc()
+        try:
+            if self.made is not None:
+                self.made.tell_counts()
+        except Exception:
+            traceback.print_exc()
 
     def context(self):
         if self.made is None:

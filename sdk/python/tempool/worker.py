@@ -58,6 +58,22 @@ class Worker:
         self._on_stop.append(fn)
         return fn
 
+    def on_session_release(self, fn):
+        """Decorator: fn(id) runs when a session is about to leave this worker for another, as a call of that session.
+
+        Whatever this process keeps of the session beside the store belongs into context().session now. An exception keeps the session here.
+        """
+        self._add(fn, "session.release", False, False)
+        return fn
+
+    def on_session_load(self, fn):
+        """Decorator: fn(id) runs when a session has come to this worker, before its next call, as a call of that session.
+
+        Warm up here what its calls will need. An exception lets the session go back to where it came from.
+        """
+        self._add(fn, "session.load", False, False)
+        return fn
+
     def run(self, threads=1):
         """Serves until Tempool ends this worker, then exits the process; it does not return.
 
