@@ -18,6 +18,8 @@ import (
 const (
 	WorkflowPool   = "Pool"
 	WorkflowWorker = "Worker"
+	// WorkflowExecute makes one call of a pool by the activity of the same name, for callers who can start a workflow and nothing else.
+	WorkflowExecute = "Execute"
 )
 
 // TaskQueue carries the workflow tasks of every pool and worker.

@@ -36,6 +36,9 @@ type Request struct {
 	// OnChunk gets the pieces of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
 	// nil joins them in front of the answer's body.
 	OnChunk func([]byte) error
+
+	placed func()                                       // of Execute
+	begun  func(worker string, incarnation int64) error // of Execute
 }
 
 // Response is a worker's answer.
@@ -68,8 +71,15 @@ func (g *Gateway) CallPool(ctx context.Context, pool string, r Request) (*Respon
 	defer stop()
 	for attempt := 1; ; attempt++ {
 		f := newFlight(ctx)
+		f.placed = r.placed
 		if err := g.place(pool, f, r.Session, r.Priority); err != nil {
 			return nil, g.refusal(f, err)
+		}
+		if r.begun != nil {
+			if err := r.begun(f.seat.worker, f.seat.incarnation); err != nil {
+				f.seat.desk.end(f, errNotSent(err))
+				return nil, err
+			}
 		}
 		response, err := f.run(r)
 		f.seat.desk.end(f, err)

@@ -28,9 +28,10 @@ type desk struct {
 	spec   spec.Spec          // the newest seen
 	known  bool               // spec is set
 	picks  int64
-	asking int       // checkouts on their way
-	shutBy error     // why no call begins any more
-	looked time.Time // when the roster was last asked for, and what it said
+	asking int           // checkouts on their way
+	shutBy error         // why no call begins any more
+	freed  chan struct{} // closed when there may be a worker to spare; nil while nobody waits for that
+	looked time.Time     // when the roster was last asked for, and what it said
 	census error
 }
 
@@ -81,6 +82,7 @@ func (d *desk) take(p *process.Process) *seat {
 	}
 	d.seats[s.worker] = s
 	d.sort()
+	d.tellFreed()
 	d.spec, d.known = sp, true
 	if limit := sp.Limits.CallsPerMinute; limit > 0 {
 		if w := d.rates[s.worker]; w != nil {
@@ -161,6 +163,7 @@ func (d *desk) end(f *flight, err error) {
 	if d.queue.Len() > 0 {
 		d.dispatch(now)
 	}
+	d.tellFreed()
 	d.mu.Unlock()
 	f.cancel(nil)
 	if stir {

@@ -64,6 +64,7 @@ func (d *desk) look() time.Duration {
 	if d.shutBy != nil {
 		return time.Hour
 	}
+	defer d.tellFreed()
 	d.dispatch(now)
 	lost := d.gateway.contact.lost.Load()
 	next := time.Hour

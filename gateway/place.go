@@ -62,6 +62,7 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 			err := d.spend(s, now)
 			if err == nil {
 				s.begin(f, now)
+				f.entered()
 			}
 			d.mu.Unlock()
 			return err
@@ -78,6 +79,7 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 	}
 	w := newWaiter(f, preferred, priority)
 	d.queue.Push(w)
+	f.entered()
 	d.mu.Unlock()
 	d.stir()
 	return d.await(w, limits)

@@ -88,6 +88,14 @@ type flight struct {
 	began  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	placed func() // called once it has a place, under mu; nil for most
+}
+
+// entered tells that the call has its place in the queue or on a worker.
+func (f *flight) entered() {
+	if f.placed != nil {
+		f.placed()
+	}
 }
 
 // verdict is what a seat says to a call under a lease.

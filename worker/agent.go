@@ -32,6 +32,7 @@ type Agent struct {
 	gateway   *gateway.Gateway
 	room      *room
 	metrics   *metrics.Metrics
+	pools     *pools
 
 	placement []sdkworker.Worker // take new processes; stopped first
 	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
@@ -78,6 +79,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
 	a.life, a.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	a.pools = newPools(logger, a.servePool)
 	if err := a.start(ctx, namespace, sdk); err != nil {
 		a.abandon()
 		return nil, err
@@ -120,6 +122,7 @@ func (a *Agent) abandon() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
+	a.pools.close()
 	a.endLife()
 	a.background.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -130,12 +133,14 @@ func (a *Agent) abandon() {
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)
 	}
+	a.pools.wait()
 	a.temporal.Close()
 }
 
 // started is told of each process that has become ready.
 func (a *Agent) started(p *process.Process) {
 	a.room.settle(p)
+	a.pools.join(p)
 	limits := overLimit{a.temporal, a.config.HostID, a.log}
 	a.background.Go(func() { limits.watch(a.life, p) })
 }
@@ -145,6 +150,7 @@ func (a *Agent) startWorkers() error {
 	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	flow.RegisterWorkflowWithOptions(workflows.Execute, workflow.RegisterOptions{Name: tempool.WorkflowExecute})
 
 	own := a.newWorker(tempool.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
@@ -158,7 +164,7 @@ func (a *Agent) startWorkers() error {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}
 	for _, label := range a.config.Labels {
-		place, err := a.newPlacementWorker(label)
+		place, err := a.newActivityWorker(tempool.PlacementQueue(label), a.room, workerStopTimeout)
 		if err != nil {
 			return err
 		}
@@ -173,44 +179,6 @@ func (a *Agent) startWorkers() error {
 		}
 	}
 	return nil
-}
-
-// heartbeatThrottle is the shortest time between two heartbeats that reach Temporal.
-const heartbeatThrottle = 3 * time.Second
-
-func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
-	options.WorkerStopTimeout = workerStopTimeout
-	options.OnFatalError = func(err error) {
-		select {
-		case a.failed <- fmt.Errorf("polling %s: %w", queue, err):
-		default: // the first one is told
-		}
-	}
-	return sdkworker.New(a.temporal, queue, options)
-}
-
-// workerStopTimeout is what activities get to end by themselves when their worker stops. By then every process has ended.
-const workerStopTimeout = 10 * time.Second
-
-func (a *Agent) newPlacementWorker(label string) (sdkworker.Worker, error) {
-	const others = 2 // slots of kinds that a placement worker does not use
-	fixed := make([]sdkworker.SlotSupplier, 4)
-	for i := range fixed {
-		var err error
-		if fixed[i], err = sdkworker.NewFixedSizeSlotSupplier(others); err != nil {
-			return nil, fmt.Errorf("slots: %w", err)
-		}
-	}
-	tuner, err := sdkworker.NewCompositeTuner(sdkworker.CompositeTunerOptions{
-		ActivitySlotSupplier: a.room, WorkflowSlotSupplier: fixed[0], LocalActivitySlotSupplier: fixed[1],
-		NexusSlotSupplier: fixed[2], SessionActivitySlotSupplier: fixed[3],
-	})
-	if err != nil {
-		return nil, fmt.Errorf("slots: %w", err)
-	}
-	return a.newWorker(tempool.PlacementQueue(label), sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
-	}), nil
 }
 
 // Endpoint is the base URL of the agent's gateway.
@@ -241,6 +209,7 @@ func (a *Agent) stop() error {
 		placements.Go(w.Stop)
 	}
 	placements.Wait()
+	a.pools.close()
 	close(a.stopping) // every Watch returns; the workflows drain and stop their processes through this agent
 	ended := make(chan struct{})
 	go func() {
@@ -265,6 +234,7 @@ func (a *Agent) stop() error {
 	defer done()
 	err := a.processes.Close(last)
 	<-ended
+	a.pools.wait()
 	a.temporal.Close()
 	a.log.Info("agent has stopped")
 	return err

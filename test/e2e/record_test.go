@@ -42,6 +42,9 @@ func (w *world) keepHistories() {
 	require.NoError(t, err)
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
+		if !strings.HasPrefix(id, "tempool/") { // a user's own
+			continue
+		}
 		var events history.History
 		iterator := w.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for iterator.HasNext() {

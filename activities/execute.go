@@ -1,0 +1,268 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// Executor is what Execute needs of the data plane.
+type Executor interface {
+	// Execute runs a call on a worker of the pool under a lease of the data plane's own. It calls placed when the call has a place, in the
+	// queue or on a worker, and begun before the request is sent; begun's error keeps it from being sent.
+	Execute(ctx context.Context, pool string, r tempool.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
+}
+
+// Pool holds the activity Execute of one pool on one host.
+type Pool struct {
+	Name, Host string
+	Plane      Executor
+	// Temporal takes the heartbeats: unlike those of the SDK's own, their failures are seen, and end no call.
+	Temporal client.Client
+	// Placed is told when a call has its place in the data plane; the function it returns is called when the activity ends.
+	Placed func() (ended func())
+	Logger *slog.Logger
+}
+
+const (
+	// executeBeat is the longest between two heartbeats of a call, and so about the longest until a cancellation is noticed.
+	executeBeat = 2 * time.Second
+	// beatTimeout bounds one heartbeat.
+	beatTimeout = 5 * time.Second
+	// maxExecuteAnswer is the largest answer that Temporal takes by default, less some room for what is around it.
+	maxExecuteAnswer = 2<<20 - 16<<10
+)
+
+// Execute makes one call. Failures are ApplicationErrors whose type is a code and whose detail is an ExecuteFailure. They are
+// retried by the activity's policy unless the worker may have seen the request, or no retry can succeed.
+func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
+	request, err := tempool.ParseExecuteRequest(input.Payload().GetData())
+	if err != nil {
+		return converter.RawValue{}, executeFailure(err, request)
+	}
+	if lost := lostAttempt(ctx); lost != nil && !request.Idempotent {
+		return converter.RawValue{}, executeFailure(lost, request)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ctx, expire := withinActivity(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
+	defer expire()
+	pulse := newPulse(ctx, p, cancel)
+	answer, err := p.call(ctx, request, pulse)
+	pulse.stop()
+	switch {
+	case err == nil:
+		return answerOf(answer, request)
+	case errors.Is(context.Cause(ctx), errCancelRequested):
+		return converter.RawValue{}, temporal.NewCanceledError(err.Error())
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		stopping := tempool.Errorf(tempool.CodeUnavailable, "the agent of host %s stops and had no more time for the call: %w", p.Host, err)
+		stopping.Started = mayHaveStarted(err)
+		err = stopping
+	}
+	if !mayHaveStarted(err) && pulse.told.Load() { // the next attempt has to know that this one never reached a worker
+		pulse.retract()
+	}
+	return converter.RawValue{}, executeFailure(err, request)
+}
+
+func (p *Pool) call(ctx context.Context, request tempool.ExecuteRequest, pulse *pulse) ([]byte, error) {
+	var ended func()
+	defer func() {
+		if ended != nil {
+			ended()
+		}
+	}()
+	placed := func() {
+		if ended == nil { // a call whose worker ended before it was sent is placed again
+			ended = p.Placed()
+		}
+	}
+	return p.Plane.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
+		return pulse.begin(tempool.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
+	})
+}
+
+// lostAttempt is the failure of a call whose former attempt was not heard of again after its request may have been sent.
+func lostAttempt(ctx context.Context) error {
+	if activity.GetInfo(ctx).Attempt <= 1 || !activity.HasHeartbeatDetails(ctx) {
+		return nil
+	}
+	var before tempool.ExecuteProgress
+	if activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
+		return nil
+	}
+	lost := tempool.Errorf(tempool.CodeWorkerCrashed,
+		"the agent of host %s was lost while %s served the call; whether it was carried out is not known (say idempotent to have such a call made again)", before.Host, before.Worker)
+	lost.Started = true
+	return lost
+}
+
+// withinActivity bounds a call by timeout and ends it a little before the activity's own time is up, so that the caller learns
+// from the call's own error what happened.
+func withinActivity(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	if bounded {
+		left := time.Until(deadline)
+		deadline = deadline.Add(-min(left/10, time.Second))
+	}
+	if asked := time.Now().Add(timeout); timeout > 0 && (!bounded || asked.Before(deadline)) {
+		deadline, bounded = asked, true
+	}
+	if !bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline)
+}
+
+// answerOf is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
+func answerOf(answer []byte, r tempool.ExecuteRequest) (converter.RawValue, error) {
+	if len(answer) > maxExecuteAnswer {
+		tooLarge := tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteAnswer)
+		tooLarge.Started = true
+		r.Idempotent = false // the next answer would be as large
+		return converter.RawValue{}, executeFailure(tooLarge, r)
+	}
+	encoding := converter.MetadataEncodingJSON
+	switch {
+	case len(answer) == 0:
+		encoding = converter.MetadataEncodingNil
+	case !json.Valid(answer):
+		encoding = converter.MetadataEncodingBinary
+	}
+	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: answer}), nil
+}
+
+func mayHaveStarted(err error) bool {
+	var coded *tempool.Error
+	return errors.As(err, &coded) && coded.Started
+}
+
+// executeFailure gives a failed call its Temporal type, which is its code, and says whether it may be retried.
+func executeFailure(err error, r tempool.ExecuteRequest) error {
+	code, message, detail := tempool.CodeUnavailable, err.Error(), tempool.ExecuteFailure{}
+	var coded *tempool.Error
+	if errors.As(err, &coded) {
+		code, message = coded.Code, coded.Message
+		detail.Started, detail.RetryAfterMS = coded.Started, coded.RetryAfter.Milliseconds()
+	}
+	var remote *wire.RemoteError
+	if errors.As(err, &remote) {
+		if text, err := json.Marshal(remote); err == nil { // data that is no JSON cannot be told
+			detail.WorkerError = text
+		}
+	}
+	final := detail.Started && !r.Idempotent || code == tempool.CodeInvalid || code == tempool.CodePayloadTooLarge
+	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
+		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
+	})
+}
+
+var (
+	errCancelRequested = errors.New("the activity was cancelled")
+	errActivityOver    = errors.New("Temporal has given the activity up: its time was over, or its workflow has closed")
+)
+
+// pulse heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
+// answer ends nothing.
+type pulse struct {
+	pool     *Pool
+	token    []byte
+	cancel   context.CancelCauseFunc
+	every    time.Duration
+	progress atomic.Pointer[tempool.ExecuteProgress]
+	told     atomic.Bool // that the call began
+	end      context.CancelFunc
+	ended    chan struct{}
+}
+
+func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pulse {
+	info := activity.GetInfo(ctx)
+	b := &pulse{pool: p, token: info.TaskToken, cancel: cancel, every: executeBeat, ended: make(chan struct{})}
+	if info.HeartbeatTimeout > 0 {
+		b.every = min(b.every, info.HeartbeatTimeout/3)
+	}
+	b.progress.Store(&tempool.ExecuteProgress{Host: p.Host})
+	ctx, b.end = context.WithCancel(ctx)
+	go func() {
+		defer close(b.ended)
+		ticker := time.NewTicker(b.every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if err := b.beat(ctx); err != nil && ctx.Err() == nil {
+				p.Logger.Warn("a heartbeat of a call was not taken; the call goes on", "pool", p.Name, "error", err)
+			}
+		}
+	}()
+	return b
+}
+
+// begin records that the worker is about to see the request, unless seeing it twice does no harm. A call that this cannot be
+// recorded of is not sent.
+func (b *pulse) begin(progress tempool.ExecuteProgress, idempotent bool) error {
+	b.progress.Store(&progress)
+	if idempotent {
+		return nil
+	}
+	b.told.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	defer cancel()
+	if err := b.beat(ctx); err != nil {
+		return tempool.Errorf(tempool.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
+	}
+	return nil
+}
+
+// retract records that the request was not sent after all. If it cannot, the next attempt takes the call for begun.
+func (b *pulse) retract() {
+	b.progress.Store(&tempool.ExecuteProgress{Host: b.pool.Host})
+	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	defer cancel()
+	if err := b.beat(ctx); err != nil {
+		b.pool.Logger.Warn("that a call was not sent could not be told", "pool", b.pool.Name, "error", err)
+	}
+}
+
+// beat sends one heartbeat. An answer that says that nobody waits for the call ends it.
+func (b *pulse) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
+	var cancelled *temporal.CanceledError
+	var gone *serviceerror.NotFound
+	switch {
+	case errors.As(err, &cancelled):
+		b.cancel(errCancelRequested)
+		return fmt.Errorf("%w", errCancelRequested)
+	case errors.As(err, &gone):
+		b.cancel(errActivityOver)
+		return fmt.Errorf("%w: %w", errActivityOver, err)
+	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // for the next attempt, not this one
+		return nil
+	}
+	return err
+}
+
+func (b *pulse) stop() {
+	b.end()
+	<-b.ended
+}

@@ -1,0 +1,47 @@
+"""A worker that takes its time, and fails when asked to. NOTES names a file that it appends a line to, of what it begins and ends."""
+import os
+import time
+
+import tempool
+
+
+def note(line):
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(line + "\n")
+
+
+@tempool.method
+def nap(seconds, name="somebody"):
+    context = tempool.context()
+    note(f"begin {name} {context.worker}")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if context.cancelled:
+            note(f"cancel {name} {context.worker}")
+            context.check()
+        time.sleep(0.005)
+    note(f"end {name} {context.worker}")
+    return name
+
+
+@tempool.method
+def add(a, b):
+    return {"sum": a + b}
+
+
+@tempool.method
+def fail(why):
+    raise ValueError(why)
+
+
+@tempool.method(raw=True)
+def noise(body):
+    return bytes(range(256))
+
+
+@tempool.method
+def die():
+    os._exit(3)
+
+
+tempool.run()

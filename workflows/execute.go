@@ -1,0 +1,42 @@
+package workflows
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// Times of the workflow Execute.
+const (
+	// executeTime bounds one attempt of a call that brings no timeout of its own.
+	executeTime = 10 * time.Minute
+	// executeSlack is what an attempt has beyond the call's timeout, so that the call's own error arrives.
+	executeSlack = 30 * time.Second
+	// executeSilence is how long an agent that makes a call may not be heard of.
+	executeSilence = 12 * time.Second
+)
+
+// Execute makes one call of a pool by its activity, and its result is what the worker answered. It waits for a worker as long as
+// it may run; a failure has the type that the activity gave it.
+func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
+	var answer converter.RawValue
+	in, err := tempool.ParseExecuteInput(input.Payload().GetData())
+	var coded *tempool.Error
+	if errors.As(err, &coded) {
+		return answer, refusalError(coded)
+	}
+	toClose := executeTime
+	if in.TimeoutMS > 0 {
+		toClose = time.Duration(in.TimeoutMS)*time.Millisecond + executeSlack
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue: tempool.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeSilence, WaitForCancellation: true,
+		Summary: in.Method + " on pool " + in.Pool,
+	})
+	err = workflow.ExecuteActivity(ctx, tempool.ActivityExecute, in.ExecuteRequest).Get(ctx, &answer)
+	return answer, err
+}
