@@ -9,11 +9,11 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 12m
 
-.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check temporal-server go-test bench soak replay-record
+.PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test bench soak replay-record
 
 test: check go-test
 
-check: build build-darwin tree format vet staticcheck workflowcheck compose-check
+check: build build-darwin tree format vet staticcheck workflowcheck compose-check alerts-check
 
 build:
 	$(GO) build ./...
@@ -44,6 +44,9 @@ workflowcheck:
 
 compose-check:
 	scripts/check-compose.sh docker-compose.temporal.yml
+
+alerts-check:
+	scripts/check-alerts.sh
 
 # The Temporal server that tests start: found, downloaded, or built once in about three minutes.
 temporal-server:

@@ -146,11 +146,14 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		if err != nil {
 			continue
 		}
-		for reason, n := range w.restarts {
-			s.put(workerRestarts, float64(n), pool, worker, reason)
+		if !w.counted {
+			continue
 		}
-		for reason, n := range w.rotations {
-			s.put(workerRotations, float64(n), pool, worker, reason)
+		for _, cause := range restartCauses {
+			s.put(workerRestarts, float64(w.restarts[string(cause)]), pool, worker, string(cause))
+		}
+		for _, cause := range rotationCauses {
+			s.put(workerRotations, float64(w.rotations[string(cause)]), pool, worker, string(cause))
 		}
 	}
 	for worker, t := range shown {
@@ -159,6 +162,18 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		}
 	}
 }
+
+// The causes that are counted, each from 0 on, so that the first of its kind is an increase.
+var (
+	restartCauses = []tempool.Cause{
+		tempool.CauseExit, tempool.CauseStartFailed, tempool.CauseUnhealthy, tempool.CauseLease, tempool.CauseHostLost, tempool.CauseSuperseded,
+		tempool.CauseOperator,
+	}
+	rotationCauses = []tempool.Cause{
+		tempool.CauseRequests, tempool.CauseMemory, tempool.CauseUptime, tempool.CauseGrade, tempool.CausePrediction, tempool.CauseOperator,
+		tempool.CauseSpec, tempool.CauseFiles, tempool.CausePressure,
+	}
+)
 
 // liveStates are those a worker with a process can be in.
 var liveStates = []lifecycle.State{

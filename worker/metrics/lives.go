@@ -27,6 +27,7 @@ type life struct {
 	degraded    bool
 	suspended   bool
 	stopping    map[int64]bool   // incarnations that were asked to exit
+	counted     bool             // its workflow has told the counts below
 	restarts    map[string]int64 // by cause, as the worker's workflow counts them
 	rotations   map[string]int64
 	left        time.Time // when it was first found without a process here; zero while it has one
