@@ -24,6 +24,8 @@ type AwaitRoomResult struct {
 type StartRequest struct {
 	Process
 	Spec spec.Spec `json:"spec"`
+	// Keep lists older incarnations that live on beside this one; every other one that is still on the host is killed first.
+	Keep []int64 `json:"keep,omitempty"`
 }
 
 // StartResult is a process that has passed its handshake and warm-up.
@@ -53,6 +55,30 @@ type WatchRequest struct {
 	Health   spec.Health `json:"health"`
 	Failures int         `json:"failures,omitempty"`
 	Probe    bool        `json:"probe"` // false while suspended: only the end of the process is watched
+	Rules    WatchRules  `json:"rules,omitzero"`
+}
+
+// WatchRules are what a Watch holds samples and counts against; the zero value finds nothing. A Watch that finds that an incarnation
+// should go returns WatchFinding, and is started again without rules while the worker waits for its turn.
+type WatchRules struct {
+	// RequestLimit is after how many requests the incarnation has done its share, jitter included; 0 is never.
+	RequestLimit int64 `json:"request_limit,omitempty"`
+	// MaxMemoryBytes of the whole tree end it; 0 is never.
+	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
+	// Grade says that a low grade ends it, once it has lived for GradeAfter.
+	Grade      bool          `json:"grade,omitempty"`
+	GradeAfter spec.Duration `json:"grade_after,omitempty"`
+	// Window and Horizon are prediction's; a Window of 0 predicts nothing. MemoryLimitBytes is what memory must not reach; 0 is none.
+	Window           int           `json:"window,omitempty"`
+	Horizon          spec.Duration `json:"horizon,omitempty"`
+	MemoryLimitBytes int64         `json:"memory_limit_bytes,omitempty"`
+}
+
+// Assessment is how well an incarnation is, from its newest sample.
+type Assessment struct {
+	Grade    string   `json:"grade"`
+	Score    float64  `json:"score"` // 0 to 100
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // DegradedProbeDelay is how long after a failed probe the next one comes.
@@ -68,6 +94,7 @@ const (
 	WatchProbePassed WatchEvent = "probe_passed"
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation: its agent was restarted
+	WatchFinding     WatchEvent = "finding"         // the incarnation should be replaced, for Cause
 )
 
 // WatchResult is what Watch saw. Exit is set for exited and unknown_process.
@@ -76,14 +103,18 @@ type WatchResult struct {
 	Reason string          `json:"reason,omitempty"`
 	Exit   *lifecycle.Exit `json:"exit,omitempty"`
 	Sample *Sample         `json:"sample,omitempty"`
+	// Cause is set for finding.
+	Cause      Cause       `json:"cause,omitempty"`
+	Assessment *Assessment `json:"assessment,omitempty"`
 }
 
 // WatchHeartbeat is the detail of every heartbeat of Watch: the live sample, for whoever describes the workflow.
 type WatchHeartbeat struct {
 	Sample *Sample `json:"sample,omitempty"`
 	// Usage counts the calls of this incarnation so far, as the host saw them.
-	Usage    Usage `json:"usage"`
-	InFlight int   `json:"in_flight"`
+	Usage      Usage       `json:"usage"`
+	InFlight   int         `json:"in_flight"`
+	Assessment *Assessment `json:"assessment,omitempty"`
 }
 
 // ProbeResult is one health check and one full sample.
@@ -92,6 +123,8 @@ type ProbeResult struct {
 	Gone    bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
 	Reason  string  `json:"reason,omitempty"`
 	Sample  *Sample `json:"sample,omitempty"`
+	// Assessment is how well it is, as far as it is graded.
+	Assessment *Assessment `json:"assessment,omitempty"`
 }
 
 // DrainRequest waits until no call is in flight, at most Timeout.

@@ -184,6 +184,9 @@ func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *Worker
 		w.CurrentMemoryBytes, w.CPUPercent = beat.Sample.RSSBytes, beat.Sample.CPUPercent
 		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
 		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.RSSBytes)
+		if beat.Assessment != nil {
+			w.Grade, w.Score, w.Warnings = beat.Assessment.Grade, &beat.Assessment.Score, beat.Assessment.Warnings
+		}
 	}
 }
 

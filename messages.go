@@ -80,6 +80,8 @@ type Control struct {
 type Restart struct {
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
+	// Cause is the word the restart is counted under; "" is CauseOperator.
+	Cause Cause `json:"cause,omitempty"`
 	// Spec and SpecVersion are set together; without them the worker keeps the spec it has.
 	Spec        *spec.Spec `json:"spec,omitempty"`
 	SpecVersion int64      `json:"spec_version,omitempty"`
@@ -246,6 +248,9 @@ type RosterEntry struct {
 	Gone        bool            `json:"gone,omitempty"`    // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"` // ended, and waits for an operator's restart
 	RunID       string          `json:"run_id,omitempty"`  // of the first run of its workflow
+	// Starts and StartsFailed count the starts of this workflow that ended, and those of them that failed.
+	Starts       int64 `json:"starts,omitempty"`
+	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
 // PoolStatus answers the query status: last known states, no call to any worker.

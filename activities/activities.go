@@ -44,6 +44,8 @@ type Host struct {
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
 	Logger   *slog.Logger
+
+	vitals register
 }
 
 // AwaitRoom names this host. That it runs at all says that the host has room.
@@ -62,7 +64,7 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 	}
 	defer beat(ctx)()
 	began := time.Now()
-	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec})
+	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.Keep})
 	if err != nil {
 		h.observer().StartFailed(r.Process)
 		return tempool.StartResult{}, failure(err)
@@ -149,6 +151,9 @@ func (h *Host) Probe(ctx context.Context, r tempool.WatchRequest) (tempool.Probe
 	h.probed(r.Process, err)
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = convert(sample)
+		v := h.vitals.of(p)
+		v.take(sample, h.requests(p), r.Health)
+		result.Assessment = v.assessment()
 	}
 	return result, nil
 }

@@ -25,6 +25,9 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 	defer probes.stop()
 	beats := time.NewTicker(heartbeatEvery)
 	defer beats.Stop()
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	h.look(ctx, p, r)
 	h.heartbeat(ctx, p)
 	for {
 		select {
@@ -37,6 +40,13 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 			return tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
 		case <-probes.passed:
 			return tempool.WatchResult{Event: tempool.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
+		case <-looks.C:
+			if cause, reason := h.look(ctx, p, r); cause != "" {
+				h.Logger.Info("an incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+				return tempool.WatchResult{
+					Event: tempool.WatchFinding, Cause: cause, Reason: reason, Sample: convert(p.LatestSample()), Assessment: h.vitals.of(p).assessment(),
+				}, nil
+			}
 		case <-beats.C:
 			h.heartbeat(ctx, p)
 		case <-ctx.Done():
@@ -47,7 +57,43 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
-	activity.RecordHeartbeat(ctx, tempool.WatchHeartbeat{Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight})
+	activity.RecordHeartbeat(ctx, tempool.WatchHeartbeat{
+		Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.vitals.of(p).assessment(),
+	})
+}
+
+// lookEvery is the rhythm in which a Watch holds an incarnation against its rules: between samples only its count of requests is new.
+const lookEvery = time.Second
+
+// look takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
+// faster than samples come, it takes some of its own.
+func (h *Host) look(ctx context.Context, p *process.Process, r tempool.WatchRequest) (tempool.Cause, string) {
+	v := h.vitals.of(p)
+	sample := p.LatestSample()
+	if v.pressing(r.Rules) && time.Since(sample.At) >= lookEvery {
+		if fresh, err := p.Sample(ctx); err == nil { // else the process is ending, and its exit says more
+			sample = fresh
+		}
+	}
+	requests := h.requests(p)
+	v.take(sample, requests, r.Health)
+	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
+}
+
+// requests counts the calls of an incarnation so far.
+func (h *Host) requests(p *process.Process) int64 {
+	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
+	return usage.Requests
+}
+
+// Score is how fit an incarnation is, from 0 to 100, by its newest sample; 100 while nothing is known.
+func (h *Host) Score(worker string, incarnation int64) float64 {
+	if v := h.vitals.known(worker, incarnation); v != nil {
+		if a := v.assessment(); a != nil {
+			return a.Score
+		}
+	}
+	return 100
 }
 
 // prober probes in the rhythm of the spec, off the loop that heartbeats: a probe may take as long as health.timeout.

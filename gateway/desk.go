@@ -22,13 +22,15 @@ type desk struct {
 
 	mu     sync.Mutex
 	seats  map[string]*seat // by worker: its newest incarnation here
-	order  []*seat          // the same, ordered by worker, for a stable pick
+	former []*seat          // older incarnations that live on beside it
+	order  []*seat          // both, ordered by worker, for a stable pick
 	queue  *queue
 	rates  map[string]*window // by worker; outlives incarnations
 	spec   spec.Spec          // the newest seen
 	known  bool               // spec is set
 	picks  int64
 	asking int           // checkouts on their way
+	scored time.Time     // when the seats' scores were last asked for
 	shutBy error         // why no call begins any more
 	freed  chan struct{} // closed when there may be a worker to spare; nil while nobody waits for that
 	looked time.Time     // when the roster was last asked for, and what it said
@@ -49,7 +51,8 @@ func (d *desk) stir() {
 	}
 }
 
-// seatOf returns the seat of a process, made where it is missing. An incarnation older than the newest has none: nil.
+// seatOf returns the seat of a process, made where it is missing. There is none, nil, for one that is not ready while an older
+// incarnation of its worker serves.
 func (d *desk) seatOf(p *process.Process) *seat {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,8 +65,13 @@ func (d *desk) take(p *process.Process) *seat {
 	switch {
 	case old != nil && old.incarnation == p.Incarnation():
 		return old
-	case old != nil && old.incarnation > p.Incarnation():
-		return nil
+	case old != nil:
+		if s := d.seatAt(p.Worker(), p.Incarnation()); s != nil {
+			return s
+		}
+		if old.incarnation < p.Incarnation() && !old.gone && p.Info().ReadyAt.IsZero() {
+			return nil
+		}
 	}
 	if d.shutBy != nil {
 		return nil
@@ -77,10 +85,19 @@ func (d *desk) take(p *process.Process) *seat {
 	if s.conn == nil {
 		s.transport = transportTo(p)
 	}
-	if old != nil {
-		d.lose(old)
+	switch {
+	case old == nil:
+		d.seats[s.worker] = s
+	case old.incarnation > s.incarnation:
+		d.former = append(d.former, s)
+	default:
+		d.seats[s.worker] = s
+		if ended(old.process) {
+			d.lose(old)
+		} else {
+			d.former = append(d.former, old)
+		}
 	}
-	d.seats[s.worker] = s
 	d.sort()
 	d.tellFreed()
 	d.spec, d.known = sp, true
@@ -132,10 +149,14 @@ func (d *desk) lose(s *seat) {
 
 // forget drops the seat when no call needs it any more; a lease on it is then found ended by its number alone.
 func (d *desk) forget(s *seat) {
-	if d.seats[s.worker] == s && s.inFlight == 0 {
-		delete(d.seats, s.worker)
-		d.sort()
+	if s.inFlight > 0 {
+		return
 	}
+	if d.seats[s.worker] == s {
+		delete(d.seats, s.worker)
+	}
+	d.former = slices.DeleteFunc(d.former, func(f *seat) bool { return f == s })
+	d.sort()
 }
 
 func (d *desk) sort() {
@@ -143,7 +164,10 @@ func (d *desk) sort() {
 	for _, s := range d.seats {
 		d.order = append(d.order, s)
 	}
-	slices.SortFunc(d.order, func(a, b *seat) int { return cmp.Compare(a.worker, b.worker) })
+	d.order = append(d.order, d.former...)
+	slices.SortFunc(d.order, func(a, b *seat) int {
+		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.incarnation, b.incarnation))
+	})
 }
 
 // end takes a call out of flight and gives its place to the next that waits.

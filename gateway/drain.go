@@ -8,7 +8,7 @@ import (
 )
 
 // Drain lets no further call begin on an incarnation and waits, until ctx ends, for those in flight; Cut counts those that are
-// left then. If the lease is the gateway's own and nothing is left, it lets go, and Checkin is the checkin it would have made.
+// left then. If the lease is the gateway's own, it lets go, and Checkin is the checkin it would have made.
 // There is no way back: a drained incarnation serves nothing more. One that is not here is drained.
 func (g *Gateway) Drain(ctx context.Context, worker string, incarnation int64) tempool.DrainResult {
 	s := g.seatOf(worker, incarnation)
@@ -25,10 +25,7 @@ func (g *Gateway) Drain(ctx context.Context, worker string, incarnation int64) t
 	}
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()
-	if s.inFlight > 0 {
-		return tempool.DrainResult{Cut: s.inFlight}
-	}
-	result := tempool.DrainResult{Drained: true}
+	result := tempool.DrainResult{Drained: s.inFlight == 0, Cut: s.inFlight}
 	if s.grant != nil && s.grant.ours {
 		s.endGrant("the worker drains")
 		result.Checkin = s.letGo()

@@ -65,6 +65,7 @@ func (d *desk) look() time.Duration {
 		return time.Hour
 	}
 	defer d.tellFreed()
+	d.score(now)
 	d.dispatch(now)
 	lost := d.gateway.contact.lost.Load()
 	next := time.Hour
@@ -214,7 +215,7 @@ func (d *desk) ask(now time.Time, lost bool) {
 		if need <= 0 || d.asking >= maxAsking {
 			return
 		}
-		if s.asking || s.gone || s.draining || now.Before(s.retryAt) || s.grant != nil && s.grant.ours || d.limited(s, now) {
+		if s.asking || s.gone || s.draining || now.Before(s.retryAt) || s.grant != nil && s.grant.ours || d.limited(s, now) || d.spokenFor(s) {
 			continue
 		}
 		if s.requestID == "" {
@@ -256,11 +257,14 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 	s.retryAt = now.Add(min(pause, askMaxPause))
 }
 
-// granted takes a lease that the gateway asked for, under mu. One for another incarnation than the seat's goes straight back: its
-// process is not here any more, or not yet.
+// granted takes a lease that the gateway asked for, under mu. It may be for another incarnation of the worker than the seat that
+// asked; one whose process is not here goes straight back.
 func (d *desk) granted(s *seat, lease tempool.Lease, now time.Time) {
 	ref, err := tempool.ParseLeaseID(lease.ID)
-	if err == nil && ref.Incarnation == s.incarnation && ref.Worker() == s.worker && s.adopt(lease, ref, true, now) {
+	if err == nil && ref.Worker() == s.worker {
+		s = d.seatOfLease(ref)
+	}
+	if err == nil && s != nil && s.adopt(lease, ref, true, now) {
 		hold := d.gateway.config.HoldFor
 		hold += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(hold))
 		s.grant.tiredAt, s.grant.spentAt = now.Add(hold), now.Add(2*hold)

@@ -23,28 +23,29 @@ func (g *Gateway) adopt(lease tempool.Lease, ours bool) bool {
 	return s.adopt(lease, ref, ours, time.Now())
 }
 
-// seatFor returns the seat of a lease's incarnation if its process lives here, else nil.
+// seatFor returns the seat of a lease's incarnation if its process lives here, else that of a newer one, else nil.
 func (g *Gateway) seatFor(ref tempool.LeaseRef) *seat {
 	worker := ref.Worker()
 	if d := g.knownDesk(ref.Pool); d != nil {
 		d.mu.Lock()
-		s := d.seats[worker]
+		s := d.seatAt(worker, ref.Incarnation)
 		d.mu.Unlock()
-		if s != nil && s.incarnation >= ref.Incarnation {
-			return s // of a newer incarnation, it says so itself
+		if s != nil {
+			return s
 		}
 	}
-	p, found := g.config.Processes.Get(worker, ref.Incarnation)
-	if !found {
+	if p, found := g.config.Processes.Get(worker, ref.Incarnation); found && !ended(p) {
+		if d := g.desk(ref.Pool); d != nil {
+			return d.seatOf(p)
+		}
 		return nil
 	}
-	select {
-	case <-p.Done():
-		return nil
-	default:
-	}
-	if d := g.desk(ref.Pool); d != nil {
-		return d.seatOf(p)
+	if d := g.knownDesk(ref.Pool); d != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if s := d.seats[worker]; s != nil && s.incarnation > ref.Incarnation {
+			return s // of a newer incarnation, it says so itself
+		}
 	}
 	return nil
 }

@@ -111,8 +111,8 @@ const (
 func (s *seat) judge(ref tempool.LeaseRef, now time.Time) (verdict, *tempool.Error) {
 	id := s.leaseID(ref)
 	switch {
-	case ref.Older(s.newest):
-		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is older than %s, the newest of %s; check out again", id, s.leaseID(s.newest), s.worker)
+	case ref.Older(s.newest), ref.Incarnation < s.incarnation:
+		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", id, s.worker, s.incarnation)
 	case s.grant != nil && s.grant.ref == ref && s.grant.ended:
 		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, s.worker, s.grant.reason)
 	case s.gone:
@@ -148,6 +148,7 @@ func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now t
 	}
 	old := s.grant
 	s.supersede(ref, "a newer lease was granted")
+	s.desk.retire(s)
 	s.grant = &grant{ref: ref, lease: lease, ours: ours, flights: make(map[*flight]struct{}), idleFrom: now}
 	s.account.granted.Add(1)
 	if s.inFlight > 0 || s.conn != nil && s.conn.InFlight() > 0 {

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"strings"
+	"time"
 )
 
 // Grade is how well a worker is, in a word. The empty grade means that nothing was graded.
@@ -26,8 +28,8 @@ type Bands struct {
 	Critical  float64 `json:"critical"`
 }
 
-// The default bands. Memory has them unless told otherwise; CPU and calls are ungraded unless somebody sets theirs, since a busy
-// worker at 100 % CPU is doing its job.
+// The usual bands. A spec has those of memory unless it says otherwise; CPU and calls are ungraded unless it sets theirs, since a
+// busy worker at 100 % CPU is doing its job.
 var (
 	MemoryBandsMB       = Bands{100, 250, 500, 750}
 	CPUBandsPercent     = Bands{20, 50, 80, 95}
@@ -36,11 +38,19 @@ var (
 
 var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded, GradeCritical, GradeFailing}
 
-// Grading says by which bands workers are graded. The zero value grades memory by MemoryBandsMB, and nothing else.
+// Grading says by which bands workers are graded. Zero Bands leave their measure ungraded, and the zero value grades nothing.
 type Grading struct {
-	MemoryMB       Bands // 1 MB is 1000² bytes; zero means MemoryBandsMB
-	CPUPercent     Bands // 100 is one core; zero leaves CPU ungraded
-	CallsPerMinute Bands // zero leaves calls ungraded
+	MemoryMB       Bands // 1 MB is 1000² bytes
+	CPUPercent     Bands // 100 is one core
+	CallsPerMinute Bands
+}
+
+// BandsOf makes Bands of four values that rise; of none, the zero Bands.
+func BandsOf(values []float64) Bands {
+	if len(values) != 4 {
+		return Bands{}
+	}
+	return Bands{values[0], values[1], values[2], values[3]}
 }
 
 // Reading is one sample of what is graded.
@@ -72,17 +82,13 @@ func (b Bands) Validate() error {
 
 // Assess judges one sample: the worst of memory, CPU and calls, as far as they have bands. The bands must be valid.
 func (g Grading) Assess(r Reading) Assessment {
-	memory := g.MemoryMB
-	if memory == (Bands{}) {
-		memory = MemoryBandsMB
-	}
 	worst := Assessment{Grade: GradeExcellent, Score: 100}
 	for _, m := range []struct {
 		bands Bands
 		value float64
 		what  string
 	}{
-		{memory, float64(r.MemoryBytes) / bytesPerMB, "memory is at %.0f MB"},
+		{g.MemoryMB, float64(r.MemoryBytes) / bytesPerMB, "memory is at %.0f MB"},
 		{g.CPUPercent, r.CPUPercent, "CPU is at %.0f %%"},
 		{g.CallsPerMinute, r.CallsPerMinute, "calls are at %.0f a minute"},
 	} {
@@ -122,6 +128,15 @@ const (
 type Streak struct {
 	Critical int `json:"critical,omitempty"`
 	Degraded int `json:"degraded,omitempty"`
+}
+
+// GradeRespite is how long an incarnation lives before its grade may end it, when so many in a row before it went for theirs: a
+// program that simply needs that much is not helped by new processes. The first goes at once, then 1 m, 3 m, 9 m, up to a day.
+func GradeRespite(inARow int) time.Duration {
+	if inARow <= 0 {
+		return 0
+	}
+	return duration(min(float64(24*time.Hour), float64(time.Minute)*math.Pow(3, float64(inARow-1))))
 }
 
 // Next counts one more assessment in and decides: Restart at failing at once, at critical or worse three times in a row, at

@@ -23,7 +23,7 @@ func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 		{500, "critical", 40}, {625, "critical", 30},
 		{750, "failing", 20}, {875, "failing", 10}, {1000, "failing", 0}, {50_000, "failing", 0},
 	} {
-		a := policy.Grading{}.Assess(policy.Reading{MemoryBytes: int64(c.mb * mb)})
+		a := policy.Grading{MemoryMB: policy.MemoryBandsMB}.Assess(policy.Reading{MemoryBytes: int64(c.mb * mb)})
 		require.Equal(t, c.grade, a.Grade, c.mb)
 		require.InDelta(t, c.score, a.Score, 1e-9, c.mb)
 		require.Equal(t, c.score <= 60, len(a.Warnings) == 1, c.mb)
@@ -32,9 +32,9 @@ func TestMemoryIsGradedInBandsOfTwentyPoints(t *testing.T) {
 
 func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 	busy := policy.Reading{MemoryBytes: 50 * mb, CPUPercent: 110, CallsPerMinute: 70}
-	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90}, policy.Grading{}.Assess(busy))
+	require.Equal(t, policy.Assessment{Grade: policy.GradeExcellent, Score: 90}, policy.Grading{MemoryMB: policy.MemoryBandsMB}.Assess(busy))
 
-	all := policy.Grading{CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	all := policy.Grading{MemoryMB: policy.MemoryBandsMB, CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
 	require.Equal(t, policy.Assessment{Grade: policy.GradeFailing, Score: 0, Warnings: []string{
 		"Its CPU is at 110 %, which is failing; good is below 50.",
 		"Its calls are at 70 a minute, which is critical; good is below 30.",
@@ -43,7 +43,7 @@ func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 
 func TestTheWorstOfThreeDecides(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
-	all := policy.Grading{CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
+	all := policy.Grading{MemoryMB: policy.MemoryBandsMB, CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
 	for range 2_000 {
 		r := policy.Reading{MemoryBytes: draw.Int64N(1200 * mb), CPUPercent: draw.Float64() * 120, CallsPerMinute: draw.Float64() * 150}
 		a := all.Assess(r)

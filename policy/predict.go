@@ -63,6 +63,19 @@ func (p Prediction) Next(samples []Observation) Decision {
 	return Decision{Action: Rest, Reason: "Nothing points to a failure."}
 }
 
+// Pressing reports whether, at the pace of the last two samples, the memory limit would be reached before a window of samples
+// taken every pause is full: then they are to be taken sooner.
+func (p Prediction) Pressing(samples []Observation, pause time.Duration) bool {
+	n := len(samples)
+	if n < 2 || p.MemoryLimitBytes <= 0 {
+		return false
+	}
+	before, last := samples[n-2], samples[n-1]
+	left := float64(p.MemoryLimitBytes - last.MemoryBytes)
+	pace := float64(last.MemoryBytes-before.MemoryBytes) / last.At.Sub(before.At).Seconds()
+	return pace > 0 && left/pace <= float64(p.Window)*pause.Seconds()
+}
+
 // crossing reports the trend of one measure if it reaches limit within the horizon.
 func (p Prediction) crossing(samples []Observation, limit float64, measure func(Observation) float64) (trend, bool) {
 	window := samples[len(samples)-p.Window:]

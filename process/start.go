@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -28,8 +29,8 @@ type startGate struct {
 
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's start.timeout. It is
 // idempotent by worker and incarnation: a second call returns the process that lives, or joins the start in progress, or fails as the
-// incarnation did. An older incarnation of the worker that is still here is killed first; one older than the newest seen fails with
-// CodeSuperseded. Every other failure is CodeStartFailed, whose message has the program's last output, or CodeInvalid. When ctx ends, the
+// incarnation did. An older incarnation of the worker that is still here is killed first, unless the launch keeps it; one older than the
+// newest seen fails with CodeSuperseded. Every other failure is CodeStartFailed, whose message has the program's last output, or CodeInvalid. When ctx ends, the
 // start is given up unless other callers await it.
 func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error) {
 	if err := checkLaunch(launch); err != nil {
@@ -111,7 +112,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 
 // run carries out a start from the end of older incarnations to readiness.
 func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, error) {
-	if err := s.endOlder(ctx, k); err != nil {
+	if err := s.endOlder(ctx, k, launch.Keep); err != nil {
 		return nil, err
 	}
 	gate := s.gateFor(launch)
@@ -162,8 +163,8 @@ func (p *Process) abandon(ctx context.Context, cause error) error {
 	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
 }
 
-// endOlder kills incarnations of the same worker that k supersedes, and waits until they are gone.
-func (s *Supervisor) endOlder(ctx context.Context, k key) error {
+// endOlder kills incarnations of the same worker that k supersedes, but for those to keep, and waits until they are gone.
+func (s *Supervisor) endOlder(ctx context.Context, k key, keep []int64) error {
 	var gone []<-chan struct{}
 	s.mu.Lock()
 	for other, st := range s.starting {
@@ -173,7 +174,7 @@ func (s *Supervisor) endOlder(ctx context.Context, k key) error {
 		}
 	}
 	for other, p := range s.live {
-		if other.worker == k.worker && other.incarnation < k.incarnation {
+		if other.worker == k.worker && other.incarnation < k.incarnation && !slices.Contains(keep, other.incarnation) {
 			p.Kill(fmt.Sprintf("superseded by incarnation %d", k.incarnation))
 			gone = append(gone, p.done)
 		}

@@ -58,6 +58,9 @@ type Launch struct {
 	Worker      string // such as python/0
 	Incarnation int64  // from 1
 	Spec        spec.Spec
+	// Keep lists older incarnations of the worker that live on beside this one: the one it is to take over from, and those
+	// that finish their calls. All others are killed.
+	Keep []int64
 }
 
 type key struct {

@@ -51,7 +51,7 @@ func overDefaults(data []byte) (Spec, error) {
 	s := Spec(read)
 	defaults := Default()
 	for _, k := range keys {
-		if v := k.value(&s); (k.form == texts || k.form == integers || k.form == variables || k.form == warmups) && v.IsNil() {
+		if v := k.value(&s); (k.form == texts || k.form == integers || k.form == numbers || k.form == variables || k.form == warmups) && v.IsNil() {
 			v.Set(k.value(&defaults))
 		}
 	}

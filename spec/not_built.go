@@ -12,18 +12,11 @@ type gap struct {
 // the marks in docs/configuration.md that a test then asks for.
 var notBuilt = map[string]gap{
 	"start.rate_per_second": {missing: "starts are bounded by start.concurrency only"},
-	"rotation.max_requests": {missing: "workers are not replaced for their age in requests"},
-	"rotation.jitter":       {missing: "workers are not replaced for their age in requests"},
-	"rotation.max_memory":   {missing: "workers are not replaced for their memory"},
-	"rotation.max_uptime":   {missing: "workers are not replaced for their age"},
-	"rotation.surge":        {missing: "a worker drains before the process that follows it starts"},
 	"lease.on_expiry":       {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
 	"watch":                 {missing: "changed files restart nothing"},
 	"sessions":              {missing: "there is no session store"},
 	"resources":             {missing: "no budget is shared out"},
-	"prediction":            {missing: "trends are not looked at"},
 	"pressure":              {missing: "a host short of memory is left to its kernel"},
-	"policy":                {missing: "grade, prediction, allocation and pressure decide nothing"},
 }
 
 // gapAt returns the gap that a section, or a key "section.name", falls into.

@@ -109,7 +109,7 @@ func TestBadFiles(t *testing.T) {
 		"an unknown key":                   {"[pool]\ncomand = ['a']", "2: pool.comand: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.command"},
 		"an unknown key in capitals":       {"[pool]\nName = 'a'", "2: pool.Name: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.name"},
 		"a key that looks like an index":   {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys + "; nearest known key: sessions.max"},
-		"a key of another section":         {minimal + "[health]\nmax_memory = '1GiB'", "5: health.max_memory: unknown key in [health]; there is one in another section; allowed: kind, interval, checkpoint, timeout, max_failures, method, path, port, command; nearest known key: rotation.max_memory"},
+		"a key of another section":         {minimal + "[health]\nmax_memory = '1GiB'", "5: health.max_memory: unknown key in [health]; there is one in another section; allowed: kind, interval, checkpoint, timeout, max_failures, method, path, port, command, memory_bands, cpu_bands, calls_bands; nearest known key: rotation.max_memory"},
 		"a key of several others":          {"[lease]\ntimeout = '1s'", "2: lease.timeout: unknown key in [lease]; there is one in another section; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: start.timeout, health.timeout or queue.timeout"},
 		"a slip and not another section's": {"[lease]\nttls = '1s'", "2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: lease.ttl"},
 		"an unknown section":               {minimal + "[rotaton]\nsurge = true", "4: rotaton: is not a section; allowed: " + sections + "; nearest known key: [rotation]"},
@@ -175,7 +175,7 @@ func TestBadFiles(t *testing.T) {
 		"a lease too long":           {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"an unbuilt key":        {minimal + "[rotation]\nmax_requests = 10000", "5: rotation.max_requests: not built yet: workers are not replaced for their age in requests; remove the key"},
+		"an unbuilt key":        {minimal + "[start]\nrate_per_second = 1.0", "5: start.rate_per_second: not built yet: starts are bounded by start.concurrency only; remove the key"},
 		"an unbuilt section":    {minimal + "[watch]", "4: watch: not built yet: changed files restart nothing; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
 		"an unbuilt dotted key": {"resources.cpu_budget = 1.0\n" + minimal, "1: resources.cpu_budget: not built yet: no budget is shared out; remove the key"},

@@ -108,6 +108,9 @@ var rules = []rule{
 	})},
 	whole("health.port", 0, 65535),
 	{"health.command", `the program and its arguments, such as ["test", "-e", "ok"]`, commandProblem},
+	bands("health.memory_bands"),
+	bands("health.cpu_bands"),
+	bands("health.calls_bands"),
 
 	whole("rotation.max_requests", 0, maxCount),
 	fraction("rotation.jitter", 0, 0.9),
@@ -215,6 +218,24 @@ func whole(key string, low, high int) rule {
 func fraction(key string, low, high float64) rule {
 	allowed := fmt.Sprintf("a number from %v to %v", low, high)
 	return rule{key, allowed, where(func(n float64) bool { return low <= n && n <= high })}
+}
+
+// bands are empty, or four values that rise from above 0.
+func bands(key string) rule {
+	return rule{key, "four rising numbers above 0, such as [20, 50, 80, 95], or [] to leave it ungraded", func(v any) (string, string) {
+		values := v.([]float64)
+		if len(values) != 0 && len(values) != 4 {
+			return "", fmt.Sprintf("has %d numbers", len(values))
+		}
+		last := 0.0
+		for i, value := range values {
+			if !(value > last) || value > maxCount {
+				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v does not rise", value)
+			}
+			last = value
+		}
+		return "", ""
+	}}
 }
 
 // shortest keeps timers from spinning; what is meant to be "at once" can be said with it.

@@ -21,6 +21,7 @@ const (
 	size
 	texts
 	integers
+	numbers
 	variables
 	warmups
 	anything
@@ -69,6 +70,8 @@ func formOf(t reflect.Type) form {
 		return texts
 	case reflect.TypeFor[[]int]():
 		return integers
+	case reflect.TypeFor[[]float64]():
+		return numbers
 	case reflect.TypeFor[map[string]string]():
 		return variables
 	case reflect.TypeFor[[]Warmup]():
@@ -92,6 +95,7 @@ func (f form) allowed() string {
 	return [...]string{
 		text: "text in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationForm, size: bytesForm,
 		texts: `a list of texts such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
+		numbers:   "a list of numbers such as [20, 50, 80, 95]",
 		variables: `a table of texts such as { LANG = "C" }`,
 		warmups:   "a list of tables", anything: "any value",
 	}[f]
@@ -117,6 +121,8 @@ func (f form) misfit(v any) (at, problem string) {
 		return listMisfit(v, text)
 	case integers:
 		return listMisfit(v, integer)
+	case numbers:
+		return listMisfit(v, number)
 	case variables:
 		return tableMisfit(v)
 	case warmups:

@@ -147,6 +147,11 @@ type Health struct {
 	Port int `json:"port" toml:"port"`
 	// Command is what kind exec runs, in the worker's directory and environment.
 	Command []string `json:"command" toml:"command"`
+	// The bands grade a worker's health: four rising values at which it stops being excellent, good, degraded and critical; empty
+	// leaves the measure ungraded. Memory is in MB (1000² bytes) of the whole tree, CPU in percent of one core, calls in a minute.
+	MemoryBands []float64 `json:"memory_bands" toml:"memory_bands"`
+	CPUBands    []float64 `json:"cpu_bands" toml:"cpu_bands"`
+	CallsBands  []float64 `json:"calls_bands" toml:"calls_bands"`
 }
 
 // Rotation says when a healthy worker is replaced, and how gently.

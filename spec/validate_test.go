@@ -33,8 +33,8 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`watch.paths: not built yet: changed files restart nothing; remove the key`:                                func(s *Spec) { s.Watch.Paths = []string{"."} },
-		`rotation.surge: not built yet: a worker drains before the process that follows it starts; remove the key`: func(s *Spec) { s.Rotation.Surge = false },
+		`watch.paths: not built yet: changed files restart nothing; remove the key`:                          func(s *Spec) { s.Watch.Paths = []string{"."} },
+		`start.rate_per_second: not built yet: starts are bounded by start.concurrency only; remove the key`: func(s *Spec) { s.Start.RatePerSecond = 1 },
 	} {
 		s := good()
 		spoil(&s)
@@ -120,6 +120,9 @@ func TestRulesCoverTheKeys(t *testing.T) {
 func TestRulesOfTheOtherSections(t *testing.T) {
 	for key, bad := range map[string][]any{
 		"start.rate_per_second":    {-1.0, math.Inf(1), math.NaN()},
+		"health.memory_bands":      {[]float64{1, 2, 3}, []float64{0, 1, 2, 3}, []float64{1, 3, 2, 4}, []float64{1, 2, 3, math.NaN()}, []float64{1, 2, 3, math.Inf(1)}},
+		"health.cpu_bands":         {[]float64{50}},
+		"health.calls_bands":       {[]float64{-1, 2, 3, 4}},
 		"rotation.max_requests":    {-1},
 		"rotation.jitter":          {-0.1, 1.0, math.NaN()},
 		"rotation.max_memory":      {Bytes(-1)},

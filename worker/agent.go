@@ -95,9 +95,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Started: a.started, Stopping: a.stopping, Logger: a.log}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName),
-		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log,
+		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log, Score: host.Score,
 	}); err != nil {
 		return err
 	}
@@ -106,10 +107,11 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		Status: metrics.StatusFrom(a.temporal),
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
+	host.Plane, host.Observer = a.gateway, a.metrics.Observer()
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	if err := a.startWorkers(); err != nil {
+	if err := a.startWorkers(host); err != nil {
 		return err
 	}
 	j := newJanitor(a.temporal, a.processes, a.log)
@@ -145,8 +147,7 @@ func (a *Agent) started(p *process.Process) {
 	a.background.Go(func() { limits.watch(a.life, p) })
 }
 
-func (a *Agent) startWorkers() error {
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Plane: a.gateway, Started: a.started, Observer: a.metrics.Observer(), Stopping: a.stopping, Logger: a.log}
+func (a *Agent) startWorkers(host *activities.Host) error {
 	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,9 +60,9 @@ func (j *janitor) look(ctx context.Context) {
 			stops.Go(func() { j.stop(ctx, p) })
 			continue
 		}
-		if newest, known := j.incarnation(ctx, id); known && newest > p.Incarnation() {
-			j.log.Warn("a process was superseded and is killed", "worker", p.Worker(), "incarnation", p.Incarnation(), "newest", newest)
-			p.Kill("superseded by a higher incarnation")
+		if state, known := j.state(ctx, id); known && superfluous(state, p.Incarnation()) {
+			j.log.Warn("a process was superseded and is killed", "worker", p.Worker(), "incarnation", p.Incarnation(), "newest", state.Incarnation)
+			p.Kill("it is none of its worker's incarnations any more")
 			continue
 		}
 		if _, asked := closedPools[pool]; !asked {
@@ -93,19 +94,29 @@ func (j *janitor) closed(ctx context.Context, id string) bool {
 	return status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
-// incarnation asks a worker for its newest incarnation.
-func (j *janitor) incarnation(ctx context.Context, id string) (int64, bool) {
+// superfluous reports whether an incarnation whose process was seen before the worker was asked is none that the worker answers
+// for. A worker knows of an incarnation before any host is asked to start it.
+func superfluous(state tempool.WorkerState, incarnation int64) bool {
+	switch {
+	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
+		return false
+	}
+	return true
+}
+
+// state asks a worker for its state.
+func (j *janitor) state(ctx context.Context, id string) (tempool.WorkerState, bool) {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
 	value, err := j.temporal.QueryWorkflow(ctx, id, "", tempool.QueryState)
 	if err != nil {
-		return 0, false
+		return tempool.WorkerState{}, false
 	}
 	var state tempool.WorkerState
 	if err := value.Get(&state); err != nil {
-		return 0, false
+		return tempool.WorkerState{}, false
 	}
-	return state.Incarnation, true
+	return state, true
 }
 
 func (j *janitor) stop(ctx context.Context, p *process.Process) {

@@ -25,14 +25,16 @@ type facts struct {
 	resume  request
 	restart request
 
-	holdOver, checkpoint, leaseTimer, drainOver bool
+	successor *answer[tempool.StartResult]
+
+	holdOver, checkpoint, leaseTimer, drainOver, uptime, retry bool
 }
 
 // any reports whether something waits to be acted on.
 func (f facts) any() bool {
 	return f.room != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil ||
 		f.drain.wanted || f.stop.wanted || f.suspend.wanted || f.resume.wanted || f.restart.wanted ||
-		f.holdOver || f.checkpoint || f.leaseTimer || f.drainOver
+		f.successor != nil || f.holdOver || f.checkpoint || f.leaseTimer || f.drainOver || f.uptime || f.retry
 }
 
 // request is something an operator, a pool or an agent asked for.
@@ -40,6 +42,7 @@ type request struct {
 	wanted bool
 	reason string
 	rest   bool // the worker is to stay down afterwards
+	cause  tempool.Cause
 }
 
 func (r request) or(reason, by string) request {
@@ -72,6 +75,7 @@ type answer[T any] struct {
 type outstanding struct {
 	room, start, watch, probe, drain, stop *task     // activities
 	hold, checkpoint, lease, drainLimit    *task     // timers
+	uptime, retry                          *task     // timers
 	leaseLook                              time.Time // when the lease timer fires
 	watching                               tempool.WatchRequest
 }

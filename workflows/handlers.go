@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"cmp"
+
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -85,7 +87,9 @@ func (w *worker) listen() {
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
 		w.facts.restart = asked(r.Reason, r.By, false)
+		w.facts.restart.cause = cmp.Or(r.Cause, tempool.CauseOperator)
 	})
+	onSignal(w, tempool.SignalRotationGrant, w.granted)
 	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })
 	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
 	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })
@@ -97,8 +101,12 @@ func asked(reason, by string, rest bool) request {
 
 // onSignal has handle called with each signal of that name, in order. A payload that cannot be read is refused, not dropped.
 func onSignal[T any](w *worker, name string, handle func(T)) {
-	channel := workflow.GetSignalChannel(w.ctx, name)
-	w.signals = append(w.signals, inbox{channel, func() bool {
+	w.signals = append(w.signals, newInbox(w.ctx, name, handle, w.refuse))
+}
+
+func newInbox[T any](ctx workflow.Context, name string, handle func(T), refuse func(string)) inbox {
+	channel := workflow.GetSignalChannel(ctx, name)
+	return inbox{channel, func() bool {
 		var raw converter.RawValue
 		if !channel.ReceiveAsync(&raw) {
 			return false
@@ -106,13 +114,13 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 		var value T
 		if len(raw.Payload().GetData()) > 0 {
 			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &value); err != nil {
-				w.refuse(name + ": the payload cannot be read: " + err.Error())
+				refuse(name + ": the payload cannot be read: " + err.Error())
 				return true
 			}
 		}
 		handle(value)
 		return true
-	}})
+	}}
 }
 
 // inbox is the channel of one kind of signal, and how the next one is taken from it and handled.
@@ -169,6 +177,7 @@ func (w *worker) absorb(stopToo bool) {
 		w.rest(r.rest)
 	}
 	if r := w.takeRestart(); r.wanted {
+		w.Cause = r.cause
 		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest word counts, also against an earlier wish to rest
 	}
 	if w.facts.suspend.wanted || w.facts.resume.wanted {

@@ -82,7 +82,12 @@ func (w *worker) refusal(r tempool.CheckoutRequest) *tempool.Error {
 
 // recallable reports whether the refusal is only that a gateway keeps the worker leased, which it may give back.
 func (w *worker) recallable() bool {
-	return w.Machine.State == lifecycle.Busy && w.Lease != nil && strings.HasPrefix(w.Lease.Holder, tempool.GatewayHolderPrefix)
+	return w.Machine.State == lifecycle.Busy && w.gatewayHolds()
+}
+
+// gatewayHolds reports whether the lease that is out is a gateway's.
+func (w *worker) gatewayHolds() bool {
+	return w.Lease != nil && strings.HasPrefix(w.Lease.Holder, tempool.GatewayHolderPrefix)
 }
 
 // checkout grants a lease or refuses one, at once unless a gateway's idle lease has to be recalled.
@@ -161,6 +166,9 @@ func (w *worker) staleness(leaseID string) *tempool.Error {
 }
 
 func (w *worker) renewRefusal(r tempool.RenewRequest) *tempool.Error {
+	if w.leaseLeaving(r.LeaseID) {
+		return tempool.Errorf(tempool.CodeDraining, "the process of lease %s is being replaced; finish what is in flight and check in", r.LeaseID)
+	}
 	if stale := w.staleness(r.LeaseID); stale != nil {
 		return stale
 	}
@@ -184,6 +192,10 @@ func (w *worker) renew(_ workflow.Context, r tempool.RenewRequest) (*tempool.Lea
 
 // checkin gives the lease back. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (w *worker) checkin(r tempool.CheckinRequest) {
+	if w.checkinLeaving(r) {
+		w.stir()
+		return
+	}
 	if stale := w.staleness(r.LeaseID); stale != nil {
 		w.refuse("checkin: " + stale.Message)
 		return
@@ -207,23 +219,31 @@ func (w *worker) checkin(r tempool.CheckinRequest) {
 		w.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
 		return
 	}
-	w.count(r.Usage)
+	w.count(r.Usage, w.Machine.Incarnation)
 	w.Lease = nil
 	if w.Machine.State == lifecycle.Busy {
-		if kind == lifecycle.CheckinClose {
+		switch kind {
+		case lifecycle.CheckinClose:
+			w.Cause = tempool.CauseLease
 			w.intend(IntentReplace, reason)
+		case lifecycle.Unhealthy:
+			w.Cause = tempool.CauseUnhealthy
 		}
 		w.next(kind, reason, nil)
 	}
 	w.stir()
 }
 
-func (w *worker) count(u tempool.Usage) {
+func (w *worker) count(u tempool.Usage, incarnation int64) {
 	w.Counters.RequestsServed += max(0, u.Requests)
 	w.Counters.RequestsFailed += max(0, u.Failed)
 	w.Counters.TotalCallTimeMS += max(0, u.TotalMS)
 	if u.Requests > 0 {
 		w.Counters.LastRequestAt = w.now()
+	}
+	if incarnation == w.Machine.Incarnation && w.Machine.State != lifecycle.Draining {
+		w.Process.Requests += max(0, u.Requests)
+		w.countedOut()
 	}
 }
 
@@ -236,6 +256,7 @@ func (w *worker) leaseOverdue() bool {
 		return false
 	}
 	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
+	w.Cause = tempool.CauseLease
 	w.intend(IntentReplace, reason)
 	w.next(lifecycle.LeaseExpired, reason, nil)
 	w.endLease()

@@ -57,5 +57,9 @@ func (w *worker) activity(name string, o activityOptions, input any) (*task, wor
 
 // onHost are the options of an activity that touches the process.
 func (w *worker) onHost(summary string, toClose time.Duration) activityOptions {
-	return activityOptions{queue: tempool.HostQueue(w.Process.Host), summary: summary, toStart: hostPatience, toClose: toClose}
+	return w.onHostOf(w.Process.Host, summary, toClose)
+}
+
+func (w *worker) onHostOf(host, summary string, toClose time.Duration) activityOptions {
+	return activityOptions{queue: tempool.HostQueue(host), summary: summary, toStart: hostPatience, toClose: toClose}
 }

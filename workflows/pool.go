@@ -20,6 +20,7 @@ type PoolRun struct {
 	Size          int       `json:"size,omitempty"`
 	Roster        []slot    `json:"roster,omitempty"` // by slot number
 	Rollout       *rollout  `json:"rollout,omitempty"`
+	Turns         []turn    `json:"turns,omitempty"` // by their own wish, in the order they asked
 	Stopping      bool      `json:"stopping,omitempty"`
 	ContinueEvery int       `json:"continue_every,omitempty"`
 	RetryAt       time.Time `json:"retry_at,omitzero"` // of slots whose workflow could not be started
@@ -55,7 +56,7 @@ type pool struct {
 	ctx      workflow.Context
 	selector workflow.Selector
 	wake     workflow.Channel
-	signals  func() bool
+	signals  []inbox
 	retry    *task
 	retried  bool
 	turns    int
@@ -126,7 +127,7 @@ func (p *pool) settle() bool {
 	if p.now().Before(p.RetryAt) && p.retry == nil {
 		p.retryLater()
 	}
-	return p.roll() || started == batch
+	return p.takeTurns() || p.roll() || started == batch
 }
 
 func (p *pool) now() time.Time { return workflow.Now(p.ctx) }
@@ -259,24 +260,15 @@ func (p *pool) dismiss(s *slot) {
 		s.Gone = true
 		return
 	}
-	number := s.Slot
-	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "",
-		tempool.SignalEnd, tempool.Control{Reason: "the pool has no more use for it", By: "pool"})
-	p.asking++
-	p.selector.AddFuture(future, func(f workflow.Future) {
-		p.asking--
-		if err := f.Get(p.ctx, nil); err != nil {
-			if s := p.slot(number); s != nil {
-				s.Gone, s.Reason = true, "its workflow had ended before it was asked to"
-			}
-		}
+	p.tell(s.Slot, tempool.SignalEnd, tempool.Control{Reason: "the pool has no more use for it", By: "pool"}, func(s *slot) {
+		s.Gone, s.Reason = true, "its workflow had ended before it was asked to"
 	})
 }
 
 // stopAll dismisses every worker; the pool ends after the last.
 func (p *pool) stopAll(reason string) int {
 	if !p.Stopping {
-		p.Stopping, p.Rollout = true, nil
+		p.Stopping, p.Rollout, p.Turns = true, nil, nil
 		workflow.GetLogger(p.ctx).Info("pool stops", "pool", p.PoolStart.Pool, "reason", reason)
 	}
 	p.stir()
@@ -323,8 +315,10 @@ func (p *pool) warnChildren() {
 
 func (p *pool) drainSignals() bool {
 	found := false
-	for p.signals() {
-		found = true
+	for _, box := range p.signals {
+		for box.receive() {
+			found = true
+		}
 	}
 	return found
 }

@@ -19,16 +19,9 @@ const parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
 const maxSize = 1000
 
 func (p *pool) register(ctx workflow.Context) error {
-	changes := workflow.GetSignalChannel(p.ctx, tempool.SignalWorkerChanged)
-	p.signals = func() bool {
-		var c tempool.WorkerChanged
-		if !changes.ReceiveAsync(&c) {
-			return false
-		}
-		p.changed(c)
-		return true
-	}
-	p.selector.AddReceive(changes, func(workflow.ReceiveChannel, bool) { p.signals() })
+	poolInbox(p, tempool.SignalWorkerChanged, p.changed)
+	poolInbox(p, tempool.SignalRotationRequest, p.requested)
+	poolInbox(p, tempool.SignalRotationDone, p.rotated)
 	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
 	p.selector.AddReceive(force, func(c workflow.ReceiveChannel, _ bool) { p.force = c.ReceiveAsync(nil) })
 
@@ -36,6 +29,15 @@ func (p *pool) register(ctx workflow.Context) error {
 		return err
 	}
 	return p.registerUpdates(ctx)
+}
+
+// poolInbox has handle called with each signal of that name, in order. What cannot be read is told in the log.
+func poolInbox[T any](p *pool, name string, handle func(T)) {
+	box := newInbox(p.ctx, name, handle, func(what string) {
+		workflow.GetLogger(p.ctx).Warn("a signal was refused", "pool", p.PoolStart.Pool, "what", what)
+	})
+	p.signals = append(p.signals, box)
+	p.selector.AddReceive(box.channel, func(workflow.ReceiveChannel, bool) { box.receive() })
 }
 
 // refuseIf makes an update's validator of a check.
@@ -109,7 +111,7 @@ func (p *pool) apply(_ workflow.Context, r tempool.ApplyRequest) (tempool.ApplyR
 	p.Spec = r.Spec
 	if changed {
 		p.SpecVersion++
-		p.beginRollout(fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
+		p.beginRollout(tempool.CauseSpec, fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
 	}
 	p.stir()
 	return tempool.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
@@ -129,11 +131,11 @@ func (p *pool) restart(ctx workflow.Context, r tempool.RestartRequest) (tempool.
 		if err := p.awaitStart(ctx, *r.Worker); err != nil {
 			return tempool.RestartResult{}, err
 		}
-		p.restartWorker(*r.Worker, reason)
+		p.restartWorker(*r.Worker, tempool.CauseOperator, reason)
 		return tempool.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
 	slots := p.slots()
-	p.beginRollout(reason, 0, slots)
+	p.beginRollout(tempool.CauseOperator, reason, 0, slots)
 	p.stir()
 	return tempool.RestartResult{Workers: slots}, nil
 }

@@ -21,12 +21,22 @@ func (w *worker) registerQueries(ctx workflow.Context) error {
 
 // state answers the query state.
 func (w *worker) state() (tempool.WorkerState, error) {
-	return tempool.WorkerState{
+	s := tempool.WorkerState{
 		Worker: w.name(), State: w.Machine.State, Health: w.Machine.Health,
 		Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID,
 		Lease: w.Lease, LeaseSeq: w.LeaseSeq, Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion,
-		LastRefusal: w.LastRefusal, Limits: w.Process.Limits,
-	}, nil
+		LastRefusal: w.LastRefusal, Limits: w.Process.Limits, Leaving: w.leaving(), LastRotation: w.LastRotation,
+	}
+	if a := w.Assessment; a != nil {
+		s.Grade, s.Score = a.Grade, &a.Score
+	}
+	if w.Successor != nil {
+		s.Successor = w.Successor.Incarnation
+	}
+	if w.Rotation != nil {
+		s.Rotation = &w.Rotation.RotationView
+	}
+	return s, nil
 }
 
 // metrics answers the query metrics. Times that run are as of the last workflow task.
@@ -36,7 +46,7 @@ func (w *worker) metrics() (tempool.WorkerMetrics, error) {
 		ID:             w.name(),
 		RequestsServed: c.RequestsServed, RequestsFailed: c.RequestsFailed, TotalCallTimeMS: c.TotalCallTimeMS,
 		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: known(c.LastRequestAt),
-		Restarts: max(0, w.Machine.Incarnation-1), ConsecutiveFailures: w.Failures, Rotations: c.Rotations,
+		Restarts: max(0, w.Machine.Incarnation-1), ConsecutiveFailures: w.Failures, Rotations: c.Rotations, RotationsByReason: c.RotationsByReason, RestartsByReason: c.RestartsByReason, CallsCut: c.CallsCut,
 		LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
 	}
 	if c.RequestsServed > 0 {
@@ -44,6 +54,9 @@ func (w *worker) metrics() (tempool.WorkerMetrics, error) {
 	}
 	if s := w.Sample; s != nil && w.Machine.State.Live() {
 		m.CurrentMemoryBytes, m.CPUPercent, m.OpenFiles, m.Threads = s.RSSBytes, s.CPUPercent, s.OpenFiles, s.Threads
+	}
+	if w.Assessment != nil {
+		m.Warnings = w.Assessment.Warnings
 	}
 	if w.Machine.State.Live() && w.Machine.State != lifecycle.Starting {
 		m.StartedAt = known(w.Machine.StartedAt)

@@ -27,12 +27,14 @@ type reported struct {
 	Host        string           `json:"host,omitempty"`
 	Incarnation int64            `json:"incarnation,omitempty"`
 	Resting     bool             `json:"resting,omitempty"`
+	// StartsFailed is for the pool's breaker: a failed start of a successor changes nothing else.
+	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
 // report tells the pool, the search attributes and the reader of the Web UI what has changed.
 func (w *worker) report() {
 	workflow.SetCurrentDetails(w.ctx, w.details())
-	current := reported{w.Machine.State, w.Machine.Health, w.Process.Host, w.Machine.Incarnation, w.Resting}
+	current := reported{w.Machine.State, w.Machine.Health, w.Process.Host, w.Machine.Incarnation, w.Resting, w.StartsFailed}
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
@@ -68,6 +70,7 @@ func (w *worker) tellPool(gone bool) workflow.Future {
 		Slot: w.Slot, State: w.Machine.State, Incarnation: w.Machine.Incarnation,
 		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
 		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
+		Starts: w.Starts, StartsFailed: w.StartsFailed,
 		Resting: w.Resting, Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
 	}
 	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", tempool.SignalWorkerChanged,

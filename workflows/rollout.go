@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.temporal.io/sdk/workflow"
-
 	"github.com/tempool/tempool"
 )
 
@@ -18,12 +16,10 @@ type rollout struct {
 	Current []turn `json:"current,omitempty"`
 	Done    int    `json:"done"`
 	Halted  string `json:"halted,omitempty"`
-}
-
-// turn is one worker being restarted, and the incarnation it has to leave behind.
-type turn struct {
-	Slot int   `json:"slot"`
-	From int64 `json:"from"`
+	// Cause is what the restarts are counted under.
+	Cause tempool.Cause `json:"cause,omitempty"`
+	// AtOnce has no regard to the budget (watch.mode = "all").
+	AtOnce bool `json:"at_once,omitempty"`
 }
 
 func (r *rollout) view() tempool.Rollout {
@@ -35,8 +31,8 @@ func (r *rollout) view() tempool.Rollout {
 }
 
 // beginRollout replaces whatever rollout there was; workers in the middle of their turn keep it.
-func (p *pool) beginRollout(reason string, version int64, slots []int) {
-	next := &rollout{Reason: reason, Version: version, Waiting: slots}
+func (p *pool) beginRollout(cause tempool.Cause, reason string, version int64, slots []int) {
+	next := &rollout{Reason: reason, Cause: cause, Version: version, Waiting: slots}
 	if version == 0 && p.Rollout != nil {
 		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
 	}
@@ -58,6 +54,7 @@ func (p *pool) roll() bool {
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, brief(s.Reason))
+		case t.Dropped && s.Resting: // an operator put it to rest in the middle of its turn
 		default:
 			return false
 		}
@@ -67,16 +64,16 @@ func (p *pool) roll() bool {
 	if r.Halted != "" {
 		return true
 	}
-	for len(r.Current) < p.Spec.Rotation.MaxUnavailable && len(r.Waiting) > 0 {
+	for (r.AtOnce || p.turnsTaken() < p.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
 		number := r.Waiting[0]
 		s := p.slot(number)
-		if s != nil && s.starting() {
+		if s != nil && s.starting() || p.inTurn(number) {
 			break // it may have begun on an older spec, and cannot be told yet
 		}
 		r.Waiting = r.Waiting[1:]
 		if s != nil && number < p.Size && !s.Leaving {
-			r.Current = append(r.Current, turn{number, s.Incarnation})
-			p.restartWorker(number, r.Reason)
+			r.Current = append(r.Current, turn{Slot: number, From: s.Incarnation})
+			p.restartWorker(number, r.Cause, r.Reason)
 		}
 		moved = true
 	}
@@ -88,16 +85,11 @@ func (p *pool) roll() bool {
 }
 
 // restartWorker tells one worker to drain and to come back on the pool's current spec.
-func (p *pool) restartWorker(number int, reason string) {
-	signal := tempool.Restart{Reason: reason, Spec: &p.Spec, SpecVersion: p.SpecVersion}
-	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "", tempool.SignalRestart, signal)
-	p.asking++
-	p.selector.AddFuture(future, func(f workflow.Future) {
-		p.asking--
-		if err := f.Get(p.ctx, nil); err != nil {
-			if s := p.slot(number); s != nil && !s.Gone {
-				s.Gone, s.Reason = true, "its workflow had ended when it was to restart"
-			}
+func (p *pool) restartWorker(number int, cause tempool.Cause, reason string) {
+	signal := tempool.Restart{Reason: reason, Cause: cause, Spec: &p.Spec, SpecVersion: p.SpecVersion}
+	p.tell(number, tempool.SignalRestart, signal, func(s *slot) {
+		if !s.Gone {
+			s.Gone, s.Reason = true, "its workflow had ended when it was to restart"
 		}
 	})
 }

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
@@ -10,25 +11,26 @@ import (
 // serve is the chapter in which a process lives: idle, leased, degraded or suspended. Requests of people come first, then
 // what the host saw, then the clocks.
 func (w *worker) serve() bool {
-	return w.serveRequests() || w.serveObservations() || w.serveClocks() || w.observeProcess()
+	return w.serveRequests() || w.serveObservations() || w.serveClocks() || w.rotate() || w.observeProcess()
 }
 
 func (w *worker) serveRequests() bool {
 	if r := w.facts.stop; r.wanted {
 		w.facts.stop = request{}
+		w.dropRotation()
 		w.rest(r.rest)
 		w.next(lifecycle.Stop, r.reason, nil)
 		return true
 	}
 	if r := w.facts.drain; r.wanted {
 		w.facts.drain = request{}
+		w.dropRotation()
 		w.rest(r.rest)
 		w.next(lifecycle.Drain, r.reason, nil)
 		return true
 	}
 	if r := w.takeRestart(); r.wanted {
-		w.intend(IntentReplace, r.reason)
-		w.next(lifecycle.Drain, r.reason, nil)
+		w.restarted(r)
 		return true
 	}
 	if r := w.facts.suspend; r.wanted && w.Machine.State != lifecycle.Busy {
@@ -69,6 +71,7 @@ func (w *worker) serveObservations() bool {
 			w.probeFailed("the health check itself failed: " + sentence(a.err))
 		default:
 			w.observe(a.result.Sample)
+			w.assessed(a.result.Assessment)
 			if a.result.Gone {
 				w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 			} else if a.result.Healthy {
@@ -91,25 +94,32 @@ func (w *worker) watched(a *answer[tempool.WatchResult]) {
 		return
 	}
 	w.observe(a.result.Sample)
+	w.assessed(a.result.Assessment)
 	switch a.result.Event {
 	case tempool.WatchExited:
 		w.exited(a.result.Exit, a.result.Reason)
 	case tempool.WatchUnknown:
+		w.Cause = tempool.CauseHostLost
 		w.intend(IntentReplace, a.result.Reason)
 		w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 	case tempool.WatchShutdown:
+		w.dropRotation()
+		w.Cause = tempool.CauseHostLost
 		w.intend(IntentReplace, a.result.Reason)
 		w.next(lifecycle.Drain, a.result.Reason, nil)
 	case tempool.WatchProbeFailed:
 		w.probeFailed(a.result.Reason)
 	case tempool.WatchProbePassed:
 		w.probePassed()
+	case tempool.WatchFinding:
+		w.want(a.result.Cause, a.result.Reason)
 	}
 }
 
 // hostLost gives the incarnation up: its host takes no work. Its number fences it, should it still live.
 func (w *worker) hostLost(err error) {
 	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, tempool.HostQueue(w.Process.Host), hostPatience)
+	w.Cause = tempool.CauseHostLost
 	w.intend(IntentReplace, reason)
 	w.exited(&lifecycle.Exit{Error: "host lost: " + sentence(err)}, reason)
 }
@@ -123,6 +133,7 @@ func (w *worker) probeFailed(reason string) {
 		w.next(lifecycle.ProbeFailed, counted, nil)
 	}
 	if w.ProbeFailures >= limit && w.Machine.State != lifecycle.Suspended {
+		w.Cause = tempool.CauseUnhealthy
 		w.next(lifecycle.Unhealthy, counted, nil)
 	}
 }
@@ -143,6 +154,12 @@ func (w *worker) observe(s *tempool.Sample) {
 	w.Counters.PeakMemoryBytes = max(w.Counters.PeakMemoryBytes, s.RSSBytes)
 }
 
+func (w *worker) assessed(a *tempool.Assessment) {
+	if a != nil {
+		w.Assessment = a
+	}
+}
+
 func (w *worker) serveClocks() bool {
 	if w.facts.leaseTimer {
 		w.facts.leaseTimer = false
@@ -151,6 +168,8 @@ func (w *worker) serveClocks() bool {
 		}
 	}
 	w.keepLeaseTimer()
+	w.facts.uptime = false
+	w.keepUptimeTimer()
 	if w.facts.checkpoint {
 		w.facts.checkpoint = false
 		if w.work.probe == nil && w.Machine.State != lifecycle.Suspended {
@@ -169,7 +188,7 @@ func (w *worker) serveClocks() bool {
 // observeProcess keeps one Watch running that asks what the state needs.
 func (w *worker) observeProcess() bool {
 	wanted := tempool.WatchRequest{
-		Process: w.process(), Health: w.Spec.Health, Probe: w.Machine.State != lifecycle.Suspended,
+		Process: w.process(), Health: w.Spec.Health, Probe: w.Machine.State != lifecycle.Suspended, Rules: w.watchRules(),
 	}
 	if w.Machine.State == lifecycle.Degraded {
 		wanted.Failures = w.ProbeFailures + w.LeaseErrors
@@ -186,7 +205,7 @@ func (w *worker) observeProcess() bool {
 }
 
 func sameWatch(a, b tempool.WatchRequest) bool {
-	return a.Process == b.Process && a.Probe == b.Probe && a.Failures == b.Failures
+	return a.Process == b.Process && a.Probe == b.Probe && a.Failures == b.Failures && a.Rules == b.Rules
 }
 
 // drain takes no new lease and waits for what is in flight, at most rotation.drain_timeout.
@@ -202,11 +221,23 @@ func (w *worker) drain() bool {
 		w.exited(a.result.Exit, a.result.Reason)
 		return true
 	}
-	if a := taken(&w.facts.drained); a != nil && a.err == nil && a.result.Checkin != nil {
-		w.checkin(*a.result.Checkin)
-	}
 	limit := w.Spec.Rotation.DrainTimeout.D()
+	if a := taken(&w.facts.drained); a != nil && a.err == nil {
+		if a.result.Checkin != nil {
+			w.checkin(*a.result.Checkin)
+		}
+		if a.result.Cut > 0 {
+			w.cut(a.result.Cut)
+			w.next(lifecycle.DrainTimeout, w.cutReason(a.result.Cut), nil)
+			return true
+		}
+	}
+	over := w.Lease == nil || w.facts.drainOver
 	switch {
+	case over && w.Successor != nil && w.Successor.Ready != nil && w.Intent != IntentRest:
+		w.facts.drainOver = false
+		w.handOver()
+		return true
 	case w.Lease == nil:
 		w.next(lifecycle.Drained, "nothing is in flight", nil)
 		return true
@@ -216,9 +247,13 @@ func (w *worker) drain() bool {
 		return true
 	}
 	if w.work.drainLimit == nil {
-		w.timer(&w.work.drainLimit, &w.facts.drainOver, timerOptions{limit, "drain timeout"})
+		// The host says how many calls it cut; the timer is for leases that are not given back, and for a host that is silent.
+		w.timer(&w.work.drainLimit, &w.facts.drainOver, timerOptions{limit + drainSlack, "drain timeout"})
 		run(w, &w.work.drain, &w.facts.drained, tempool.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
 			tempool.DrainRequest{Process: w.process(), Timeout: w.Spec.Rotation.DrainTimeout})
 	}
 	return false
 }
+
+// drainSlack is what the host's own answer to a drain may take after the drain timeout.
+const drainSlack = 250 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
@@ -47,18 +48,24 @@ func (w *worker) begin() bool {
 
 // place begins the next incarnation.
 func (w *worker) place(reason string) {
+	w.replaced()
 	if w.NextSpec != nil {
 		w.Spec, w.SpecVersion, w.NextSpec = w.NextSpec.Spec, w.NextSpec.Version, nil
 	}
 	w.Process = RunningProcess{}
 	w.Intent, w.IntentReason, w.Resting, w.Hold = IntentRecover, "", false, Hold{}
-	w.ProbeFailures, w.LeaseErrors, w.Sample = 0, 0, nil
+	w.ProbeFailures, w.LeaseErrors, w.Sample, w.Assessment = 0, 0, nil, nil
 	event := lifecycle.Start
 	if w.Machine.State == lifecycle.Pending {
 		event = lifecycle.Release
+	} else {
+		w.countOn()
 	}
 	w.nextWith(lifecycle.Event{Kind: event, Reason: reason})
 }
+
+// countOn passes over incarnation numbers that successors had which did not make it.
+func (w *worker) countOn() { w.Machine.Incarnation = max(w.Machine.Incarnation, w.Reached) }
 
 // pend waits out a hold: a backoff, or the lack of a host with room.
 func (w *worker) pend() bool {
@@ -72,6 +79,7 @@ func (w *worker) pend() bool {
 	}
 	if w.facts.restart.wanted {
 		reason := w.facts.restart.reason
+		w.Cause = w.facts.restart.cause
 		w.facts.restart = request{}
 		stopTask(&w.work.hold)
 		stopTask(&w.work.room)
@@ -117,11 +125,13 @@ func (w *worker) start() bool {
 		return true
 	}
 	if r := w.takeRestart(); r.wanted {
+		w.Cause = r.cause
 		w.intend(IntentReplace, r.reason)
 		w.next(lifecycle.Stop, r.reason, nil)
 		return true
 	}
 	if a := taken(&w.facts.start); a != nil {
+		w.tally(a.err)
 		w.started(a)
 		return true
 	}
@@ -130,7 +140,7 @@ func (w *worker) start() bool {
 			queue:   tempool.PlacementQueue(w.Spec.Pool.Placement),
 			summary: fmt.Sprintf("start incarnation %d of %s", w.Machine.Incarnation, w.name()),
 			toStart: placementPatience, toClose: w.Spec.Start.Timeout.D() + slack, silent: heartbeatTimeout, awaitCancel: true,
-		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec})
+		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec, Keep: w.leaving()})
 	}
 	return false
 }
@@ -143,6 +153,7 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 		w.nextWith(lifecycle.Event{Kind: lifecycle.StartSucceeded, Reason: reason, Metadata: map[string]string{
 			"host": a.result.Host, "pid": fmt.Sprint(a.result.PID),
 		}})
+		w.drawLimit()
 		w.NextCheckpoint = w.now().Add(w.Spec.Health.Checkpoint.D())
 		w.armLeaseTimer(w.Spec.Lease.TTL.D())
 	case neverStarted(a.err):
@@ -151,15 +162,30 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 		w.next(lifecycle.StartFailed, reason, nil)
 		w.Hold = Hold{Room: true, Reason: reason + "; start an agent with that label, or raise --capacity of one"}
 	case timedOut(a.err):
+		w.Cause = tempool.CauseHostLost
 		w.intend(IntentReplace, "the host that took the start was not heard of again")
 		w.next(lifecycle.StartFailed, w.IntentReason, nil)
 	default:
 		newest, outdated := superseded(a.err)
+		w.Cause = tempool.CauseStartFailed
 		if outdated {
+			w.Cause = tempool.CauseSuperseded
 			w.intend(IntentReplace, sentence(a.err))
 		}
 		w.next(lifecycle.StartFailed, sentence(a.err), nil)
 		w.Machine.Incarnation = max(w.Machine.Incarnation, newest) // numbers are never used again, not even by another pool of this name
+	}
+}
+
+// tally counts the end of a start that a host has taken.
+func (w *worker) tally(err error) {
+	_, outdated := superseded(err)
+	if neverStarted(err) || outdated || temporal.IsCanceledError(err) {
+		return
+	}
+	w.Starts++
+	if err != nil {
+		w.StartsFailed++
 	}
 }
 
@@ -208,7 +234,10 @@ func (w *worker) stop() bool {
 // exited records the end of the incarnation and of everything that belonged to it.
 func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 	w.endLease()
-	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit} {
+	if w.Cause == "" {
+		w.Cause = tempool.CauseExit
+	}
+	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit, &w.work.uptime} {
 		stopTask(slot)
 	}
 	w.facts = facts{drain: w.facts.drain, stop: w.facts.stop, restart: w.facts.restart}
@@ -217,11 +246,19 @@ func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 
 // decide says what follows the end of an incarnation.
 func (w *worker) decide() bool {
+	if s := w.Successor; s != nil && s.Ready != nil && !w.Ending && w.Intent != IntentRest && !w.facts.stop.wanted && !w.facts.drain.wanted {
+		w.takeOver()
+		return true
+	}
+	if r := w.Rotation; r != nil && !(r.InPlace && w.Cause == r.Cause) {
+		w.dropRotation()
+	}
 	if w.Ending {
 		return false
 	}
 	if r := w.takeRestart(); r.wanted {
 		w.Failures = 0
+		w.Cause = r.cause
 		w.place(r.reason)
 		return true
 	}
@@ -236,6 +273,7 @@ func (w *worker) decide() bool {
 		return false
 	}
 	if w.Hold.Room {
+		w.countOn()
 		w.next(lifecycle.Hold, w.Hold.Reason, nil)
 		return true
 	}
@@ -256,13 +294,7 @@ func (w *worker) recover() bool {
 	if started := w.Machine.StartedAt; !started.IsZero() {
 		healthy = w.now().Sub(started)
 	}
-	recovery := policy.Recovery{
-		MaxConsecutiveFailures: w.Spec.Recovery.MaxConsecutiveFailures,
-		BackoffInitial:         w.Spec.Recovery.BackoffInitial.D(),
-		BackoffMax:             w.Spec.Recovery.BackoffMax.D(),
-		BackoffMultiplier:      w.Spec.Recovery.BackoffMultiplier,
-		HealthyReset:           w.Spec.Recovery.HealthyReset.D(),
-	}
+	recovery := w.recovery()
 	w.Failures = recovery.Counted(w.Failures, healthy)
 	decision := recovery.Next(w.Failures, w.lastReason(), rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
 	switch {
@@ -271,11 +303,20 @@ func (w *worker) recover() bool {
 		w.Hold.Reason = decision.Reason
 	case decision.Delay > 0:
 		w.Hold = Hold{Until: w.now().Add(decision.Delay), Reason: decision.Reason}
+		w.countOn()
 		w.next(lifecycle.Hold, decision.Reason, nil)
 	default:
 		w.place(decision.Reason)
 	}
 	return true
+}
+
+func (w *worker) recovery() policy.Recovery {
+	r := w.Spec.Recovery
+	return policy.Recovery{
+		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
+		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
+	}
 }
 
 // intend sets what follows the end of this incarnation, unless something stronger is already to follow.

@@ -29,6 +29,8 @@ type stage struct {
 	runs  int
 
 	starts, stops, probes int
+	stateSize             int   // of the newest run's input, in bytes of JSON
+	sizes                 []int // as steps note them
 
 	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
 	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
@@ -41,6 +43,7 @@ type stage struct {
 	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
 	onStop  func(tempool.StopRequest) (tempool.StopResult, error)
 	onDrain func(tempool.DrainRequest) (tempool.DrainResult, error)
+	onWatch func(tempool.WatchRequest)
 }
 
 type fate struct {
@@ -88,6 +91,7 @@ func (s *stage) play(run WorkerRun) {
 		}
 		run = WorkerRun{}
 		require.NoError(s.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		s.stateSize = len(again.Input.GetPayloads()[0].GetData())
 		now = s.env.Now()
 	}
 }
@@ -108,6 +112,14 @@ func (s *stage) set(now time.Time) {
 	}
 	// A mock is the only activity that waits on the skipping clock.
 	s.env.OnActivity(tempool.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
+	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var r tempool.WatchRequest
+		if s.onWatch != nil && info.ActivityType.Name == tempool.ActivityWatch && args.Get(&r) == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.onWatch(r)
+		}
+	})
 	elapsed := now.Sub(s.begin)
 	for _, st := range s.steps {
 		if !st.done {

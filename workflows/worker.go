@@ -44,11 +44,23 @@ type WorkerRun struct {
 	ProbeFailures  int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
 	LeaseErrors    int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
 	NextCheckpoint time.Time    `json:"next_checkpoint"`
+	// Reached is the highest incarnation number given out, when a successor that did not make it had it.
+	Reached      int64                 `json:"reached,omitempty"`
+	Cause        tempool.Cause         `json:"cause,omitempty"` // of the end that the next incarnation follows on
+	Rotation     *rotation             `json:"rotation,omitempty"`
+	LastRotation *tempool.RotationView `json:"last_rotation,omitempty"`
+	Successor    *successor            `json:"successor,omitempty"`
+	Leaving      []departure           `json:"leaving,omitempty"`
+	Starts       int64                 `json:"starts,omitempty"`
+	StartsFailed int64                 `json:"starts_failed,omitempty"`
 
-	Counters    Counters        `json:"counters"`
-	Sample      *tempool.Sample `json:"sample,omitempty"`
-	LastRefusal string          `json:"last_refusal,omitempty"`
-	Reported    reported        `json:"reported"` // what the pool and the search attributes were last told
+	Counters Counters        `json:"counters"`
+	Sample   *tempool.Sample `json:"sample,omitempty"`
+	// Assessment is the newest the host told of this incarnation; GradeRow counts incarnations in a row that went for their grade.
+	Assessment  *tempool.Assessment `json:"assessment,omitempty"`
+	GradeRow    int                 `json:"grade_row,omitempty"`
+	LastRefusal string              `json:"last_refusal,omitempty"`
+	Reported    reported            `json:"reported"` // what the pool and the search attributes were last told
 }
 
 // RunningProcess is the incarnation's process, where it runs.
@@ -60,6 +72,13 @@ type RunningProcess struct {
 	Address   string    `json:"address,omitempty"`
 	// Limits is by which means each limit is in force.
 	Limits map[string]string `json:"limits,omitempty"`
+	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
+	RequestLimit int64 `json:"request_limit,omitempty"`
+	Requests     int64 `json:"requests,omitempty"`
+	// BornBytes is the memory it had when it became ready.
+	BornBytes int64 `json:"born_bytes,omitempty"`
+	// Observed are the causes for which a rotation was decided and only recorded (policy.mode).
+	Observed []tempool.Cause `json:"observed,omitempty"`
 }
 
 // Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.
@@ -96,6 +115,10 @@ type Counters struct {
 	LeasesGranted   int64     `json:"leases_granted"`
 	LeasesRefused   int64     `json:"leases_refused"`
 	Rotations       int64     `json:"rotations"`
+	CallsCut        int64     `json:"calls_cut,omitempty"`
+	// By cause: incarnations that made way in good order, and others that were followed by the next.
+	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
+	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
 }
 
 // worker is one run. Handlers of updates and signals change WorkerRun at once; everything that takes time is parked as a
@@ -215,11 +238,14 @@ func (w *worker) nextWith(event lifecycle.Event) {
 
 // ended reports whether the workflow may complete.
 func (w *worker) ended() bool {
-	return w.Ending && w.Machine.State.Outcome()
+	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Leaving) == 0
 }
 
 // settled reports whether nothing that a new run could not take up is under way.
 func (w *worker) settled() bool {
+	if w.Successor != nil || len(w.Leaving) > 0 {
+		return false
+	}
 	switch w.Machine.State {
 	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
 		return w.work.probe == nil

@@ -46,7 +46,7 @@ var rules = []rule{
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: []string{temporal}},
 	{path: "process/...", ours: []string{"lifecycle", "process/...", "spec"}, never: []string{temporal}},
 	{path: "sessions/...", ours: []string{"", "sessions/...", "spec"}},
-	{path: "activities/...", ours: []string{"", "lifecycle", "process/...", "spec", "activities/..."}},
+	{path: "activities/...", ours: []string{"", "lifecycle", "policy", "process/...", "spec", "activities/..."}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "process/...", "sessions/...", "spec", "gateway/..."}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},
 	// A program that hosts an agent is also its reaper, which it must become before anything else happens.

@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+)
+
+// load makes calls of a pool at a steady rate until it is stopped.
+type load struct {
+	made, failed atomic.Int64
+	first        atomic.Pointer[string] // the first failure
+	cancel       context.CancelFunc
+	ended        chan struct{}
+}
+
+// under puts a pool under so many calls a second.
+func under(t *testing.T, client *http.Client, path string, perSecond int) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer ticker.Stop()
+		var calls sync.WaitGroup
+		defer calls.Wait()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			calls.Go(func() { l.call(client, path) })
+		}
+	}()
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *load) call(client *http.Client, path string) {
+	l.made.Add(1)
+	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader("1"))
+	what := ""
+	if err != nil {
+		what = err.Error()
+	} else {
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			what = fmt.Sprintf("%d: %s", response.StatusCode, body)
+		}
+	}
+	if what != "" {
+		l.failed.Add(1)
+		l.first.CompareAndSwap(nil, &what)
+	}
+}
+
+func (l *load) stop() {
+	l.cancel()
+	<-l.ended
+}
+
+func (l *load) failure() string {
+	if what := l.first.Load(); what != nil {
+		return *what
+	}
+	return ""
+}
+
+// TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway puts eight workers under 200 calls a second and has all of them replaced three
+// times over: by a rolling restart, by a new spec, and by the requests they have served.
+func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
+	t.Parallel()
+	const size = 8
+	w := newWorld(t)
+	w.agent("surge")
+	s := echo("surge", size)
+	s.Rotation.MaxUnavailable = 2
+	pool := w.start(s)
+	l := under(t, w.over("surge"), "/v1/pools/surge/call/echo", 200)
+	all := func(what string, holds func(tempool.Worker) bool) {
+		w.until(pool, what, func(v tempool.PoolView) bool {
+			if v.Rollout != nil || v.Ready != size {
+				return false
+			}
+			for _, worker := range v.Workers {
+				if !holds(worker) {
+					return false
+				}
+			}
+			return true
+		})
+		require.Zero(t, l.failed.Load(), "%s: of %d calls: %s", what, l.made.Load(), l.failure())
+	}
+	// The roster is what the pool is told; with surge it must never hear of a worker out of service.
+	least := make(chan int, 1)
+	watching, enough := context.WithCancel(t.Context())
+	go func() {
+		fewest := size
+		for watching.Err() == nil {
+			if status, err := pool.Status(watching); err == nil {
+				fewest = min(fewest, status.Ready)
+			}
+			select {
+			case <-watching.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		least <- fewest
+	}()
+
+	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	require.NoError(t, err)
+	all("all have restarted", func(worker tempool.Worker) bool { return worker.RotationsByReason["operator"] == 1 })
+
+	s.Pool.Env["GREETING"] = "hello"
+	s.Rotation.MaxRequests = 100 // reached within some seconds from here on
+	_, err = pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	all("all have the new spec", func(worker tempool.Worker) bool {
+		return worker.RotationsByReason["spec"] == 1 && worker.SpecVersion == 2
+	})
+	all("all have served their share", func(worker tempool.Worker) bool { return worker.RotationsByReason["requests"] >= 1 })
+	enough()
+	require.Equal(t, size, <-least, "ready and busy workers at the worst moment")
+	l.stop()
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+
+	history, err := pool.History(t.Context(), 0)
+	require.NoError(t, err)
+	told := ""
+	for _, step := range history {
+		told += step.Reason + "\n"
+	}
+	require.Contains(t, told, "new moon")
+	require.Contains(t, told, "apply of spec version 2")
+	require.Regexp(t, `Rotating the worker: it served \d+ requests \(limit \d+\)`, told)
+}

@@ -1,0 +1,345 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// rotating is a worker without a pool, which need not ask, under a changed spec.
+func rotating(change func(*spec.Spec)) WorkerRun {
+	run := orphan()
+	change(&run.Spec)
+	return run
+}
+
+// finding is what a Watch returns for an incarnation that should go.
+func finding(after time.Duration, cause tempool.Cause, reason string) fate {
+	return fate{after, tempool.WatchResult{
+		Event: tempool.WatchFinding, Cause: cause, Reason: reason,
+		Assessment: &tempool.Assessment{Grade: "degraded", Score: 50, Warnings: []string{"Its memory is at 400 MB."}},
+	}}
+}
+
+func reasons(history []lifecycle.Transition) string {
+	var all []string
+	for _, step := range history {
+		all = append(all, step.Reason)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3, 5, 7} {
+		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+			s := newStage(t)
+			run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
+			run.ContinueEvery = every
+			for m := 1; m <= 130; m++ {
+				s.at(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+			}
+			s.at(59*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
+			s.at(61*time.Minute, func() {
+				st := s.state()
+				require.EqualValues(t, 2, st.Incarnation)
+				require.Equal(t, 1002, st.PID)
+				require.Empty(t, st.Leaving)
+				require.Equal(t, tempool.CauseUptime, st.LastRotation.Cause)
+			})
+			s.at(131*time.Minute, func() {
+				m := s.metrics()
+				require.EqualValues(t, 2, m.Rotations)
+				require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
+				require.Empty(t, m.RestartsByReason)
+				require.Contains(t, reasons(s.history()), "it has been up for 1h0m0s (limit 1h0m0s)")
+				s.cancel()
+			})
+			s.play(run)
+			require.Equal(t, 3, s.starts)
+			require.Equal(t, 3, s.stops)
+		})
+	}
+}
+
+func TestTheStepsOfAHandoverAreThoseOfTheTable(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon", By: "me"}))
+	s.at(2*time.Minute, s.cancel)
+	s.play(orphan())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded,
+		lifecycle.Drain, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+	}, s.events()[:6])
+	end := s.history()[3]
+	require.Equal(t, lifecycle.Stopped, end.To)
+	require.Contains(t, end.Reason, "incarnation 2")
+	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
+}
+
+func TestAWorkerThatHasServedItsShareIsRotated(t *testing.T) {
+	s := newStage(t)
+	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 1000; sp.Rotation.Jitter = 0.1 })
+	serve := func(at time.Duration, seq int, requests int64) {
+		s.at(at, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+		s.at(at+time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{
+			LeaseID: tempool.LeaseID("t", 0, 1, int64(seq)), Usage: tempool.Usage{Requests: requests},
+		}))
+	}
+	serve(time.Minute, 1, 890)
+	s.at(2*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
+	serve(3*time.Minute, 2, 211)
+	s.at(4*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, map[string]int64{"requests": 1}, s.metrics().RotationsByReason)
+		require.EqualValues(t, 1101, s.metrics().RequestsServed)
+		require.Regexp(t, `it served 1101 requests \(limit (9|10)\d\d\)`, s.state().LastRotation.Reason)
+		s.cancel()
+	})
+	s.play(run)
+}
+
+func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
+	limits := map[int64]bool{}
+	for range 5 {
+		s := newStage(t)
+		var seen []int64
+		run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 10_000 })
+		for i := 1; i <= 5; i++ {
+			s.at(time.Duration(i)*time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{}))
+		}
+		s.onWatch = func(r tempool.WatchRequest) {
+			if r.Rules.RequestLimit > 0 {
+				seen = append(seen, r.Rules.RequestLimit)
+			}
+		}
+		s.at(time.Hour, s.cancel)
+		s.play(run)
+		require.NotEmpty(t, seen)
+		for _, limit := range seen {
+			require.GreaterOrEqual(t, limit, int64(9000))
+			require.LessOrEqual(t, limit, int64(11000))
+			limits[limit] = true
+		}
+	}
+	require.Greater(t, len(limits), 5)
+}
+
+func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
+	for _, cause := range []tempool.Cause{tempool.CauseRequests, tempool.CauseMemory, tempool.CauseGrade, tempool.CausePrediction} {
+		t.Run(string(cause), func(t *testing.T) {
+			s := newStage(t)
+			s.fate[1] = finding(time.Minute, cause, "found for a reason")
+			s.at(2*time.Minute, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				require.Equal(t, map[string]int64{string(cause): 1}, s.metrics().RotationsByReason)
+				require.Contains(t, reasons(s.history()), "found for a reason")
+				s.cancel()
+			})
+			s.play(orphan())
+		})
+	}
+}
+
+func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = finding(time.Minute, tempool.CauseGrade, "critical for long")
+	s.at(time.Minute+time.Millisecond, func() { s.spare(1) })
+	s.at(2*time.Minute, func() {
+		st := s.state()
+		require.EqualValues(t, 1, st.Incarnation)
+		require.True(t, st.LastRotation.Observed)
+		require.Equal(t, "critical for long", st.LastRotation.Reason)
+		require.Equal(t, "degraded", st.Grade)
+		require.InDelta(t, 50, *st.Score, 0.001)
+		require.Equal(t, []string{"Its memory is at 400 MB."}, s.metrics().Warnings)
+		require.Zero(t, s.metrics().Rotations)
+		s.cancel()
+	})
+	s.play(rotating(func(sp *spec.Spec) { sp.Policy.Mode = spec.PolicyObserve }))
+	require.Equal(t, 1, s.starts)
+}
+
+func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(2*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
+		require.Equal(t, 1, s.stops)
+		s.cancel()
+	})
+	s.play(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded}, s.events()[2:7])
+}
+
+func TestWithoutRoomForTwoTheOldProcessStopsFirst(t *testing.T) {
+	s := newStage(t)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if len(r.Keep) > 0 {
+			return tempool.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+		}
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 3, st.Incarnation, "the number of the start that nobody took is used up")
+		require.Contains(t, st.LastRotation.Reason, "no host has room for a second process")
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
+	s := newStage(t)
+	broken := true
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if len(r.Keep) > 0 && broken {
+			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+		}
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	for m := 1; m < 200; m++ {
+		s.at(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	}
+	s.at(61*time.Minute, func() {
+		st := s.state()
+		require.EqualValues(t, 1, st.Incarnation)
+		require.Contains(t, st.Rotation.Failed, "the model file is missing")
+	})
+	s.at(90*time.Minute, func() { broken = false })
+	s.at(200*time.Minute, func() {
+		st := s.state()
+		require.Greater(t, st.Incarnation, int64(5), "numbers are not used twice")
+		require.Equal(t, map[string]int64{"uptime": s.metrics().Rotations}, s.metrics().RotationsByReason)
+		require.Positive(t, s.metrics().Rotations)
+		s.cancel()
+	})
+	s.play(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+}
+
+func TestAClientsLeaseIsLetRunOutBeforeTheHandover(t *testing.T) {
+	s := newStage(t)
+	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(time.Minute+2*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Draining, st.State)
+		require.EqualValues(t, 2, st.Successor, "the next process is ready and waits")
+		require.NotNil(t, st.Lease)
+	})
+	s.at(time.Minute+3*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 2}}))
+	s.at(time.Minute+4*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 2, st.Incarnation)
+		require.EqualValues(t, 2, s.metrics().RequestsServed)
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
+	s := newStage(t)
+	s.onDrain = func(tempool.DrainRequest) (tempool.DrainResult, error) { return tempool.DrainResult{Cut: 3}, nil }
+	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(2*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.EqualValues(t, 3, s.metrics().CallsCut)
+		require.Contains(t, reasons(s.history()), "calls cut: 3")
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestAGatewaysLeaseEndsWithTheHandoverAndItsUsageStillCounts(t *testing.T) {
+	s := newStage(t)
+	var renewed *updateAnswer
+	s.onDrain = func(r tempool.DrainRequest) (tempool.DrainResult, error) {
+		if r.Incarnation != 1 {
+			return tempool.DrainResult{Drained: true}, nil
+		}
+		return tempool.DrainResult{Drained: true, Checkin: &tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 7}}}, nil
+	}
+	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: tempool.GatewayHolderPrefix + "h"}))
+	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.Nil(t, st.Lease)
+		require.EqualValues(t, 7, s.metrics().RequestsServed)
+		require.Zero(t, s.metrics().LeasesRefused)
+		renewed = s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.1"})
+	})
+	s.at(3*time.Minute, s.cancel)
+	s.play(orphan())
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, renewed.rejected, &refused)
+	require.Equal(t, string(tempool.CodeLeaseFenced), refused.Type())
+}
+
+func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = crash(time.Minute)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if r.Incarnation == 2 {
+			return tempool.StartResult{}, errors.New("it was called off")
+		}
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.at(59*time.Second+999*time.Millisecond, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.Greater(t, st.Incarnation, int64(2))
+		require.Empty(t, st.Leaving)
+		require.Zero(t, st.Successor)
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Minute, func() {
+		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"})()
+		s.signal(tempool.SignalStop, tempool.Control{Reason: "enough"})()
+	})
+	s.at(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Stopped, st.State)
+		require.Empty(t, st.Leaving)
+		require.Zero(t, st.Successor)
+		require.Equal(t, s.starts, s.stops, "every process that started was stopped")
+		s.cancel()
+	})
+	s.play(orphan())
+}
+
+func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
+	s := newStage(t)
+	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Minute) })
+	run.ContinueEvery = 50
+	s.at(400*time.Minute, func() { s.sizes = append(s.sizes, s.stateSize) })
+	s.at(1005*time.Minute, func() {
+		require.GreaterOrEqual(t, s.metrics().Rotations, int64(1000))
+		s.sizes = append(s.sizes, s.stateSize)
+		s.cancel()
+	})
+	s.play(run)
+	require.Len(t, s.sizes, 2)
+	require.Positive(t, s.sizes[0])
+	require.InEpsilon(t, s.sizes[0], s.sizes[1], 0.05)
+}
