@@ -116,6 +116,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	j := newJanitor(a.temporal, a.processes, a.log)
 	a.background.Go(func() { j.run(a.life) })
+	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
+	a.background.Go(func() { files.run(a.life) })
 	return nil
 }
 
@@ -143,7 +145,7 @@ func (a *Agent) abandon() {
 func (a *Agent) started(p *process.Process) {
 	a.room.settle(p)
 	a.pools.join(p)
-	limits := overLimit{a.temporal, a.config.HostID, a.log}
+	limits := overLimit{a.temporal, a.config.HostID, a.log, overLimitRetry}
 	a.background.Go(func() { limits.watch(a.life, p) })
 }
 

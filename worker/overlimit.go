@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/process"
@@ -15,15 +14,13 @@ import (
 
 // overLimit has workers replaced whose processes have gone over a limit that nothing but this host's sampler holds.
 type overLimit struct {
-	temporal client.Client
+	temporal signaller
 	host     string
 	log      *slog.Logger
+	retry    time.Duration // after a signal that failed
 }
 
-const (
-	overLimitRetry   = 5 * time.Second
-	overLimitTimeout = 10 * time.Second
-)
+const overLimitRetry = 5 * time.Second
 
 // watch waits until the process goes over a limit, and then asks its workflow, once, for a restart in good order. It returns when
 // that has been asked, the process has ended, or ctx has.
@@ -42,7 +39,7 @@ func (o overLimit) watch(ctx context.Context, p *process.Process) {
 	}
 	for !o.ask(ctx, tempool.WorkerWorkflowID(pool, slot), p) {
 		select {
-		case <-time.After(overLimitRetry):
+		case <-time.After(o.retry):
 		case <-p.Done():
 			return
 		case <-ctx.Done():
@@ -53,7 +50,7 @@ func (o overLimit) watch(ctx context.Context, p *process.Process) {
 
 // ask reports whether there is nothing left to ask.
 func (o overLimit) ask(ctx context.Context, workflowID string, p *process.Process) bool {
-	ctx, cancel := context.WithTimeout(ctx, overLimitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
 	defer cancel()
 	err := o.temporal.SignalWorkflow(ctx, workflowID, "", tempool.SignalRestart, tempool.Restart{
 		Reason: p.Excess().Reason, By: "the agent of host " + o.host,

@@ -1,0 +1,295 @@
+package filewatch
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// patience bounds every wait; only a failing test waits so long.
+	patience = 20 * time.Second
+	debounce = 30 * time.Millisecond
+)
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+type watch struct {
+	*testing.T
+	*Watcher
+	dir string
+	log *journal
+}
+
+// open watches paths of a new folder, in which files are made first.
+func open(t *testing.T, paths, ignore, files []string) watch {
+	t.Helper()
+	w := watch{T: t, dir: t.TempDir(), log: &journal{}}
+	for _, file := range files {
+		w.put(file, "old")
+	}
+	var err error
+	w.Watcher, err = Open(Options{
+		Dir: w.dir, Paths: paths, Ignore: ignore, Debounce: debounce, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	require.NoError(t, err)
+	t.Cleanup(w.Watcher.Close)
+	return w
+}
+
+func (w watch) at(name string) string { return filepath.Join(w.dir, name) }
+
+func (w watch) put(name, text string) {
+	w.Helper()
+	require.NoError(w, os.MkdirAll(filepath.Dir(w.at(name)), 0o755))
+	require.NoError(w, os.WriteFile(w.at(name), []byte(text), 0o644))
+}
+
+// until gathers what is told, until it holds all of the names, and fails if it holds any of never by then. It returns how often
+// something was told.
+func (w watch) until(names []string, never ...string) (times int) {
+	w.Helper()
+	told := map[string]bool{}
+	missing := func() (left []string) {
+		for _, name := range names {
+			if !told[name] {
+				left = append(left, name)
+			}
+		}
+		return left
+	}
+	deadline := time.After(patience)
+	for len(missing()) > 0 {
+		select {
+		case files := <-w.Changes():
+			times++
+			require.IsIncreasing(w, append([]string{""}, files...))
+			for _, file := range files {
+				relative, err := filepath.Rel(w.dir, file)
+				require.NoError(w, err)
+				told[relative] = true
+			}
+		case <-deadline:
+			require.Fail(w, "not told", "%v; told were %v", missing(), told)
+		}
+	}
+	for _, name := range never {
+		require.NotContains(w, told, name)
+	}
+	return times
+}
+
+func TestAChangedFileIsToldWhenItIsQuiet(t *testing.T) {
+	w := open(t, []string{"."}, nil, []string{"a.py", "lib/deep/b.py"})
+	w.put("a.py", "new")
+	w.until([]string{"a.py"})
+	w.put("lib/deep/b.py", "new")
+	w.until([]string{"lib/deep/b.py"}, "a.py")
+}
+
+func TestManyChangesAreToldAtOnce(t *testing.T) {
+	w := open(t, []string{"."}, nil, []string{"a.py"})
+	var names []string
+	for i := range 50 {
+		names = append(names, fmt.Sprintf("f%02d.py", i))
+		w.put(names[i], "new")
+	}
+	require.Less(t, w.until(names), 50)
+}
+
+func TestANewFolderIsWatchedWithAllInIt(t *testing.T) {
+	w := open(t, []string{"."}, nil, []string{"a.py"})
+	w.put("new/deep/er/c.py", "first")
+	w.until([]string{"new/deep/er/c.py"})
+	w.put("new/deep/er/c.py", "second")
+	w.until([]string{"new/deep/er/c.py"})
+}
+
+func TestAFolderSwappedForAnotherIsWatchedOn(t *testing.T) {
+	w := open(t, []string{"app"}, nil, []string{"app/sub/a.py", "next/sub/a.py"})
+	require.NoError(t, os.Rename(w.at("app"), w.at("before")))
+	require.NoError(t, os.Rename(w.at("next"), w.at("app")))
+	w.until([]string{"app/sub/a.py"})
+	w.put("app/sub/a.py", "new")
+	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
+	w.put("before/sub/a.py", "no concern of anybody")
+	w.put("app/sub/a.py", "again")
+	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
+}
+
+func TestAnEditorThatRenamesIntoPlaceIsSeen(t *testing.T) {
+	for name, paths := range map[string][]string{"in a folder": {"."}, "as a file": {"a.py"}} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, paths, nil, []string{"a.py", "other.py"})
+			for range 3 {
+				w.put(".a.py.swp", "new") // a name that is ignored
+				require.NoError(t, os.Rename(w.at(".a.py.swp"), w.at("a.py")))
+				w.until([]string{"a.py"}, ".a.py.swp")
+			}
+		})
+	}
+}
+
+func TestRemovedFilesAreTold(t *testing.T) {
+	w := open(t, []string{"."}, nil, []string{"a.py", "lib/b.py"})
+	require.NoError(t, os.Remove(w.at("a.py")))
+	w.until([]string{"a.py"})
+	require.NoError(t, os.RemoveAll(w.at("lib")))
+	w.until([]string{"lib/b.py"})
+}
+
+func TestOnlyTheGivenFileCounts(t *testing.T) {
+	w := open(t, []string{"a.py"}, nil, []string{"a.py", "b.py"})
+	w.put("b.py", "new")
+	w.put("a.py", "new")
+	w.until([]string{"a.py"}, "b.py")
+}
+
+func TestIgnoredFilesAreNotTold(t *testing.T) {
+	w := open(t, []string{"."}, []string{"*.log", "/data/", "!node_modules"}, []string{"a.py", "data/x", "lib/data/y", "node_modules/m/i.js", "__pycache__/a.pyc", ".git/index"})
+	for _, name := range []string{"x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~"} {
+		w.put(name, "new")
+	}
+	require.NoError(t, os.Chmod(w.at("a.py"), 0o600))
+	w.put("lib/data/y", "new")
+	w.put("node_modules/m/i.js", "new")
+	w.until([]string{"lib/data/y", "node_modules/m/i.js"}, "x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~", "a.py")
+}
+
+func TestAPathInAnIgnoredFolderCountsWhenItIsGiven(t *testing.T) {
+	w := open(t, []string{"node_modules/mine"}, nil, []string{"node_modules/mine/a.js", "node_modules/mine/node_modules/b.js"})
+	w.put("node_modules/mine/node_modules/b.js", "new")
+	w.put("node_modules/mine/a.js", "new")
+	w.until([]string{"node_modules/mine/a.js"}, "node_modules/mine/node_modules/b.js")
+}
+
+func TestAMissingPathIsNamedAndWatchedFromWhenItExists(t *testing.T) {
+	w := open(t, []string{"config/app.toml", "src"}, nil, []string{"a.py"})
+	require.Contains(t, w.log.String(), "a watched path does not exist; it is watched from when it does")
+	require.Contains(t, w.log.String(), w.at("config/app.toml"))
+	w.put("config/app.toml", "first")
+	w.until([]string{"config/app.toml"})
+	w.put("src/main.py", "first")
+	w.until([]string{"src/main.py"})
+	w.put("config/app.toml", "second")
+	w.put("src/main.py", "second")
+	w.until([]string{"config/app.toml", "src/main.py"})
+	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "a watched path has appeared") }, patience, time.Millisecond)
+}
+
+func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
+	w := watch{T: t, dir: t.TempDir()}
+	w.put("v1/lib/a.py", "one")
+	require.NoError(t, os.Symlink("v1", w.at("current")))
+	var err error
+	w.Watcher, err = Open(Options{Dir: w.dir, Paths: []string{"current"}, Debounce: debounce, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(w.Watcher.Close)
+	w.put("v1/lib/a.py", "two")
+	w.until([]string{"current/lib/a.py"})
+}
+
+func TestChangesGatherWhileNobodyReceives(t *testing.T) {
+	w := open(t, []string{"."}, nil, []string{"a.py", "b.py"})
+	w.put("a.py", "new")
+	require.Eventually(t, func() bool { w.put("b.py", "new"); return true }, patience, 2*debounce)
+	w.until([]string{"a.py", "b.py"})
+}
+
+func TestWhatCannotBeWatchedIsRefused(t *testing.T) {
+	for name, o := range map[string]Options{
+		"no folder":     {Paths: []string{"a"}, Debounce: 1},
+		"no path":       {Dir: "/", Debounce: 1},
+		"no debounce":   {Dir: "/", Paths: []string{"a"}},
+		"a bad pattern": {Dir: "/", Paths: []string{"a"}, Debounce: 1, Ignore: []string{"[z-a]"}},
+	} {
+		_, err := Open(o)
+		require.Error(t, err, name)
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		patterns string
+		name     string
+		folder   bool
+		ignored  bool
+	}{
+		{"*.log", "a.log", false, true},
+		{"*.log", "deep/er/a.log", false, true},
+		{"*.log", "a.logs", false, false},
+		{"/a.log", "a.log", false, true},
+		{"/a.log", "deep/a.log", false, false},
+		{"data", "data/x/y", false, true},
+		{"data/", "data", false, false},
+		{"data/", "data", true, true},
+		{"data/", "lib/data/x", false, true},
+		{"lib/data", "lib/data/x", false, true},
+		{"lib/data", "x/lib/data", false, false},
+		{"lib/*.py", "lib/a.py", false, true},
+		{"lib/*.py", "lib/x/a.py", false, false},
+		{"lib/**/a.py", "lib/a.py", false, true},
+		{"lib/**/a.py", "lib/x/y/a.py", false, true},
+		{"lib/**", "lib/x/y", false, true},
+		{"**/tmp", "x/y/tmp/z", false, true},
+		{"a?c", "abc", false, true},
+		{"a?c", "a/c", false, false},
+		{"a[b-d]c", "acc", false, true},
+		{"a[!b-d]c", "acc", false, false},
+		{"a[!b-d]c", "axc", false, true},
+		{"*.log !keep.log", "keep.log", false, false},
+		{"*.log !keep.log", "other.log", false, true},
+		{"!keep.log *.log", "keep.log", false, true},
+		{"data !data/keep", "data/keep", false, true}, // what lies in an ignored folder stays ignored
+		{`\*`, "*", false, true},
+		{`\*`, "a", false, false},
+		{"a.b", "axb", false, false},
+		{"", "x/__pycache__/a.cpython-312.pyc", false, true},
+		{"", "src/.main.py.swp", false, true},
+		{"", "src/main.py~", false, true},
+		{"", "src/main.py", false, false},
+		{"!*.py[co]", "a.pyc", false, false},
+	} {
+		g, err := newIgnore(strings.Fields(c.patterns))
+		require.NoError(t, err)
+		require.Equal(t, c.ignored, g.ignores(c.name, c.folder), "%q %s", c.patterns, c.name)
+	}
+}
+
+func FuzzPatterns(f *testing.F) {
+	f.Add("*.log", "a/b.log")
+	f.Add("[!a-", "x")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		g, err := newIgnore([]string{pattern})
+		if err == nil {
+			g.ignores(name, false)
+		}
+	})
+}

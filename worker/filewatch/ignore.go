@@ -1,0 +1,120 @@
+package filewatch
+
+import (
+	"path"
+	"regexp"
+	"strings"
+)
+
+// alwaysIgnored are patterns that come before those given, which can take them back with "!". Programs write such files by running, and
+// a restart for them would never end; or they are no program's text at all.
+var alwaysIgnored = []string{
+	".git", ".hg", ".svn", "__pycache__", "*.py[co]", "node_modules",
+	"*~", "*.sw[pox]", ".#*", "#*#", "4913", ".DS_Store",
+}
+
+// ignore decides what is not watched, by patterns in the manner of gitignore(5): later ones win; "!" takes back; one with a slash at its
+// beginning or in its middle counts from the base folder, others match at any depth; a slash at the end means folders only; "*", "?" and
+// "[…]" do not match a slash, "**" does. What lies in an ignored folder is ignored.
+type ignore struct{ patterns []pattern }
+
+type pattern struct {
+	match      *regexp.Regexp
+	folderOnly bool
+	back       bool
+}
+
+func newIgnore(given []string) (ignore, error) {
+	var all ignore
+	for _, text := range append(append([]string{}, alwaysIgnored...), given...) {
+		p, err := compile(text)
+		if err != nil {
+			return ignore{}, err
+		}
+		if p != nil {
+			all.patterns = append(all.patterns, *p)
+		}
+	}
+	return all, nil
+}
+
+// compile returns nil for an empty pattern.
+func compile(text string) (*pattern, error) {
+	var p pattern
+	if rest, found := strings.CutPrefix(text, "!"); found {
+		p.back, text = true, rest
+	}
+	if rest, found := strings.CutSuffix(text, "/"); found {
+		p.folderOnly, text = true, rest
+	}
+	anchored := strings.Contains(text, "/")
+	text = strings.TrimPrefix(text, "/")
+	if text == "" {
+		return nil, nil
+	}
+	expression := translate(text)
+	if !anchored {
+		expression = "(?:.*/)?" + expression
+	}
+	match, err := regexp.Compile("^" + expression + "$")
+	if err != nil {
+		return nil, err
+	}
+	p.match = match
+	return &p, nil
+}
+
+// translate writes a glob as a regular expression.
+func translate(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		rest := glob[i:]
+		switch {
+		case strings.HasPrefix(rest, "**/"):
+			b.WriteString("(?:.*/)?")
+			i += len("**/") - 1
+		case rest == "**":
+			b.WriteString(".*")
+			i++
+		case rest[0] == '*':
+			b.WriteString("[^/]*")
+		case rest[0] == '?':
+			b.WriteString("[^/]")
+		case rest[0] == '[' && strings.IndexByte(rest[1:], ']') > 0:
+			end := 1 + strings.IndexByte(rest[1:], ']')
+			set := strings.ReplaceAll(rest[1:end], `\`, `\\`)
+			if negated, found := strings.CutPrefix(set, "!"); found {
+				set = "^/" + negated
+			}
+			b.WriteString("[" + set + "]")
+			i += end
+		case rest[0] == '\\' && len(rest) > 1:
+			i++
+			b.WriteString(regexp.QuoteMeta(string(glob[i])))
+		default:
+			b.WriteString(regexp.QuoteMeta(string(glob[i])))
+		}
+	}
+	return b.String()
+}
+
+// ignores decides about a path with slashes, relative to the base folder.
+func (g ignore) ignores(name string, isFolder bool) bool {
+	name = path.Clean(name)
+	for i := range name {
+		if name[i] == '/' && i > 0 && g.decides(name[:i], true) {
+			return true
+		}
+	}
+	return g.decides(name, isFolder)
+}
+
+func (g ignore) decides(name string, isFolder bool) bool {
+	ignored := false
+	for _, p := range g.patterns {
+		if (isFolder || !p.folderOnly) && p.match.MatchString(name) {
+			ignored = !p.back
+		}
+	}
+	return ignored
+}

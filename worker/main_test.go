@@ -1,0 +1,104 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds every wait; only a failing test waits so long.
+const patience = 20 * time.Second
+
+// sent is a signal that somebody sent.
+type sent struct {
+	workflow, signal string
+	message          any
+}
+
+// wire is a control plane that keeps what it is sent. While down is set it fails.
+type wire struct {
+	mu      sync.Mutex
+	down    error
+	signals chan sent
+}
+
+func newWire() *wire { return &wire{signals: make(chan sent, 1000)} }
+
+func (w *wire) SignalWorkflow(_ context.Context, workflowID, _, signal string, message any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down == nil {
+		w.signals <- sent{workflowID, signal, message}
+	}
+	return w.down
+}
+
+func (w *wire) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = err
+}
+
+// next waits for a signal.
+func (w *wire) next(t *testing.T) sent {
+	t.Helper()
+	select {
+	case s := <-w.signals:
+		return s
+	case <-time.After(patience):
+		require.Fail(t, "no signal was sent")
+	}
+	return sent{}
+}
+
+func supervisor(t *testing.T, change ...func(*process.Config)) *process.Supervisor {
+	t.Helper()
+	config := process.Config{StateDir: t.TempDir(), HostID: "h", Logger: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := process.Open(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+	})
+	return s
+}
+
+// start runs a program that speaks no protocol as incarnation 1 of a worker of pool p.
+func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec.Spec), command ...string) *process.Process {
+	t.Helper()
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command, sp.Pool.Protocol = "p", command, spec.ProtocolNone
+	sp.Health.Kind, sp.Health.Command = spec.HealthExec, []string{"true"}
+	change(&sp)
+	p, err := s.Start(t.Context(), process.Launch{Worker: worker, Incarnation: 1, Spec: sp})
+	require.NoError(t, err)
+	return p
+}
+
+// background runs f until the test ends.
+func background(t *testing.T, f func(context.Context)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { f(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}

@@ -1,0 +1,201 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker/filewatch"
+)
+
+const (
+	// fileLookEvery is how often the pools of this host's processes are looked over for files to watch.
+	fileLookEvery = time.Second
+	// fileLinger is how long files are watched on for a pool that has no process here any more: the change that mends its program
+	// may be yet to come.
+	fileLinger = 10 * time.Minute
+	// fileRetry is how long after a failure a watch is opened anew, or a pool told anew.
+	fileRetry = 5 * time.Second
+	// maxToldFiles bounds the files named in one signal.
+	maxToldFiles = 24
+)
+
+// signaller sends signals; client.Client is one.
+type signaller interface {
+	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
+}
+
+// fileWatches watches the files that the specs of this host's processes name, and tells their pools of changes.
+type fileWatches struct {
+	temporal  signaller
+	processes interface{ List() []*process.Process }
+	host      string
+	log       *slog.Logger
+	linger    time.Duration
+
+	pools map[string]*poolFiles // of run alone
+}
+
+// poolFiles is one pool's watch. Its watcher is nil while it cannot be opened.
+type poolFiles struct {
+	dir     string
+	watch   spec.Watch
+	watcher *filewatch.Watcher
+	cancel  context.CancelFunc
+	telling sync.WaitGroup
+	retry   time.Time
+	needed  time.Time // when a process last wanted it
+}
+
+func newFileWatches(temporal signaller, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
+	return &fileWatches{temporal: temporal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
+}
+
+// run watches until ctx ends.
+func (f *fileWatches) run(ctx context.Context) {
+	ticker := time.NewTicker(fileLookEvery)
+	defer ticker.Stop()
+	defer func() {
+		for _, p := range f.pools {
+			p.close()
+		}
+	}()
+	for {
+		f.look(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// look opens, changes and closes watches so that they are those that the newest process of each pool asks for.
+func (f *fileWatches) look(ctx context.Context, now time.Time) {
+	newest := map[string]*process.Process{}
+	for _, p := range f.processes.List() {
+		pool := p.Spec().Pool.Name
+		if other := newest[pool]; other == nil || p.Info().StartedAt.After(other.Info().StartedAt) {
+			newest[pool] = p
+		}
+	}
+	for name, p := range newest {
+		f.want(ctx, name, p.Spec(), now)
+	}
+	for name, p := range f.pools {
+		if now.Sub(p.needed) > f.linger {
+			p.close()
+			delete(f.pools, name)
+		}
+	}
+}
+
+// want sees to it that the pool's files are watched as the spec says.
+func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, now time.Time) {
+	held := f.pools[name]
+	if held != nil && (held.dir != sp.Pool.Dir || !sameWatch(held.watch, sp.Watch)) {
+		held.close()
+		delete(f.pools, name)
+		held = nil
+	}
+	if len(sp.Watch.Paths) == 0 {
+		return
+	}
+	if held == nil {
+		held = &poolFiles{dir: sp.Pool.Dir, watch: sp.Watch}
+		f.pools[name] = held
+	}
+	held.needed = now
+	if held.watcher != nil || now.Before(held.retry) {
+		return
+	}
+	if err := f.open(ctx, name, held); err != nil {
+		held.retry = now.Add(fileRetry)
+		f.log.Error("the files of a pool cannot be watched", "pool", name, "error", err)
+	}
+}
+
+func sameWatch(a, b spec.Watch) bool {
+	return a.Debounce == b.Debounce && slices.Equal(a.Paths, b.Paths) && slices.Equal(a.Ignore, b.Ignore)
+}
+
+func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles) error {
+	dir := p.dir
+	if dir == "" {
+		var err error
+		if dir, err = os.Getwd(); err != nil {
+			return fmt.Errorf("find the folder that watch.paths count from: %w", err)
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("find the folder that watch.paths count from: %w", err)
+	}
+	p.watcher, err = filewatch.Open(filewatch.Options{
+		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Logger: f.log.With("pool", name),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.telling.Go(func() { f.tell(ctx, name, p.watcher) })
+	return nil
+}
+
+func (p *poolFiles) close() {
+	if p.watcher != nil {
+		p.cancel()
+		p.telling.Wait()
+		p.watcher.Close()
+	}
+}
+
+// tell passes changes on to the pool until ctx ends. A change that cannot be told yet is told later, with those that came meanwhile.
+func (f *fileWatches) tell(ctx context.Context, pool string, w *filewatch.Watcher) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case files := <-w.Changes():
+			f.log.Info("watched files have changed", "pool", pool, "file", files[0], "files", len(files))
+			for !f.send(ctx, pool, files) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(fileRetry):
+				}
+			}
+		}
+	}
+}
+
+// signalTimeout bounds one signal of the agent's.
+const signalTimeout = 10 * time.Second
+
+// send reports whether the pool knows, or is no more.
+func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
+	message := tempool.FilesChanged{Pool: pool, Host: f.host, Files: files}
+	if more := len(files) - maxToldFiles; more > 0 {
+		message.Files, message.More = files[:maxToldFiles], more
+	}
+	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	defer cancel()
+	err := f.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalFilesChanged, message)
+	var gone *serviceerror.NotFound
+	if err == nil || errors.As(err, &gone) {
+		return true
+	}
+	f.log.Warn("a pool cannot be told of changed files yet", "pool", pool, "error", err)
+	return false
+}

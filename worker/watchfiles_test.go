@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// lockedLog is a log that may be read while it is written.
+type lockedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func watching(dir string, paths ...string) func(*spec.Spec) {
+	return func(sp *spec.Spec) {
+		sp.Pool.Dir, sp.Watch.Paths, sp.Watch.Debounce = dir, paths, spec.Duration(20*time.Millisecond)
+	}
+}
+
+func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
+	dir := t.TempDir()
+	processes, control, log := supervisor(t), newWire(), &lockedLog{}
+	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
+	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
+	background(t, f.run)
+	file := filepath.Join(dir, "main.py")
+	require.Eventually(t, func() bool { // the watch begins within the first look
+		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
+		return len(control.signals) > 0
+	}, patience, 100*time.Millisecond)
+	require.Equal(t, sent{"tempool/p", "files-changed", tempool.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
+	require.Contains(t, log.String(), "file="+file)
+}
+
+func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
+	dir := t.TempDir()
+	processes, control, log := supervisor(t), newWire(), &lockedLog{}
+	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
+	control.fail(errors.New("Temporal is away"))
+	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
+	background(t, f.run)
+	file := filepath.Join(dir, "main.py")
+	require.Eventually(t, func() bool {
+		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
+		return strings.Contains(log.String(), "a pool cannot be told of changed files yet")
+	}, patience, 100*time.Millisecond)
+	control.fail(nil)
+	require.Equal(t, []string{file}, control.next(t).message.(tempool.FilesChanged).Files)
+}
+
+func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
+	processes := supervisor(t)
+	one, two := t.TempDir(), t.TempDir()
+	f := newFileWatches(newWire(), processes, "h", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { // run would do this
+		for _, p := range f.pools {
+			p.close()
+		}
+	})
+	now := time.Now()
+	f.look(t.Context(), now)
+	require.Empty(t, f.pools)
+
+	first := start(t, processes, "p/0", watching(one, "."), "sleep", "1000")
+	f.look(t.Context(), now)
+	held := f.pools["p"]
+	require.NotNil(t, held.watcher)
+	f.look(t.Context(), now)
+	require.Same(t, held, f.pools["p"], "nothing has changed")
+
+	second := start(t, processes, "p/1", watching(two, "."), "sleep", "1000")
+	f.look(t.Context(), now)
+	require.Equal(t, two, f.pools["p"].dir)
+
+	for _, p := range []*process.Process{first, second} {
+		_, err := p.Stop(t.Context(), 0)
+		require.NoError(t, err)
+	}
+	f.look(t.Context(), now.Add(f.linger))
+	require.Contains(t, f.pools, "p", "a program that cannot start may be mended by a change")
+	f.look(t.Context(), now.Add(f.linger+time.Second))
+	require.Empty(t, f.pools)
+
+	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
+	f.look(t.Context(), now)
+	require.Contains(t, f.pools, "p")
+	start(t, processes, "p/3", watching(one), "sleep", "1000")
+	f.look(t.Context(), now)
+	require.Empty(t, f.pools, "the newest spec watches nothing")
+}
+
+func TestASignalNamesABoundedNumberOfFiles(t *testing.T) {
+	control := newWire()
+	f := newFileWatches(control, nil, "h", slog.New(slog.DiscardHandler))
+	files := strings.Split(strings.Repeat("x ", 99)+"x", " ")
+	require.True(t, f.send(t.Context(), "p", files))
+	message := control.next(t).message.(tempool.FilesChanged)
+	require.Len(t, message.Files, maxToldFiles)
+	require.Equal(t, 100-maxToldFiles, message.More)
+}
