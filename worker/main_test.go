@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds every wait; only a failing test waits so long.
-const patience = 20 * time.Second
+// waitLimit bounds every wait; only a failing test waits so long.
+const waitLimit = 20 * time.Second
 
 // sent is a signal that somebody sent.
 type sent struct {
@@ -58,7 +58,7 @@ func (w *wire) next(t *testing.T) sent {
 	select {
 	case s := <-w.signals:
 		return s
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "no signal was sent")
 	}
 	return sent{}
@@ -73,7 +73,7 @@ func supervisor(t *testing.T, change ...func(*process.Config)) *process.Supervis
 	s, err := process.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 	})

@@ -27,7 +27,7 @@ func TestAWorkerOverItsLimitIsAskedToRestartOnceWithTheReason(t *testing.T) {
 		defer close(ended)
 		o.watch(t.Context(), p)
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "cannot be asked for yet") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "cannot be asked for yet") }, waitLimit, time.Millisecond)
 	control.fail(nil)
 	s := control.next(t)
 	require.Equal(t, "tempool/p/0", s.workflow)

@@ -52,7 +52,7 @@ func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
 	require.Eventually(t, func() bool { // the watch begins within the first look
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
 		return len(control.signals) > 0
-	}, patience, 100*time.Millisecond)
+	}, waitLimit, 100*time.Millisecond)
 	require.Equal(t, sent{"tempool/p", "files-changed", tempool.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
 	require.Contains(t, log.String(), "file="+file)
 }
@@ -68,7 +68,7 @@ func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
 		return strings.Contains(log.String(), "a pool cannot be told of changed files yet")
-	}, patience, 100*time.Millisecond)
+	}, waitLimit, 100*time.Millisecond)
 	control.fail(nil)
 	require.Equal(t, []string{file}, control.next(t).message.(tempool.FilesChanged).Files)
 }
