@@ -40,15 +40,18 @@ func BenchmarkSpawn(b *testing.B) {
 		began = time.Now()
 		ours, theirs, err := socketPair()
 		require.NoError(b, err)
+		answers, out, err := os.Pipe()
+		require.NoError(b, err)
 		cmd := exec.Command(sp.Pool.Command[0], sp.Pool.Command[1:]...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), EnvFD + "=" + strconv.Itoa(framesFD), EnvWorker + "=p/0"}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), EnvFD + "=" + strconv.Itoa(framesFD), EnvOut + "=" + strconv.Itoa(outFD), EnvWorker + "=p/0"}
 		for name, value := range sp.Pool.Env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
-		cmd.ExtraFiles = []*os.File{theirs}
+		cmd.ExtraFiles = []*os.File{theirs, out}
 		require.NoError(b, startChild(cmd))
 		theirs.Close()
-		conn, err := wire.NewFrames(ours, wire.Options{})
+		out.Close()
+		conn, err := wire.NewFrames(answers, ours, wire.Options{})
 		require.NoError(b, err)
 		require.NoError(b, wire.AwaitReady(b.Context(), conn))
 		byHand += time.Since(began)

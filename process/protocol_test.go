@@ -40,10 +40,10 @@ def leave(code): print("leaving", file=sys.stderr, flush=True); os._exit(code)
 def hang(): time.sleep(1000)
 
 @tempool.method
-def garble(): os.write(3, b"\xff" * 64); time.sleep(1000)
+def garble(): os.write(4, b"\xff" * 64); time.sleep(1000)
 
 @tempool.method
-def hang_up(): os.close(3); time.sleep(1000)
+def hang_up(): os.close(3); os.close(4); time.sleep(1000)
 
 @tempool.method
 def fork_holder(): return subprocess.Popen(["setsid", "sleep", "1000"], close_fds=False).pid

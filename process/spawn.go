@@ -52,7 +52,7 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 	ours := map[string]string{EnvWorker: launch.Worker, EnvIncarnation: p.cookie}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
-		ours[EnvFD] = strconv.Itoa(framesFD)
+		ours[EnvFD], ours[EnvOut] = strconv.Itoa(framesFD), strconv.Itoa(outFD)
 	case spec.ProtocolNone:
 		if p.address, err = s.chooseAddress(p.who); err != nil {
 			return p, err
@@ -139,8 +139,11 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	return p, nil
 }
 
-// framesFD is where protocol frames has its socket: the first descriptor after stderr.
-const framesFD = 3
+// Protocol frames has its socket and its pipe at the first descriptors after stderr.
+const (
+	framesFD = 3
+	outFD    = 4
+)
 
 // fork starts the program with its pipes, and the readers of those.
 func (p *Process) fork() error {
@@ -186,9 +189,10 @@ func (p *Process) fork() error {
 // pipes are the supervisor's ends.
 type pipes struct {
 	logs   [2]*os.File // stdout (unless it is the protocol) and stderr
-	frames *os.File
-	stdin  *os.File // protocol jsonrpc: what the worker reads
-	stdout *os.File // and writes
+	frames *os.File    // protocol frames: what the worker reads
+	out    *os.File    // and writes
+	stdin  *os.File    // protocol jsonrpc: what the worker reads
+	stdout *os.File    // and writes
 }
 
 func (p *pipes) open(protocol string, cmd *exec.Cmd, ends *[]*os.File) error {
@@ -217,9 +221,13 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, ends *[]*os.File) error {
 		}
 	}
 	if err == nil && protocol == spec.ProtocolFrames {
-		if p.frames, frames, err = socketPair(); err == nil {
+		out := reader(&p.out)
+		if err == nil {
+			p.frames, frames, err = socketPair()
+		}
+		if err == nil {
 			*ends = append(*ends, frames)
-			cmd.ExtraFiles = []*os.File{frames}
+			cmd.ExtraFiles = []*os.File{frames, out}
 		}
 	}
 	if err != nil {
@@ -230,7 +238,7 @@ func (p *pipes) open(protocol string, cmd *exec.Cmd, ends *[]*os.File) error {
 }
 
 func (p *pipes) close() {
-	for _, file := range []*os.File{p.logs[0], p.logs[1], p.frames, p.stdin, p.stdout} {
+	for _, file := range []*os.File{p.logs[0], p.logs[1], p.frames, p.out, p.stdin, p.stdout} {
 		if file != nil {
 			file.Close()
 		}
@@ -246,7 +254,7 @@ func (p *Process) connect() (wire.Conn, error) {
 	}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
-		return wire.NewFrames(p.pipes.frames, options)
+		return wire.NewFrames(p.pipes.out, p.pipes.frames, options)
 	case spec.ProtocolJSONRPC:
 		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
 	}

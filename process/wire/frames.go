@@ -25,20 +25,23 @@ type hostHello struct {
 
 // frames is the dialect of docs/protocol.md.
 type frames struct {
-	rw    io.ReadWriteCloser
+	in    io.Reader
 	r     *frameReader
 	ready chan struct{} // closed when hello is set
 	hello Hello
 }
 
-// NewFrames starts a Conn over this side's end of a socketpair. The Conn owns rwc and closes it in the end; a non-blocking Unix socket
-// (a net.UnixConn, or a pollable os.File) is closed at once on Linux, and lives on in a duplicate (socket_linux.go). Such a stream,
-// and any other that implements syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
-func NewFrames(rwc io.ReadWriteCloser, o Options) (Conn, error) {
+// NewFrames starts a Conn that reads from in what the worker sends, and writes to out; they may be one and the same. The Conn owns
+// both and closes them in the end. An out that is nothing but that and a non-blocking Unix socket (a net.UnixConn, or a pollable
+// os.File) is closed at once on Linux, and lives on in a duplicate (socket_linux.go). Such a stream, and any other that implements
+// syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
+func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
-	rwc = detach(rwc)
-	d := &frames{rw: rwc, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
-	l := newLink(d, rwc, rwc, o)
+	if any(in) != any(out) {
+		out = detach(out)
+	}
+	d := &frames{in: in, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
+	l := newLink(d, in, out, o)
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {
 		return nil, err
@@ -142,7 +145,7 @@ func appendBare(dst []byte, t FrameType, id uint32) []byte {
 
 func (d *frames) read(l *link) error {
 	defer d.r.release() // a Conn that has ended may be remembered for long
-	return inflow(d.rw, d.r, func() error {
+	return inflow(d.in, d.r, func() error {
 		for {
 			h, rest, owned, ok, err := d.r.next()
 			if err != nil {

@@ -37,7 +37,7 @@ func newSilentPeer(t testing.TB, o Options) (Conn, *peer) {
 	far, err := net.FileConn(theirs)
 	require.NoError(t, err)
 	theirs.Close()
-	c, err := NewFrames(ours, o)
+	c, err := NewFrames(ours, ours, o)
 	require.NoError(t, err)
 	p := &peer{t: t, conn: far, r: newFrameReader(DefaultMaxMessage)}
 	t.Cleanup(func() {
@@ -637,7 +637,7 @@ func TestCloseEndsEveryoneWhoWaits(t *testing.T) {
 
 func TestAConnWorksOverStreamsThatOnlyBlock(t *testing.T) {
 	ours, theirs := net.Pipe()
-	c, err := NewFrames(struct{ io.ReadWriteCloser }{ours}, Options{MaxInflight: 8})
+	c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxInflight: 8})
 	require.NoError(t, err)
 	p := &peer{t: t, conn: theirs, r: newFrameReader(DefaultMaxMessage)}
 	require.Equal(t, FrameHello, p.read().Type)
@@ -721,7 +721,7 @@ func FuzzFrames(f *testing.F) {
 			require.Len(t, again, n)
 		}
 		ours, theirs := net.Pipe()
-		c, err := NewFrames(struct{ io.ReadWriteCloser }{ours}, Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
+		c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxMessage: 1 << 16, HostCall: func(context.Context, string, map[string]string, []byte) ([]byte, error) {
 			return nil, os.ErrInvalid
 		}})
 		require.NoError(t, err)

@@ -100,17 +100,20 @@ func socketPair(t testing.TB) (net.Conn, *os.File) {
 // start runs the program as a worker and returns the ready Conn to it and its process. The process is gone when the test ends.
 func (s sdk) start(t testing.TB, o Options, env ...string) (Conn, *exec.Cmd) {
 	ours, theirs := socketPair(t)
+	answers, out, err := os.Pipe()
+	require.NoError(t, err)
 	program := s.program
 	if s.name == "node" {
 		program = fmt.Sprintf(program, "file://"+sdkDir(t, "node"))
 	}
 	cmd := exec.Command(s.run[0], append(s.run[1:], program)...)
-	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+sdkDir(t, "python"), "TEMPOOL_FD=3")...)
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4")...)
+	cmd.ExtraFiles = []*os.File{theirs, out}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	require.NoError(t, cmd.Start())
 	require.NoError(t, theirs.Close())
-	c, err := NewFrames(ours, o)
+	require.NoError(t, out.Close())
+	c, err := NewFrames(answers, ours, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())

@@ -5,32 +5,29 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// socket is a Unix socket outside of the runtime's poller.
+// sender is a Unix socket that is only written, outside of the runtime's poller.
 //
 // The runtime registers a descriptor for reading and writing at once. A Unix socket tells its poller that it can be written again
 // whenever the other side has taken a message, so each call would wake a thread of this process for nothing, in the middle of the call:
-// that costs a quarter of all calls a second. Here the runtime polls an epoll instance which watches the socket for reading alone.
-type socket struct {
-	fd       int
-	readable *os.File // the epoll instance; while it is open, whoever waits on it may read fd
-	wait     syscall.RawConn
+// that costs a quarter of all calls a second. A sender asks the poller only while a Write has to wait.
+type sender struct {
+	fd int
 
 	mu       sync.RWMutex // read-locked while fd is written
 	closed   bool         // guarded by mu
 	writable *os.File     // guarded by mu: the epoll instance of a Write that waits
 }
 
-// detach takes a socket out of the runtime's poller and closes rwc; it returns rwc itself if it is not a non-blocking socket or the
-// system has no room for the descriptors.
-func detach(rwc io.ReadWriteCloser) io.ReadWriteCloser {
-	raw := nonBlocking(rwc)
+// detach takes a socket out of the runtime's poller and closes out; it returns out itself if it is not a non-blocking socket or the
+// system has no room for the descriptor.
+func detach(out io.WriteCloser) io.WriteCloser {
+	raw := nonBlocking(out)
 	if raw == nil {
-		return rwc
+		return out
 	}
 	fd := -1
 	err := raw.Control(func(original uintptr) {
@@ -42,57 +39,14 @@ func detach(rwc io.ReadWriteCloser) io.ReadWriteCloser {
 		}
 	})
 	if err != nil || fd < 0 {
-		return rwc
+		return out
 	}
-	s := &socket{fd: fd}
-	if s.readable, s.wait, err = watch(fd, unix.EPOLLIN|unix.EPOLLRDHUP); err != nil {
-		unix.Close(fd)
-		return rwc
-	}
-	rwc.Close() // the socket lives on in its duplicate
-	return s
-}
-
-// watch makes a file that the runtime sees as readable whenever one of these events is there on fd.
-func watch(fd int, events uint32) (*os.File, syscall.RawConn, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch a socket: %w", err)
-	}
-	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err == nil {
-		err = unix.SetNonblock(epoll, true) // or the runtime would not poll it
-	}
-	if err != nil {
-		unix.Close(epoll)
-		return nil, nil, fmt.Errorf("watch a socket: %w", err)
-	}
-	file := os.NewFile(uintptr(epoll), "socket watch")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
-		return nil, nil, fmt.Errorf("watch a socket: %w", err)
-	}
-	return file, raw, nil
-}
-
-// whenReadable calls f, at first and whenever there may be something to read, until f returns true or the socket is closed.
-func (s *socket) whenReadable(f func(fd int) bool) error {
-	return s.wait.Read(func(uintptr) bool { return f(s.fd) })
-}
-
-func (s *socket) Read(b []byte) (n int, err error) {
-	waited := s.whenReadable(func(fd int) bool {
-		n, err = readNow(fd, b)
-		return n != 0 || err != nil
-	})
-	if waited != nil {
-		return 0, waited
-	}
-	return n, err
+	out.Close() // the socket lives on in its duplicate
+	return &sender{fd: fd}
 }
 
 // tryWrite implements quickWriter.
-func (s *socket) tryWrite(data []byte) (int, error) {
+func (s *sender) tryWrite(data []byte) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
@@ -102,16 +56,20 @@ func (s *socket) tryWrite(data []byte) (int, error) {
 }
 
 // Write writes all of data, waiting while the other side does not read.
-func (s *socket) Write(data []byte) (int, error) {
+func (s *sender) Write(data []byte) (int, error) {
 	written, err := s.tryWrite(data)
 	if err != nil || written == len(data) {
 		return written, err
 	}
-	wait, err := s.watchWritable()
+	watch, err := s.watch()
 	if err != nil {
 		return written, err
 	}
-	defer s.unwatchWritable()
+	defer s.unwatch()
+	wait, err := watch.SyscallConn()
+	if err != nil {
+		return written, fmt.Errorf("watch a socket: %w", err)
+	}
 	failed := wait.Read(func(uintptr) bool {
 		var n int
 		n, err = s.tryWrite(data[written:])
@@ -124,18 +82,29 @@ func (s *socket) Write(data []byte) (int, error) {
 	return written, err
 }
 
-func (s *socket) watchWritable() (syscall.RawConn, error) {
+// watch makes an epoll instance, which the runtime sees as readable whenever the socket can be written.
+func (s *sender) watch() (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, os.ErrClosed
 	}
-	file, wait, err := watch(s.fd, unix.EPOLLOUT)
-	s.writable = file
-	return wait, err
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("watch a socket: %w", err)
+	}
+	if err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}); err == nil {
+		err = unix.SetNonblock(epoll, true) // or the runtime would not poll it
+	}
+	if err != nil {
+		unix.Close(epoll)
+		return nil, fmt.Errorf("watch a socket: %w", err)
+	}
+	s.writable = os.NewFile(uintptr(epoll), "socket watch")
+	return s.writable, nil
 }
 
-func (s *socket) unwatchWritable() {
+func (s *sender) unwatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writable != nil {
@@ -144,8 +113,8 @@ func (s *socket) unwatchWritable() {
 	}
 }
 
-// Close ends every Read and Write that waits.
-func (s *socket) Close() error {
+// Close ends a Write that waits.
+func (s *sender) Close() error {
 	s.mu.Lock()
 	already, writable := s.closed, s.writable
 	s.closed, s.writable = true, nil
@@ -156,25 +125,5 @@ func (s *socket) Close() error {
 	if writable != nil {
 		writable.Close() // waits for an attempt to write, which does not block
 	}
-	err := s.readable.Close() // waits for a Read that runs
-	unix.Close(s.fd)
-	return err
-}
-
-// readNow is one read(2) on a non-blocking descriptor: 0 and no error when nothing is there, io.EOF at the end.
-func readNow(fd int, b []byte) (int, error) {
-	for {
-		n, err := syscall.Read(fd, b)
-		switch {
-		case err == syscall.EINTR:
-		case err == syscall.EAGAIN:
-			return 0, nil
-		case err != nil:
-			return 0, err
-		case n == 0:
-			return 0, io.EOF
-		default:
-			return n, nil
-		}
-	}
+	return unix.Close(s.fd)
 }

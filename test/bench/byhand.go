@@ -34,18 +34,25 @@ func spawnByHand(ctx context.Context, s spec.Spec) (*handmade, error) {
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer theirs.Close()
+	answers, out, err := os.Pipe()
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	defer out.Close()
 	h := &handmade{cmd: exec.Command(s.Pool.Command[0], s.Pool.Command[1:]...)}
 	h.cmd.Dir = s.Pool.Dir
-	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvWorker + "=" + s.Pool.Name + "/0"}
+	h.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), process.EnvFD + "=3", process.EnvOut + "=4", process.EnvWorker + "=" + s.Pool.Name + "/0"}
 	for name, value := range s.Pool.Env {
 		h.cmd.Env = append(h.cmd.Env, name+"="+value)
 	}
-	h.cmd.ExtraFiles = []*os.File{theirs}
+	h.cmd.ExtraFiles = []*os.File{theirs, out}
 	if err := h.cmd.Start(); err != nil {
 		_ = ours.Close()
+		_ = answers.Close()
 		return nil, fmt.Errorf("spawn %s: %w", s.Pool.Command[0], err)
 	}
-	if h.conn, err = wire.NewFrames(ours, wire.Options{}); err == nil {
+	if h.conn, err = wire.NewFrames(answers, ours, wire.Options{}); err == nil {
 		err = wire.AwaitReady(ctx, h.conn)
 	}
 	if err != nil {

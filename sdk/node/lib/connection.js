@@ -1,4 +1,4 @@
-// The socket to the host: frames in, frames out, and the calls in between.
+// The way to the host: frames in from a socket, frames out through a pipe, and the calls in between.
 
 import net from 'node:net'
 import { answer, refusal } from './answers.js'
@@ -14,6 +14,7 @@ const hostCallIds = 0x3fffffff
 export class Connection {
   maxMessage = frames.MAX_MESSAGE
   #socket
+  #out // the socket itself if there is no pipe
   #methods
   #buffered = [] // pieces read and not yet decoded
   #size = 0 // bytes of them
@@ -31,17 +32,20 @@ export class Connection {
 
   #end
 
-  constructor(fd, methods) {
+  constructor(fd, out, methods) {
     this.#methods = methods
     this.done = new Promise((resolve, reject) => {
       this.#end = { resolve, reject }
     })
-    this.#socket = new net.Socket({ fd, readable: true, writable: true })
-    this.#socket.setMaxListeners(0) // each stream that waits for room listens
+    this.#socket = new net.Socket({ fd, readable: true, writable: out === null })
+    this.#out = out === null ? this.#socket : new net.Socket({ fd: out, readable: false, writable: true })
+    this.#out.setMaxListeners(0) // each stream that waits for room listens
     this.#socket.on('data', (data) => this.#read(data))
     this.#socket.on('end', () => this.#finish(this.#size ? new ProtocolError('the stream ends in the middle of a frame') : null))
     this.#socket.on('close', () => this.#finish(null))
-    this.#socket.on('error', () => this.#finish(null)) // the host is gone in mid-answer: an end like any other
+    this.#socket.on('error', () => this.#finish(null))
+    this.#out.on('error', () => this.#finish(null)) // the host is gone in mid-answer: an end like any other
+    this.#out.on('close', () => this.#finish(null))
     this.send(frames.HELLO, {
       payload: JSON.stringify({ protocol: frames.PROTOCOL, sdk: 'node/0.1.0', methods: [...methods.keys()].sort() }),
     })
@@ -57,15 +61,15 @@ export class Connection {
   /** Sends one frame. Resolves when there is room for more. */
   send(type, fields) {
     const frame = frames.encode(type, fields)
-    if (this.#closed || this.#socket.write(frame)) return undefined
+    if (this.#closed || this.#out.write(frame)) return undefined
     return new Promise((resolve) => {
       const go = () => {
-        this.#socket.off('drain', go)
-        this.#socket.off('close', go)
+        this.#out.off('drain', go)
+        this.#out.off('close', go)
         resolve()
       }
-      this.#socket.on('drain', go)
-      this.#socket.on('close', go)
+      this.#out.on('drain', go)
+      this.#out.on('close', go)
     })
   }
 
@@ -203,18 +207,24 @@ export class Connection {
     this.#closed = true
     for (const { reject } of this.#questions.values()) reject(new HostError('the host closed the connection', { code: 'closed' }))
     for (const call of this.#calls.values()) call.cancel()
-    // end() lets what is written reach the host before the socket closes.
+    // end() lets what is written reach the host before the pipe closes.
     if (error) {
-      this.#socket.destroy()
+      this.#destroy()
       this.#end.reject(error)
-    } else if (this.#socket.destroyed) {
+    } else if (this.#out.destroyed) {
+      this.#destroy()
       this.#end.resolve()
     } else {
-      this.#socket.end(() => {
-        this.#socket.destroy()
+      this.#out.end(() => {
+        this.#destroy()
         this.#end.resolve()
       })
     }
+  }
+
+  #destroy() {
+    this.#socket.destroy()
+    this.#out.destroy()
   }
 }
 

@@ -71,7 +71,8 @@ export class Worker {
 
   /** Serves until Tempool ends this worker, then exits the process. Calls run at once, as the spec's max_inflight lets them come. */
   async run() {
-    const fd = descriptor()
+    const fd = descriptor('TEMPOOL_FD')
+    const out = descriptor('TEMPOOL_OUT')
     if (fd === null) {
       process.stderr.write(howToStart(path.basename(process.argv[1] ?? 'worker.mjs')))
       process.exit(2)
@@ -85,7 +86,7 @@ export class Worker {
     }
     let connection
     process.on('SIGTERM', () => connection.stop()) // before the hello, after which the host may want it
-    connection = new Connection(fd, this.#methods)
+    connection = new Connection(fd, out, this.#methods)
     try {
       await connection.done
     } catch (error) {
@@ -140,10 +141,10 @@ function toBytes(value) {
   throw new TypeError(`a raw method returns a Buffer, a string or nothing, not ${typeof value}`)
 }
 
-/** The number of the socket, taken out of the environment so that no child takes itself for the worker; null without one. */
-function descriptor() {
-  const text = process.env.TEMPOOL_FD ?? ''
-  delete process.env.TEMPOOL_FD
+/** The number of an open descriptor, taken out of the environment so that no child takes itself for the worker; null without one. */
+function descriptor(name) {
+  const text = process.env[name] ?? ''
+  delete process.env[name]
   if (!/^\d+$/.test(text)) return null
   try {
     fs.fstatSync(Number(text))

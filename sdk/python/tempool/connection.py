@@ -1,4 +1,4 @@
-"""The socket to the host: whole frames in, whole frames out."""
+"""The way to the host: whole frames in from a socket, whole frames out through a pipe, or through the socket if there is none."""
 
 import os
 import socket
@@ -10,6 +10,7 @@ from .errors import ProtocolError
 _READ = 64 << 10
 _unpack = frames.HEAD.unpack_from
 _pack = frames.HEAD.pack
+_write = os.write
 _JOIN = 32 << 10  # payloads up to this many bytes are copied behind their head, to be sent in one go
 
 
@@ -20,8 +21,10 @@ class Closed(Exception):
 class Stream:
     """Cuts what the socket gives into frames. One thread reads; writes of several threads need a lock around send."""
 
-    def __init__(self, fd):
+    def __init__(self, fd, out):
         os.set_inheritable(fd, False)
+        os.set_inheritable(out, False)
+        self.out = out
         self.socket = socket.socket(fileno=fd)
         self.socket.setblocking(True)
         # A signal that comes just before a read blocks would wait for the next message: this lets its handler run within a second.
@@ -35,9 +38,9 @@ class Stream:
         size = len(payload)
         if size <= _JOIN:
             frame = _pack(12 + size, 6, 0, 0, id, 0) + payload
-            sent = self.socket.send(frame)
+            sent = _write(self.out, frame)
             if sent < len(frame):
-                self.socket.sendall(frame[sent:])
+                self._write_all(frame[sent:])
         else:
             self.send(6, id, payload)
 
@@ -48,10 +51,17 @@ class Stream:
             raise ValueError("a message of %d bytes, the host takes %d" % (size, self.max_message))
         head = _pack(12 + len(method) + len(headers) + size, kind, 0, len(method), id, len(headers))
         if size <= _JOIN:
-            self.socket.sendall(head + method + headers + payload)
+            self._write_all(head + method + headers + payload)
         else:
-            self.socket.sendall(head + method + headers)
-            self.socket.sendall(payload)
+            self._write_all(head + method + headers)
+            self._write_all(payload)
+
+    def _write_all(self, data):
+        sent = _write(self.out, data)
+        if sent < len(data):
+            rest = memoryview(data)
+            while sent < len(data):
+                sent += _write(self.out, rest[sent:])
 
     def next(self, wait=True):
         """The next frame as (type, flags, id, method, headers, payload), in bytes; None if wait is False and none is complete."""

@@ -6,7 +6,7 @@ import traceback
 from collections import deque
 
 from . import answers, frames
-from .connection import Closed, Stream
+from .connection import Closed
 from .context import Context, bind
 from .host import Uploads, hello, host_result, welcome
 from .errors import ProtocolError
@@ -15,8 +15,8 @@ from .errors import ProtocolError
 class Serial:
     """Serves one connection until the host closes it or stop() is called."""
 
-    def __init__(self, fd, methods):
-        self.stream = Stream(fd)
+    def __init__(self, stream, methods):
+        self.stream = stream
         self.send = self.stream.send
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.uploads = Uploads()

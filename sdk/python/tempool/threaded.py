@@ -7,7 +7,7 @@ import time
 import traceback
 
 from . import answers, frames
-from .connection import Closed, Stream
+from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
 from .host import Uploads, hello, host_result, welcome
@@ -16,8 +16,8 @@ from .host import Uploads, hello, host_result, welcome
 class Threaded:
     """Serves one connection until the host closes it or stop() is called."""
 
-    def __init__(self, fd, methods, threads):
-        self.stream = Stream(fd)
+    def __init__(self, stream, methods, threads):
+        self.stream = stream
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
         self.uploads = Uploads()

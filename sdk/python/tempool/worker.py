@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 
+from .connection import Stream
 from .errors import ProtocolError
 from .methods import Method
 from .serial import Serial
@@ -81,17 +82,17 @@ class Worker:
         """
         if threads < 1:
             raise ValueError("threads is the number of calls that may run at once, at least 1")
-        fd = _descriptor()
+        fd, out = _descriptor("TEMPOOL_FD"), _descriptor("TEMPOOL_OUT")
         if fd is None:
             sys.stderr.write(_HOW_TO_START % os.path.basename(sys.argv[0] or "worker.py"))
             sys.exit(2)
-        sys.exit(self._serve(fd, threads))
+        sys.exit(self._serve(Stream(fd, fd if out is None else out), threads))
 
-    def _serve(self, fd, threads):
+    def _serve(self, connection, threads):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(line_buffering=True)
-        server = Serial(fd, self._methods) if threads == 1 else Threaded(fd, self._methods, threads)
+        server = Serial(connection, self._methods) if threads == 1 else Threaded(connection, self._methods, threads)
         for hook in self._on_start:
             hook()
         signal.signal(signal.SIGTERM, lambda *_: server.stop())
@@ -112,9 +113,9 @@ class Worker:
         return code
 
 
-def _descriptor():
-    """The number of the socket, taken out of the environment so that no child takes itself for the worker; None without one."""
-    text = os.environ.pop("TEMPOOL_FD", "")
+def _descriptor(name):
+    """The number of an open descriptor, taken out of the environment so that no child takes itself for the worker; None without one."""
+    text = os.environ.pop(name, "")
     if not text.isdigit():
         return None
     try:
