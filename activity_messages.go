@@ -72,6 +72,8 @@ type WatchRules struct {
 	Window           int           `json:"window,omitempty"`
 	Horizon          spec.Duration `json:"horizon,omitempty"`
 	MemoryLimitBytes int64         `json:"memory_limit_bytes,omitempty"`
+	// Limits says that going over one of the spec's limits ends it, where only the host's sampler holds that.
+	Limits bool `json:"limits,omitempty"`
 }
 
 // Assessment is how well an incarnation is, from its newest sample.

@@ -18,6 +18,7 @@ const (
 	CauseSpec       Cause = "spec"       // a new spec is rolled out
 	CauseFiles      Cause = "files"      // watched files have changed
 	CausePressure   Cause = "pressure"   // the host is short of memory
+	CauseLimits     Cause = "limits"     // it is over one of limits, which only its host's sampler holds
 )
 
 // Causes of restarts that nobody planned.

@@ -77,6 +77,9 @@ func (h *Host) look(ctx context.Context, p *process.Process, r tempool.WatchRequ
 	}
 	requests := h.requests(p)
 	v.take(sample, requests, r.Health)
+	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
+		return tempool.CauseLimits, "Replacing the worker: " + excess.Reason + "."
+	}
 	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
 }
 

@@ -145,8 +145,6 @@ func (a *Agent) abandon() {
 func (a *Agent) started(p *process.Process) {
 	a.room.settle(p)
 	a.pools.join(p)
-	limits := overLimit{a.temporal, a.config.HostID, a.log, overLimitRetry}
-	a.background.Go(func() { limits.watch(a.life, p) })
 }
 
 func (a *Agent) startWorkers(host *activities.Host) error {

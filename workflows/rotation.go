@@ -184,6 +184,7 @@ func (w *worker) watchRules() tempool.WatchRules {
 	}
 	limit := int64(w.Spec.Rotation.MaxMemory)
 	rules := tempool.WatchRules{
+		Limits:       true,
 		RequestLimit: w.Process.RequestLimit, MaxMemoryBytes: limit,
 		Grade: !slices.Contains(w.Process.Observed, tempool.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(w.GradeRow)),
 	}

@@ -171,7 +171,7 @@ var (
 	}
 	rotationCauses = []tempool.Cause{
 		tempool.CauseRequests, tempool.CauseMemory, tempool.CauseUptime, tempool.CauseGrade, tempool.CausePrediction, tempool.CauseOperator,
-		tempool.CauseSpec, tempool.CauseFiles, tempool.CausePressure,
+		tempool.CauseSpec, tempool.CauseFiles, tempool.CausePressure, tempool.CauseLimits,
 	}
 )
 
