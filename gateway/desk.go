@@ -35,6 +35,9 @@ type desk struct {
 	freed  chan struct{} // closed when there may be a worker to spare; nil while nobody waits for that
 	looked time.Time     // when the roster was last asked for, and what it said
 	census error
+	// emptied is when the desk was first found vacant, zero while it is not; left says that it was given up for that.
+	emptied time.Time
+	left    bool
 }
 
 func newDesk(g *Gateway, pool string) *desk {
@@ -55,6 +58,12 @@ func (d *desk) stir() {
 // incarnation of its worker serves.
 func (d *desk) seatOf(p *process.Process) *seat {
 	d.mu.Lock()
+	if d.left {
+		d.mu.Unlock()
+		if d = d.gateway.lockDesk(d.pool); d == nil {
+			return nil
+		}
+	}
 	defer d.mu.Unlock()
 	return d.take(p)
 }
@@ -138,6 +147,7 @@ func (d *desk) watch(s *seat) {
 	d.mu.Lock()
 	d.forget(s)
 	d.mu.Unlock()
+	d.stir()
 }
 
 // lose marks the seat as gone. Its lease ended with the process, and the workflow knows that by itself.

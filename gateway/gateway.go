@@ -89,6 +89,8 @@ type Gateway struct {
 	mu      sync.RWMutex
 	closing bool
 	desks   map[string]*desk
+
+	deskKept time.Duration // see the constant; tests shorten it
 }
 
 // New makes a Gateway of config, which Start opens to clients. A config that cannot work is CodeInvalid.
@@ -122,6 +124,7 @@ func New(config Config) (*Gateway, error) {
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
 		config: config, logger: config.Logger, mux: http.NewServeMux(), desks: make(map[string]*desk), closed: make(chan struct{}), stopping: make(chan struct{}),
+		deskKept: deskKept,
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.verifier = newVerifier(config.Control)

@@ -32,7 +32,7 @@ const (
 // keep looks after the gateway's own leases of the pool until the gateway ends: it takes them while calls wait, renews them, and
 // gives them back when they idle.
 func (d *desk) keep() {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(lookPause)
 	defer timer.Stop()
 	for {
 		select {
@@ -41,7 +41,11 @@ func (d *desk) keep() {
 		case <-d.wake:
 		case <-timer.C:
 		}
-		timer.Reset(max(lookPause, d.look()))
+		next := d.look()
+		if d.gateway.leave(d, time.Now()) {
+			return
+		}
+		timer.Reset(max(lookPause, next))
 		select { // the least time between two looks
 		case <-d.gateway.life.Done():
 			return
@@ -69,6 +73,9 @@ func (d *desk) look() time.Duration {
 	d.dispatch(now)
 	lost := d.gateway.contact.lost.Load()
 	next := time.Hour
+	if d.vacant(now) {
+		next = d.emptied.Add(d.gateway.deskKept).Sub(now)
+	}
 	for _, s := range d.order {
 		duty, in := s.duty(now, d.queue.Len() > 0, lost)
 		next = min(next, in)

@@ -53,6 +53,12 @@ func (d *desk) staffed() bool {
 func (d *desk) join(f *flight, preferred string, priority int) error {
 	now := time.Now()
 	d.mu.Lock()
+	if d.left {
+		d.mu.Unlock()
+		if d = d.gateway.lockDesk(d.pool); d == nil {
+			return errClosing
+		}
+	}
 	if d.shutBy != nil {
 		d.mu.Unlock()
 		return d.shutBy
@@ -187,10 +193,9 @@ func (g *Gateway) staff(ctx context.Context, pool string) (*desk, error) {
 	case err != nil:
 		return nil, tempool.Errorf(tempool.CodeUnavailable, "whether there is a pool %s cannot be found out now: %w", pool, err).After(time.Second)
 	}
-	if d = g.desk(pool); d == nil {
+	if d = g.lockDesk(pool); d == nil {
 		return nil, errClosing
 	}
-	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.known {
 		d.spec, d.known = status.Spec, true
