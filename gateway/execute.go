@@ -54,7 +54,7 @@ func (s *seat) spare(now time.Time, lost bool) int {
 		return 0
 	case gr != nil && !gr.ours && !gr.ended && now.Before(gr.lease.ExpiresAt): // somebody else has it
 		return 0
-	case (gr == nil || !gr.ours) && (lost || now.Before(s.retryAt)): // it was asked for a moment ago, or cannot be asked for
+	case (gr == nil || !gr.ours) && (lost || now.Before(s.retryAt) || s.desk.spokenFor(s)): // it was asked for a moment ago, or is not to be asked for
 		return 0
 	}
 	load := s.inFlight
