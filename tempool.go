@@ -93,6 +93,7 @@ const (
 	SignalFilesChanged   = "files-changed"
 	SignalMemoryPressure = "memory-pressure"
 	QueryStatus          = "status"
+	QueryReport          = "report"
 )
 
 // Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.

@@ -28,6 +28,9 @@ func (p *pool) register(ctx workflow.Context) error {
 	if err := workflow.SetQueryHandler(ctx, tempool.QueryStatus, p.status); err != nil {
 		return err
 	}
+	if err := workflow.SetQueryHandler(ctx, tempool.QueryReport, p.report); err != nil {
+		return err
+	}
 	return p.registerUpdates(ctx)
 }
 

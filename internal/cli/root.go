@@ -24,7 +24,7 @@ With -o json the failure is {"error": {"code", "message"}} on stderr.`,
   ctl ps
   ctl checkout python --holder me --wait 10s`,
 	},
-		a.setupCommand(), a.poolCommand(), a.psCommand(), a.workersCommand(), a.historyCommand(),
+		a.setupCommand(), a.poolCommand(), a.psCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(),
 		a.checkoutCommand(), a.checkinCommand(), a.versionCommand(),
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// reported is a pool of which one worker serves, one gave up and one does not answer.
+func reported() *fakePool {
+	view := exampleView()
+	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
+	view.Workers[0].RestartsByReason = map[string]int64{"start_failed": 2}
+	s := spec.Default()
+	status := tempool.PoolStatus{Pool: "python", Size: 4, Spec: s, Workers: []tempool.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}
+	return &fakePool{name: "python", view: view, statuses: []tempool.PoolStatus{status}}
+}
+
+func TestAReportIsReadableByPeople(t *testing.T) {
+	r := ctl(t, newFakePlane(reported()), "report", "python")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, lines(
+		"Pool python is short of workers: 2 of 4 are in service.",
+		"Spec version 7, 3 on h1; 1 leased.",
+		"",
+		"Health",
+		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  WHY",
+		"python/0  busy    -    healthy  good   -",
+		"python/1  failed  -    healthy  -      -      gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready   -    healthy  -      -      it could not be asked, this is what the pool last heard: no answer in time",
+		"",
+		"Resources",
+		"Memory 50.0 MiB now, 64.0 MiB at the peaks; processor 99.9 %; 12 open files; 4 threads.",
+		"The largest is python/0 with 50.0 MiB.",
+		"",
+		"Performance",
+		"1234 requests, 5 failed (0.4 %), 2.0ms on average.",
+		"The slowest is python/0 with 2.0ms.",
+		"Restarts: 2 start failed. Rotations: none.",
+		"",
+		"Alerts",
+		"warning  python/1: It stays down until somebody restarts it: gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no module named numpy.",
+		"warning  python/1: It has failed 10 times in a row.",
+		"warning  python/2: It could not be asked how it is: no answer in time.",
+		"",
+		"Recommendations",
+		"- Find out what ended python/1 (ctl history python/1), mend it, and revive: ctl workers restart python --worker 1.",
+	), r.out)
+}
+
+func TestAReportIsReadableByPrograms(t *testing.T) {
+	r := ctl(t, newFakePlane(reported()), "report", "python", "-o", "json")
+	requireCode(t, ExitOK, r)
+	var report policy.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
+	require.Equal(t, policy.StandingShort, report.Overview.Standing)
+	require.Len(t, report.Health, 3)
+	require.Equal(t, "python/1", report.Alerts[0].Worker)
+	require.EqualValues(t, 1234, report.Performance.Requests)
+	require.InDelta(t, float64(time.Now().Unix()), float64(report.At.Unix()), 60)
+
+	r = ctl(t, newFakePlane(reported()), "report", "-o", "json")
+	requireCode(t, ExitOK, r)
+	var all []policy.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &all))
+	require.Len(t, all, 1)
+}
+
+func TestAReportOfNothing(t *testing.T) {
+	r := ctl(t, newFakePlane(), "report")
+	requireCode(t, ExitOK, r)
+	require.Equal(t, "No pool is running.\n", r.out)
+	r = ctl(t, newFakePlane(), "report", "python")
+	requireCode(t, ExitFailed, r)
+	require.Contains(t, r.err, "no pool python is running")
+}

@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// PoolFacts is what a report is made of: a pool as it stands, and its workers.
+type PoolFacts struct {
+	Pool        string
+	Size        int // workers it is to have
+	SpecVersion int64
+	Stopping    bool
+	// Rollout says how far a rolling restart is, Halted why it went no further; both are empty when there is none.
+	Rollout, Halted string
+	// Held says why starts of the pool are held; empty if they are not.
+	Held string
+	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never.
+	MaxMemoryBytes int64
+	Workers        []WorkerFacts
+	At             time.Time
+}
+
+// WorkerFacts is what is known of one worker. Measured says that what comes after it is known at all: a pool by itself knows the
+// life of its workers and none of their figures.
+type WorkerFacts struct {
+	Worker  string
+	State   lifecycle.State
+	Health  lifecycle.Health
+	Since   time.Time // when it came into that state
+	Reason  string
+	Host    string
+	Resting bool // it stays down until an operator restarts it
+	Unasked string
+
+	Measured            bool
+	Grade               Grade
+	Score               *float64
+	Warnings            []string
+	Holder              string // of a lease on it
+	Requests, Failed    int64
+	CallTime            time.Duration // of all requests
+	MemoryBytes         int64         // of its whole process tree
+	PeakMemoryBytes     int64
+	CPUPercent          float64
+	OpenFiles, Threads  int
+	Uptime              time.Duration
+	Restarts            map[string]int64 // unplanned, by cause, in all its life
+	Rotations           map[string]int64 // in good order, by cause
+	ConsecutiveFailures int
+}
+
+// Report tells how a pool fares. Its text is for people, its fields for programs.
+type Report struct {
+	Pool     string         `json:"pool"`
+	At       time.Time      `json:"at"`
+	Overview Overview       `json:"overview"`
+	Health   []WorkerHealth `json:"health"`
+	// Resources and Performance are null where no worker's figures are known.
+	Resources       *Resources   `json:"resources"`
+	Performance     *Performance `json:"performance"`
+	Alerts          []Alert      `json:"alerts"`
+	Recommendations []string     `json:"recommendations"`
+}
+
+// Standing is how a pool fares in a word.
+type Standing string
+
+// The standings.
+const (
+	StandingWell     Standing = "well"     // all workers are in service
+	StandingShort    Standing = "short"    // some are not
+	StandingDown     Standing = "down"     // none is
+	StandingStopping Standing = "stopping" // it is about to end
+)
+
+// Overview is a pool at a glance.
+type Overview struct {
+	Standing    Standing       `json:"standing"`
+	Summary     string         `json:"summary"`
+	Size        int            `json:"size"`
+	Ready       int            `json:"ready"` // ready or busy
+	Leased      int            `json:"leased"`
+	SpecVersion int64          `json:"spec_version"`
+	States      map[string]int `json:"states"`
+	Hosts       map[string]int `json:"hosts"`
+}
+
+// WorkerHealth is how one worker is, and why.
+type WorkerHealth struct {
+	Worker string           `json:"worker"`
+	State  lifecycle.State  `json:"state"`
+	Health lifecycle.Health `json:"health"`
+	Grade  Grade            `json:"grade"`
+	Score  *float64         `json:"score"`
+	ForS   float64          `json:"for_s"` // seconds in this state
+	Why    string           `json:"why,omitempty"`
+}
+
+// Resources is what the workers use together.
+type Resources struct {
+	Measured        int     `json:"measured"` // workers this is about
+	MemoryBytes     int64   `json:"memory_bytes"`
+	PeakMemoryBytes int64   `json:"peak_memory_bytes"` // the sum of each worker's peak
+	CPUPercent      float64 `json:"cpu_percent"`       // 100 is one core
+	OpenFiles       int     `json:"open_files"`
+	Threads         int     `json:"threads"`
+	Largest         string  `json:"largest,omitempty"` // the worker with the most memory
+	LargestBytes    int64   `json:"largest_bytes,omitempty"`
+}
+
+// Performance is what the workers have done in all their lives.
+type Performance struct {
+	Requests    int64            `json:"requests"`
+	Failed      int64            `json:"failed"`
+	FailedShare float64          `json:"failed_share"` // 0 to 1
+	AvgCallMS   float64          `json:"avg_call_ms"`
+	Slowest     string           `json:"slowest,omitempty"` // the worker with the longest mean call
+	SlowestMS   float64          `json:"slowest_ms,omitempty"`
+	Restarts    map[string]int64 `json:"restarts"`
+	Rotations   map[string]int64 `json:"rotations"`
+}
+
+// Severity is how much an alert matters.
+type Severity string
+
+// The severities.
+const (
+	SeverityCritical Severity = "critical" // calls fail, or will soon
+	SeverityWarning  Severity = "warning"  // something is broken and works around itself
+)
+
+// Alert is one thing that is wrong.
+type Alert struct {
+	Severity Severity `json:"severity"`
+	Worker   string   `json:"worker,omitempty"` // empty: the pool
+	Text     string   `json:"text"`
+}
+
+// Reported makes the report of a pool. It is a pure function of its facts.
+func Reported(p PoolFacts) Report {
+	r := Report{Pool: p.Pool, At: p.At, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
+	measured := slices.DeleteFunc(slices.Clone(p.Workers), func(w WorkerFacts) bool { return !w.Measured })
+	if len(measured) > 0 {
+		r.Resources, r.Performance = resources(measured), performance(measured)
+	}
+	for _, w := range p.Workers {
+		health := WorkerHealth{
+			Worker: w.Worker, State: w.State, Health: w.Health, Grade: w.Grade, Score: w.Score, ForS: max(0, p.At.Sub(w.Since).Seconds()), Why: strings.Join(w.Warnings, " "),
+		}
+		if w.Since.IsZero() {
+			health.ForS = 0
+		}
+		if !w.serving() {
+			health.Why = w.Reason
+		}
+		if w.Unasked != "" {
+			health.Why = "it could not be asked, this is what the pool last heard: " + w.Unasked
+		}
+		r.Health = append(r.Health, health)
+	}
+	r.Recommendations = recommendations(p, measured)
+	return r
+}
+
+// serving reports whether the worker is in service.
+func (w WorkerFacts) serving() bool { return w.State == lifecycle.Ready || w.State == lifecycle.Busy }
+
+func overview(p PoolFacts) Overview {
+	o := Overview{Standing: StandingWell, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}
+	for _, w := range p.Workers {
+		o.States[string(w.State)]++
+		if w.Host != "" {
+			o.Hosts[w.Host]++
+		}
+		if w.serving() {
+			o.Ready++
+		}
+		if w.State == lifecycle.Busy || w.Holder != "" {
+			o.Leased++
+		}
+	}
+	switch {
+	case p.Stopping:
+		o.Standing, o.Summary = StandingStopping, fmt.Sprintf("Pool %s is stopping; %s left.", p.Pool, counted(len(p.Workers), "worker"))
+	case o.Ready == 0 && p.Size > 0:
+		o.Standing, o.Summary = StandingDown, fmt.Sprintf("Pool %s is down: none of its %s is in service.", p.Pool, counted(p.Size, "worker"))
+	case o.Ready < p.Size:
+		o.Standing, o.Summary = StandingShort, fmt.Sprintf("Pool %s is short of workers: %d of %d are in service.", p.Pool, o.Ready, p.Size)
+	default:
+		o.Summary = fmt.Sprintf("Pool %s is well: %d of %d workers are in service.", p.Pool, o.Ready, p.Size)
+	}
+	if p.Rollout != "" {
+		o.Summary += " A rolling restart is under way: " + p.Rollout + "."
+	}
+	return o
+}
+
+func resources(measured []WorkerFacts) *Resources {
+	r := &Resources{Measured: len(measured)}
+	for _, w := range measured {
+		r.MemoryBytes += w.MemoryBytes
+		r.PeakMemoryBytes += w.PeakMemoryBytes
+		r.CPUPercent += w.CPUPercent
+		r.OpenFiles += w.OpenFiles
+		r.Threads += w.Threads
+		if w.MemoryBytes > r.LargestBytes {
+			r.Largest, r.LargestBytes = w.Worker, w.MemoryBytes
+		}
+	}
+	return r
+}
+
+func performance(measured []WorkerFacts) *Performance {
+	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}}
+	var took time.Duration
+	for _, w := range measured {
+		p.Requests += w.Requests
+		p.Failed += w.Failed
+		took += w.CallTime
+		if mean := w.meanCallMS(); mean > p.SlowestMS {
+			p.Slowest, p.SlowestMS = w.Worker, mean
+		}
+		for cause, n := range w.Restarts {
+			p.Restarts[cause] += n
+		}
+		for cause, n := range w.Rotations {
+			p.Rotations[cause] += n
+		}
+	}
+	if p.Requests > 0 {
+		p.FailedShare = float64(p.Failed) / float64(p.Requests)
+		p.AvgCallMS = float64(took.Microseconds()) / 1000 / float64(p.Requests)
+	}
+	return p
+}
+
+func (w WorkerFacts) meanCallMS() float64 {
+	if w.Requests == 0 {
+		return 0
+	}
+	return float64(w.CallTime.Microseconds()) / 1000 / float64(w.Requests)
+}

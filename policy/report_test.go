@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+var reportTime = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
+
+// well is a worker that serves and has nothing wrong with it.
+func well(slot int) WorkerFacts {
+	return WorkerFacts{
+		Worker: fmt.Sprintf("p/%d", slot), State: lifecycle.Ready, Health: lifecycle.Healthy, Since: reportTime.Add(-time.Hour), Host: "h1",
+		Measured: true, Grade: GradeExcellent, Requests: 100, CallTime: time.Second, MemoryBytes: 50e6, PeakMemoryBytes: 60e6,
+		CPUPercent: 10, OpenFiles: 5, Threads: 2, Uptime: time.Hour,
+	}
+}
+
+// like is well with a change.
+func like(slot int, change func(*WorkerFacts)) WorkerFacts {
+	w := well(slot)
+	change(&w)
+	return w
+}
+
+func poolOf(workers ...WorkerFacts) PoolFacts {
+	return PoolFacts{Pool: "p", Size: len(workers), SpecVersion: 1, MaxMemoryBytes: 500e6, Workers: workers, At: reportTime}
+}
+
+func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
+	r := Reported(poolOf(well(0), well(1)))
+	require.Equal(t, Overview{
+		Standing: StandingWell, Summary: "Pool p is well: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
+		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
+	}, r.Overview)
+	require.Empty(t, r.Alerts)
+	require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
+	require.Equal(t, &Resources{
+		Measured: 2, MemoryBytes: 100e6, PeakMemoryBytes: 120e6, CPUPercent: 20, OpenFiles: 10, Threads: 4, Largest: "p/0", LargestBytes: 50e6,
+	}, r.Resources)
+	require.EqualValues(t, 200, r.Performance.Requests)
+	require.Equal(t, 10.0, r.Performance.AvgCallMS)
+	require.Equal(t, 3600.0, r.Health[0].ForS)
+}
+
+func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	resting := like(0, func(w *WorkerFacts) {
+		w.State, w.Resting, w.Reason, w.Host, w.Measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
+	})
+	for name, c := range map[string]struct {
+		facts    PoolFacts
+		standing Standing
+		alerts   []string // severity, worker and text
+		advice   []string // each in part, in order
+	}{
+		"a worker that gave up": {
+			poolOf(resting, well(1)), StandingShort,
+			[]string{"warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
+			[]string{"ctl history p/0), mend it, and revive: ctl workers restart p --worker 0."},
+		},
+		"nobody serves": {
+			poolOf(resting), StandingDown,
+			[]string{"critical  No worker of the pool is in service.", "warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
+			[]string{"revive: ctl workers restart p --worker 0."},
+		},
+		"no host has room": {
+			poolOf(well(0), like(1, func(w *WorkerFacts) {
+				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
+			})), StandingShort,
+			[]string{"warning p/1 It waits to be started: nobody took it; start an agent with that label, or raise --capacity of one."},
+			[]string{"no host has room for p/1."},
+		},
+		"a rollout that halted": {
+			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StandingWell,
+			[]string{"warning  The rolling restart has halted: p/0 did not come back."},
+			[]string{"ctl pool apply -f pool.toml."},
+		},
+		"starts that are held": {
+			func() PoolFacts { p := poolOf(well(0)); p.Held = "too many starts failed"; return p }(), StandingWell,
+			[]string{"critical  too many starts failed."},
+			[]string{"Mend what keeps the program from starting"},
+		},
+		"processes that end unasked, most of them by themselves": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Restarts = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StandingWell, nil,
+			[]string{"Look why the processes of p/0 end unasked (most often: exit): ctl history p/0."},
+		},
+		"calls that fail": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Failed = 20 })), StandingWell,
+			[]string{"warning p/0 20 % of its calls have failed (20 of 100)."},
+			[]string{"Look into the failing calls of p/0"},
+		},
+		"two calls of which one failed say little": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Requests, w.Failed = 2, 1 })), StandingWell, nil, []string{"Nothing to do."},
+		},
+		"memory near the limit": {
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes = 450e6 })), StandingWell, nil,
+			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (500 MB)"},
+		},
+		"replaced for memory again and again": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Rotations = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StandingWell, nil,
+			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory."},
+		},
+		"one that is unlike its siblings": {
+			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StandingWell, nil,
+			[]string{"See what p/2 did"},
+		},
+		"a critical grade": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, []string{"Its memory is at 600 MB."} })), StandingWell,
+			[]string{"warning p/0 Its grade is critical. Its memory is at 600 MB."}, []string{"Nothing to do."},
+		},
+		"all leased": {
+			poolOf(like(0, func(w *WorkerFacts) { w.State, w.Holder = lifecycle.Busy, "me" }), like(1, func(w *WorkerFacts) { w.State = lifecycle.Busy })),
+			StandingWell, nil, []string{"ctl pool scale p 3. All 2 are leased."},
+		},
+		"nobody has asked for hours": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StandingWell, nil,
+			[]string{"(ctl pool scale p 1)"},
+		},
+		"one that does not answer": {
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unasked, w.Measured = "no answer in time", false })), StandingWell,
+			[]string{"warning p/1 It could not be asked how it is: no answer in time."}, []string{"Nothing to do."},
+		},
+		"stuck in a start": {
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StandingShort,
+			[]string{"warning p/1 It has been starting for 1h0m0s."}, []string{"Nothing to do."},
+		},
+		"suspended": {
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State, w.Reason = lifecycle.Suspended, "asked for by me" })), StandingShort,
+			[]string{"warning p/1 It is suspended: asked for by me."}, []string{"ctl workers resume p --worker 1."},
+		},
+		"degraded, unhealthy, and failing in a row": {
+			poolOf(well(0), like(1, func(w *WorkerFacts) {
+				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
+			})), StandingShort,
+			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It has failed 2 times in a row."}, []string{"Nothing to do."},
+		},
+		"about to end": {
+			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StandingStopping,
+			[]string{"warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
+			[]string{"Nothing to do: the pool is about to end."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Reported(c.facts)
+			require.Equal(t, c.standing, r.Overview.Standing)
+			var said []string
+			for _, a := range r.Alerts {
+				said = append(said, fmt.Sprintf("%s %s %s", a.Severity, a.Worker, a.Text))
+			}
+			require.Equal(t, c.alerts, said)
+			require.Len(t, r.Recommendations, len(c.advice), "%q", r.Recommendations)
+			for i, part := range c.advice {
+				require.Contains(t, r.Recommendations[i], part)
+			}
+		})
+	}
+}
+
+func TestAReportWithoutFiguresHasNone(t *testing.T) {
+	r := Reported(PoolFacts{Pool: "p", Size: 1, Workers: []WorkerFacts{{Worker: "p/0", State: lifecycle.Ready}}, At: reportTime})
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"resources":null,"performance":null,"alerts":[]`)
+	require.Zero(t, r.Health[0].ForS)
+}
+
+func TestSentencesOfAReportAreShort(t *testing.T) {
+	r := Reported(poolOf(like(0, func(w *WorkerFacts) {
+		w.State, w.Resting, w.Reason = lifecycle.Failed, true, strings.Repeat("long\n words ", 1000)
+	})))
+	for _, a := range r.Alerts {
+		require.Less(t, len(a.Text), 300)
+		require.NotContains(t, a.Text, "\n")
+	}
+}
+
+func TestNamesAreListedAsPeopleDo(t *testing.T) {
+	for want, names := range map[string][]string{
+		"a": {"a"}, "a and b": {"a", "b"}, "a, b and c": {"a", "b", "c"}, "a, b and 3 more": {"a", "b", "c", "d", "e"},
+	} {
+		require.Equal(t, want, listed(names))
+	}
+}
