@@ -2,6 +2,11 @@
 // in which order they were used. It has no clock and no lock: its user holds one.
 package ledger
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Entry is one session. Times are milliseconds since 1970. ID must not be changed; the times only through the Ledger.
 type Entry[V any] struct {
 	ID           string
@@ -118,4 +123,15 @@ func (l *Ledger[V]) unlink(e *Entry[V]) {
 		l.newest = e.older
 	}
 	e.older, e.newer = nil, nil
+}
+
+// ByUse are entries that are yet to be added.
+type ByUse[V any] []*Entry[V]
+
+// AddTo adds them in the order of their last use.
+func (b ByUse[V]) AddTo(l *Ledger[V]) {
+	slices.SortStableFunc(b, func(x, y *Entry[V]) int { return cmp.Compare(x.LastAccessed, y.LastAccessed) })
+	for _, e := range b {
+		l.Add(e)
+	}
 }
