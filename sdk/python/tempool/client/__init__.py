@@ -1,0 +1,24 @@
+"""Call the workers of Tempool's pools, from any Python program.
+
+    from tempool.client import Client
+
+    with Client() as client:
+        print(client.pool("python").call("square", {"x": 12}))
+
+A Client speaks HTTP to the gateways of agents, needs nothing but the standard library, and may be used by many threads at once.
+"""
+
+from .calls import Answer, Stream
+from .client import Client, Pool
+from .errors import (
+    Busy, DeadlineExceeded, Invalid, LeaseFenced, LeaseNotFound, NoWorkers, PayloadTooLarge, PoolNotFound, QueueFull, QueueTimeout,
+    RateLimited, SessionExists, SessionNotFound, StoreFull, TempoolError, Unauthorized, Unavailable, VersionConflict, WorkerCrashed, WorkerError,
+)
+from .lease import Lease
+from .sessions import Sessions
+
+__all__ = [
+    "Answer", "Busy", "Client", "DeadlineExceeded", "Invalid", "Lease", "LeaseFenced", "LeaseNotFound", "NoWorkers", "PayloadTooLarge", "Pool",
+    "PoolNotFound", "QueueFull", "QueueTimeout", "RateLimited", "SessionExists", "SessionNotFound", "Sessions", "StoreFull", "Stream",
+    "TempoolError", "Unauthorized", "Unavailable", "VersionConflict", "WorkerCrashed", "WorkerError",
+]

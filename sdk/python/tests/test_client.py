@@ -1,0 +1,319 @@
+import json
+import os
+import socket
+import threading
+import time
+import unittest
+from unittest import mock
+
+from tempool import client
+from tempool.client import Client, TempoolError
+
+from .gateway import PATIENCE, TLS, Answered, FakeGateway, problem, server_tls
+
+
+def echo(asked):
+    return Answered(asked.body)
+
+
+def closed_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return "http://127.0.0.1:%d" % s.getsockname()[1]
+
+
+class Calls(unittest.TestCase):
+    def test_a_call_brings_what_the_gateway_needs(self):
+        with FakeGateway(lambda asked: Answered({"n": 144}, headers={"X-Kind": "test"})) as gateway, Client(gateway.endpoint) as c:
+            pool = c.pool("python")
+            self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=5, session="s1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
+            asked = gateway.asked[0]
+            self.assertEqual((asked.method, asked.path, asked.body), ("POST", "/v1/pools/python/call/tools/square%20it", b'{"x":12}'))
+            self.assertEqual([asked.headers[k] for k in ("Tempool-Session", "Tempool-Priority", "traceparent", "Content-Type")], ["s1", "9", "00-1", "application/json"])
+            self.assertTrue(4000 < int(asked.headers["Tempool-Timeout"]) <= 5000)
+            answer = pool.exchange("m", b"raw")
+            self.assertEqual((answer.json(), answer.worker, answer.incarnation, answer.headers["x-kind"]), ({"n": 144}, "python/0", 3, "test"))
+            self.assertTrue(55000 < int(gateway.asked[1].headers["Tempool-Timeout"]) <= 60000, "the client's own timeout")
+
+    def test_parameters_and_results_of_any_shape(self):
+        with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
+            pool = c.pool("p")
+            for value in (None, 0, False, "ü", [1, None], {"a": {}}):
+                self.assertEqual(pool.call("m", value), value)
+            for body in (b"", b"\x00\xff", b"x" * 3_000_000):
+                self.assertEqual(pool.call_raw("m", body), body)
+            self.assertIsNone(pool.call("m"))
+            self.assertEqual(gateway.asked[0].body, b"")
+            with self.assertRaises(client.WorkerError) as raised:
+                gateway.answer = lambda asked: Answered(b"not json")
+                pool.call("m")
+            self.assertTrue(raised.exception.started)
+            for bad in (lambda: pool.call("m", {1, 2}), lambda: pool.call("m", float("nan")), lambda: pool.call(""), lambda: pool.call("m", timeout=0),
+                        lambda: pool.call("m", session="a\r\nb"), lambda: c.pool("")):
+                with self.assertRaises(client.Invalid):
+                    bad()
+
+    def test_a_worker_s_error_tells_what_the_worker_said(self):
+        said = {"code": "nope", "type": "Odd", "message": "why", "traceback": "here", "data": {"n": 1}, "fatal": True}
+        with FakeGateway(lambda asked: problem("worker_error", 500, True, worker_error=said)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(client.WorkerError) as raised:
+                c.pool("p").call("m")
+            e = raised.exception
+            self.assertEqual((e.code, e.worker_code, e.type, e.traceback, e.data, e.fatal, e.started, e.status),
+                             ("worker_error", "nope", "Odd", "here", {"n": 1}, True, True, 500))
+            self.assertEqual(len(gateway.asked), 1)
+
+    def test_each_code_has_its_kind(self):
+        with FakeGateway(None) as gateway, Client(gateway.endpoint, retries=0) as c:
+            for code, kind in (("pool_not_found", client.PoolNotFound), ("queue_full", client.QueueFull), ("lease_fenced", client.LeaseFenced),
+                               ("deadline_exceeded", client.DeadlineExceeded), ("payload_too_large", client.PayloadTooLarge),
+                               ("unauthorized", client.Unauthorized), ("something_new", TempoolError)):
+                gateway.answer = lambda asked: problem(code, 500)
+                with self.assertRaises(kind) as raised:
+                    c.pool("p").call("m")
+                self.assertEqual((raised.exception.code, str(raised.exception)), (code, "about " + code))
+            gateway.answer = lambda asked: Answered(b"<html>", 502)
+            with self.assertRaises(client.Unavailable) as raised:
+                c.pool("p").call("m")
+            self.assertTrue(raised.exception.started, "nobody said that it was not")
+
+    def test_pools_and_workers(self):
+        with FakeGateway(lambda asked: Answered([asked.path])) as gateway, Client(gateway.endpoint) as c:
+            self.assertEqual([c.pools(), c.workers(), c.pool("a b").status()], [["/v1/pools"], ["/v1/workers"], ["/v1/pools/a%20b"]])
+
+
+class Tries(unittest.TestCase):
+    def test_only_what_no_worker_has_seen_is_sent_again(self):
+        for error, tries in ((problem("queue_full", 429), 3), (problem("worker_crashed", 502), 3), (problem("worker_crashed", 502, True), 1),
+                             (problem("worker_error", 500, True), 1), (problem("invalid", 400), 1), (Answered(cut=True), 1)):
+            with FakeGateway(lambda asked: error) as gateway, Client(gateway.endpoint, retries=2) as c:
+                with self.assertRaises(TempoolError) as raised:
+                    c.pool("p").call("m")
+                self.assertEqual(len(gateway.asked), tries, raised.exception)
+                self.assertEqual(raised.exception.started, tries == 1 and raised.exception.code != "invalid")
+
+    def test_it_waits_as_long_as_it_is_told(self):
+        answers = [problem("rate_limited", 429, retry_after_ms=300), problem("no_workers", 503), Answered(b"1")]
+        with FakeGateway(lambda asked: answers.pop(0)) as gateway, Client(gateway.endpoint) as c:
+            began = time.monotonic()
+            self.assertEqual(c.pool("p").call("m"), 1)
+            self.assertGreaterEqual(time.monotonic() - began, 0.3)
+            timeouts = [int(asked.headers["Tempool-Timeout"]) for asked in gateway.asked]
+            self.assertEqual(sorted(timeouts, reverse=True), timeouts)
+            self.assertLessEqual(timeouts[1], timeouts[0] - 300, "each try is told what is left")
+
+    def test_it_does_not_wait_beyond_the_deadline(self):
+        with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as gateway, Client(gateway.endpoint) as c:
+            began = time.monotonic()
+            with self.assertRaises(client.QueueFull) as raised:
+                c.pool("p").call("m", timeout=1)
+            self.assertEqual((raised.exception.retry_after, len(gateway.asked)), (60, 1))
+            self.assertLess(time.monotonic() - began, 1)
+
+    def test_what_is_safe_is_sent_again_though_it_broke_off(self):
+        answers = [Answered(cut=True), Answered([])]
+        with FakeGateway(lambda asked: answers.pop(0)) as gateway, Client(gateway.endpoint) as c:
+            self.assertEqual(c.workers(), [])
+            self.assertEqual(len(gateway.asked), 2)
+
+    def test_a_call_without_an_answer_ends(self):
+        done = threading.Event()
+        with FakeGateway(lambda asked: done.wait(PATIENCE) and Answered()) as gateway, Client(gateway.endpoint) as c:
+            with mock.patch("tempool.client.gateway.SLACK", 0.05), self.assertRaises(client.DeadlineExceeded) as raised:
+                c.pool("p").call("m", timeout=0.1)
+            self.assertTrue(raised.exception.started)
+            done.set()
+
+
+class Gateways(unittest.TestCase):
+    def test_calls_spread_over_gateways_and_go_on_without_one(self):
+        with FakeGateway(echo) as one, FakeGateway(echo) as other, Client([one.endpoint, other.endpoint, closed_port()]) as c:
+            for n in range(30):
+                self.assertEqual(c.pool("p").call("m", n), n)
+            self.assertEqual(len(one.asked) + len(other.asked), 30)
+            self.assertGreaterEqual(min(len(one.asked), len(other.asked)), 10)
+
+    def test_another_gateway_takes_at_once_what_one_refuses(self):
+        with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as full, FakeGateway(echo) as free:
+            with Client(full.endpoint + "," + free.endpoint) as c:
+                for n in range(4):
+                    self.assertEqual(c.pool("p").call("m", n, timeout=5), n)
+            self.assertEqual(len(full.asked), 2)
+
+    def test_no_gateway_is_unavailable_and_unstarted(self):
+        with Client(closed_port(), retries=1) as c, self.assertRaises(client.Unavailable) as raised:
+            c.pool("p").call("m")
+        self.assertFalse(raised.exception.started)
+
+    def test_a_gateway_that_comes_back_is_found(self):
+        endpoint = closed_port()
+        with Client(endpoint, retries=0) as c:
+            with self.assertRaises(client.Unavailable):
+                c.pool("p").call("m", 1)
+            with mock.patch("tests.gateway._Server.__init__", lambda server, address, handler: super(type(server), server).__init__(
+                    ("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), handler)), FakeGateway(echo):
+                self.assertEqual(c.pool("p").call("m", 1), 1)
+
+    def test_the_environment_names_the_gateway(self):
+        with FakeGateway(echo) as gateway, mock.patch.dict(os.environ, {"TEMPOOL_GATEWAY": gateway.endpoint}), Client() as c:
+            self.assertEqual(c.pool("p").call("m", 1), 1)
+        with mock.patch.dict(os.environ):
+            os.environ.pop("TEMPOOL_GATEWAY", None)
+            with Client() as c:
+                self.assertEqual(c.fleet.at("http://127.0.0.1:7460"), c.fleet._order()[0])
+
+    def test_endpoints_that_are_none(self):
+        for bad in ("", "127.0.0.1:7460", "ftp://h:1", "unix:relative", "http://", "http://h:1/path", []):
+            with self.assertRaises(ValueError, msg=bad):
+                Client(bad)
+        with self.assertRaises(ValueError):
+            Client(token="a", token_file="b")
+
+    def test_a_unix_socket(self):
+        with FakeGateway(echo, unix=True) as gateway, Client(gateway.endpoint, token="t" * 16) as c:
+            for n in range(3):
+                self.assertEqual(c.pool("p").call("m", n), n)
+            self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
+            self.assertEqual(gateway.asked[0].headers["Authorization"], "Bearer " + "t" * 16)
+
+    def test_tls_with_a_token_and_a_certificate(self):
+        files = {"ca_file": os.path.join(TLS, "authority.pem"), "cert_file": os.path.join(TLS, "client.pem")}
+        with FakeGateway(echo, tls=server_tls(client_certificates=True)) as gateway:
+            token = os.path.join(gateway.folder.name, "token")
+            with open(token, "w") as f:
+                f.write("secret of 16 and more\n")
+            with Client(gateway.endpoint, token_file=token, **files) as c:
+                self.assertEqual(c.pool("p").call("m", 1), 1)
+            self.assertEqual(gateway.asked[0].headers["Authorization"], "Bearer secret of 16 and more")
+        with FakeGateway(echo, tls=server_tls()) as gateway:
+            with Client(gateway.endpoint, retries=0) as c, self.assertRaises(client.Unavailable) as raised:
+                c.pool("p").call("m", 1)
+            self.assertIn("certificate", str(raised.exception))
+            self.assertFalse(raised.exception.started)
+
+    def test_a_token_never_goes_over_a_network_in_the_clear(self):
+        for endpoint, goes in (("http://127.0.0.1:1", True), ("http://localhost:1", True), ("http://[::1]:1", True), ("https://h:1", True),
+                               ("unix:/s", True), ("http://10.0.0.1:1", False), ("http://127.0.0.1.example.com:1", False)):
+            with Client(endpoint, token="t" * 16) as c:
+                self.assertEqual("Authorization" in c.fleet.at(endpoint)._headers, goes, endpoint)
+
+
+class Connections(unittest.TestCase):
+    def test_calls_one_after_another_share_a_connection(self):
+        with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
+            for n in range(20):
+                self.assertEqual(c.pool("p").call("m", n), n)
+            self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
+
+    def test_many_threads_each_get_their_own_answers(self):
+        with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
+            wrong = []
+
+            def caller(me):
+                for n in range(40):
+                    got = c.pool("p").call("m", [me, n])
+                    if got != [me, n]:
+                        wrong.append(got)
+
+            threads = [threading.Thread(target=caller, args=(me,)) for me in range(8)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join(PATIENCE)
+            self.assertEqual((wrong, len(gateway.asked)), ([], 320))
+            self.assertLessEqual(len({asked.connection for asked in gateway.asked}), 8)
+
+    def test_a_connection_that_the_gateway_closed_is_not_used_again(self):
+        for said in ({}, {"Connection": "close"}):
+            answers = [Answered(str(n).encode(), hang_up=True, headers=said) for n in range(5)]
+            with FakeGateway(lambda asked: answers[len(gateway.asked) - 1]) as gateway, Client(gateway.endpoint, retries=0) as c:
+                for n in range(5):
+                    self.assertEqual(c.pool("p").call("m"), n)
+                    for connection, _ in c.fleet.at(gateway.endpoint)._idle:
+                        connection.sock.recv(1, socket.MSG_PEEK)  # returns once the end has come
+                self.assertEqual(len({asked.connection for asked in gateway.asked}), 5)
+
+    def test_a_child_made_by_fork_leaves_the_parent_s_connections_alone(self):
+        with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
+            c.pool("p").call("m", 1)
+            idle = c.fleet.at(gateway.endpoint)._idle[0][0]
+            with mock.patch("os.getpid", lambda: -1):
+                self.assertEqual(c.pool("p").call("m", 2), 2)
+            self.assertEqual(len({asked.connection for asked in gateway.asked}), 2)
+            idle.close()
+
+    def test_a_body_that_is_refused_before_its_end(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def refuse():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                body = json.dumps({"code": "payload_too_large", "detail": "too large", "started": False}).encode()
+                connection.sendall(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):  # a close with bytes unread would reset the connection, and take the answer with it
+                    pass
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with Client("http://127.0.0.1:%d" % listener.getsockname()[1]) as c, self.assertRaises(client.PayloadTooLarge):
+            c.pool("p").call_raw("m", b"x" * 5_000_000)
+        thread.join(PATIENCE)
+
+
+class Streams(unittest.TestCase):
+    def test_values_come_line_by_line_however_they_are_cut(self):
+        pieces = [b'{"a":1}\n{"b"', b":", b"2}\n", b"\n", b'"end"']
+        with FakeGateway(lambda asked: Answered(pieces=pieces)) as gateway, Client(gateway.endpoint) as c:
+            stream = c.pool("p").stream("count", [3])
+            self.assertEqual((stream.worker, stream.incarnation), ("python/0", 3))
+            self.assertEqual(list(stream), [{"a": 1}, {"b": 2}, "end"])
+            self.assertEqual(b"".join(c.pool("p").stream("count", b"3", raw=True)), b"".join(pieces))
+            self.assertEqual([asked.body for asked in gateway.asked], [b"[3]", b"3"])
+            self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
+
+    def test_pieces_come_before_the_end(self):
+        go_on = threading.Event()
+
+        def pieces():
+            yield b"1\n"
+            go_on.wait(PATIENCE)
+            yield b"2\n"
+
+        with FakeGateway(lambda asked: Answered(pieces=pieces())) as gateway, Client(gateway.endpoint) as c:
+            stream = c.pool("p").stream("m")
+            self.assertEqual(next(stream), 1)
+            go_on.set()
+            self.assertEqual(list(stream), [2])
+
+    def test_leaving_a_stream_ends_the_call(self):
+        left = threading.Event()
+
+        def forever():
+            try:
+                while True:
+                    yield b"1\n" * 1000
+            finally:
+                left.set()
+
+        answers = [Answered(pieces=forever()), Answered(b"5")]
+        with FakeGateway(lambda asked: answers.pop(0)) as gateway, Client(gateway.endpoint) as c:
+            with c.pool("p").stream("m") as stream:
+                self.assertEqual(next(stream), 1)
+            self.assertEqual(c.pool("p").call("m"), 5)
+            self.assertTrue(left.wait(PATIENCE))
+
+    def test_a_stream_that_breaks_off_is_an_error(self):
+        for raw in (False, True):
+            with FakeGateway(lambda asked: Answered(pieces=[b"1\n"], cut=True)) as gateway, Client(gateway.endpoint) as c:
+                stream = c.pool("p").stream("m", raw=raw)
+                next(stream)
+                with self.assertRaises(client.WorkerCrashed) as raised:
+                    next(stream)
+                self.assertTrue(raised.exception.started)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,192 @@
+import threading
+import time
+import unittest
+from datetime import datetime, timedelta, timezone
+from urllib.parse import parse_qs, urlsplit
+
+from tempool import client
+from tempool.client import Client
+from tempool.client.lease import moment
+
+from .gateway import PATIENCE, Answered, FakeGateway, problem
+
+
+def text(at):
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"  # nanoseconds, as Go writes them
+
+
+class Leases:
+    """What a gateway does about leases, for one worker."""
+
+    def __init__(self, ttl=60.0, endpoint=""):
+        self.ttl, self.endpoint = ttl, endpoint
+        self.granted = datetime.now(timezone.utc) - timedelta(hours=1)  # no clock has to agree with another
+        self.began = time.monotonic()
+        self.renewals = 0
+        self.renewed = threading.Event()
+        self.refuse = None
+        self.asked = []
+
+    def lease(self):
+        now = self.granted + timedelta(seconds=time.monotonic() - self.began)
+        return {"id": "p.0.1.7", "worker": "p/0", "seq": 7, "incarnation": 1, "holder": "h", "session": "s1", "host": "a", "endpoint": self.endpoint,
+                "granted_at": text(self.granted), "expires_at": text(now + timedelta(seconds=self.ttl))}
+
+    def __call__(self, asked):
+        self.asked.append(asked)
+        if self.refuse is not None and asked.method != "POST":
+            return self.refuse
+        if asked.path.endswith("/leases"):
+            return Answered(self.lease(), 201)
+        if asked.method == "PUT":
+            self.renewals += 1
+            if self.renewals >= 3:
+                self.renewed.set()
+            return Answered(self.lease())
+        if asked.method == "DELETE":
+            return Answered({"state": "ready"})
+        return Answered(asked.body)
+
+    def of(self, method):
+        return [asked for asked in self.asked if asked.method == method]
+
+
+class ALease(unittest.TestCase):
+    def test_calls_under_a_lease_and_its_end(self):
+        leases = Leases()
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
+            with c.pool("p").lease(ttl=30, holder="me", session="s1", wait=2) as lease:
+                self.assertEqual((lease.id, lease.worker, lease.incarnation), ("p.0.1.7", "p/0", 1))
+                self.assertEqual(lease.call("m", {"x": 1}), {"x": 1})
+                self.assertEqual(list(lease.stream("m", [5])), [[5]])
+            asked = leases.asked[0].json()
+            self.assertTrue(asked.pop("request_id"))
+            self.assertEqual(asked, {"holder": "me", "session": "s1", "ttl_ms": 30000, "wait_ms": 2000})
+            self.assertEqual([(a.method, a.path) for a in leases.asked[1:]], [
+                ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"), ("DELETE", "/v1/leases/p.0.1.7?outcome=ok")])
+            self.assertEqual(leases.asked[1].headers["Tempool-Session"], "s1")
+            lease.close()
+            self.assertEqual(len(leases.of("DELETE")), 1, "once")
+            with self.assertRaises(client.LeaseFenced):
+                lease.call("m")
+
+    def test_a_block_that_raises_gives_the_worker_back_as_bad(self):
+        leases = Leases()
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(ZeroDivisionError):
+                with c.pool("p").lease():
+                    1 / 0
+            self.assertEqual(parse_qs(urlsplit(leases.of("DELETE")[0].path).query), {"outcome": ["error"], "error": ["ZeroDivisionError: division by zero"]})
+            self.assertRegex(leases.asked[0].json()["holder"], r":\d+$")
+            lease = c.pool("p").lease()
+            lease.close("close", error="it leaks")
+            self.assertIn("outcome=close", leases.of("DELETE")[1].path)
+
+    def test_it_renews_itself_until_it_is_closed(self):
+        leases = Leases(ttl=0.3)
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
+            with c.pool("p").lease(ttl=0.3) as lease:
+                self.assertTrue(leases.renewed.wait(PATIENCE))
+                self.assertEqual(lease.call("m", 1), 1)
+                self.assertEqual(leases.of("PUT")[0].json(), {"ttl_ms": 300})
+            self.assertFalse(lease._renewer.is_alive())
+            self.assertEqual(leases.asked[-1].method, "DELETE")
+
+    def test_a_lease_that_was_lost_is_fenced(self):
+        leases = Leases(ttl=0.2)
+        leases.refuse = problem("lease_fenced", 409)
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
+            lease = c.pool("p").lease()
+            lease._renewer.join(PATIENCE)
+            with self.assertRaises(client.LeaseFenced) as raised:
+                lease.call("m")
+            self.assertIn("was lost", str(raised.exception))
+            self.assertFalse(raised.exception.started)
+            with self.assertRaises(client.LeaseFenced):
+                lease.close()
+
+    def test_a_renewal_that_fails_is_tried_again_until_the_lease_is_over(self):
+        leases = Leases(ttl=0.4)
+        leases.refuse = problem("unavailable", 503)
+        with FakeGateway(leases) as gateway, Client(gateway.endpoint, retries=0) as c:
+            lease = c.pool("p").lease()
+            lease._renewer.join(PATIENCE)
+            self.assertGreater(len(leases.of("PUT")), 1)
+            with self.assertRaises(client.LeaseFenced):
+                lease.call("m")
+            leases.refuse = None
+            lease.close()
+
+    def test_the_lease_s_own_gateway_is_found(self):
+        with FakeGateway(None) as other, FakeGateway(None) as gateway, Client(gateway.endpoint) as c:
+            here, there = Leases(endpoint=other.endpoint), Leases(endpoint=other.endpoint)
+            other.answer = there
+
+            def answer(asked):
+                here.asked.append(asked)
+                if asked.path.endswith("/leases"):
+                    return Answered(here.lease(), 201)
+                return problem("lease_not_found", 404, host="b", endpoint=other.endpoint)
+
+            gateway.answer = answer
+            with c.pool("p").lease() as lease:
+                for n in range(3):
+                    self.assertEqual(lease.call("m", n), n)
+            self.assertEqual(len(here.asked), 2, "it is asked in vain once")
+            self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
+
+    def test_waiting_for_a_worker_has_an_end(self):
+        with FakeGateway(lambda asked: problem("no_workers", 503, retry_after_ms=20)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(client.NoWorkers):
+                c.pool("p").lease(wait=0)
+            self.assertEqual(len(gateway.asked), 1)
+            with self.assertRaises(client.NoWorkers):
+                c.pool("p").lease(wait=0.3)
+            self.assertGreater(len(gateway.asked), 2)
+
+    def test_times_as_gateways_write_them(self):
+        at = datetime(2026, 11, 21, 12, 30, 15, 500000, timezone.utc).timestamp()
+        for written in ("2026-11-21T12:30:15.5Z", "2026-11-21T12:30:15.500000000Z", "2026-11-21T14:30:15.5+02:00"):
+            self.assertEqual(moment(written), at, written)
+        self.assertEqual(moment("2026-11-21T12:30:15Z"), at - 0.5)
+        with self.assertRaises(client.TempoolError):
+            moment("yesterday")
+
+
+class Sessions(unittest.TestCase):
+    def test_each_operation_asks_for_itself(self):
+        session = {"id": "s 1", "data": {"n": 1}, "version": 4}
+        with FakeGateway(lambda asked: Answered(session)) as gateway, Client(gateway.endpoint) as c:
+            self.assertEqual(c.sessions.get("s 1"), session)
+            self.assertEqual(c.sessions.put("s 1", {"n": 1}, metadata={"m": 2}, ttl="30m"), session)
+            self.assertEqual(c.sessions.put("s 1", {"n": 1}, version=3), session)
+            self.assertEqual(c.sessions.patch("s 1", {"data": {"n": None}}, version=4), session)
+            self.assertIsNone(c.sessions.delete("s 1"))
+            got = [(a.method, a.path, a.body and a.json(), a.headers.get("If-Match"), a.headers.get("Content-Type")) for a in gateway.asked]
+            self.assertEqual(got, [
+                ("GET", "/v1/sessions/s%201", b"", None, None),
+                ("PUT", "/v1/sessions/s%201", {"data": {"n": 1}, "metadata": {"m": 2}, "ttl": "30m"}, None, "application/json"),
+                ("PUT", "/v1/sessions/s%201", {"data": {"n": 1}}, '"3"', "application/json"),
+                ("PATCH", "/v1/sessions/s%201", {"data": {"n": None}}, '"4"', "application/merge-patch+json"),
+                ("DELETE", "/v1/sessions/s%201", b"", None, None)])
+
+    def test_what_may_not_be_done_twice_is_not(self):
+        with FakeGateway(lambda asked: Answered(cut=True)) as gateway, Client(gateway.endpoint, retries=1) as c:
+            for do, tries in ((lambda: c.sessions.get("s"), 2), (lambda: c.sessions.put("s"), 2), (lambda: c.sessions.delete("s"), 2),
+                              (lambda: c.sessions.patch("s", {}), 1), (lambda: c.sessions.put("s", version=1), 1)):
+                gateway.asked.clear()
+                with self.assertRaises(client.Unavailable):
+                    do()
+                self.assertEqual(len(gateway.asked), tries)
+
+    def test_a_conflict_and_a_session_that_is_not_there_have_their_kinds(self):
+        with FakeGateway(lambda asked: problem("version_conflict", 409)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(client.VersionConflict):
+                c.sessions.patch("s", {}, version=1)
+            gateway.answer = lambda asked: problem("session_not_found", 404)
+            with self.assertRaises(client.SessionNotFound):
+                c.sessions.get("s")
+
+
+if __name__ == "__main__":
+    unittest.main()
