@@ -1,0 +1,39 @@
+"""A worker with one method for each kind of answer."""
+import os
+
+import tempool
+
+
+@tempool.method
+def square(x):
+    return x * x
+
+
+@tempool.method(raw=True)
+def echo(body):
+    return body
+
+
+@tempool.method
+def pid():
+    return os.getpid()
+
+
+@tempool.method
+def count(n):
+    for i in range(n):
+        yield {"i": i}
+    return "counted"
+
+
+@tempool.method
+def fail():
+    raise tempool.Error("no such thing", code="nothing", data={"n": 1})
+
+
+@tempool.method
+def die():
+    os._exit(3)
+
+
+tempool.run()
