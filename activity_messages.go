@@ -56,6 +56,14 @@ type WatchRequest struct {
 	Failures int         `json:"failures,omitempty"`
 	Probe    bool        `json:"probe"` // false while suspended: only the end of the process is watched
 	Rules    WatchRules  `json:"rules,omitzero"`
+	// Replaced is for the metrics of the host.
+	Replaced Replaced `json:"replaced,omitzero"`
+}
+
+// Replaced counts, by Cause, the incarnations of a worker that went: in good order, and otherwise.
+type Replaced struct {
+	Rotations map[string]int64 `json:"rotations,omitempty"`
+	Restarts  map[string]int64 `json:"restarts,omitempty"`
 }
 
 // WatchRules are what a Watch holds samples and counts against; the zero value finds nothing. A Watch that finds that an incarnation

@@ -104,7 +104,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, SDK: sdk, Logger: a.log,
-		Status: metrics.StatusFrom(a.temporal),
+		Status: metrics.StatusFrom(a.temporal), Score: host.Score,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.Plane, host.Observer = a.gateway, a.metrics.Observer()

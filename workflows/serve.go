@@ -189,6 +189,7 @@ func (w *worker) serveClocks() bool {
 func (w *worker) observeProcess() bool {
 	wanted := tempool.WatchRequest{
 		Process: w.process(), Health: w.Spec.Health, Probe: w.Machine.State != lifecycle.Suspended, Rules: w.watchRules(),
+		Replaced: tempool.Replaced{Rotations: w.Counters.RotationsByReason, Restarts: w.Counters.RestartsByReason},
 	}
 	if w.Machine.State == lifecycle.Degraded {
 		wanted.Failures = w.ProbeFailures + w.LeaseErrors

@@ -122,6 +122,21 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
 	require.NotEmpty(t, s.series("go_goroutines"))
 
+	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
+	first, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
+	kill(t, first.PID)
+	_, err = pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(1), Reason: "the test wants it"})
+	require.NoError(t, err)
+	w.until(pool, "both have come back", func(v tempool.PoolView) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+	})
+	require.Eventually(t, func() bool {
+		s := readScrape(t, client)
+		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&
+			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
+	}, patience, 100*time.Millisecond, "who went is counted by its reason")
+
 	require.NoError(t, pool.Signal(t.Context(), 0, tempool.SignalSuspend, tempool.Control{}))
 	w.state(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
@@ -135,7 +150,7 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 			}
 		}
 	}
-	_, err := pool.Scale(t.Context(), 1)
+	_, err = pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,6 +45,18 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 
 func (s sink) times(m *Metric, t gateway.Times, labels ...string) {
 	s.out <- prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
+}
+
+// byCause tells the counts of these causes, also of those that never were, and of any other that is counted.
+func (s sink) byCause(m *Metric, counts map[string]int64, causes []tempool.Cause, labels ...string) {
+	for _, cause := range causes {
+		s.put(m, float64(counts[string(cause)]), append(labels, string(cause))...)
+	}
+	for cause, n := range counts {
+		if !slices.Contains(causes, tempool.Cause(cause)) {
+			s.put(m, float64(n), append(labels, cause)...)
+		}
+	}
 }
 
 // Collect is part of prometheus.Collector.
@@ -149,12 +162,8 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		if !w.counted {
 			continue
 		}
-		for _, cause := range restartCauses {
-			s.put(workerRestarts, float64(w.restarts[string(cause)]), pool, worker, string(cause))
-		}
-		for _, cause := range rotationCauses {
-			s.put(workerRotations, float64(w.rotations[string(cause)]), pool, worker, string(cause))
-		}
+		s.byCause(workerRestarts, w.restarts, restartCauses, pool, worker)
+		s.byCause(workerRotations, w.rotations, rotationCauses, pool, worker)
 	}
 	for worker, t := range shown {
 		if pool, _, err := tempool.ParseWorkerName(worker); err == nil {
@@ -167,7 +176,6 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 var (
 	restartCauses = []tempool.Cause{
 		tempool.CauseExit, tempool.CauseStartFailed, tempool.CauseUnhealthy, tempool.CauseLease, tempool.CauseHostLost, tempool.CauseSuperseded,
-		tempool.CauseOperator,
 	}
 	rotationCauses = []tempool.Cause{
 		tempool.CauseRequests, tempool.CauseMemory, tempool.CauseUptime, tempool.CauseGrade, tempool.CausePrediction, tempool.CauseOperator,
@@ -195,13 +203,11 @@ func (c *collector) worker(s sink, pool, worker string, t tree, counted gateway.
 		s.flag(workerState, one == state, pool, worker, string(one))
 	}
 	s.flag(workerHealthy, !w.unhealthy, pool, worker)
-	if score, known := c.config.Score(worker, incarnation, t.rss); known {
-		s.put(workerScore, score, pool, worker)
-	}
 	s.put(workerIncarnation, float64(incarnation), pool, worker)
 	s.put(workerStart, float64(info.StartedAt.UnixMilli())/1000, pool, worker)
 	s.put(workerInFlight, float64(counted.InFlight), pool, worker)
 	if t.sampled {
+		s.put(workerScore, c.config.Score(worker, incarnation), pool, worker)
 		s.put(workerMemory, float64(t.rss), pool, worker)
 		s.put(workerCPU, t.cpu/100, pool, worker)
 		s.put(workerFiles, float64(t.files), pool, worker)

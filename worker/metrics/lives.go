@@ -119,6 +119,7 @@ func (l *lives) Watching(r tempool.WatchRequest) {
 	}
 	w.suspended, w.degraded = !r.Probe, r.Failures > 0
 	w.unhealthy = w.degraded
+	w.counted, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
 }
 
 // Probed is told how a health check went.

@@ -16,7 +16,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/gateway"
-	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 )
 
@@ -35,8 +34,8 @@ type Config struct {
 	// SDK has what the Temporal SDK of this agent measured.
 	SDK    *SDK
 	Logger *slog.Logger
-	// Score tells how fit a worker's process is, from 0 to 100, if that is known. Default: by its memory alone.
-	Score func(worker string, incarnation, memoryBytes int64) (score float64, known bool)
+	// Score tells how fit a worker's process is, from 0 to 100.
+	Score func(worker string, incarnation int64) float64
 }
 
 // Metrics is what one agent tells of itself.
@@ -53,11 +52,6 @@ const (
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	if config.Score == nil {
-		config.Score = func(_ string, _, memoryBytes int64) (float64, bool) {
-			return policy.Grading{}.Assess(policy.Reading{MemoryBytes: memoryBytes}).Score, memoryBytes > 0
-		}
-	}
 	known := newLives(func() map[string]bool { return present(newest(config.Processes.List())) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

@@ -222,3 +222,11 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 	}
 	require.Positive(t, seen)
 }
+
+func TestTheManualNamesEveryReason(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	for _, cause := range append(append([]tempool.Cause{}, restartCauses...), rotationCauses...) {
+		require.Contains(t, string(text), "`"+string(cause)+"`")
+	}
+}
