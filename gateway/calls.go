@@ -72,6 +72,9 @@ func (g *Gateway) CallPool(ctx context.Context, pool string, r Request) (*Respon
 	for attempt := 1; ; attempt++ {
 		f := newFlight(ctx)
 		f.placed = r.placed
+		if r.begun == nil { // else nothing is sent before it was told
+			f.prepare(r)
+		}
 		if err := g.place(pool, f, r.Session, r.Priority); err != nil {
 			return nil, g.refusal(f, err)
 		}
@@ -127,23 +130,42 @@ func (g *Gateway) refusal(f *flight, err error) error {
 	return err
 }
 
-// run sends the request over the worker's connection and waits for the answer.
+// prepare makes the call's request ready to be sent by whoever frees a worker for it.
+func (f *flight) prepare(r Request) {
+	request := wire.Request{Method: r.Method, Headers: r.Headers, Payload: r.Body}
+	if r.Session != "" && request.Headers[sessionHeader] == "" {
+		request.Headers = withHeader(r.Headers, sessionHeader, r.Session)
+	}
+	f.method = r.Method
+	f.call = wire.Prepare(f.ctx, request, f.answered)
+}
+
+// answered takes the call out of flight; the reader of the worker's connection calls it.
+func (f *flight) answered(err error) {
+	if err != nil {
+		err = f.explain(f.method, err)
+	}
+	f.seat.desk.land(f, err)
+}
+
+// events tells of the answer to a call that somebody else has sent; nil never does.
+func (f *flight) events() <-chan wire.Event {
+	if f.call == nil {
+		return nil
+	}
+	return f.call.Events()
+}
+
+// run sends the request over the worker's connection, if nobody else has, and waits for the answer.
 func (f *flight) run(r Request) (*Response, error) {
 	s := f.seat
 	if s.conn == nil {
 		return f.runHTTP(r)
 	}
-	request := wire.Request{Method: r.Method, Headers: r.Headers, Payload: r.Body}
-	if r.Session != "" && request.Headers[sessionHeader] == "" {
-		request.Headers = withHeader(r.Headers, sessionHeader, r.Session)
+	if f.call == nil {
+		f.prepare(r)
 	}
-	var answer *wire.Response
-	var err error
-	if r.OnChunk == nil {
-		answer, err = s.conn.Call(f.ctx, request)
-	} else {
-		answer, err = s.conn.Stream(f.ctx, request, r.OnChunk)
-	}
+	answer, err := f.call.Do(s.conn, f.news, r.OnChunk)
 	if err != nil {
 		return nil, f.explain(r.Method, err)
 	}

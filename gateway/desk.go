@@ -180,10 +180,21 @@ func (d *desk) sort() {
 	})
 }
 
-// end takes a call out of flight and gives its place to the next that waits.
+// end takes a call out of flight if it still is, gives its place to the next that waits, and ends the call's context.
 func (d *desk) end(f *flight, err error) {
+	d.land(f, err)
+	f.cancel(nil)
+}
+
+// land is end while somebody may still wait for the rest of the answer. The reader of the worker's connection calls it as soon as the
+// answer is there, so that the worker has its next request before the caller of the last one runs.
+func (d *desk) land(f *flight, err error) {
 	now := time.Now()
 	d.mu.Lock()
+	if f.over {
+		d.mu.Unlock()
+		return
+	}
 	s := f.seat
 	s.finish(f, err, now)
 	if s.inFlight == 0 && s.gone {
@@ -194,12 +205,15 @@ func (d *desk) end(f *flight, err error) {
 		}
 	}
 	stir := f.grant.ours && s.inFlight == 0 && (f.grant.ended || f.grant.fatal != "" || f.grant.tired(now))
+	var next []*waiter
 	if d.queue.Len() > 0 {
-		d.dispatch(now)
+		next = d.admit(now)
 	}
 	d.tellFreed()
 	d.mu.Unlock()
-	f.cancel(nil)
+	for _, w := range next {
+		w.hand()
+	}
 	if stir {
 		d.stir()
 	}

@@ -101,6 +101,8 @@ func (d *desk) await(w *waiter, limits spec.Queue) error {
 	select {
 	case err := <-w.placed:
 		return err
+	case w.flight.news = <-w.flight.events():
+		return nil
 	case <-w.flight.ctx.Done():
 		why = context.Cause(w.flight.ctx)
 	case <-timer.C:
@@ -112,28 +114,48 @@ func (d *desk) await(w *waiter, limits spec.Queue) error {
 	if left {
 		return why
 	}
+	if w.flight.call != nil && !w.flight.call.Withdraw() {
+		return nil // it is on its way: its own end will tell
+	}
 	err := <-w.placed
-	if err == nil && w.flight.ctx.Err() != nil { // it began in the moment it was given up
+	if err == nil { // it began in the moment it was given up
 		d.end(w.flight, errNotSent(why))
 		return why
 	}
 	return err
 }
 
-// dispatch begins the calls that wait while there is room, under mu.
-func (d *desk) dispatch(now time.Time) {
+// admit begins the calls that wait while there is room, under mu. The caller hands them over without mu.
+func (d *desk) admit(now time.Time) []*waiter {
 	if d.gateway.contact.fenced(now) {
-		return
+		return nil
 	}
+	var admitted []*waiter
 	for w := d.queue.Peek(); w != nil; w = d.queue.Peek() {
 		s := d.pick(w.session, now)
 		if s == nil || d.spend(s, now) != nil {
-			return
+			break
 		}
 		d.queue.Pop()
 		s.begin(w.flight, now)
+		admitted = append(admitted, w)
+	}
+	return admitted
+}
+
+// dispatch is admit for those who hold mu for longer: the callers send their requests themselves.
+func (d *desk) dispatch(now time.Time) {
+	for _, w := range d.admit(now) {
 		w.placed <- nil
 	}
+}
+
+// hand sends the request of a call that has begun, or wakes its caller to do so.
+func (w *waiter) hand() {
+	if call := w.flight.call; call != nil && call.Begin(w.flight.seat.conn) {
+		return
+	}
+	w.placed <- nil
 }
 
 // discover seats the pool's processes of this host.

@@ -89,6 +89,13 @@ type flight struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	placed func() // called once it has a place, under mu; nil for most
+
+	// call is what is sent to the worker, nil while that is not known or the worker speaks plain HTTP; method is its method, and news
+	// the first that was heard of its answer.
+	call   *wire.Exchange
+	method string
+	news   wire.Event
+	over   bool // it has left flight; guarded by the desk's mu
 }
 
 // entered tells that the call has its place in the queue or on a worker.
@@ -242,6 +249,7 @@ func (s *seat) begin(f *flight, now time.Time) {
 
 // finish takes a call out of flight; err is how it went.
 func (s *seat) finish(f *flight, err error, now time.Time) {
+	f.over = true
 	delete(f.grant.flights, f)
 	if f.grant.quiet != nil && len(f.grant.flights) == 0 {
 		close(f.grant.quiet)

@@ -65,8 +65,12 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 			return
 		}
 	}
+	request := Request{Method: method, Headers: headersToWorker(r.Header), Body: payload}
 	for attempt := 1; ; attempt++ {
 		f := newFlight(ctx)
+		if !plain {
+			f.prepare(request)
+		}
 		if err := begin(f); err != nil {
 			writeProblem(w, g.refusal(f, err))
 			return
@@ -78,7 +82,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 			_ = f.proxy(w, r, method) // it has told the client
 			return
 		}
-		err := f.relay(w, r, method, payload)
+		err := f.relay(w, request)
 		if err == nil || attempt >= attempts || !errors.Is(err, tempool.ErrWorkerCrashed) || started(err) {
 			if err != nil {
 				f.name(w.Header())
@@ -135,9 +139,9 @@ const trustedLength = 1 << 20
 // relay runs the call and writes its answer; an answer that comes in pieces is passed on piece by piece. It returns an error only
 // while the client can still be told; it panics with http.ErrAbortHandler when an answer breaks off, so that the client
 // sees that something is missing.
-func (f *flight) relay(w http.ResponseWriter, r *http.Request, method string, payload []byte) error {
+func (f *flight) relay(w http.ResponseWriter, request Request) error {
 	var stream *http.ResponseController
-	request := Request{Method: method, Headers: headersToWorker(r.Header), Body: payload, OnChunk: func(chunk []byte) error {
+	request.OnChunk = func(chunk []byte) error {
 		if stream == nil {
 			stream = http.NewResponseController(w)
 			f.name(w.Header())
@@ -145,7 +149,7 @@ func (f *flight) relay(w http.ResponseWriter, r *http.Request, method string, pa
 			w.WriteHeader(http.StatusOK)
 		}
 		return writePiece(stream, w, chunk)
-	}}
+	}
 	response, err := f.run(request)
 	f.seat.desk.end(f, err)
 	switch {

@@ -12,39 +12,15 @@ var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b 
 const scratchMax = 64 << 10
 
 func (l *link) Call(ctx context.Context, r Request) (*Response, error) {
-	return l.exchange(ctx, r, nil)
+	return Prepare(ctx, r, nil).Do(l, Event{}, nil)
 }
 
 func (l *link) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	return l.exchange(ctx, r, onChunk)
-}
-
-// exchange is a call from place to answer. Without onChunk, chunks are joined in front of the payload.
-func (l *link) exchange(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, &CallError{Err: err}
-	}
-	w := newWaiter(ctx, r)
-	mine, err := l.enter(w)
-	if err != nil {
-		return nil, &CallError{Err: err}
-	}
-	if mine {
-		w.mu.Lock()
-		err := l.sendRequest(w)
-		w.mu.Unlock()
-		if err != nil {
-			// w is not used again: a worker that answers what it was not asked could still reach it.
-			l.handOver(l.withdraw(w))
-			return nil, err
-		}
-	}
-	c := call{l: l, w: w, onChunk: onChunk}
-	return c.wait(ctx)
+	return Prepare(ctx, r, nil).Do(l, Event{}, onChunk)
 }
 
 // sendRequest sends the call's request, with w.mu held. Its error is a *CallError.
-func (l *link) sendRequest(w *waiter) error {
+func (l *link) sendRequest(w *Exchange) error {
 	timeout := int64(-1)
 	if deadline, ok := w.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
@@ -72,7 +48,7 @@ func (l *link) sendRequest(w *waiter) error {
 // call is one exchange as its caller sees it.
 type call struct {
 	l       *link
-	w       *waiter
+	w       *Exchange
 	onChunk func([]byte) error
 	joined  []byte
 }
@@ -93,7 +69,7 @@ func (c *call) wait(ctx context.Context) (*Response, error) {
 }
 
 // take handles one event and tells whether the call is over.
-func (c *call) take(e event) (*Response, error, bool) {
+func (c *call) take(e Event) (*Response, error, bool) {
 	if e.final {
 		recycle(c.w)
 		if e.err == nil && c.joined != nil {
@@ -103,6 +79,9 @@ func (c *call) take(e event) (*Response, error, bool) {
 			e.resp.Payload = append(c.joined, e.resp.Payload...)
 		}
 		return e.resp, e.err, true
+	}
+	if !e.piece {
+		return nil, nil, false
 	}
 	var err error
 	if c.onChunk != nil {

@@ -115,6 +115,12 @@ func (l *link) fail(err error) {
 		if t := l.slots[i].grace; t != nil {
 			t.Stop()
 		}
+		if w := l.slots[i].w; w != nil && w.handed {
+			select {
+			case w.events <- Event{}:
+			default: // it has something to wake up for
+			}
+		}
 	}
 	close(l.done)
 	l.mu.Unlock()

@@ -11,37 +11,41 @@ type slot struct {
 	index   uint32
 	id      uint32 // of the call that has it, 0 when free
 	gen     uint32
-	w       *waiter // who waits; nil once the caller has left
+	w       *Exchange // who waits; nil once the caller has left
 	method  string
 	headers map[string]string
 	ctx     context.Context
 	grace   *time.Timer // runs while the answer to a cancel is due
 }
 
-// waiter is a call as its caller and the reader share it. A caller that finds no free place leaves its request here, and whoever frees
+// Exchange is a call as its caller and the reader share it (exchange.go). A caller that finds no free place leaves its request here, and whoever frees
 // one sends it: the worker gets its next request without waiting for a goroutine to be scheduled.
-type waiter struct {
+type Exchange struct {
 	ctx    context.Context
 	r      Request
-	events chan event
+	events chan Event
 	gone   chan struct{} // closed by the caller when it leaves without having taken the final event
+	ended  func(error)   // told of the answer before the caller is; may be nil
 
 	// Guarded by link.mu.
 	s      *slot // the place, nil before there is one
 	id     uint32
 	queued bool
-	after  *waiter // the next in the queue
+	handed bool      // by Begin: the caller may not know yet which Conn it waits for
+	after  *Exchange // the next in the queue
 
 	// mu keeps the caller from returning, and with it the request from being changed, while somebody else sends it.
 	mu   sync.Mutex
 	sent bool  // guarded by mu: an attempt was made
 	left bool  // guarded by mu: the caller is gone, do not send
 	at   int64 // guarded by mu: place in the stream; negative when it could not be put into a message
+	l    *link // guarded by mu: of Begin
 }
 
-// event is a chunk, or the end of a call when final.
-type event struct {
+// Event is a chunk, or the end of a call when final, or else news of its Conn. What it holds is for Do.
+type Event struct {
 	chunk []byte
+	piece bool // chunk holds a piece, which may be empty
 	resp  *Response
 	err   error
 	final bool
@@ -53,25 +57,21 @@ const callIDs = 1 << 30
 // chunkQueue bounds the chunks that wait for a slow caller; then the reader waits too, and through it the worker.
 const chunkQueue = 8
 
-var waiters = sync.Pool{New: func() any { return &waiter{events: make(chan event, chunkQueue), gone: make(chan struct{})} }}
+var exchanges = sync.Pool{New: func() any { return &Exchange{events: make(chan Event, chunkQueue), gone: make(chan struct{})} }}
 
-// newWaiter makes ready what recycle gave back.
-func newWaiter(ctx context.Context, r Request) *waiter {
-	w := waiters.Get().(*waiter)
-	w.ctx, w.r = ctx, r
-	return w
-}
-
-// recycle keeps a waiter for the next call. Only for one whose final event was taken: nobody else knows it any more.
-func recycle(w *waiter) {
-	w.ctx, w.r, w.s, w.id, w.sent, w.at = nil, Request{}, nil, 0, false, -1
-	waiters.Put(w)
+// recycle keeps an exchange for the next call. Only for one whose final event was taken: nobody else knows it any more, but for who
+// sent it and has not yet let go of mu.
+func recycle(w *Exchange) {
+	w.mu.Lock()
+	w.ctx, w.r, w.s, w.id, w.ended, w.handed, w.l, w.sent, w.at = nil, Request{}, nil, 0, nil, false, nil, false, -1
+	w.mu.Unlock()
+	exchanges.Put(w)
 }
 
 // waiting is a queue of waiters, first come first served.
-type waiting struct{ first, last *waiter }
+type waiting struct{ first, last *Exchange }
 
-func (q *waiting) push(w *waiter) {
+func (q *waiting) push(w *Exchange) {
 	w.queued = true
 	if q.first == nil {
 		q.first = w
@@ -81,7 +81,7 @@ func (q *waiting) push(w *waiter) {
 	q.last = w
 }
 
-func (q *waiting) pop() *waiter {
+func (q *waiting) pop() *Exchange {
 	w := q.first
 	if w != nil {
 		q.first, w.after, w.queued = w.after, nil, false
@@ -89,8 +89,8 @@ func (q *waiting) pop() *waiter {
 	return w
 }
 
-func (q *waiting) remove(w *waiter) {
-	var before *waiter
+func (q *waiting) remove(w *Exchange) {
+	var before *Exchange
 	for at := q.first; at != w; at = at.after {
 		before = at
 	}
@@ -106,7 +106,7 @@ func (q *waiting) remove(w *waiter) {
 }
 
 // enter gives the call a place, or puts it into the queue for one. mine says that the caller has to send the request.
-func (l *link) enter(w *waiter) (mine bool, err error) {
+func (l *link) enter(w *Exchange) (mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -123,8 +123,24 @@ func (l *link) enter(w *waiter) (mine bool, err error) {
 	return false, nil
 }
 
+// enterNow gives the call a place if one is free.
+func (l *link) enterNow(w *Exchange) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.free)
+	if l.err != nil || n == 0 {
+		return false
+	}
+	s := l.free[n-1]
+	l.free = l.free[:n-1]
+	l.taken.Add(1)
+	w.handed = true
+	l.occupy(s, w)
+	return true
+}
+
 // occupy gives the place to a call; l.mu is held.
-func (l *link) occupy(s *slot, w *waiter) {
+func (l *link) occupy(s *slot, w *Exchange) {
 	if s.gen++; s.gen<<l.shift >= callIDs {
 		s.gen = 1 // an id is never 0: that stands for no call
 	}
@@ -134,7 +150,7 @@ func (l *link) occupy(s *slot, w *waiter) {
 }
 
 // vacate takes the place from its call and gives it to the next in the queue, who is returned for handOver; l.mu is held.
-func (l *link) vacate(s *slot) *waiter {
+func (l *link) vacate(s *slot) *Exchange {
 	s.id, s.w, s.ctx, s.method, s.headers = 0, nil, nil, "", nil
 	if s.grace != nil {
 		s.grace.Stop()
@@ -152,7 +168,7 @@ func (l *link) vacate(s *slot) *waiter {
 }
 
 // handOver sends the request of a call that got its place from vacate. A call that cannot be sent is told so, and its place goes on.
-func (l *link) handOver(w *waiter) {
+func (l *link) handOver(w *Exchange) {
 	for w != nil {
 		w.mu.Lock()
 		if w.left {
@@ -166,13 +182,20 @@ func (l *link) handOver(w *waiter) {
 			return
 		}
 		next := l.withdraw(w)
-		l.push(w, event{err: err, final: true})
+		l.push(w, Event{err: err, final: true})
 		w = next
 	}
 }
 
+// fallThrough tells a call that has a place that it could not be sent, and hands its place on.
+func (l *link) fallThrough(w *Exchange, err error) {
+	next := l.withdraw(w)
+	l.push(w, Event{err: err, final: true})
+	l.handOver(next)
+}
+
 // withdraw gives back the place of a call that was not sent, and returns who has it now.
-func (l *link) withdraw(w *waiter) *waiter {
+func (l *link) withdraw(w *Exchange) *Exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.s.id != w.id { // a worker answered what it was not asked
@@ -199,12 +222,20 @@ func (l *link) finish(id uint32, resp *Response, err error) bool {
 		return false
 	}
 	w := s.w
+	var ended func(error)
+	if w != nil {
+		ended = w.ended
+	}
 	next := l.vacate(s)
+	others := l.taken.Load()
 	l.mu.Unlock()
 	l.handOver(next) // before the caller is woken, since the worker idles until it is done
+	if ended != nil {
+		ended(err)
+	}
 	if w != nil {
-		l.push(w, event{resp: resp, err: err, final: true})
-		l.yield = next == nil
+		l.push(w, Event{resp: resp, err: err, final: true})
+		l.yield = next == nil && l.taken.Load() <= others
 	}
 	return true
 }
@@ -220,12 +251,12 @@ func (l *link) chunk(id uint32, data []byte) bool {
 	w := s.w
 	l.mu.Unlock()
 	if w != nil {
-		l.push(w, event{chunk: data})
+		l.push(w, Event{chunk: data, piece: true})
 	}
 	return true
 }
 
-func (l *link) push(w *waiter, e event) {
+func (l *link) push(w *Exchange, e Event) {
 	select {
 	case w.events <- e:
 		return
@@ -248,7 +279,7 @@ const (
 )
 
 // leave takes the caller out of its call.
-func (l *link) leave(w *waiter) leaving {
+func (l *link) leave(w *Exchange) leaving {
 	l.mu.Lock()
 	if w.queued {
 		l.queue.remove(w)
@@ -291,7 +322,7 @@ func (l *link) leave(w *waiter) leaving {
 }
 
 // started tells whether any byte of the call's request may have reached the worker.
-func (l *link) started(w *waiter) bool {
+func (l *link) started(w *Exchange) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sent && w.at >= 0 && l.out.mayHaveLeft(w.at)

@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// doAsync waits for an exchange that somebody else begins, as a queue above the Conn does.
+func doAsync(x *Exchange, c Conn) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		first := <-x.Events()
+		resp, err := x.Do(c, first, nil)
+		done <- outcome{resp, err}
+	}()
+	return done
+}
+
+func TestAnExchangeIsSentByWhoBeginsItAndAnsweredToWhoWaits(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	x := Prepare(within(t), Request{Method: "m", Payload: []byte("in")}, nil)
+	require.True(t, x.Begin(c))
+	require.Equal(t, 1, c.InFlight())
+	done := doAsync(x, c)
+	asked := p.read()
+	require.Equal(t, "in", string(asked.Payload))
+	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: []byte("out")})
+	got := await(t, done)
+	require.NoError(t, got.err)
+	require.Equal(t, "out", string(got.resp.Payload))
+}
+
+func TestTheEndOfACallHandsTheNextToTheWorkerBeforeItsCallerRuns(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	next := Prepare(within(t), Request{Method: "m", Payload: []byte("second")}, nil)
+	began := make(chan bool, 1)
+	first := Prepare(within(t), Request{Method: "m", Payload: []byte("first")}, func(err error) {
+		if err != nil {
+			t.Errorf("the first call failed: %v", err)
+		}
+		began <- next.Begin(c)
+	})
+	require.True(t, first.Begin(c))
+	asked := p.read()
+	p.write(Frame{Type: FrameResponse, ID: asked.ID}) // nobody waits for it yet
+	require.True(t, await(t, began))
+	asked = p.read()
+	require.Equal(t, "second", string(asked.Payload))
+	p.write(Frame{Type: FrameResponse, ID: asked.ID, Payload: []byte("done")})
+	for _, x := range []*Exchange{first, next} {
+		require.NoError(t, await(t, doAsync(x, c)).err)
+	}
+}
+
+func TestABusyConnTakesNoExchange(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	busy := callAsync(within(t), c, Request{Method: "m"})
+	asked := p.read()
+	x := Prepare(within(t), Request{Method: "m"}, nil)
+	require.False(t, x.Begin(c))
+	p.write(Frame{Type: FrameResponse, ID: asked.ID})
+	require.NoError(t, await(t, busy).err)
+	require.True(t, x.Begin(c), "there is a place now")
+	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	require.NoError(t, await(t, doAsync(x, c)).err)
+}
+
+func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
+	c, _ := newPeer(t, Options{})
+	x := Prepare(within(t), Request{Method: "m"}, nil)
+	require.True(t, x.Withdraw())
+	require.False(t, x.Begin(c))
+	require.Zero(t, c.InFlight())
+
+	cancelled, cancel := context.WithCancel(context.Background())
+	x = Prepare(cancelled, Request{Method: "m"}, nil)
+	cancel()
+	require.False(t, x.Begin(c))
+	_, err := x.Do(c, Event{}, nil)
+	var failed *CallError
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Started)
+
+	x = Prepare(within(t), Request{Method: "m"}, nil)
+	require.True(t, x.Begin(c))
+	require.False(t, x.Withdraw(), "it is on its way")
+}
+
+func TestWhoWaitsForAnExchangeIsToldThatItsConnBroke(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	x := Prepare(within(t), Request{Method: "m"}, func(error) { t.Error("a call that was cut was answered") })
+	require.True(t, x.Begin(c))
+	done := doAsync(x, c)
+	p.read()
+	require.NoError(t, p.conn.Close())
+	got := await(t, done)
+	require.ErrorIs(t, got.err, ErrPeerClosed)
+	var failed *CallError
+	require.ErrorAs(t, got.err, &failed)
+	require.True(t, failed.Started)
+}
+
+func TestACancelledExchangeAsksItsWorkerToStop(t *testing.T) {
+	c, p := newPeer(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	x := Prepare(ctx, Request{Method: "m"}, nil)
+	require.True(t, x.Begin(c))
+	asked := p.read()
+	cancel()
+	_, err := x.Do(c, Event{}, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, Frame{Type: FrameCancel, ID: asked.ID, Payload: []byte{}}, p.read())
+	p.write(Frame{Type: FrameResponse, ID: asked.ID})
+	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
+}
