@@ -116,6 +116,8 @@ type WatchResult struct {
 	// Cause is set for finding.
 	Cause      Cause       `json:"cause,omitempty"`
 	Assessment *Assessment `json:"assessment,omitempty"`
+	// Usage counts all calls of the incarnation, as its host saw them; set for exited.
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 // WatchHeartbeat is the detail of every heartbeat of Watch: the live sample, for whoever describes the workflow.
@@ -135,6 +137,8 @@ type ProbeResult struct {
 	Sample  *Sample `json:"sample,omitempty"`
 	// Assessment is how well it is, as far as it is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
+	// Usage counts all calls of the incarnation; set with Gone for one that the host knows.
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 // DrainRequest waits until no call is in flight, at most Timeout.
@@ -175,6 +179,8 @@ type StopRequest struct {
 type StopResult struct {
 	Exit   lifecycle.Exit `json:"exit"`
 	Reason string         `json:"reason,omitempty"`
+	// Usage counts all calls of the incarnation, as its host saw them; nil for one that the host does not know.
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 // Sample is what a whole process tree used at one moment.

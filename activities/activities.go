@@ -30,6 +30,8 @@ type DataPlane interface {
 	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) tempool.RecallResult
 	// Usage counts the calls of an incarnation so far, and those in flight.
 	Usage(worker string, incarnation int64) (tempool.Usage, int)
+	// Final is Usage of an incarnation whose process has ended; it waits, until ctx ends, for its last calls to be counted.
+	Final(ctx context.Context, worker string, incarnation int64) tempool.Usage
 }
 
 // Host holds the activities of one host.
@@ -129,7 +131,7 @@ func (h *Host) Stop(ctx context.Context, r tempool.StopRequest) (tempool.StopRes
 	if err != nil {
 		return tempool.StopResult{}, failure(err)
 	}
-	return tempool.StopResult{Exit: facts(exit), Reason: exit.Reason}, nil
+	return tempool.StopResult{Exit: facts(exit), Reason: exit.Reason, Usage: h.final(p)}, nil
 }
 
 // Probe makes one health check and takes one full sample.
@@ -140,7 +142,7 @@ func (h *Host) Probe(ctx context.Context, r tempool.WatchRequest) (tempool.Probe
 	}
 	select {
 	case <-p.Done():
-		return tempool.ProbeResult{Gone: true, Reason: p.Exit().Reason}, nil
+		return tempool.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.final(p)}, nil
 	default:
 	}
 	result := tempool.ProbeResult{Healthy: true}

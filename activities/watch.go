@@ -33,7 +33,9 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 		select {
 		case <-p.Done():
 			exit := facts(p.Exit())
-			return tempool.WatchResult{Event: tempool.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample())}, nil
+			return tempool.WatchResult{
+				Event: tempool.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample()), Usage: h.final(p),
+			}, nil
 		case <-h.Stopping:
 			return tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
 		case err := <-probes.failed:
@@ -53,6 +55,17 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 			return tempool.WatchResult{}, ctx.Err()
 		}
 	}
+}
+
+// finalPatience bounds the wait for the last calls of a process that has ended to be counted: they fail at once.
+const finalPatience = 500 * time.Millisecond
+
+// final counts the calls of a process that has ended.
+func (h *Host) final(p *process.Process) *tempool.Usage {
+	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
+	defer cancel()
+	usage := h.Plane.Final(ctx, p.Worker(), p.Incarnation())
+	return &usage
 }
 
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {

@@ -28,6 +28,7 @@ type desk struct {
 	rates  map[string]*window // by worker; outlives incarnations
 	spec   spec.Spec          // the newest seen
 	known  bool               // spec is set
+	past   []past             // newest last
 	picks  int64
 	asking int           // checkouts on their way
 	scored time.Time     // when the seats' scores were last asked for
@@ -161,6 +162,9 @@ func (d *desk) lose(s *seat) {
 func (d *desk) forget(s *seat) {
 	if s.inFlight > 0 {
 		return
+	}
+	if d.seatAt(s.worker, s.incarnation) == s {
+		d.remember(s, time.Now())
 	}
 	if d.seats[s.worker] == s {
 		delete(d.seats, s.worker)

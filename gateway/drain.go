@@ -76,17 +76,6 @@ func (g *Gateway) Recall(_ context.Context, worker string, incarnation int64, le
 // recallRespite is how long the gateway leaves a worker alone that somebody else asked for.
 const recallRespite = 250 * time.Millisecond
 
-// Usage counts the calls of an incarnation since its start, and those in flight.
-func (g *Gateway) Usage(worker string, incarnation int64) (usage tempool.Usage, inFlight int) {
-	s := g.seatOf(worker, incarnation)
-	if s == nil {
-		return tempool.Usage{}, 0
-	}
-	s.desk.mu.Lock()
-	defer s.desk.mu.Unlock()
-	return s.calls.usage(), s.inFlight
-}
-
 // seatOf returns the seat of exactly this incarnation, if its process lives here.
 func (g *Gateway) seatOf(worker string, incarnation int64) *seat {
 	pool, slot, err := tempool.ParseWorkerName(worker)

@@ -234,19 +234,6 @@ func (w *worker) checkin(r tempool.CheckinRequest) {
 	w.stir()
 }
 
-func (w *worker) count(u tempool.Usage, incarnation int64) {
-	w.Counters.RequestsServed += max(0, u.Requests)
-	w.Counters.RequestsFailed += max(0, u.Failed)
-	w.Counters.TotalCallTimeMS += max(0, u.TotalMS)
-	if u.Requests > 0 {
-		w.Counters.LastRequestAt = w.now()
-	}
-	if incarnation == w.Machine.Incarnation && w.Machine.State != lifecycle.Draining {
-		w.Process.Requests += max(0, u.Requests)
-		w.countedOut()
-	}
-}
-
 // endLease drops the lease with the process it was for; its holder is fenced.
 func (w *worker) endLease() { w.Lease = nil }
 

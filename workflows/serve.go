@@ -73,6 +73,7 @@ func (w *worker) serveObservations() bool {
 			w.observe(a.result.Sample)
 			w.assessed(a.result.Assessment)
 			if a.result.Gone {
+				w.see(a.result.Usage)
 				w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 			} else if a.result.Healthy {
 				w.probePassed()
@@ -91,10 +92,12 @@ func (w *worker) watched(a *answer[tempool.WatchResult]) {
 		w.hostLost(a.err)
 		return
 	case a.err != nil: // silence proves nothing yet: the server may have been away; the next Watch finds out
+		w.seeLast(a.err)
 		return
 	}
 	w.observe(a.result.Sample)
 	w.assessed(a.result.Assessment)
+	w.see(a.result.Usage)
 	switch a.result.Event {
 	case tempool.WatchExited:
 		w.exited(a.result.Exit, a.result.Reason)
@@ -218,7 +221,10 @@ func (w *worker) drain() bool {
 		w.next(lifecycle.Stop, r.reason, nil)
 		return true
 	}
-	if a := taken(&w.facts.watch); a != nil && a.err == nil && a.result.Exit != nil {
+	if a := taken(&w.facts.watch); a != nil && a.err != nil {
+		w.seeLast(a.err)
+	} else if a != nil && a.result.Exit != nil {
+		w.see(a.result.Usage)
 		w.exited(a.result.Exit, a.result.Reason)
 		return true
 	}

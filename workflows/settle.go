@@ -214,6 +214,7 @@ func (w *worker) stop() bool {
 			w.exited(&lifecycle.Exit{Error: "host lost"}, fmt.Sprintf("host %s did not answer when asked to stop the process: %s",
 				w.Process.Host, sentence(a.err)))
 		} else {
+			w.see(a.result.Usage)
 			w.exited(&a.result.Exit, a.result.Reason)
 		}
 		return true
@@ -234,6 +235,8 @@ func (w *worker) stop() bool {
 // exited records the end of the incarnation and of everything that belonged to it.
 func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 	w.endLease()
+	w.add(untold(w.Process.Seen, w.Process.Told))
+	w.Process.Seen = tempool.Usage{}
 	if w.Cause == "" {
 		w.Cause = tempool.CauseExit
 	}

@@ -33,6 +33,7 @@ type departure struct {
 	PID         int            `json:"pid"`
 	Lease       *tempool.Lease `json:"lease,omitempty"` // the gateway's, whose usage is still to come
 	Reason      string         `json:"reason"`
+	Told        tempool.Usage  `json:"told,omitzero"` // see usage.go
 	turn        bool           // its end is also the end of the worker's turn
 }
 
@@ -113,7 +114,8 @@ func (w *worker) succeed() bool {
 // through the end of the old incarnation to ready. The old process leaves beside it.
 func (w *worker) handOver() {
 	s, r := w.Successor, w.Rotation
-	d := departure{Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID, Lease: w.Lease, Reason: r.Reason, turn: true}
+	d := departure{Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID, Lease: w.Lease, Reason: r.Reason, Told: w.Process.Told, turn: true}
+	w.Process.Seen = tempool.Usage{} // it goes on; its host tells in the end
 	w.exited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
 		"it makes way for incarnation %d, which is ready on host %s; its last calls finish beside that one, then process %d is stopped",
 		s.Incarnation, s.Ready.Host, d.PID))
@@ -168,6 +170,14 @@ func (w *worker) stopLeaving(ctx workflow.Context, d departure) {
 	var result tempool.StopResult
 	if err := future.Get(ctx, &result); err != nil {
 		workflow.GetLogger(ctx).Warn("an incarnation that was to leave was not stopped", "worker", w.name(), "incarnation", d.Incarnation, "error", err)
+		return
+	}
+	if result.Usage != nil {
+		for _, left := range w.Leaving {
+			if left.Incarnation == d.Incarnation {
+				w.add(untold(*result.Usage, left.Told))
+			}
+		}
 	}
 }
 
@@ -180,6 +190,7 @@ func (w *worker) checkinLeaving(r tempool.CheckinRequest) bool {
 	for i := range w.Leaving {
 		if lease := w.Leaving[i].Lease; lease != nil && lease.ID == r.LeaseID {
 			w.Leaving[i].Lease = nil
+			w.Leaving[i].Told = sum(w.Leaving[i].Told, r.Usage)
 			w.count(r.Usage, w.Leaving[i].Incarnation)
 			return true
 		}

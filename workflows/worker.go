@@ -75,6 +75,9 @@ type RunningProcess struct {
 	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
+	// Told is what checkins told of it, Seen what its host told last; see usage.go.
+	Told tempool.Usage `json:"told,omitzero"`
+	Seen tempool.Usage `json:"seen,omitzero"`
 	// BornBytes is the memory it had when it became ready.
 	BornBytes int64 `json:"born_bytes,omitempty"`
 	// Observed are the causes for which a rotation was decided and only recorded (policy.mode).

@@ -78,6 +78,30 @@ func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Logf("%d calls, most of them without Temporal", calls)
 }
 
+func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("counting")
+	pool, _ := w.troubled("counting", 1)
+	client := w.over("counting")
+	for range 7 {
+		status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
+	require.Equal(t, http.StatusBadGateway, status)
+	require.Equal(t, string(tempool.CodeWorkerCrashed), code)
+	view := w.until(pool, "the next process is ready", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
+	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
+	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
+	require.Equal(t, http.StatusOK, status, answer)
+	w.until(pool, "the ninth is told when its lease goes back", func(v tempool.PoolView) bool {
+		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
+		return v.Workers[0].RequestsServed == 9
+	})
+}
+
 func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
