@@ -82,6 +82,8 @@ type Restart struct {
 	By     string `json:"by,omitempty"`
 	// Cause is the word the restart is counted under; "" is CauseOperator.
 	Cause Cause `json:"cause,omitempty"`
+	// InPlace has the old process stop before the next one starts, whatever rotation.surge says.
+	InPlace bool `json:"in_place,omitempty"`
 	// Spec and SpecVersion are set together; without them the worker keeps the spec it has.
 	Spec        *spec.Spec `json:"spec,omitempty"`
 	SpecVersion int64      `json:"spec_version,omitempty"`
@@ -261,6 +263,10 @@ type PoolStatus struct {
 	SpecVersion int64         `json:"spec_version"`
 	Spec        spec.Spec     `json:"spec"`
 	Stopping    bool          `json:"stopping,omitempty"`
+	// Held says why starts are held: the pool's breaker is open.
+	Held string `json:"held,omitempty"`
+	// Parked are the workers that are stopped until their host has memory again.
+	Parked []int `json:"parked,omitempty"`
 	Rollout     *Rollout      `json:"rollout,omitempty"`
 	Workers     []RosterEntry `json:"workers"`
 }

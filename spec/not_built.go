@@ -11,12 +11,11 @@ type gap struct {
 // notBuilt is the one list of such gaps, by section or key. Whoever builds a feature deletes its line, here and nowhere else, and
 // the marks in docs/configuration.md that a test then asks for.
 var notBuilt = map[string]gap{
-	"start.rate_per_second": {missing: "starts are bounded by start.concurrency only"},
-	"lease.on_expiry":       {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
-	"watch":                 {missing: "changed files restart nothing"},
-	"sessions":              {missing: "there is no session store"},
-	"resources":             {missing: "no budget is shared out"},
-	"pressure":              {missing: "a host short of memory is left to its kernel"},
+	"lease.on_expiry": {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
+	"watch":           {missing: "changed files restart nothing"},
+	"sessions":        {missing: "there is no session store"},
+	"resources":       {missing: "no budget is shared out"},
+	"pressure":        {missing: "a host short of memory is left to its kernel"},
 }
 
 // gapAt returns the gap that a section, or a key "section.name", falls into.

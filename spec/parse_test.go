@@ -175,7 +175,6 @@ func TestBadFiles(t *testing.T) {
 		"a lease too long":           {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"an unbuilt key":        {minimal + "[start]\nrate_per_second = 1.0", "5: start.rate_per_second: not built yet: starts are bounded by start.concurrency only; remove the key"},
 		"an unbuilt section":    {minimal + "[watch]", "4: watch: not built yet: changed files restart nothing; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
 		"an unbuilt dotted key": {"resources.cpu_budget = 1.0\n" + minimal, "1: resources.cpu_budget: not built yet: no budget is shared out; remove the key"},

@@ -42,7 +42,9 @@ type request struct {
 	wanted bool
 	reason string
 	rest   bool // the worker is to stay down afterwards
-	cause  tempool.Cause
+	// Of a restart: the word it is counted under, and whether the old process is to stop first.
+	cause   tempool.Cause
+	inPlace bool
 }
 
 func (r request) or(reason, by string) request {

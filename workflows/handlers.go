@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // refusalError turns a coded refusal into the failure that Temporal carries: its type is the code, its detail the hint.
@@ -87,9 +88,15 @@ func (w *worker) listen() {
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
 		w.facts.restart = asked(r.Reason, r.By, false)
-		w.facts.restart.cause = cmp.Or(r.Cause, tempool.CauseOperator)
+		w.facts.restart.cause, w.facts.restart.inPlace = cmp.Or(r.Cause, tempool.CauseOperator), r.InPlace
 	})
 	onSignal(w, tempool.SignalRotationGrant, w.granted)
+	onSignal(w, tempool.SignalStartsHeld, func(h tempool.StartsHeld) { w.Held = h.Reason })
+	onSignal(w, tempool.SignalStartReleased, func(r tempool.StartReleased) {
+		if w.Hold.Pool && w.Machine.State == lifecycle.Pending && r.Incarnation == w.Machine.Incarnation {
+			w.Released = true
+		}
+	})
 	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })
 	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
 	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -24,6 +25,12 @@ type PoolRun struct {
 	Stopping      bool      `json:"stopping,omitempty"`
 	ContinueEvery int       `json:"continue_every,omitempty"`
 	RetryAt       time.Time `json:"retry_at,omitzero"` // of slots whose workflow could not be started
+	// Breaker holds starts when too many fail; Wishes wait for it, or for NextStart (start.rate_per_second).
+	Breaker   policy.Breaker `json:"breaker,omitzero"`
+	Wishes    []startWish    `json:"wishes,omitempty"`
+	NextStart time.Time      `json:"next_start,omitzero"`
+	// Pressure are the hosts that are short of memory.
+	Pressure []hostPressure `json:"pressure,omitempty"`
 	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
 	Former map[int]reached `json:"former,omitempty"`
 }
@@ -58,6 +65,7 @@ type pool struct {
 	wake     workflow.Channel
 	signals  []inbox
 	retry    *task
+	governor *task
 	retried  bool
 	turns    int
 	asking   int // messages on their way to workers; a run that ends before they are delivered loses them
@@ -127,7 +135,8 @@ func (p *pool) settle() bool {
 	if p.now().Before(p.RetryAt) && p.retry == nil {
 		p.retryLater()
 	}
-	return p.takeTurns() || p.roll() || started == batch
+	p.forgetSilentHosts()
+	return p.governStarts() || p.takeTurns() || p.roll() || started == batch
 }
 
 func (p *pool) now() time.Time { return workflow.Now(p.ctx) }
@@ -171,6 +180,9 @@ func (p *pool) startChild(number int) {
 		Pool: p.PoolStart.Pool, Slot: number, Spec: p.Spec, SpecVersion: p.SpecVersion, Searchable: p.Searchable, LeaseSeq: s.LeaseSeq,
 	}
 	run.Machine.Incarnation = s.Incarnation
+	if p.Breaker.Open() {
+		run.Held = heldReason
+	}
 	options := workflow.ChildWorkflowOptions{
 		WorkflowID:        tempool.WorkerWorkflowID(p.PoolStart.Pool, number),
 		TaskQueue:         tempool.TaskQueue,
@@ -268,7 +280,7 @@ func (p *pool) dismiss(s *slot) {
 // stopAll dismisses every worker; the pool ends after the last.
 func (p *pool) stopAll(reason string) int {
 	if !p.Stopping {
-		p.Stopping, p.Rollout, p.Turns = true, nil, nil
+		p.Stopping, p.Rollout, p.Turns, p.Wishes, p.Pressure = true, nil, nil, nil, nil
 		workflow.GetLogger(p.ctx).Info("pool stops", "pool", p.PoolStart.Pool, "reason", reason)
 	}
 	p.stir()
@@ -281,6 +293,7 @@ func (p *pool) changed(c tempool.WorkerChanged) {
 	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation {
 		return
 	}
+	p.tallied(*s, c.RosterEntry)
 	leaving := s.Leaving
 	s.RosterEntry = c.RosterEntry
 	s.Leaving, s.RunID, s.Born = leaving, c.RunID, true

@@ -22,6 +22,9 @@ func (p *pool) register(ctx workflow.Context) error {
 	poolInbox(p, tempool.SignalWorkerChanged, p.changed)
 	poolInbox(p, tempool.SignalRotationRequest, p.requested)
 	poolInbox(p, tempool.SignalRotationDone, p.rotated)
+	poolInbox(p, tempool.SignalStartRequested, p.startWished)
+	poolInbox(p, tempool.SignalFilesChanged, p.filesChanged)
+	poolInbox(p, tempool.SignalMemoryPressure, p.pressed)
 	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
 	p.selector.AddReceive(force, func(c workflow.ReceiveChannel, _ bool) { p.force = c.ReceiveAsync(nil) })
 
@@ -114,6 +117,7 @@ func (p *pool) apply(_ workflow.Context, r tempool.ApplyRequest) (tempool.ApplyR
 	p.Spec = r.Spec
 	if changed {
 		p.SpecVersion++
+		p.closeBreaker() // it may be what was wrong
 		p.beginRollout(tempool.CauseSpec, fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
 	}
 	p.stir()
@@ -137,6 +141,7 @@ func (p *pool) restart(ctx workflow.Context, r tempool.RestartRequest) (tempool.
 		p.restartWorker(*r.Worker, tempool.CauseOperator, reason)
 		return tempool.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
+	p.closeBreaker()
 	slots := p.slots()
 	p.beginRollout(tempool.CauseOperator, reason, 0, slots)
 	p.stir()
@@ -182,7 +187,7 @@ func (p *pool) drain(ctx workflow.Context, c tempool.Control) (tempool.CheckinRe
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving && !p.parked(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}
@@ -194,6 +199,12 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	st := tempool.PoolStatus{
 		Pool: p.PoolStart.Pool, Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping,
 		Workers: []tempool.RosterEntry{},
+	}
+	if p.Breaker.Open() {
+		st.Held = heldReason
+	}
+	for _, h := range p.Pressure {
+		st.Parked = append(st.Parked, h.Parked...)
 	}
 	if p.Rollout != nil {
 		view := p.Rollout.view()

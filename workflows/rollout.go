@@ -36,6 +36,9 @@ func (p *pool) beginRollout(cause tempool.Cause, reason string, version int64, s
 	if version == 0 && p.Rollout != nil {
 		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
 	}
+	if p.Rollout != nil && p.Rollout.Halted == "" {
+		next.Current = p.Rollout.Current
+	}
 	p.Rollout = next
 }
 
@@ -67,7 +70,7 @@ func (p *pool) roll() bool {
 	for (r.AtOnce || p.turnsTaken() < p.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
 		number := r.Waiting[0]
 		s := p.slot(number)
-		if s != nil && s.starting() || p.inTurn(number) {
+		if s != nil && s.starting() || p.inTurn(number) || p.inRollout(number) {
 			break // it may have begun on an older spec, and cannot be told yet
 		}
 		r.Waiting = r.Waiting[1:]

@@ -57,7 +57,7 @@ func (w *worker) restarted(r request) {
 		w.dismissSuccessor("a newer spec is to be started")
 	}
 	view := tempool.RotationView{Cause: r.cause, Reason: r.reason, Incarnation: w.Machine.Incarnation, Since: w.now(), Granted: true}
-	w.Rotation = &rotation{RotationView: view, InPlace: w.Machine.State == lifecycle.Suspended}
+	w.Rotation = &rotation{RotationView: view, InPlace: r.inPlace || w.Machine.State == lifecycle.Suspended}
 }
 
 // rotate takes the wanted rotation a step further.

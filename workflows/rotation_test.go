@@ -343,3 +343,133 @@ func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 	require.Positive(t, s.sizes[0])
 	require.InEpsilon(t, s.sizes[0], s.sizes[1], 0.05)
 }
+
+func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+			s := newStage(t)
+			run := inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
+			run.ContinueEvery = every
+			s.at(80*time.Minute, func() {
+				require.EqualValues(t, 1, s.state().Incarnation)
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.Len(t, s.toldOf(tempool.SignalRotationRequest), 1)
+				s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 7})() // for none that it has
+			})
+			s.at(90*time.Minute, func() {
+				require.EqualValues(t, 1, s.state().Incarnation)
+				s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1})()
+			})
+			s.at(100*time.Minute, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				done := s.toldOf(tempool.SignalRotationDone)
+				require.Equal(t, tempool.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
+				for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
+					entry := m.(tempool.WorkerChanged)
+					if entry.Incarnation > 1 {
+						require.Equal(t, lifecycle.Ready, entry.State, "the pool never hears of it out of service")
+					}
+				}
+				s.signal(tempool.SignalEnd, tempool.Control{})()
+			})
+			s.play(run)
+		})
+	}
+}
+
+func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+			s := newStage(t)
+			run := inPool(func(*spec.Spec) {})
+			run.ContinueEvery = every
+			s.fate[1] = crash(time.Minute)
+			s.at(30*time.Second, s.signal(tempool.SignalStartsHeld, tempool.StartsHeld{Reason: "too many starts failed"}))
+			s.at(2*time.Minute, func() {
+				require.Equal(t, lifecycle.Pending, s.state().State)
+				require.Equal(t, "too many starts failed", s.state().Reason)
+				require.Equal(t, []any{tempool.StartRequested{Slot: 0, Incarnation: 2}}, s.toldOf(tempool.SignalStartRequested))
+				s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 2})()
+			})
+			s.at(3*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
+				s.signal(tempool.SignalEnd, tempool.Control{})()
+			})
+			s.play(run)
+			require.Equal(t, 2, s.starts)
+		})
+	}
+}
+
+func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *testing.T) {
+	for name, release := range map[string]func(*stage) func(){
+		"held no more": func(s *stage) func() { return s.signal(tempool.SignalStartsHeld, tempool.StartsHeld{}) },
+		"restarted":    func(s *stage) func() { return s.signal(tempool.SignalRestart, tempool.Restart{Reason: "mended"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			run := inPool(func(*spec.Spec) {})
+			run.Held = "too many starts failed"
+			s.at(time.Minute, func() {
+				require.Equal(t, lifecycle.Pending, s.state().State)
+				require.Zero(t, s.starts)
+				release(s)()
+			})
+			s.at(2*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				s.signal(tempool.SignalEnd, tempool.Control{})()
+			})
+			s.play(run)
+		})
+	}
+}
+
+func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
+	s := newStage(t)
+	s.at(time.Second, func() {
+		require.Equal(t, lifecycle.Pending, s.state().State)
+		require.Contains(t, s.state().Reason, "start.rate_per_second")
+		s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 1})()
+	})
+	s.at(2*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Empty(t, s.metrics().RestartsByReason)
+		s.signal(tempool.SignalEnd, tempool.Control{})()
+	})
+	s.play(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
+}
+
+func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
+	s := newStage(t)
+	s.onStart = func(tempool.StartRequest) (tempool.StartResult, error) {
+		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+	}
+	s.at(time.Hour, func() {
+		require.Equal(t, 7, s.starts)
+		require.Equal(t, lifecycle.Failed, s.state().State)
+		require.Equal(t, map[string]int64{"start_failed": 6}, s.metrics().RestartsByReason)
+		s.cancel()
+	})
+	s.play(rotating(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 7 }))
+}
+
+func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
+	s := newStage(t)
+	var began []time.Time
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		began = append(began, s.env.Now())
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	for i := int64(1); i <= 6; i++ {
+		s.fate[i] = crash(10 * time.Millisecond)
+	}
+	s.fate[7] = crash(2 * time.Minute) // longer than healthy_reset
+	s.at(10*time.Minute, s.cancel)
+	s.play(orphan())
+	require.Len(t, began, 8)
+	waits := []float64{0, 0.1, 0.3, 0.9, 2.7, 8.1, 120}
+	for i, want := range waits {
+		require.InDelta(t, want, began[i+1].Sub(began[i]).Seconds(), 0.1*want+0.1, "wait %d", i+1)
+	}
+}

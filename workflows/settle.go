@@ -46,8 +46,13 @@ func (w *worker) begin() bool {
 	return true
 }
 
-// place begins the next incarnation.
+// place begins the next incarnation, once the pool lets it where that has to be asked.
 func (w *worker) place(reason string) {
+	if w.mustAsk() && !w.Released {
+		w.awaitLeave(reason)
+		return
+	}
+	w.Released = false
 	w.replaced()
 	if w.NextSpec != nil {
 		w.Spec, w.SpecVersion, w.NextSpec = w.NextSpec.Spec, w.NextSpec.Version, nil
@@ -79,7 +84,7 @@ func (w *worker) pend() bool {
 	}
 	if w.facts.restart.wanted {
 		reason := w.facts.restart.reason
-		w.Cause = w.facts.restart.cause
+		w.Cause, w.Released = w.facts.restart.cause, true // who restarts a worker means now
 		w.facts.restart = request{}
 		stopTask(&w.work.hold)
 		stopTask(&w.work.room)
@@ -87,6 +92,9 @@ func (w *worker) pend() bool {
 		w.Failures = 0
 		w.place(reason)
 		return true
+	}
+	if w.Hold.Pool {
+		return w.pendForLeave()
 	}
 	if w.Hold.Room {
 		return w.pendForRoom()
@@ -99,6 +107,48 @@ func (w *worker) pend() bool {
 	}
 	if w.work.hold == nil {
 		w.timer(&w.work.hold, &w.facts.holdOver, timerOptions{w.Hold.Until.Sub(w.now()), w.Hold.Reason})
+	}
+	return false
+}
+
+// mustAsk reports whether the pool has to let a start go.
+func (w *worker) mustAsk() bool {
+	return !w.Orphan && (w.Held != "" || w.Spec.Start.RatePerSecond > 0)
+}
+
+// awaitLeave has the worker wait for its pool's leave to start.
+func (w *worker) awaitLeave(reason string) {
+	why := w.Held
+	if why == "" {
+		why = fmt.Sprintf("the pool starts at most %g processes a second (start.rate_per_second)", w.Spec.Start.RatePerSecond)
+	}
+	w.Hold = Hold{Pool: true, For: reason, Reason: why}
+	if w.Machine.State != lifecycle.Pending {
+		w.countOn()
+		w.next(lifecycle.Hold, why, nil)
+	}
+}
+
+// leavePatience is how long a worker waits for its pool's answer before it asks again.
+const leavePatience = 2 * time.Minute
+
+func (w *worker) pendForLeave() bool {
+	if w.Released || !w.mustAsk() {
+		w.Released = true
+		stopTask(&w.work.hold)
+		w.facts.holdOver = false
+		w.place(w.Hold.For)
+		return true
+	}
+	if w.facts.holdOver {
+		w.facts.holdOver, w.Hold.Asked = false, false
+	}
+	if !w.Hold.Asked {
+		w.Hold.Asked = true
+		w.post(tempool.SignalStartRequested, tempool.StartRequested{Slot: w.Slot, Incarnation: w.Machine.Incarnation})
+	}
+	if w.work.hold == nil {
+		w.timer(&w.work.hold, &w.facts.holdOver, timerOptions{leavePatience, "before the pool is asked again"})
 	}
 	return false
 }
@@ -261,7 +311,7 @@ func (w *worker) decide() bool {
 	}
 	if r := w.takeRestart(); r.wanted {
 		w.Failures = 0
-		w.Cause = r.cause
+		w.Cause, w.Released = r.cause, true
 		w.place(r.reason)
 		return true
 	}

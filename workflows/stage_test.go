@@ -29,8 +29,9 @@ type stage struct {
 	runs  int
 
 	starts, stops, probes int
-	stateSize             int   // of the newest run's input, in bytes of JSON
-	sizes                 []int // as steps note them
+	stateSize             int    // of the newest run's input, in bytes of JSON
+	sizes                 []int  // as steps note them
+	told                  []told // what the worker said to its pool
 
 	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
 	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
@@ -49,6 +50,22 @@ type stage struct {
 type fate struct {
 	after  time.Duration
 	result tempool.WatchResult
+}
+
+// told is one message to the pool.
+type told struct {
+	name    string
+	message any
+}
+
+// toldOf are the messages of one name.
+func (s *stage) toldOf(name string) (messages []any) {
+	for _, m := range s.told {
+		if m.name == name {
+			messages = append(messages, m.message)
+		}
+	}
+	return messages
 }
 
 // step is something done to the worker at a time counted from the beginning.
@@ -120,6 +137,11 @@ func (s *stage) set(now time.Time) {
 			s.onWatch(r)
 		}
 	})
+	s.env.OnSignalExternalWorkflow(mock.Anything, tempool.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
+		func(_, _, _, name string, message any) error {
+			s.told = append(s.told, told{name, message})
+			return nil
+		})
 	elapsed := now.Sub(s.begin)
 	for _, st := range s.steps {
 		if !st.done {
@@ -245,6 +267,13 @@ func (s *stage) update(name string, request any) *updateAnswer {
 
 func orphan() WorkerRun {
 	return WorkerRun{Pool: "t", Slot: 0, Spec: testSpec(), SpecVersion: 1, Orphan: true}
+}
+
+// inPool is a worker that has a pool to tell and to ask.
+func inPool(change func(*spec.Spec)) WorkerRun {
+	run := rotating(change)
+	run.Orphan = false
+	return run
 }
 
 func crash(after time.Duration) fate {

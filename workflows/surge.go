@@ -128,7 +128,7 @@ func (w *worker) takeOver() {
 	s, r := w.Successor, w.Rotation
 	w.Successor = nil
 	w.Machine.Incarnation, w.Reached = s.Incarnation-1, 0
-	w.Cause = r.Cause
+	w.Cause, w.Released = r.Cause, true
 	w.place(r.Reason)
 	w.started(&answer[tempool.StartResult]{result: *s.Ready})
 }

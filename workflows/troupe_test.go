@@ -48,6 +48,14 @@ type actor struct {
 	deafUntil  time.Time
 	restarting bool
 	scene      int // what was to happen in an earlier one does not
+	heard      []heard
+}
+
+// heard is a message that asks nothing of an actor but to be remembered.
+type heard struct {
+	at      time.Duration // from the beginning
+	name    string
+	message any
 }
 
 // What things take in a troupe.
@@ -265,6 +273,7 @@ func (a *actor) signal(name string, argument any) {
 		a.excused = true
 		return
 	case tempool.SignalRestart:
+		a.remember(name, argument)
 		r := argument.(tempool.Restart)
 		if r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
@@ -275,14 +284,38 @@ func (a *actor) signal(name string, argument any) {
 		a.tell(lifecycle.Draining)
 		a.then(sceneTakes, a.start)
 	case tempool.SignalDrain:
+		a.remember(name, argument)
 		a.scene++
 		a.tell(lifecycle.Draining)
 		a.then(sceneTakes, func() { a.rest(lifecycle.Stopped, argument.(tempool.Control).Reason) })
 	case tempool.SignalEnd:
 		a.end()
+	case tempool.SignalRotationGrant:
+		a.remember(name, argument)
+		a.scene++
+		a.restarting = true
+		a.troupe.countRestarting()
+		a.tell(lifecycle.Draining)
+		a.then(sceneTakes, a.start)
+	case tempool.SignalStartsHeld, tempool.SignalStartReleased:
+		a.remember(name, argument)
 	default:
 		require.FailNow(a.troupe.t, "a pool does not send "+name)
 	}
+}
+
+func (a *actor) remember(name string, message any) {
+	a.heard = append(a.heard, heard{a.troupe.env.Now().Sub(a.troupe.begin), name, message})
+}
+
+// heardOf is when the actor heard a message, each time.
+func (a *actor) heardOf(name string) (times []time.Duration) {
+	for _, h := range a.heard {
+		if h.name == name {
+			times = append(times, h.at)
+		}
+	}
+	return times
 }
 
 func (p *troupe) countRestarting() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 )
 
 // turn is one worker whose incarnation is replaced while it serves: on its own wish, once the pool has granted it, or as part of a
@@ -65,7 +66,11 @@ func (p *pool) takeTurns() bool {
 		if t.Granted || p.inRollout(t.Slot) || !p.mayBegin(*t) {
 			continue
 		}
-		if p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable {
+		if p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable || p.Breaker.Open() {
+			break
+		}
+		if d := p.mayStart(tempool.WorkerName(p.PoolStart.Pool, t.Slot)); d.Action == policy.Wait {
+			p.askAgain(d.Delay)
 			break
 		}
 		p.grantTurn(t)

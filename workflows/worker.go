@@ -51,8 +51,11 @@ type WorkerRun struct {
 	LastRotation *tempool.RotationView `json:"last_rotation,omitempty"`
 	Successor    *successor            `json:"successor,omitempty"`
 	Leaving      []departure           `json:"leaving,omitempty"`
-	Starts       int64                 `json:"starts,omitempty"`
-	StartsFailed int64                 `json:"starts_failed,omitempty"`
+	// Held is why the pool wants to be asked before each start; Released that it let the next one go.
+	Held         string `json:"held,omitempty"`
+	Released     bool   `json:"released,omitempty"`
+	Starts       int64  `json:"starts,omitempty"`
+	StartsFailed int64  `json:"starts_failed,omitempty"`
 
 	Counters Counters        `json:"counters"`
 	Sample   *tempool.Sample `json:"sample,omitempty"`
@@ -100,10 +103,13 @@ type VersionSpec struct {
 	Version int64     `json:"version"`
 }
 
-// Hold is why a worker is pending: until a time, or until some host has room.
+// Hold is why a worker is pending: until a time, until some host has room, or until its pool lets the start go.
 type Hold struct {
 	Until  time.Time `json:"until,omitzero"`
 	Room   bool      `json:"room,omitempty"`
+	Pool   bool      `json:"pool,omitempty"`
+	Asked  bool      `json:"asked,omitempty"` // the pool
+	For    string    `json:"for,omitempty"`   // what the start is for, once the pool lets it go
 	Reason string    `json:"reason,omitempty"`
 }
 

@@ -1,0 +1,125 @@
+package workflows
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+)
+
+// The pool governs its workers' starts in two cases: while its breaker is open, since too many starts have failed, and where
+// start.rate_per_second bounds them. Then a worker is pending until the pool lets its start go; otherwise nobody asks.
+
+// startWish is a worker that waits for leave to start an incarnation.
+type startWish struct {
+	Slot        int   `json:"slot"`
+	Incarnation int64 `json:"incarnation"`
+}
+
+// heldReason is what workers are told while the breaker is open.
+const heldReason = "the pool holds its starts: at least half of them failed within a minute, so one tries whether they work again"
+
+// tallied counts the starts that a worker told of beyond those it had told of before.
+func (p *pool) tallied(before slot, now tempool.RosterEntry) {
+	if before.RunID != now.RunID {
+		before.Starts, before.StartsFailed = 0, 0
+	}
+	failed := now.StartsFailed - before.StartsFailed
+	succeeded := now.Starts - before.Starts - failed
+	if failed <= 0 && succeeded <= 0 {
+		return
+	}
+	wasOpen, worker := p.Breaker.Open(), tempool.WorkerName(p.PoolStart.Pool, now.Slot)
+	for range succeeded {
+		p.Breaker = p.Breaker.Recorded(worker, false, p.now())
+	}
+	for range failed {
+		p.Breaker = p.Breaker.Recorded(worker, true, p.now())
+	}
+	if p.Breaker.Open() != wasOpen {
+		p.announceBreaker()
+	}
+}
+
+// closeBreaker lets starts go again because somebody has changed something.
+func (p *pool) closeBreaker() {
+	wasOpen := p.Breaker.Open()
+	p.Breaker = policy.Breaker{}
+	if wasOpen {
+		p.announceBreaker()
+	}
+}
+
+// announceBreaker tells every worker whether its starts are held.
+func (p *pool) announceBreaker() {
+	message := tempool.StartsHeld{}
+	if p.Breaker.Open() {
+		message.Reason = heldReason
+	}
+	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open())
+	for i := range p.Roster {
+		if s := p.Roster[i]; s.Born && !s.Gone && !s.starting() {
+			p.tell(s.Slot, tempool.SignalStartsHeld, message, nil)
+		}
+	}
+}
+
+// startWished takes a worker's wish to start.
+func (p *pool) startWished(r tempool.StartRequested) {
+	if p.Stopping || p.slot(r.Slot) == nil {
+		return
+	}
+	p.Wishes = slices.DeleteFunc(p.Wishes, func(w startWish) bool { return w.Slot == r.Slot })
+	p.Wishes = append(p.Wishes, startWish{r.Slot, r.Incarnation})
+}
+
+// governStarts lets the starts go that may, in the order they were wished for, and sees to it that it is asked again in time.
+func (p *pool) governStarts() bool {
+	p.Wishes = slices.DeleteFunc(p.Wishes, func(w startWish) bool {
+		s := p.slot(w.Slot)
+		return s == nil || s.Gone || s.Leaving || w.Incarnation < s.Incarnation ||
+			w.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
+	})
+	moved := false
+	for len(p.Wishes) > 0 {
+		wish := p.Wishes[0]
+		decision := p.mayStart(tempool.WorkerName(p.PoolStart.Pool, wish.Slot))
+		if decision.Action == policy.Wait {
+			p.askAgain(decision.Delay)
+			break
+		}
+		p.Wishes = p.Wishes[1:]
+		p.tell(wish.Slot, tempool.SignalStartReleased, tempool.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}, nil)
+		moved = true
+	}
+	return moved
+}
+
+// mayStart decides about one start, and counts it if it may go.
+func (p *pool) mayStart(worker string) policy.Decision {
+	if p.Breaker.Open() {
+		var decision policy.Decision
+		p.Breaker, decision = p.Breaker.Ask(worker, p.now())
+		if decision.Action == policy.Wait {
+			return decision
+		}
+	}
+	next, decision := policy.StartRate{PerSecond: p.Spec.Start.RatePerSecond}.Ask(p.NextStart, p.now())
+	p.NextStart = next
+	return decision
+}
+
+// askAgain wakes the pool after a while.
+func (p *pool) askAgain(after time.Duration) {
+	if p.governor != nil {
+		return
+	}
+	ctx, cancel := workflow.WithCancel(p.ctx)
+	p.governor = &task{cancel}
+	timer := workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: "before the next start may go"})
+	p.selector.AddFuture(timer, func(workflow.Future) { p.governor = nil })
+}

@@ -1,0 +1,167 @@
+package workflows
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// hostPressure is what a pool does about one host that is short of memory.
+type hostPressure struct {
+	Host   string       `json:"host"`
+	Level  policy.Level `json:"level"`
+	Reason string       `json:"reason,omitempty"`
+	// Parked are the slots that were drained and stopped to give memory back, in that order.
+	Parked []int `json:"parked,omitempty"`
+	// Heard is when the host last said how it is, Recycled when its largest worker was last replaced.
+	Heard    time.Time `json:"heard"`
+	Recycled time.Time `json:"recycled,omitzero"`
+}
+
+const (
+	// recycleEvery is the least time between two replacements of a host's largest worker.
+	recycleEvery = time.Minute
+	// pressureSilence is how long a host may be silent before what was parked on it comes back: its agent may be gone.
+	pressureSilence = 5 * time.Minute
+)
+
+// pressed answers a host's word about its memory.
+func (p *pool) pressed(m tempool.MemoryPressure) {
+	if !p.Spec.Pressure.Enabled || p.Stopping {
+		return
+	}
+	i := slices.IndexFunc(p.Pressure, func(h hostPressure) bool { return h.Host == m.Host })
+	if i < 0 {
+		p.Pressure = append(p.Pressure, hostPressure{Host: m.Host})
+		i = len(p.Pressure) - 1
+	}
+	h := &p.Pressure[i]
+	changed := h.Level != policy.Level(m.Level)
+	h.Level, h.Reason, h.Heard = policy.Level(m.Level), m.Reason, p.now()
+	if p.Spec.Policy.Mode == spec.PolicyObserve {
+		if changed {
+			workflow.GetLogger(p.ctx).Info("memory pressure is only recorded, as policy.mode says", "pool", p.PoolStart.Pool, "host", m.Host, "level", m.Level, "reason", m.Reason)
+		}
+	} else {
+		switch h.Level {
+		case policy.PressureCritical:
+			p.park(h, m)
+		case policy.PressureHigh:
+			p.recycleLargest(h, m)
+		default:
+			p.unpark(h, fmt.Sprintf("memory pressure on host %s has passed", h.Host))
+		}
+	}
+	if h.Level != policy.PressureCritical && h.Level != policy.PressureHigh && h.Level != policy.PressureMedium {
+		p.Pressure = slices.DeleteFunc(p.Pressure, func(o hostPressure) bool { return o.Host == m.Host && len(o.Parked) == 0 })
+	}
+	p.stir()
+}
+
+// largestFirst lists the workers of the message that serve still as they did when it was sent.
+func (p *pool) largestFirst(m tempool.MemoryPressure) []tempool.WorkerMemory {
+	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w tempool.WorkerMemory) bool {
+		s := p.slot(w.Slot)
+		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.serving() || p.inTurn(w.Slot) || p.inRollout(w.Slot) || p.parked(w.Slot)
+	})
+	slices.SortStableFunc(workers, func(a, b tempool.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+	return workers
+}
+
+// park drains and stops workers of the host, largest first, until half of those it had are down.
+func (p *pool) park(h *hostPressure, m tempool.MemoryPressure) {
+	workers := p.largestFirst(m)
+	room := (len(workers)+len(h.Parked))/2 - len(h.Parked)
+	for _, w := range workers[:max(0, min(room, len(workers)))] {
+		reason := fmt.Sprintf("host %s is critically short of memory, and this worker uses %d MB: stopped until that has passed. %s",
+			h.Host, w.RSSBytes/1_000_000, m.Reason)
+		h.Parked = append(h.Parked, w.Slot)
+		p.tell(w.Slot, tempool.SignalDrain, tempool.Control{Reason: reason, By: "pool"}, nil)
+	}
+}
+
+// recycleLargest replaces the host's largest worker, old process first: there is no memory for two.
+func (p *pool) recycleLargest(h *hostPressure, m tempool.MemoryPressure) {
+	workers := p.largestFirst(m)
+	if len(workers) == 0 || p.now().Sub(h.Recycled) < recycleEvery || p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable {
+		return
+	}
+	largest := workers[0]
+	h.Recycled = p.now()
+	reason := fmt.Sprintf("host %s is short of memory, and this is its largest worker with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
+	p.Turns = append(p.Turns, turn{Slot: largest.Slot, From: largest.Incarnation, Cause: tempool.CausePressure, Reason: reason, Granted: true})
+	p.tell(largest.Slot, tempool.SignalRestart, tempool.Restart{Reason: reason, By: "pool", Cause: tempool.CausePressure, InPlace: true}, nil)
+}
+
+// unpark brings back what was stopped on a host.
+func (p *pool) unpark(h *hostPressure, reason string) {
+	for _, number := range h.Parked {
+		if s := p.slot(number); s != nil && !s.Gone && !s.Leaving {
+			p.restartWorker(number, tempool.CausePressure, reason)
+		}
+	}
+	h.Parked = nil
+}
+
+// parked reports whether a slot is down for want of memory on its host.
+func (p *pool) parked(number int) bool {
+	return slices.ContainsFunc(p.Pressure, func(h hostPressure) bool { return slices.Contains(h.Parked, number) })
+}
+
+// forgetSilentHosts brings back what was stopped on hosts that have long said nothing.
+func (p *pool) forgetSilentHosts() {
+	for i := range p.Pressure {
+		h := &p.Pressure[i]
+		if len(h.Parked) == 0 {
+			continue
+		}
+		if wait := h.Heard.Add(pressureSilence).Sub(p.now()); wait > 0 {
+			p.askAgain(wait)
+			continue
+		}
+		p.unpark(h, fmt.Sprintf("host %s has not said for %s that it is short of memory", h.Host, pressureSilence))
+	}
+	p.Pressure = slices.DeleteFunc(p.Pressure, func(h hostPressure) bool {
+		return len(h.Parked) == 0 && p.now().Sub(h.Heard) >= pressureSilence
+	})
+}
+
+// filesChanged restarts the workers of the host whose files have changed, as watch.mode says.
+func (p *pool) filesChanged(f tempool.FilesChanged) {
+	if p.Stopping || len(f.Files) == 0 {
+		return
+	}
+	reason := "file " + f.Files[0] + " changed"
+	if more := len(f.Files) - 1 + f.More; more > 0 {
+		reason += fmt.Sprintf(", and %d more", more)
+	}
+	slots := slices.DeleteFunc(p.slots(), func(number int) bool { return f.Host != "" && p.slot(number).Host != f.Host })
+	if f.Host != "" {
+		reason += " on host " + f.Host
+	}
+	if len(slots) == 0 {
+		return
+	}
+	if p.Rollout != nil { // what it had still to do is done with it
+		for _, number := range p.Rollout.Waiting {
+			if !slices.Contains(slots, number) {
+				slots = append(slots, number)
+			}
+		}
+		slices.Sort(slots)
+	}
+	p.closeBreaker()
+	p.beginRollout(tempool.CauseFiles, reason, 0, slots)
+	p.Rollout.AtOnce = p.Spec.Watch.Mode == watchAtOnce
+	p.stir()
+}
+
+// watchAtOnce is the watch.mode that has no regard to rotation.max_unavailable.
+const watchAtOnce = "all"
