@@ -380,3 +380,20 @@ func TestAProgramWithoutTheReaperHookIsRefused(t *testing.T) {
 	_, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "h"})
 	require.ErrorContains(t, err, "make process.RunReaperIfAsked() the first statement of main")
 }
+
+func TestANewerIncarnationLeavesThoseAloneThatItIsToKeep(t *testing.T) {
+	s := open(t)
+	first := begin(t, s, runs("sleep", "1000"))
+	after := func(kept *Process) *Process {
+		l := launch("p/0", kept.Incarnation()+1, runs("sleep", "1000"))
+		l.Keep = []int64{kept.Incarnation()}
+		p, err := s.Start(t.Context(), l)
+		require.NoError(t, err)
+		return p
+	}
+	second := after(first)
+	require.Equal(t, []*Process{first, second}, s.List())
+	third := after(second)
+	require.Equal(t, "killed: superseded by incarnation 3", ends(t, first).Reason, "only those it is to keep")
+	require.Equal(t, []*Process{second, third}, s.List())
+}

@@ -1,0 +1,112 @@
+package activities
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// life takes in one sample of so many MB every pause, with so many requests more each time, until something is found.
+func life(v *vitals, rules tempool.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause tempool.Cause, reason string) {
+	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	requests := int64(0)
+	for i, m := range mb {
+		age := time.Duration(i) * pause
+		requests += requestsEach
+		v.take(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
+		if cause, reason := v.finding(rules, requests, age); cause != "" {
+			return i, cause, reason
+		}
+	}
+	return -1, "", ""
+}
+
+// line is a series that grows evenly.
+func line(from, step float64, n int) []float64 {
+	series := make([]float64, n)
+	for i := range series {
+		series[i] = from + float64(i)*step
+	}
+	return series
+}
+
+func TestWhatAWatchFinds(t *testing.T) {
+	const pause = 10 * time.Second
+	predict := tempool.WatchRules{Window: 10, Horizon: spec.Default().Prediction.Horizon, MemoryLimitBytes: 512e6}
+	for name, c := range map[string]struct {
+		rules    tempool.WatchRules
+		requests int64
+		mb       []float64
+		at       int
+		cause    tempool.Cause
+		reason   string
+	}{
+		"nothing without rules":                     {tempool.WatchRules{}, 1000, line(1000, 1000, 20), -1, "", ""},
+		"requests":                                  {tempool.WatchRules{RequestLimit: 995}, 100, line(20, 0, 20), 9, tempool.CauseRequests, "served 1000 requests (limit 995)"},
+		"memory":                                    {tempool.WatchRules{MaxMemoryBytes: 300e6}, 0, []float64{20, 20, 299, 301}, 3, tempool.CauseMemory, "301 MB"},
+		"a failing worker at once":                  {tempool.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, tempool.CauseGrade, "failing"},
+		"a critical worker after three samples":     {tempool.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, tempool.CauseGrade, "critical in 3 samples"},
+		"a degraded worker after five samples":      {tempool.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, tempool.CauseGrade, "degraded or worse in 5 samples"},
+		"a good sample in between begins anew":      {tempool.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
+		"a grade counts from a certain age on":      {tempool.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, line(800, 0, 20), 6, tempool.CauseGrade, "failing"},
+		"a leak before it has reached the limit":    {predict, 0, line(20, 10, 60), 9, tempool.CausePrediction, "Replacing the worker before it fails"},
+		"a worker that only warms up is left alone": {predict, 0, append(line(20, 60, 2), line(80, 0, 40)...), -1, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, cause, reason := life(&vitals{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
+			require.Equal(t, c.cause, cause, reason)
+			require.Equal(t, c.at, at, reason)
+			require.Contains(t, reason, c.reason)
+		})
+	}
+}
+
+func TestCallsAreGradedByTheMinute(t *testing.T) {
+	health := spec.Default().Health
+	health.CallsBands = []float64{10, 30, 60, 100}
+	v := &vitals{}
+	_, cause, reason := life(v, tempool.WatchRules{Grade: true}, health, 10*time.Second, 15, line(20, 0, 4)...) // 90 a minute
+	require.Equal(t, tempool.CauseGrade, cause)
+	require.Contains(t, reason, "calls are at 90 a minute")
+	require.Equal(t, "critical", v.assessment().Grade)
+}
+
+func TestASampleThatWasTakenInBeforeCountsOnce(t *testing.T) {
+	v := &vitals{}
+	for range 10 {
+		v.take(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
+	}
+	cause, _ := v.finding(tempool.WatchRules{Grade: true}, 0, time.Hour)
+	require.Empty(t, cause)
+}
+
+func TestVitalsOfALongLifeAreBounded(t *testing.T) {
+	v := &vitals{}
+	life(v, tempool.WatchRules{}, spec.Default().Health, time.Second, 1, line(20, 0, 5000)...)
+	require.Len(t, v.samples, maxSamples)
+	require.LessOrEqual(t, len(v.counts), 62)
+}
+
+func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
+	rules := tempool.WatchRules{Window: 10, MemoryLimitBytes: 512e6}
+	for name, c := range map[string]struct {
+		mb   []float64
+		want bool
+	}{
+		"one sample":                {[]float64{20}, false},
+		"20 MB a second":            {[]float64{20, 220}, true},
+		"a megabyte in ten seconds": {[]float64{20, 21}, false},
+		"a steady one near it":      {[]float64{500, 500}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &vitals{}
+			life(v, tempool.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
+			require.Equal(t, c.want, v.pressing(rules))
+		})
+	}
+}
