@@ -257,18 +257,18 @@ type RosterEntry struct {
 
 // PoolStatus answers the query status: last known states, no call to any worker.
 type PoolStatus struct {
-	Pool        string        `json:"pool"`
-	Size        int           `json:"size"`
-	Ready       int           `json:"ready"` // ready or busy
-	SpecVersion int64         `json:"spec_version"`
-	Spec        spec.Spec     `json:"spec"`
-	Stopping    bool          `json:"stopping,omitempty"`
+	Pool        string    `json:"pool"`
+	Size        int       `json:"size"`
+	Ready       int       `json:"ready"` // ready or busy
+	SpecVersion int64     `json:"spec_version"`
+	Spec        spec.Spec `json:"spec"`
+	Stopping    bool      `json:"stopping,omitempty"`
 	// Held says why starts are held: the pool's breaker is open.
 	Held string `json:"held,omitempty"`
 	// Parked are the workers that are stopped until their host has memory again.
-	Parked []int `json:"parked,omitempty"`
-	Rollout     *Rollout      `json:"rollout,omitempty"`
-	Workers     []RosterEntry `json:"workers"`
+	Parked  []int         `json:"parked,omitempty"`
+	Rollout *Rollout      `json:"rollout,omitempty"`
+	Workers []RosterEntry `json:"workers"`
 }
 
 // PoolStart is what starts a pool workflow.
