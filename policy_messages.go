@@ -1,6 +1,10 @@
 package tempool
 
-import "time"
+import (
+	"time"
+
+	"github.com/tempool/tempool/spec"
+)
 
 // The messages by which policies are carried out: between a worker and its pool, and from the agents to a pool.
 
@@ -109,4 +113,16 @@ type ApplyLimitsRequest struct {
 // ApplyLimitsResult says by which means each limit is in force now, see StartResult.
 type ApplyLimitsResult struct {
 	Limits map[string]string `json:"limits,omitempty"`
+}
+
+// CollectGarbageRequest has a worker that speaks frames give back what memory it can, within Timeout (0: as long as the activity has).
+type CollectGarbageRequest struct {
+	Process
+	Timeout spec.Duration `json:"timeout,omitempty"`
+}
+
+// CollectGarbageResult is what the process tree used before, by its newest sample, and after; 0 is unknown.
+type CollectGarbageResult struct {
+	BeforeBytes int64 `json:"before_bytes,omitempty"`
+	AfterBytes  int64 `json:"after_bytes,omitempty"`
 }

@@ -98,15 +98,16 @@ const (
 
 // Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.
 const (
-	ActivityAwaitRoom   = "AwaitRoom"
-	ActivityStart       = "Start"
-	ActivityWatch       = "Watch"
-	ActivityProbe       = "Probe"
-	ActivityDrain       = "Drain"
-	ActivityRecall      = "Recall"
-	ActivityStop        = "Stop"
-	ActivityApplyLimits = "ApplyLimits"
-	ActivityExecute     = "Execute"
+	ActivityAwaitRoom      = "AwaitRoom"
+	ActivityStart          = "Start"
+	ActivityWatch          = "Watch"
+	ActivityProbe          = "Probe"
+	ActivityDrain          = "Drain"
+	ActivityRecall         = "Recall"
+	ActivityStop           = "Stop"
+	ActivityApplyLimits    = "ApplyLimits"
+	ActivityCollectGarbage = "CollectGarbage"
+	ActivityExecute        = "Execute"
 )
 
 var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)

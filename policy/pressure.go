@@ -97,6 +97,9 @@ func (m HostMemory) level(margin float64) Level {
 	return PressureNone
 }
 
+// AtLeast reports whether the level is other or worse.
+func (l Level) AtLeast(other Level) bool { return severity(l) >= severity(other) }
+
 func severity(l Level) int {
 	for i, b := range bounds {
 		if b.level == l {

@@ -68,10 +68,17 @@ func (s *snapshots) recent(maxAge time.Duration) (*table, error) {
 
 // Sample measures the tree; it may return a sample up to a second old. It fails when the process has ended.
 func (p *Process) Sample(ctx context.Context) (Sample, error) {
+	return p.sampleWithin(ctx, freshEnough)
+}
+
+// FreshSample is Sample that is never older than its call.
+func (p *Process) FreshSample(ctx context.Context) (Sample, error) { return p.sampleWithin(ctx, 0) }
+
+func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration) (Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return Sample{}, err
 	}
-	t, err := p.supervisor.snapshots.recent(freshEnough)
+	t, err := p.supervisor.snapshots.recent(maxAge)
 	if err != nil {
 		return Sample{}, err
 	}

@@ -118,6 +118,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	a.background.Go(func() { j.run(a.life) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
 	a.background.Go(func() { files.run(a.life) })
+	pressure := newPressureWatch(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
+	a.background.Go(func() { pressure.run(a.life) })
 	return nil
 }
 
@@ -161,6 +163,7 @@ func (a *Agent) startWorkers(host *activities.Host) error {
 	for name, run := range map[string]any{
 		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
 		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
+		tempool.ActivityCollectGarbage: host.CollectGarbage,
 	} {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	Logger *slog.Logger
 	// StopTimeout bounds a graceful stop; what still runs then is killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
+	// HostMemory looks at this host's memory, for tests. Default: what the system tells.
+	HostMemory func() (MemoryLook, error)
 	// HostLost bounds how long a start waits for a former agent of this host id that may still live. Default: pollMemory.
 	HostLost time.Duration
 }
@@ -75,6 +77,9 @@ func (c *Config) complete() error {
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.HostMemory == nil {
+		c.HostMemory = hostMemory
 	}
 	if c.HostLost == 0 {
 		c.HostLost = pollMemory

@@ -5,6 +5,7 @@ import { answer, refusal } from './answers.js'
 import { Context } from './context.js'
 import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
+import { collected } from './garbage.js'
 import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
@@ -152,7 +153,7 @@ export class Connection {
   async #notified(frame) {
     const method = this.#methods.get(frame.method)
     if (!method) {
-      console.error(`tempool: no method ${frame.method} here for a notification`)
+      if (!collected(frame.method)) console.error(`tempool: no method ${frame.method} here for a notification`)
       return
     }
     const call = new Context(frame, (name, params) => this.#ask(0, name, params))

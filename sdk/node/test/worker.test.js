@@ -180,6 +180,16 @@ test('request bodies may come in pieces', async (t) => {
   assert.equal((await host.expect(frames.RESPONSE, host.request('echo', 'next'))).payload.toString(), 'next')
 })
 
+test('garbage is collected when the host asks, where node lets it', async (t) => {
+  const host = await start(t, `let asked = 0; globalThis.gc = () => asked++; method('get', () => asked); run()`)
+  host.send(frames.NOTIFY, { method: 'tempool.gc' })
+  assert.equal(await host.call('get'), 1)
+  const bare = await start(t, `delete globalThis.gc; method('get', () => typeof globalThis.gc); run()`)
+  bare.send(frames.NOTIFY, { method: 'tempool.gc' })
+  assert.equal(await bare.call('get'), 'undefined')
+  assert.doesNotMatch(bare.log, /tempool.gc/)
+})
+
 test('notifications have no answer, and their failures are logged', async (t) => {
   const host = await start(t, `const seen = []; method('note', (x) => { seen.push(x); if (!x) throw new Error('zero') }); method('get', () => seen); run()`)
   host.send(frames.NOTIFY, { method: 'note', payload: '1' })

@@ -6,7 +6,7 @@ import threading
 import time
 import traceback
 
-from . import answers, frames
+from . import answers, frames, garbage
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -98,7 +98,8 @@ class Threaded:
             self.send(frames.ERROR, id, answers.not_found(name, self.methods))
             return
         if method is None:
-            print("tempool: no method %r here for a notification" % name.decode(errors="replace"), file=sys.stderr, flush=True)
+            if not garbage.collected(name):
+                print("tempool: no method %r here for a notification" % name.decode(errors="replace"), file=sys.stderr, flush=True)
             return
         call = _Call(self, method, id, headers, body)
         with self.lock:

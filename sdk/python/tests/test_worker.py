@@ -182,6 +182,28 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", b"next"))[5], b"next")
 
     @each_way
+    def test_garbage_is_collected_when_the_host_asks(self, start):
+        with start("import gc, weakref\ngc.disable()\nkept = []\nclass Thing: pass\n"
+                   "@tempool.method\ndef litter():\n    a = Thing(); a.itself = a; kept.append(weakref.ref(a))\n"
+                   "@tempool.method\ndef alive(): return sum(r() is not None for r in kept)") as host:
+            host.call("litter")
+            self.assertEqual(host.call("alive"), 1)
+            host.send(frames.NOTIFY, 0, b"tempool.gc")
+            self.assertEqual(host.call("alive"), 0)
+            host.socket.close()
+            self.assertEqual(host.wait(), 0)
+            self.assertNotIn("tempool.gc", host.log())
+
+    @each_way
+    def test_a_program_may_collect_in_its_own_way(self, start):
+        with start("done = []\n@tempool.method('tempool.gc')\ndef gc(): done.append(1)\n@tempool.method\ndef get(): return done") as host:
+            host.send(frames.NOTIFY, 0, b"tempool.gc")
+            got = host.call("get")
+            while not got:  # threads may answer before the notification before it is through
+                got = host.call("get")
+            self.assertEqual(got, [1])
+
+    @each_way
     def test_notifications_have_no_answer(self, start):
         with start("seen = []\n@tempool.method\ndef note(x): seen.append(x); 1 / x\n@tempool.method\ndef get(): return seen") as host:
             host.send(frames.NOTIFY, 0, b"note", payload=b"1")

@@ -1,0 +1,55 @@
+package process
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+func TestAFramesWorkerCollectsGarbageWhenItIsAsked(t *testing.T) {
+	p := begin(t, open(t), python(t, `
+import gc, weakref
+gc.disable()
+kept = []
+class Thing: pass
+
+@tempool.method
+def litter():
+    thing = Thing()
+    thing.itself = thing
+    kept.append(weakref.ref(thing))
+
+@tempool.method
+def alive(): return sum(r() is not None for r in kept)
+`))
+	call(t, p, "litter", "null")
+	require.Equal(t, "1", call(t, p, "alive", "null"))
+	require.NoError(t, p.CollectGarbage(t.Context()))
+	require.Equal(t, "0", call(t, p, "alive", "null"))
+	require.Empty(t, p.Logs(), "the SDK knows what it is asked")
+}
+
+func TestACollectionWaitsForTheCallInFlightAndNotLonger(t *testing.T) {
+	p := begin(t, open(t), python(t))
+	busy, done := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = p.Conn().Call(busy, wire.Request{Method: "hang", Payload: []byte("null")})
+	}()
+	require.Eventually(t, func() bool { return p.Conn().InFlight() == 1 }, patience, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.CollectGarbage(ctx), context.DeadlineExceeded)
+	done()
+	<-ended
+}
+
+func TestOnlyAFramesWorkerCanBeAskedToCollect(t *testing.T) {
+	p := begin(t, open(t), sh("exec sleep 1000"))
+	require.ErrorIs(t, p.CollectGarbage(t.Context()), &Error{Code: CodeInvalid})
+}

@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// hostMemory asks the kernel.
+func hostMemory() (MemoryLook, error) { return memoryBelow("/") }
+
+// memoryBelow reads the files of proc and sysfs below root: what is available on the host, or within the limits of the control groups
+// this process is in where that is less, and how much tasks stall for memory, on the host or in those groups, whichever is more.
+func memoryBelow(root string) (MemoryLook, error) {
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	if err != nil {
+		return MemoryLook{}, fmt.Errorf("read the host's memory: %w", err)
+	}
+	figures := numbers(string(text))
+	look := MemoryLook{TotalBytes: 1024 * figures["MemTotal:"], AvailableBytes: 1024 * figures["MemAvailable:"]}
+	if look.TotalBytes <= 0 {
+		return MemoryLook{}, fmt.Errorf("read the host's memory: %s names no MemTotal", filepath.Join(root, "proc/meminfo"))
+	}
+	look.stalls(filepath.Join(root, "proc/pressure/memory"))
+	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return look, nil // a kernel without control groups
+	}
+	for line := range strings.Lines(string(groups)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		switch {
+		case controllers == "":
+			look.within(filepath.Join(root, "sys/fs/cgroup"), group, unifiedFiles)
+		case hasWord(controllers, "memory"):
+			look.within(filepath.Join(root, "sys/fs/cgroup/memory"), group, legacyFiles)
+		}
+	}
+	return look, nil
+}
+
+// groupFiles are the names of what a control group tells of its memory.
+type groupFiles struct{ limit, use, cache, pressure string }
+
+var (
+	unifiedFiles = groupFiles{"memory.max", "memory.current", "inactive_file", "memory.pressure"}
+	legacyFiles  = groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", ""}
+)
+
+// within takes the limits of a group and of all above it in. In a container the path may be that of the host, where only the mount itself
+// is there.
+func (m *MemoryLook) within(mount, group string, names groupFiles) {
+	for group = path.Clean("/" + group); ; group = path.Dir(group) {
+		m.group(filepath.Join(mount, group), names)
+		if group == "/" {
+			return
+		}
+	}
+}
+
+func (m *MemoryLook) group(dir string, names groupFiles) {
+	if names.pressure != "" {
+		m.stalls(filepath.Join(dir, names.pressure))
+	}
+	limit, limited := number(filepath.Join(dir, names.limit))
+	use, known := number(filepath.Join(dir, names.use))
+	if !limited || !known || limit >= m.TotalBytes && use < m.TotalBytes-m.AvailableBytes {
+		return // none, or none that could be reached before the host's own memory is
+	}
+	stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat")) // without it, files in memory count as used
+	m.TotalBytes = min(m.TotalBytes, limit)
+	m.AvailableBytes = min(m.AvailableBytes, max(0, limit-use+numbers(string(stat))[names.cache]))
+}
+
+// stalls takes the figures of a pressure file in, if there is one.
+func (m *MemoryLook) stalls(file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return // the kernel does not count stalls
+	}
+	for line := range strings.Lines(string(text)) {
+		for word := range strings.FieldsSeq(line) {
+			average, found := strings.CutPrefix(word, "avg10=")
+			percent, err := strconv.ParseFloat(average, 64)
+			switch {
+			case !found || err != nil:
+			case strings.HasPrefix(line, "some "):
+				m.SomeAvg10 = max(m.SomeAvg10, percent)
+			case strings.HasPrefix(line, "full "):
+				m.FullAvg10 = max(m.FullAvg10, percent)
+			}
+		}
+	}
+}
+
+// number reads a file that holds one; "max" is none.
+func number(file string) (int64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}
+
+// numbers reads lines of a name and a number.
+func numbers(text string) map[string]int64 {
+	found := map[string]int64{}
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 1 {
+			if n, err := strconv.ParseInt(words[1], 10, 64); err == nil {
+				found[words[0]] = n
+			}
+		}
+	}
+	return found
+}
+
+func hasWord(list, word string) bool {
+	for w := range strings.SplitSeq(list, ",") {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// pressureEvery is how often the host's memory is looked at.
+	pressureEvery = 2 * time.Second
+	// pressureAgain is how often pools are told of a level that lasts, from high on: what was done may not have been enough.
+	pressureAgain = 15 * time.Second
+	// pressureTell bounds one signal of it, and collectTimeout what one worker may take to collect garbage.
+	pressureTell   = 3 * time.Second
+	collectTimeout = 10 * time.Second
+)
+
+// pressureWatch follows how short of memory this host is. It does at once what needs nobody's consent: from medium on workers collect
+// garbage, from high on their memory limits are lowered until it is over. And it tells the pools, which recycle and stop workers.
+type pressureWatch struct {
+	source    func() (MemoryLook, error)
+	temporal  signaller
+	processes interface{ List() []*process.Process }
+	host      string
+	log       *slog.Logger
+
+	// Of run alone:
+	level   policy.Pressure
+	look    MemoryLook // the newest
+	reason  string
+	told    time.Time       // when all pools were last told
+	untold  map[string]bool // pools that could not be told
+	worried map[string]bool // pools that were told of more than none, and are to hear of its end
+	lowered map[*process.Process]lowering
+	blind   bool // the source failed at the last look
+
+	work sync.WaitGroup
+}
+
+// lowering is a memory limit that was lowered.
+type lowering struct{ before, to spec.Bytes }
+
+func newPressureWatch(source func() (MemoryLook, error), temporal signaller, processes *process.Supervisor, host string, log *slog.Logger) *pressureWatch {
+	return &pressureWatch{
+		source: source, temporal: temporal, processes: processes, host: host, log: log,
+		untold: map[string]bool{}, worried: map[string]bool{}, lowered: map[*process.Process]lowering{},
+	}
+}
+
+// run looks until ctx ends, and waits for what it has begun.
+func (w *pressureWatch) run(ctx context.Context) {
+	ticker := time.NewTicker(pressureEvery)
+	defer ticker.Stop()
+	defer w.work.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			w.step(ctx, now)
+		}
+	}
+}
+
+// step takes one look and does what follows from it.
+func (w *pressureWatch) step(ctx context.Context, now time.Time) {
+	look, err := w.source()
+	if err != nil {
+		if !w.blind {
+			w.log.Error("memory pressure is not looked after", "error", err)
+		}
+		w.blind = true
+		return
+	}
+	w.blind, w.look = false, look
+	before := cmp.Or(w.level.Level, policy.PressureNone)
+	var changed bool
+	w.level, changed, w.reason = w.level.Next(look.policy(), now)
+	level := w.level.Level
+	if changed {
+		w.log.Warn("memory pressure", "level", level, "before", before, "reason", w.reason)
+		w.relieve(ctx, level, level.AtLeast(before))
+	}
+	again := level.AtLeast(policy.PressureHigh) && now.Sub(w.told) >= pressureAgain
+	if changed || again {
+		w.told = now
+		w.tellAll(ctx)
+		return
+	}
+	for pool := range w.untold {
+		w.tell(ctx, pool, w.workers()[pool])
+	}
+}
+
+// obeys reports whether the spec lets pressure be answered by more than words.
+func obeys(sp spec.Spec) bool {
+	return sp.Pressure.Enabled && sp.Policy.Mode != spec.PolicyObserve
+}
+
+// relieve does what this host does by itself.
+func (w *pressureWatch) relieve(ctx context.Context, level policy.Level, worse bool) {
+	if !level.AtLeast(policy.PressureHigh) {
+		w.restore()
+	}
+	for _, p := range w.processes.List() {
+		sp := p.Spec()
+		if !obeys(sp) {
+			continue
+		}
+		if worse && level.AtLeast(policy.PressureMedium) && sp.Pool.Protocol == spec.ProtocolFrames {
+			w.work.Go(func() { w.collect(ctx, p) })
+		}
+		if level.AtLeast(policy.PressureHigh) {
+			w.lower(p)
+		}
+	}
+}
+
+func (w *pressureWatch) collect(ctx context.Context, p *process.Process) {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+	before := p.LatestSample().RSSBytes
+	if err := p.CollectGarbage(ctx); err != nil {
+		w.log.Info("a worker has not collected garbage", "worker", p.Worker(), "error", err) // it may be in a long call
+		return
+	}
+	if sample, err := p.FreshSample(ctx); err == nil {
+		w.log.Info("a worker has collected garbage", "worker", p.Worker(), "before", before, "after", sample.RSSBytes)
+	}
+}
+
+// A lowered limit is three quarters of the one before, but leaves a tenth more than what the tree uses: no worker is to be ended by it
+// that does not grow.
+const (
+	lowerTo   = 0.75
+	lowerRoom = 1.1
+)
+
+// lower lowers the memory limit of a process that has one, once.
+func (w *pressureWatch) lower(p *process.Process) {
+	limits := p.Limits()
+	use := p.LatestSample().RSSBytes
+	if _, done := w.lowered[p]; done || limits.Memory == 0 || use == 0 {
+		return
+	}
+	to := spec.Bytes(max(lowerTo*float64(limits.Memory), lowerRoom*float64(use)))
+	if to >= limits.Memory {
+		return
+	}
+	l := lowering{before: limits.Memory, to: to}
+	limits.Memory = to
+	if _, err := p.ApplyLimits(limits); err != nil {
+		w.log.Warn("a memory limit was not lowered", "worker", p.Worker(), "error", err)
+		return
+	}
+	w.lowered[p] = l
+	w.log.Info("a memory limit was lowered", "worker", p.Worker(), "before", l.before, "now", l.to)
+}
+
+// restore gives lowered limits back, unless somebody else has set others meanwhile.
+func (w *pressureWatch) restore() {
+	for p, l := range w.lowered {
+		delete(w.lowered, p)
+		limits := p.Limits()
+		if limits.Memory != l.to {
+			continue
+		}
+		limits.Memory = l.before
+		if _, err := p.ApplyLimits(limits); err != nil && !errors.Is(err, process.ErrUnavailable) {
+			w.log.Warn("a lowered memory limit was not given back", "worker", p.Worker(), "error", err)
+		}
+	}
+}
+
+// workers is what the processes here use, largest first, by pool; only of pools that are to hear of pressure.
+func (w *pressureWatch) workers() map[string][]tempool.WorkerMemory {
+	all := map[string][]tempool.WorkerMemory{}
+	for _, p := range w.processes.List() {
+		pool, slot, err := tempool.ParseWorkerName(p.Worker())
+		if err != nil || !p.Spec().Pressure.Enabled {
+			continue
+		}
+		all[pool] = append(all[pool], tempool.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), RSSBytes: p.LatestSample().RSSBytes})
+	}
+	for _, list := range all {
+		slices.SortStableFunc(list, func(a, b tempool.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+	}
+	return all
+}
+
+func (w *pressureWatch) tellAll(ctx context.Context) {
+	workers := w.workers()
+	for pool := range w.worried {
+		if _, here := workers[pool]; !here {
+			workers[pool] = []tempool.WorkerMemory{} // it has stopped all that it had here, and waits for the end of it
+		}
+	}
+	clear(w.untold)
+	for pool, list := range workers {
+		w.tell(ctx, pool, list)
+	}
+	for p := range w.lowered { // forget the ended
+		select {
+		case <-p.Done():
+			delete(w.lowered, p)
+		default:
+		}
+	}
+}
+
+// tell signals one pool; one that cannot be told is told at the next look, with what is so then.
+func (w *pressureWatch) tell(ctx context.Context, pool string, workers []tempool.WorkerMemory) {
+	ctx, cancel := context.WithTimeout(ctx, pressureTell)
+	defer cancel()
+	err := w.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalMemoryPressure, tempool.MemoryPressure{
+		Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.look.AvailableBytes, TotalBytes: w.look.TotalBytes,
+		Workers: append([]tempool.WorkerMemory{}, workers...), At: time.Now().UTC(),
+	})
+	var gone *serviceerror.NotFound
+	switch {
+	case errors.As(err, &gone):
+		delete(w.worried, pool)
+		delete(w.untold, pool)
+	case err != nil:
+		w.untold[pool] = true
+		w.log.Warn("a pool cannot be told of memory pressure yet", "pool", pool, "error", err)
+	default:
+		delete(w.untold, pool)
+		w.worried[pool] = true
+		if !w.level.Level.AtLeast(policy.PressureMedium) {
+			delete(w.worried, pool)
+		}
+	}
+}
