@@ -17,6 +17,9 @@ type Config struct {
 	Address, Namespace string
 	// HostID names the host; no two live agents share one. Default: the host's name.
 	HostID string
+	// OtherHostID completes the sentence "stop it, or …" of an agent whose host id is taken. Default: "start this one with another
+	// --host-id".
+	OtherHostID string
 	// Labels are the placement labels this host takes workers for. Default: "default".
 	Labels []string
 	// Capacity is how many processes the host may run. Default: DefaultCapacity.
@@ -55,6 +58,9 @@ func (c *Config) complete() error {
 	}
 	if !hostID.MatchString(c.HostID) {
 		return fmt.Errorf("host id %q cannot be used: it may have letters, digits, '.', '_' and '-'; give another with --host-id", c.HostID)
+	}
+	if c.OtherHostID == "" {
+		c.OtherHostID = "start this one with another --host-id"
 	}
 	if len(c.Labels) == 0 {
 		c.Labels = []string{"default"}

@@ -83,7 +83,7 @@ func awaitHost(ctx context.Context, c client.Client, config Config) error {
 			return nil
 		}
 		if parts := strings.Split(other, "/"); len(parts) == 3 && parts[1] == machine() {
-			return fmt.Errorf("an agent with host id %q runs on this machine already (PID %s); stop it, or start this one with another --host-id", config.HostID, parts[2])
+			return fmt.Errorf("an agent with host id %q runs on this machine already (PID %s); stop it, or %s", config.HostID, parts[2], config.OtherHostID)
 		}
 		if !told {
 			told = true
@@ -91,7 +91,7 @@ func awaitHost(ctx context.Context, c client.Client, config Config) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another agent with host id %q is alive (%s); stop it, or start this one with another --host-id", config.HostID, other)
+			return fmt.Errorf("another agent with host id %q is alive (%s); stop it, or %s", config.HostID, other, config.OtherHostID)
 		case <-ticker.C:
 		}
 	}

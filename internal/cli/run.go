@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/logging"
 )
 
 // Exit codes of ctl.
@@ -54,8 +55,8 @@ type app struct {
 // ExitFailed, when ctx ends.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{out: out, err: err, dial: dial, every: lookEvery, now: time.Now}
+	a.terminal = logging.Terminal(err)
 	if file, ok := err.(*os.File); ok {
-		a.terminal = term.IsTerminal(int(file.Fd()))
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
 			a.width = width
 		}

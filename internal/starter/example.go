@@ -10,7 +10,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/tempool/tempool/examples"
 	"github.com/tempool/tempool/sdk"
@@ -25,9 +27,10 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 	file := s.options.PoolFile
 	if file == "" {
 		var err error
-		if file, err = unpackExample(filepath.Join(s.folder.path, "files")); err != nil {
+		if file, err = unpackExample(s.folder.files()); err != nil {
 			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
 		}
+		s.unpacked = file
 	}
 	loaded, err := spec.Load(file)
 	if err != nil {
@@ -65,6 +68,27 @@ func unpackExample(root string) (string, error) {
 	}
 	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
 }
+
+// removeOlder removes what earlier versions unpacked below root, but for the folder that holds file. No pool may be running on it.
+func removeOlder(root, file string) error {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return fmt.Errorf("look for files of earlier versions: %w", err)
+	}
+	for _, entry := range entries {
+		folder := filepath.Join(root, entry.Name())
+		if !entry.IsDir() || !unpackedName.MatchString(entry.Name()) || strings.HasPrefix(file, folder+string(filepath.Separator)) {
+			continue
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			return fmt.Errorf("remove files of an earlier version: %w", err)
+		}
+	}
+	return nil
+}
+
+// unpackedName is what fingerprint gives.
+var unpackedName = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // fingerprint is the same for the same files.
 func fingerprint(files map[string][]byte) string {

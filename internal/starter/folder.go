@@ -114,6 +114,9 @@ func (f *folder) forget() error {
 // agentState is the state folder of the starter's agent: the same at every start, so that it finds what it left behind.
 func (f *folder) agentState() string { return filepath.Join(f.path, "agent") }
 
+// files is where the example is unpacked.
+func (f *folder) files() string { return filepath.Join(f.path, "files") }
+
 func (f *folder) close() error {
 	var failures error
 	for _, file := range []*os.File{f.log, f.serverOut, f.lock} {

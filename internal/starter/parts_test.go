@@ -15,6 +15,22 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
+func TestFilesOfEarlierVersionsAreRemoved(t *testing.T) {
+	root := t.TempDir()
+	file, err := unpackExample(root)
+	require.NoError(t, err)
+	for _, name := range []string{"0123456789ab/examples", "mine", "0123456789abcdef"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, name), 0o700))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "ba9876543210"), nil, 0o600))
+	require.NoError(t, removeOlder(root, file))
+	require.FileExists(t, file)
+	require.NoDirExists(t, filepath.Join(root, "0123456789ab"))
+	require.DirExists(t, filepath.Join(root, "mine"), "only what the starter has made")
+	require.DirExists(t, filepath.Join(root, "0123456789abcdef"))
+	require.FileExists(t, filepath.Join(root, "ba9876543210"))
+}
+
 func TestTheExampleIsUnpackedWithItsSDK(t *testing.T) {
 	root := t.TempDir()
 	file, err := unpackExample(root)

@@ -40,6 +40,11 @@ func (s *starter) startPool(ctx context.Context) error {
 	if err := s.awaitReady(ctx, pool, began); err != nil {
 		return err
 	}
+	if s.unpacked != "" { // every worker runs on this version now
+		if err := removeOlder(s.folder.files(), s.unpacked); err != nil {
+			s.log.Warn("files of earlier versions stay", "error", err)
+		}
+	}
 	s.screen.line("Pool %s serves with %d workers, ready after %s.", pool.Name(), s.spec.Pool.Size, rounded(time.Since(began)))
 	return nil
 }

@@ -3,15 +3,14 @@ package starter
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/internal/logging"
 )
 
 // screen is what the user sees. It is safe for concurrent use.
@@ -22,11 +21,7 @@ type screen struct {
 }
 
 func newScreen(out io.Writer) *screen {
-	s := &screen{out: out}
-	if file, ok := out.(*os.File); ok {
-		s.terminal = term.IsTerminal(int(file.Fd()))
-	}
-	return s
+	return &screen{out: out, terminal: logging.Terminal(out)}
 }
 
 // line prints one line. Nobody is left to tell when it cannot.

@@ -153,7 +153,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 	}
 	var err error
 	s.agent, err = worker.Start(ctx, worker.Config{
-		Address: s.temporal.Address, Namespace: s.temporal.Namespace, HostID: hostID(), StateDir: s.folder.agentState(),
+		Address: s.temporal.Address, Namespace: s.temporal.Namespace, HostID: hostID(), OtherHostID: "have this starter work on another Temporal server (--address)", StateDir: s.folder.agentState(),
 		Listen: listen, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size), Labels: labels(s.spec.Pool.Placement), Logger: s.log,
 		StopTimeout: agentStopLimit,
 	})

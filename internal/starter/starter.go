@@ -40,8 +40,9 @@ type starter struct {
 	folder  *folder
 	log     *slog.Logger
 
-	spec    spec.Spec
-	library *codemetrics.Library // what the job measures; nil for no job
+	spec     spec.Spec
+	unpacked string               // the example's pool.toml, if that is what runs
+	library  *codemetrics.Library // what the job measures; nil for no job
 
 	server   *devserver.Server // nil when somebody else's is used
 	temporal tempool.Options
