@@ -2,8 +2,10 @@ package tempool
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -23,14 +25,32 @@ type Options struct {
 	Identity  string
 	// Metrics gets what the Temporal SDK measures; nil drops it.
 	Metrics client.MetricsHandler
+	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) that calls go through, all of them hosting workers of every
+	// pool that is called. With them Dial contacts nobody, and calls and leases need no Temporal; what else is asked of the
+	// client finds Temporal then. Empty: gateways are found by each pool's roster.
+	Gateways []string
+	// GatewayToken is the bearer token of gateways that want one; it is sent over TLS and to loopback alone.
+	GatewayToken string
+	// GatewayTLS is for gateways with endpoints of https; nil trusts the system's authorities and shows no certificate.
+	GatewayTLS *tls.Config
 }
 
-// Client speaks to the pools of one Temporal namespace. It is safe for concurrent use.
+// Client speaks to the pools of one Temporal namespace and to their gateways. It is safe for concurrent use.
 type Client struct {
 	temporal  client.Client
 	namespace string
 	owned     bool
 	gate      *gate
+	gateways  *gateways
+	given     *fleet          // of Options.Gateways; nil without
+	life      context.Context // ends with Close; every goroutine of the client lives in it
+	end       context.CancelFunc
+	work      sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	fleets map[string]*fleet // by pool
+	kept   map[string]*hold  // leases that are being renewed, by ID
 }
 
 // dialTimeout bounds the first contact with Temporal.
@@ -38,9 +58,24 @@ const dialTimeout = 10 * time.Second
 
 // DialTemporal finds Temporal as Options says and opens a connection, which the caller closes.
 func DialTemporal(ctx context.Context, o Options) (client.Client, string, error) {
+	found, err := o.temporal()
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := client.DialContext(ctx, found)
+	if err != nil {
+		return nil, "", Errorf(CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter does) or set --address or TEMPORAL_ADDRESS: %w", found.HostPort, err)
+	}
+	return c, found.Namespace, nil
+}
+
+// temporal is where Temporal is, with every default filled in.
+func (o Options) temporal() (client.Options, error) {
 	found, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return nil, "", Errorf(CodeInvalid, "Temporal's environment or profile settings cannot be used: %w", err)
+		return client.Options{}, Errorf(CodeInvalid, "Temporal's environment or profile settings cannot be used: %w", err)
 	}
 	if o.Address != "" {
 		found.HostPort = o.Address
@@ -63,27 +98,42 @@ func DialTemporal(ctx context.Context, o Options) (client.Client, string, error)
 	if o.Metrics != nil {
 		found.MetricsHandler = o.Metrics
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	c, err := client.DialContext(ctx, found)
-	if err != nil {
-		return nil, "", Errorf(CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter does) or set --address or TEMPORAL_ADDRESS: %w", found.HostPort, err)
-	}
-	return c, found.Namespace, nil
+	return found, nil
 }
 
-// Dial opens a Client. Close it when done.
+// Dial opens a Client. Close it when done. CodeUnavailable means that Temporal does not answer.
 func Dial(ctx context.Context, o Options) (*Client, error) {
-	c, namespace, err := DialTemporal(ctx, o)
+	if len(o.Gateways) > 0 {
+		found, err := o.temporal()
+		if err != nil {
+			return nil, err
+		}
+		lazy, err := client.NewLazyClient(found)
+		if err != nil {
+			return nil, Errorf(CodeInvalid, "Temporal's settings cannot be used: %w", err)
+		}
+		c := newClient(lazy, found.Namespace, o)
+		c.owned, c.given = true, givenFleet(o.Gateways)
+		return c, nil
+	}
+	temporal, namespace, err := DialTemporal(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{temporal: c, namespace: namespace, owned: true, gate: newGate()}, nil
+	c := newClient(temporal, namespace, o)
+	c.owned = true
+	return c, nil
 }
 
-// NewClient makes a Client of a connection that the caller keeps and closes.
-func NewClient(c client.Client, namespace string) *Client {
-	return &Client{temporal: c, namespace: namespace, gate: newGate()}
+// NewClient makes a Client of a connection that the caller keeps and closes, after the Client.
+func NewClient(c client.Client, namespace string) *Client { return newClient(c, namespace, Options{}) }
+
+func newClient(temporal client.Client, namespace string, o Options) *Client {
+	life, end := context.WithCancel(context.Background())
+	return &Client{
+		temporal: temporal, namespace: namespace, gate: newGate(), gateways: newGateways(o.GatewayToken, o.GatewayTLS),
+		life: life, end: end, fleets: map[string]*fleet{}, kept: map[string]*hold{},
+	}
 }
 
 // Temporal is the connection underneath, for what Client has no word for.
@@ -92,11 +142,51 @@ func (c *Client) Temporal() client.Client { return c.temporal }
 // Namespace is the Temporal namespace the client works in.
 func (c *Client) Namespace() string { return c.namespace }
 
-// Close ends the connection that Dial opened.
+// Close ends the renewing of leases, without giving them back, and the connections that the client opened. Calls in flight are for
+// their callers to end.
 func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.end()
+	c.work.Wait()
+	c.gateways.close()
 	if c.owned {
 		c.temporal.Close()
 	}
+}
+
+// begin runs work until the client closes, which waits for it; false means that it is closed.
+func (c *Client) begin(work func(context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(func() { work(c.life) })
+	return true
+}
+
+// fleet is the gateways for the calls of a pool.
+func (c *Client) fleet(pool string) *fleet {
+	if c.given != nil {
+		return c.given
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.fleets[pool]
+	if f == nil {
+		f = &fleet{read: c.Pool(pool).Status, begin: c.begin, now: time.Now}
+		c.fleets[pool] = f
+	}
+	return f
+}
+
+// forget drops what is known of a pool that is not there.
+func (c *Client) forget(pool string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.fleets, pool)
 }
 
 // Pool names a pool; whether it exists is found out by the first request.

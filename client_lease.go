@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -22,6 +24,10 @@ type CheckoutOptions struct {
 	Slot    *int          // a particular worker; nil takes any
 	// RequestID makes the checkout idempotent for one worker; empty makes one up.
 	RequestID string
+	// Wait bounds how long Checkout waits for a worker to come free; 0: until its context ends.
+	Wait time.Duration
+	// NoRenew has Checkout leave the renewing to its caller, as for a lease that is to outlive this program.
+	NoRenew bool
 }
 
 // Retries of a checkout that finds no free worker.
@@ -31,19 +37,25 @@ const (
 	checkoutOverrun    = 2 * time.Second
 )
 
-// CheckoutOnce asks one worker for a lease, once. A refusal is an Error whose code says why.
+// CheckoutOnce asks one worker for a lease, once. A refusal is an Error whose code says why. The lease is not renewed in the
+// background.
 func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
 	request := CheckoutRequest{RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds()}
+	asked := time.Now()
 	var lease Lease
 	err := p.client.update(ctx, WorkerWorkflowID(p.name, slot), UpdateCheckout, request.RequestID, request, &lease, "check out "+WorkerName(p.name, slot))
 	if err != nil {
 		return nil, err
 	}
-	return &lease, nil
+	return p.client.bind(&lease, asked), nil
 }
 
-// TryCheckout asks each worker that may be free, once; CodeNoWorkers, wrapping the last refusal, means that none was.
+// TryCheckout asks each worker that may be free, once; CodeNoWorkers, wrapping the last refusal, means that none was. The lease is
+// not renewed in the background. A client of given gateways has one of them look for a worker, which cannot be a particular one.
 func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	if p.client.given != nil {
+		return p.checkoutByGateway(ctx, o)
+	}
 	if o.Slot != nil {
 		return p.CheckoutOnce(ctx, *o.Slot, o)
 	}
@@ -51,12 +63,8 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 	if err != nil {
 		return nil, err
 	}
-	candidates := slices.DeleteFunc(slices.Clone(status.Workers), func(e RosterEntry) bool {
-		return e.Gone || (e.State != lifecycle.Ready && e.State != lifecycle.Busy)
-	})
-	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	refusal := error(Errorf(CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size).After(time.Second))
-	for _, entry := range candidates {
+	for _, entry := range candidates(status.Workers) {
 		lease, err := p.CheckoutOnce(ctx, entry.Slot, o)
 		if err == nil {
 			return lease, nil
@@ -69,8 +77,72 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 	return nil, refusal
 }
 
-// Checkout tries until it has a lease or ctx ends, with jittered backoff.
+// candidates are the workers in service, the best first: those that were free when the pool last heard of them, in random order so
+// that many clients do not ask the same one, then the others.
+func candidates(roster []RosterEntry) []RosterEntry {
+	serving := slices.DeleteFunc(slices.Clone(roster), func(e RosterEntry) bool { return e.Gone || !inService(e.State) })
+	rand.Shuffle(len(serving), func(i, j int) { serving[i], serving[j] = serving[j], serving[i] })
+	slices.SortStableFunc(serving, func(a, b RosterEntry) int { return cmp.Compare(standing(a), standing(b)) })
+	return serving
+}
+
+// standing orders workers by how likely they are to be free.
+func standing(e RosterEntry) int {
+	switch {
+	case e.Leaving:
+		return 2
+	case e.State == lifecycle.Busy:
+		return 1
+	}
+	return 0
+}
+
+// checkoutByGateway has the given gateways look for a free worker, each once.
+func (p *Pool) checkoutByGateway(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	if o.Slot != nil {
+		return nil, Errorf(CodeInvalid, "a gateway gives any free worker; a particular one takes a client that asks Temporal")
+	}
+	request := map[string]any{"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": cmp.Or(o.RequestID, uuid.NewString())}
+	passed := map[string]bool{}
+	var refusal error
+	for {
+		l, err := p.client.given.take(ctx, passed)
+		if err != nil || l == nil {
+			return nil, cmp.Or(refusal, err)
+		}
+		asked := time.Now()
+		var lease Lease
+		err = p.client.control(ctx, l.endpoint, http.MethodPost, "/v1/pools/"+url.PathEscape(p.name)+"/leases", request, &lease)
+		p.client.given.end(l, CodeOf(err) != CodeUnavailable)
+		if err == nil {
+			return p.client.bind(&lease, asked), nil
+		}
+		if !CodeOf(err).Retryable() {
+			return nil, err
+		}
+		refusal, passed[l.endpoint] = err, true
+	}
+}
+
+// Checkout takes a lease on any free worker, or on the one that o names, and waits for it with jittered backoff until o.Wait is over or
+// ctx ends; then it is CodeQueueTimeout. The lease renews itself until it is checked in, ctx ends or the client closes, unless o.NoRenew:
+// so ctx is to last for as long as the lease is needed, and o.Wait is what bounds the waiting.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	waiting := ctx
+	if o.Wait > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+	}
+	lease, err := p.awaitLease(waiting, o)
+	if err == nil && !o.NoRenew {
+		p.client.keep(ctx, lease.hold)
+	}
+	return lease, err
+}
+
+// awaitLease tries until it has a lease or ctx ends.
+func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error) {
 	// An attempt may outlast ctx a little, so that a lease granted at the last moment is given back and not lost until it expires.
 	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -79,7 +151,7 @@ func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) 
 	for {
 		lease, err := p.TryCheckout(attempt, o)
 		if err == nil && ctx.Err() != nil {
-			return nil, errors.Join(context.Cause(ctx), p.client.Checkin(attempt, CheckinRequest{LeaseID: lease.ID}))
+			return nil, errors.Join(context.Cause(ctx), lease.Checkin(attempt, OutcomeOK))
 		}
 		if err == nil || !CodeOf(err).Retryable() {
 			return lease, err
@@ -106,16 +178,17 @@ func (c *Client) Renew(ctx context.Context, leaseID string, ttl time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	return &lease, nil
+	return c.Adopt(lease), nil
 }
 
 // Checkin gives a lease back by a signal, the cheapest way: it returns when Temporal has the signal, not when the worker has
-// acted on it. A stale lease is counted by the worker and is no error here.
+// acted on it. A stale lease is counted by the worker and is no error here. If this client renews the lease, it does so no longer.
 func (c *Client) Checkin(ctx context.Context, request CheckinRequest) error {
 	ref, err := ParseLeaseID(request.LeaseID)
 	if err != nil {
 		return err
 	}
+	c.endKeeping(request.LeaseID)
 	return c.understand(c.temporal.SignalWorkflow(ctx, WorkerWorkflowID(ref.Pool, ref.Slot), "", SignalCheckin, request), "check in "+request.LeaseID)
 }
 
@@ -126,6 +199,7 @@ func (c *Client) CheckinNow(ctx context.Context, request CheckinRequest) (Checki
 	if err != nil {
 		return CheckinResult{}, err
 	}
+	c.endKeeping(request.LeaseID)
 	var result CheckinResult
 	err = c.update(ctx, WorkerWorkflowID(ref.Pool, ref.Slot), UpdateCheckin, uuid.NewString(), request, &result, "check in "+request.LeaseID)
 	return result, err

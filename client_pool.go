@@ -15,10 +15,11 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Pool is one pool as its clients see it.
+// Pool is one pool as its clients see it. It is safe for concurrent use.
 type Pool struct {
 	client *Client
 	name   string
+	call   CallOptions
 }
 
 // Name is the pool's name.

@@ -39,6 +39,7 @@ const (
 	CodePayloadTooLarge  Code = "payload_too_large"
 	CodeRateLimited      Code = "rate_limited"
 	CodeUnavailable      Code = "unavailable" // Temporal or an agent cannot be reached
+	CodeCancelled        Code = "cancelled"   // the caller's context was cancelled
 )
 
 // Failures of the session store.
@@ -86,6 +87,10 @@ var (
 	ErrDeadlineExceeded = &Error{Code: CodeDeadlineExceeded}
 	ErrWorkerCrashed    = &Error{Code: CodeWorkerCrashed}
 	ErrWorkerError      = &Error{Code: CodeWorkerError}
+	ErrPayloadTooLarge  = &Error{Code: CodePayloadTooLarge}
+	ErrRateLimited      = &Error{Code: CodeRateLimited}
+	ErrInvalid          = &Error{Code: CodeInvalid}
+	ErrCancelled        = &Error{Code: CodeCancelled}
 	ErrUnavailable      = &Error{Code: CodeUnavailable}
 	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
 	ErrSessionExists    = &Error{Code: CodeSessionExists}

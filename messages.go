@@ -22,7 +22,8 @@ type RenewRequest struct {
 	TTLMS   int64  `json:"ttl_ms,omitempty"`
 }
 
-// Lease is the exclusive right to one worker until ExpiresAt.
+// Lease is the exclusive right to one worker until ExpiresAt. It is a message; one that a Client granted or adopted is also the
+// handle to use the worker by (Call, Stream, Renew, Checkin).
 type Lease struct {
 	ID          string `json:"id"`
 	Worker      string `json:"worker"`
@@ -37,6 +38,9 @@ type Lease struct {
 	Address   string    `json:"address,omitempty"`
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
+
+	hold *hold        // nil in a message
+	call *CallOptions // of calls under it; nil for none
 }
 
 // Outcome is how a lease went, as its holder says at checkin.

@@ -125,7 +125,7 @@ func (g *Gateway) refusal(f *flight, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return tempool.Errorf(tempool.CodeDeadlineExceeded, "the call's time was over before it could begin: %w", err)
 	case errors.Is(err, context.Canceled):
-		return tempool.Errorf(codeCancelled, "the call was cancelled before it could begin: %w", err)
+		return tempool.Errorf(tempool.CodeCancelled, "the call was cancelled before it could begin: %w", err)
 	}
 	return err
 }
@@ -209,7 +209,7 @@ func (f *flight) code(method string, err error, began bool) *tempool.Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return tempool.Errorf(tempool.CodeDeadlineExceeded, "%s on %s was not answered within the call's time: %w", method, worker, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, errClientGone):
-		return tempool.Errorf(codeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
+		return tempool.Errorf(tempool.CodeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
 	case errors.Is(err, wire.ErrTooLarge) && began:
 		return tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it, or raise that limit: %w", method, f.seat.spec.Pool.MaxMessage, err)
 	case errors.Is(err, wire.ErrTooLarge):

@@ -19,7 +19,6 @@ const (
 	codeUnauthorized     tempool.Code = "unauthorized"
 	codeForbidden        tempool.Code = "forbidden"
 	codeInternal         tempool.Code = "internal"
-	codeCancelled        tempool.Code = "cancelled" // the client went away; nobody reads this one
 )
 
 // Problem is the body of every error, application/problem+json as in RFC 9457. Type is about:blank, so Title is the status's own.
@@ -57,7 +56,7 @@ var statuses = map[tempool.Code]int{
 	codeMethodNotAllowed:        http.StatusMethodNotAllowed,
 	codeUnauthorized:            http.StatusUnauthorized,
 	codeForbidden:               http.StatusForbidden,
-	codeCancelled:               499, // as nginx has it: the client closed the connection
+	tempool.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
 }
 
 // elsewhere is a lease that another host's gateway serves.
@@ -83,7 +82,7 @@ func problemOf(err error) Problem {
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		p.Code, p.Status = tempool.CodeDeadlineExceeded, http.StatusGatewayTimeout
 	} else if errors.Is(err, context.Canceled) {
-		p.Code, p.Status = codeCancelled, statuses[codeCancelled]
+		p.Code, p.Status = tempool.CodeCancelled, statuses[tempool.CodeCancelled]
 	}
 	var other elsewhere
 	if errors.As(err, &other) {

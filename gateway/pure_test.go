@@ -179,7 +179,7 @@ func TestEveryErrorIsAProblemOfItsOwn(t *testing.T) {
 		"coded":                {tempool.Errorf(tempool.CodeLeaseFenced, "gone"), 409, tempool.CodeLeaseFenced},
 		"coded and wrapped":    {fmt.Errorf("while calling: %w", tempool.Errorf(tempool.CodeQueueFull, "full")), 429, tempool.CodeQueueFull},
 		"a deadline":           {context.DeadlineExceeded, 504, tempool.CodeDeadlineExceeded},
-		"a cancel":             {context.Canceled, 499, codeCancelled},
+		"a cancel":             {context.Canceled, 499, tempool.CodeCancelled},
 		"the worker's own":     {tempool.Errorf(tempool.CodeWorkerError, "failed: %w", remote), 500, tempool.CodeWorkerError},
 		"unknown":              {errors.New("surprise"), 500, codeInternal},
 		"a code nobody mapped": {tempool.Errorf("novel", "surprise"), 500, "novel"},

@@ -64,9 +64,8 @@ func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions, w
 		defer cancel()
 		return p.TryCheckout(request, o)
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	lease, err := p.Checkout(bounded, o)
+	o.Wait, o.NoRenew = wait, true // the lease outlives ctl
+	lease, err := p.Checkout(ctx, o)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

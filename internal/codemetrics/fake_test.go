@@ -27,6 +27,7 @@ type fakePool struct {
 	t        *testing.T
 	ttl      time.Duration
 	endpoint string
+	client   *tempool.Client // carries calls to the endpoint, and asks nothing else
 	// answer, if set, may answer a call in its own way; false leaves it to the pool.
 	answer func(w http.ResponseWriter, r *http.Request, lease string, paths []string) bool
 	refuse func() error // of checkouts
@@ -51,6 +52,10 @@ func newFakePool(t *testing.T, size int) *fakePool {
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	f.endpoint = server.URL
+	var err error
+	f.client, err = tempool.Dial(t.Context(), tempool.Options{Gateways: []string{f.endpoint}})
+	require.NoError(t, err)
+	t.Cleanup(f.client.Close)
 	return f
 }
 
@@ -82,7 +87,7 @@ func (f *fakePool) tryCheckout(context.Context) (*tempool.Lease, error) {
 		if w.lease == "" {
 			w.seq++
 			w.lease = tempool.LeaseID("p", slot, w.incarnation, w.seq)
-			return &tempool.Lease{ID: w.lease, Worker: tempool.WorkerName("p", slot), Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}, nil
+			return f.client.Adopt(tempool.Lease{ID: w.lease, Worker: tempool.WorkerName("p", slot), Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
 		}
 	}
 	return nil, tempool.ErrNoWorkers
@@ -92,7 +97,7 @@ func (f *fakePool) renew(_ context.Context, id string) (*tempool.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewals++
-	return &tempool.Lease{ID: id, Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}, nil
+	return f.client.Adopt(tempool.Lease{ID: id, Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
 }
 
 func (f *fakePool) checkin(_ context.Context, r tempool.CheckinRequest) error {

@@ -166,7 +166,7 @@ func (j *job) keep(ctx context.Context, lease *tempool.Lease) (*tempool.Lease, e
 func (j *job) measure(ctx context.Context, lease *tempool.Lease, b batch) error {
 	var measures []FileMeasure
 	params := map[string]any{"paths": b.paths, "top": j.config.Top}
-	if err := j.gateways.call(ctx, lease, j.config.Method, params, &measures, j.config.CallTimeout); err != nil {
+	if err := lease.With(tempool.CallOptions{Timeout: j.config.CallTimeout}).Call(ctx, j.config.Method, params, &measures); err != nil {
 		return err
 	}
 	return j.count(b, measures)

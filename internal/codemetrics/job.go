@@ -108,12 +108,11 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 
 // job is one run.
 type job struct {
-	config   Config
-	leases   leases
-	gateways *gateways
-	queue    *queue
-	fail     context.CancelCauseFunc
-	moved    chan struct{} // gets a token when a batch was done
+	config Config
+	leases leases
+	queue  *queue
+	fail   context.CancelCauseFunc
+	moved  chan struct{} // gets a token when a batch was done
 
 	mu      sync.Mutex
 	tally   *tally
@@ -128,10 +127,9 @@ func run(ctx context.Context, config Config, leases leases) (Summary, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	j := &job{
-		config: config, leases: leases, gateways: newGateways(), queue: newQueue(batches), fail: fail,
+		config: config, leases: leases, queue: newQueue(batches), fail: fail,
 		moved: make(chan struct{}, 1), tally: newTally(config.Top),
 	}
-	defer j.gateways.close()
 	for _, b := range batches {
 		j.total += len(b.paths)
 	}

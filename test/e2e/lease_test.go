@@ -152,7 +152,7 @@ func TestALeaseThatIsNotRenewedExpiresAndIsFenced(t *testing.T) {
 	w := newWorld(t)
 	w.agent("expiry")
 	pool := w.start(echo("expiry", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second})
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	require.NoError(t, err)
 	w.until(pool, "the worker has been replaced", func(v tempool.PoolView) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == 2

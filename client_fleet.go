@@ -1,0 +1,135 @@
+package tempool
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// rosterFresh is how old a roster may be before a call has it read again, behind the call's back.
+	rosterFresh = 2 * time.Second
+	// rosterPause is the least time between two readings, whatever happens.
+	rosterPause = 250 * time.Millisecond
+)
+
+// fleet is the gateways that carry the calls of one pool, as the pool's roster last named them. The roster is read when it is
+// needed first, and again while calls go on; if it cannot be read, the gateways that are known stay. It is safe for concurrent use.
+type fleet struct {
+	read  func(context.Context) (PoolStatus, error) // nil if the gateways are given and no roster is asked
+	begin func(work func(context.Context)) bool     // runs work in the client's life; false once that is over
+	now   func() time.Time
+
+	mu      sync.Mutex
+	lanes   []*lane
+	failure error // of the last reading
+	readAt  time.Time
+	reading chan struct{} // closed when the reading under way is over; nil if there is none
+}
+
+// given is a fleet of these gateways and no others.
+func givenFleet(endpoints []string) *fleet {
+	f := &fleet{now: time.Now}
+	for _, endpoint := range endpoints {
+		f.lanes = append(f.lanes, laneTo(endpoint, 1, f.lanes))
+	}
+	return f
+}
+
+// take picks the gateway for a call and counts the call in, which end counts out. No gateway at all is the failure of the roster's
+// reading, or CodeNoWorkers; nil without an error means that passed names all there are.
+func (f *fleet) take(ctx context.Context, passed map[string]bool) (*lane, error) {
+	for {
+		f.mu.Lock()
+		now := f.now()
+		if f.read != nil && now.Sub(f.readAt) > rosterFresh && f.reading == nil {
+			f.look()
+		}
+		if len(f.lanes) > 0 || f.reading == nil {
+			l, err := f.pick(passed, now)
+			f.mu.Unlock()
+			return l, err
+		}
+		reading := f.reading
+		f.mu.Unlock()
+		if err := awaited(ctx, reading); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pick is take with mu held.
+func (f *fleet) pick(passed map[string]bool, now time.Time) (*lane, error) {
+	if len(f.lanes) == 0 {
+		if f.failure != nil {
+			return nil, f.failure
+		}
+		return nil, Errorf(CodeNoWorkers, "no worker of the pool has a gateway yet; ctl ps shows how the workers fare").After(time.Second)
+	}
+	l := pickLane(f.lanes, passed, now)
+	if l != nil {
+		l.inFlight++
+	}
+	return l, nil
+}
+
+// end counts a call out and notes whether its gateway was there.
+func (f *fleet) end(l *lane, answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l.inFlight--
+	if answered {
+		l.answered()
+	} else {
+		l.missed(f.now())
+	}
+}
+
+// refresh has the roster read again, unless that was done just now, and waits for it.
+func (f *fleet) refresh(ctx context.Context) error {
+	f.mu.Lock()
+	if f.read != nil && f.reading == nil && f.now().Sub(f.readAt) > rosterPause {
+		f.look()
+	}
+	reading := f.reading
+	f.mu.Unlock()
+	if reading == nil {
+		return nil
+	}
+	return awaited(ctx, reading)
+}
+
+// look begins a reading of the roster, with mu held.
+func (f *fleet) look() {
+	over := make(chan struct{})
+	f.reading = over
+	if !f.begin(func(ctx context.Context) { f.learn(ctx, over) }) {
+		f.reading, f.readAt, f.failure = nil, f.now(), errClientClosed
+	}
+}
+
+func (f *fleet) learn(ctx context.Context, over chan struct{}) {
+	status, err := f.read(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer close(over)
+	f.reading, f.readAt, f.failure = nil, f.now(), err
+	switch {
+	case err == nil:
+		f.lanes = lanesOf(status.Workers, f.lanes)
+	case CodeOf(err) == CodePoolNotFound:
+		f.lanes = nil
+	}
+}
+
+var errClientClosed = Errorf(CodeUnavailable, "this client is closed")
+
+// awaited waits for a channel to be closed.
+func awaited(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return brokenOff(ctx, ctx.Err(), "the pool's gateways were not found out in time", false)
+	}
+}

@@ -1,0 +1,122 @@
+package tempool
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// rosterOf is a fleet whose roster is what read says, and whose clock stands until the test moves it.
+func rosterOf(t *testing.T, read func(context.Context) (PoolStatus, error)) (f *fleet, forward func(time.Duration)) {
+	var mu sync.Mutex
+	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	var work sync.WaitGroup
+	t.Cleanup(work.Wait)
+	f = &fleet{
+		read:  read,
+		begin: func(do func(context.Context)) bool { work.Go(func() { do(t.Context()) }); return true },
+		now: func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return now
+		},
+	}
+	return f, func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(d)
+	}
+}
+
+func rosterAt(endpoints ...string) PoolStatus {
+	var s PoolStatus
+	for i, endpoint := range endpoints {
+		s.Workers = append(s.Workers, RosterEntry{Slot: i, State: lifecycle.Ready, Endpoint: endpoint})
+	}
+	return s
+}
+
+// takeOne is where a call would go now.
+func takeOne(t *testing.T, f *fleet) string {
+	l, err := f.take(t.Context(), nil)
+	require.NoError(t, err)
+	f.end(l, true)
+	return l.endpoint
+}
+
+func TestTheRosterIsReadOnceForManyCallsAndAgainBehindTheirBack(t *testing.T) {
+	var reads atomic.Int64
+	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) {
+		if reads.Add(1) == 1 {
+			return rosterAt("old"), nil
+		}
+		return rosterAt("new"), nil
+	})
+	var calls sync.WaitGroup
+	for range 100 {
+		calls.Go(func() { _ = takeOne(t, f) })
+	}
+	calls.Wait()
+	require.EqualValues(t, 1, reads.Load())
+	forward(rosterFresh + time.Millisecond)
+	require.Eventually(t, func() bool { return takeOne(t, f) == "new" }, patience, tick)
+	require.EqualValues(t, 2, reads.Load())
+	require.NoError(t, f.refresh(t.Context()))
+	require.EqualValues(t, 2, reads.Load(), "it was read just now")
+	forward(rosterPause + time.Millisecond)
+	require.NoError(t, f.refresh(t.Context()))
+	require.EqualValues(t, 3, reads.Load())
+}
+
+func TestWhileTemporalIsDownTheGatewaysThatAreKnownStay(t *testing.T) {
+	var down atomic.Bool
+	var reads atomic.Int64
+	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) {
+		reads.Add(1)
+		if down.Load() {
+			return PoolStatus{}, ErrUnavailable
+		}
+		return rosterAt("a"), nil
+	})
+	require.Equal(t, "a", takeOne(t, f))
+	down.Store(true)
+	for i := range int64(3) {
+		forward(rosterFresh + time.Millisecond)
+		require.Equal(t, "a", takeOne(t, f))
+		require.Eventually(t, func() bool { return reads.Load() == 2+i }, patience, tick)
+		require.NoError(t, f.refresh(t.Context()))
+	}
+}
+
+func TestAPoolThatCannotBeFoundOutIsAFailureOfTheCall(t *testing.T) {
+	why := error(ErrUnavailable)
+	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) { return rosterAt(), why })
+	_, err := f.take(t.Context(), nil)
+	require.ErrorIs(t, err, ErrUnavailable)
+	why = ErrPoolNotFound
+	forward(time.Hour)
+	_, err = f.take(t.Context(), nil)
+	require.ErrorIs(t, err, ErrPoolNotFound)
+	why = nil
+	forward(time.Hour)
+	_, err = f.take(t.Context(), nil)
+	require.ErrorIs(t, err, ErrNoWorkers)
+}
+
+func TestACallDoesNotWaitForTheRosterBeyondItsTime(t *testing.T) {
+	f, _ := rosterOf(t, func(ctx context.Context) (PoolStatus, error) {
+		<-ctx.Done()
+		return PoolStatus{}, ctx.Err()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := f.take(ctx, nil)
+	require.ErrorIs(t, err, ErrDeadlineExceeded)
+	require.False(t, startedOf(err))
+}

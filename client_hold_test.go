@@ -1,0 +1,165 @@
+package tempool
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// leaseTTL is short, so that renewals come soon, but long enough for a slow machine to be in time.
+const leaseTTL = 200 * time.Millisecond
+
+func checkedOut(t *testing.T, ctx context.Context, c *Client, o CheckoutOptions) *Lease {
+	t.Helper()
+	o.Holder = "me"
+	lease, err := c.Pool("p").Checkout(ctx, o)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestALeaseRenewsItselfUntilItIsCheckedIn(t *testing.T) {
+	g := newFakeGateway(t, "unix")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
+	require.Eventually(t, func() bool { return g.renewed() >= 4 }, patience, tick, "twice its time and more")
+	require.True(t, lease.Expires().After(lease.ExpiresAt))
+	var out string
+	require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
+	require.Equal(t, "hello", out)
+	request, _ := g.last()
+	for ; request.Method != "POST"; request, _ = g.last() { // a renewal came between
+		require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
+	}
+	require.Equal(t, "/v1/leases/p.0.3.1/call/echo", request.URL.Path)
+	require.NoError(t, lease.Err())
+	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK))
+	<-lease.Done()
+	require.NoError(t, lease.Err())
+	require.Equal(t, []string{"ok"}, g.outcomes)
+	require.Empty(t, c.kept, "nothing renews it")
+	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK), "a second time changes nothing")
+	require.Equal(t, []string{"ok"}, g.outcomes)
+	served := g.served()
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), ErrLeaseFenced)
+	for _, err := range lease.Stream(t.Context(), "echo", 1) {
+		require.ErrorIs(t, err, ErrLeaseFenced)
+	}
+	require.Equal(t, served, g.served(), "what was given back is not used")
+}
+
+func TestTheEndOfItsContextEndsTheRenewing(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	ctx, cancel := context.WithCancel(t.Context())
+	lease := checkedOut(t, ctx, clientOf(t, g), CheckoutOptions{TTL: leaseTTL, Wait: time.Minute})
+	require.Eventually(t, func() bool { return g.renewed() >= 1 }, patience, tick)
+	cancel()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), context.Canceled)
+	require.NotNil(t, g.lease, "it was not given back")
+	require.NoError(t, lease.Checkin(t.Context(), OutcomeClose), "which its holder still can")
+	require.Equal(t, []string{"close"}, g.outcomes)
+}
+
+func TestClosingTheClientEndsTheRenewing(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	c.Close()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), ErrUnavailable)
+	late := c.bind(&Lease{ID: "p.0.1.9"}, time.Now())
+	c.keep(t.Context(), late.hold)
+	<-late.Done()
+	require.ErrorIs(t, late.Err(), ErrUnavailable, "a client that is closed begins nothing")
+}
+
+func TestALeaseThatIsLostSaysSo(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
+	g.mu.Lock()
+	g.refusal = CodeUnavailable
+	g.mu.Unlock()
+	before := g.served()
+	require.Eventually(t, func() bool { return g.served() >= before+4 }, patience, tick)
+	require.NoError(t, lease.Err(), "while nobody says that it is lost, it may be good")
+	g.mu.Lock()
+	g.refusal = CodeLeaseFenced
+	g.mu.Unlock()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), ErrLeaseFenced)
+}
+
+func TestALeaseIsNotRenewedForWhoDoesNotWantThat(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL, NoRenew: true})
+	require.Empty(t, c.kept)
+	require.NoError(t, lease.Renew(t.Context()), "but by hand")
+	require.Equal(t, 1, g.renewed())
+	text, err := json.Marshal(lease)
+	require.NoError(t, err)
+	var message Lease
+	require.NoError(t, json.Unmarshal(text, &message))
+	require.ErrorIs(t, message.Renew(t.Context()), ErrInvalid, "a message is no handle")
+	require.ErrorIs(t, message.Checkin(t.Context(), OutcomeOK), ErrInvalid)
+	adopted := c.Adopt(message)
+	raw, err := adopted.CallRaw(t.Context(), "echo", []byte("mine"))
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(raw))
+	require.NoError(t, adopted.Checkin(t.Context(), OutcomeError))
+	require.Equal(t, []string{"error"}, g.outcomes)
+}
+
+func TestACheckinThatFailsMayBeTriedAgain(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	g.mu.Lock()
+	g.refusal = CodeUnavailable
+	g.mu.Unlock()
+	require.ErrorIs(t, lease.Checkin(t.Context(), OutcomeOK), ErrUnavailable)
+	g.mu.Lock()
+	g.refusal = ""
+	g.mu.Unlock()
+	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK))
+	require.Equal(t, []string{"ok"}, g.outcomes)
+}
+
+func TestACheckoutWaitsForAWorkerToComeFree(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	first := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	_, err := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute, Wait: 50 * time.Millisecond})
+	require.ErrorIs(t, err, ErrQueueTimeout)
+	require.ErrorIs(t, err, ErrNoWorkers)
+	granted := make(chan *Lease)
+	go func() {
+		lease, _ := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute})
+		granted <- lease
+	}()
+	require.NoError(t, first.Checkin(t.Context(), OutcomeOK))
+	second := <-granted
+	require.NotNil(t, second)
+	require.Greater(t, second.Seq, first.Seq)
+	require.NoError(t, second.Checkin(t.Context(), OutcomeOK))
+}
+
+func TestReadyWorkersAreAskedBeforeOthers(t *testing.T) {
+	var roster []RosterEntry
+	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {
+		var e RosterEntry
+		require.NoError(t, json.Unmarshal([]byte(`{"state":"`+state+`"}`), &e))
+		e.Slot = i
+		roster = append(roster, e)
+	}
+	roster[4].Leaving = true
+	order := candidates(roster)
+	require.Len(t, order, 4)
+	require.Equal(t, 2, order[0].Slot)
+	require.ElementsMatch(t, []int{0, 3}, []int{order[1].Slot, order[2].Slot})
+	require.Equal(t, 4, order[3].Slot)
+}
