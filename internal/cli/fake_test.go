@@ -185,7 +185,9 @@ func (p *fakePool) TryCheckout(_ context.Context, o tempool.CheckoutOptions) (*t
 func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
 	p.options = o
 	if p.lease == nil {
-		<-ctx.Done()
+		waiting, cancel := context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+		<-waiting.Done()
 		return nil, tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free in time", p.name)
 	}
 	return p.lease, nil

@@ -217,6 +217,9 @@ func TestCheckoutThatFindsNobodyFreeSaysHowToWait(t *testing.T) {
 	waited := ctl(t, f, "checkout", "python", "--holder", "me", "--wait", "10ms", "-o", "json")
 	requireCode(t, ExitFailed, waited)
 	require.Equal(t, "queue_timeout", failure(t, waited).Code)
+	o := f.pools["python"].options
+	require.True(t, o.NoRenew, "the lease is to outlive ctl")
+	require.Equal(t, 10*time.Millisecond, o.Wait)
 }
 
 func TestCheckinWaitsUntilTheWorkerHasTheLeaseBack(t *testing.T) {
