@@ -271,7 +271,7 @@ func (b *book) Status(_ context.Context, pool string) (tempool.PoolStatus, error
 		if state.State == lifecycle.Busy {
 			state.State = lifecycle.Ready // a pool does not hear of leases
 		}
-		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host})
+		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
 	}
 	return status, nil
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -232,21 +234,35 @@ func (d *desk) hasSpec() bool {
 	return d.known
 }
 
-// outlook is nil when a worker may come to life on this host soon, else why none will.
+// outlook is nil when a worker may come to life on this host soon, else why none will, and who serves the pool instead.
 func outlook(status tempool.PoolStatus, hostID string) error {
-	var elsewhere []string
+	var peers []Peer
+	serving := map[Peer]int{}
 	for _, w := range status.Workers {
+		peer := Peer{w.Host, w.Endpoint}
 		switch {
 		case w.Gone || w.Leaving || w.Resting:
+			continue
 		case w.Host == hostID, w.Host == "", !w.State.Live():
 			return nil
-		case !slices.Contains(elsewhere, w.Host):
-			elsewhere = append(elsewhere, w.Host)
+		case !slices.Contains(peers, peer):
+			peers = append(peers, peer)
+		}
+		if w.State == lifecycle.Ready || w.State == lifecycle.Busy {
+			serving[peer]++
 		}
 	}
-	if len(elsewhere) > 0 {
-		return tempool.Errorf(tempool.CodeNoWorkers, "all workers of pool %s are on other hosts (%s); call their gateway, or take a lease and use its endpoint",
-			status.Pool, strings.Join(elsewhere, ", ")).After(time.Second)
+	if len(peers) == 0 {
+		return tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is in service or about to be (0 of %d); look at ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
 	}
-	return tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is in service or about to be (0 of %d); look at ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
+	var hosts []string
+	for _, peer := range peers {
+		if !slices.Contains(hosts, peer.Host) {
+			hosts = append(hosts, peer.Host)
+		}
+	}
+	peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Endpoint == "" }) // of a worker that has no process yet
+	slices.SortStableFunc(peers, func(a, b Peer) int { return cmp.Compare(serving[b], serving[a]) })
+	return elsewhere{gateways: peers, coded: tempool.Errorf(tempool.CodeNoWorkers,
+		"all workers of pool %s are on other hosts (%s); call their gateway, or take a lease and use its endpoint", status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
 }

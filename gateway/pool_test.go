@@ -303,6 +303,16 @@ func TestAPoolWithoutWorkersHere(t *testing.T) {
 	require.Nil(t, w.gateway.knownDesk("nope"), "names made up leave nothing behind")
 }
 
+func TestAPoolOnOtherHostsIsToldWithTheirGateways(t *testing.T) {
+	w := open(t, 0)
+	there := w.book.add("p/0", 1)
+	there.host, there.endpoint = "there", "http://there:7460"
+	a := w.do("POST", "/v1/pools/p/call/echo", "x")
+	a.refusedWith(t, 503, tempool.CodeNoWorkers)
+	require.False(t, a.problem.Started)
+	require.Equal(t, []Peer{{"there", "http://there:7460"}}, a.problem.Gateways)
+}
+
 func TestAPoolOnOtherHostsIsToldSo(t *testing.T) {
 	w := open(t, 0)
 	w.book.add("p/0", 1)

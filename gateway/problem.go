@@ -34,6 +34,9 @@ type Problem struct {
 	// Host and Endpoint tell where a lease is to be used that is not this host's.
 	Host     string `json:"host,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
+	// Gateways, for code no_workers, are those that serve the pool while this one does not: the one with the most workers in service
+	// first. A client that may go elsewhere calls one of them.
+	Gateways []Peer `json:"gateways,omitempty"`
 	// WorkerError is the worker's own error, for code worker_error.
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
@@ -59,10 +62,18 @@ var statuses = map[tempool.Code]int{
 	tempool.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
 }
 
-// elsewhere is a lease that another host's gateway serves.
+// Peer is the gateway of another host.
+type Peer struct {
+	Host string `json:"host"`
+	// Endpoint is the base URL of calls: http://HOST:PORT, https://HOST:PORT or unix:PATH.
+	Endpoint string `json:"endpoint"`
+}
+
+// elsewhere is a lease, or a pool, that other hosts' gateways serve.
 type elsewhere struct {
 	coded          *tempool.Error
 	host, endpoint string
+	gateways       []Peer
 }
 
 func (e elsewhere) Unwrap() error { return e.coded }
@@ -86,7 +97,7 @@ func problemOf(err error) Problem {
 	}
 	var other elsewhere
 	if errors.As(err, &other) {
-		p.Host, p.Endpoint = other.host, other.endpoint
+		p.Host, p.Endpoint, p.Gateways = other.host, other.endpoint, other.gateways
 	}
 	if p.Code == tempool.CodeWorkerError {
 		errors.As(err, &p.WorkerError)

@@ -169,6 +169,21 @@ func TestWhetherAPoolMayGetAWorkerHere(t *testing.T) {
 	}
 }
 
+func TestAGatewayWithoutWorkersNamesTheOthers(t *testing.T) {
+	at := func(host string, state lifecycle.State) tempool.RosterEntry {
+		return tempool.RosterEntry{State: state, Host: host, Endpoint: "http://" + host + ":7460"}
+	}
+	err := outlook(tempool.PoolStatus{Pool: "p", Workers: []tempool.RosterEntry{
+		at("one", lifecycle.Ready), at("two", lifecycle.Busy), at("two", lifecycle.Ready), at("three", lifecycle.Draining),
+		{State: lifecycle.Starting, Host: "four"}, {State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Leaving: true},
+	}}, "here")
+	problem := problemOf(fmt.Errorf("call: %w", err))
+	require.Equal(t, tempool.CodeNoWorkers, problem.Code)
+	require.Equal(t, []Peer{{"two", "http://two:7460"}, {"one", "http://one:7460"}, {"three", "http://three:7460"}}, problem.Gateways)
+	require.Contains(t, problem.Detail, "one, two, three, four")
+	require.Empty(t, problemOf(outlook(tempool.PoolStatus{Pool: "p"}, "here")).Gateways)
+}
+
 func TestEveryErrorIsAProblemOfItsOwn(t *testing.T) {
 	remote := &wire.RemoteError{Code: "odd", Message: "so it was"}
 	for name, c := range map[string]struct {
