@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -51,4 +52,56 @@ func TestATreeIsNotTakenForGoneWhenItCannotBeRead(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(p.supervisor.folder.path, recordsName))
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+func TestAForkThatFailsIsAClearErrorLeavesNothingAndLaterOnesWork(t *testing.T) {
+	for name, errno := range map[string]syscall.Errno{"no process left": syscall.EAGAIN, "no memory left": syscall.ENOMEM} {
+		for limited, files := range map[string]int{"by the launcher": 100, "directly": 0} {
+			t.Run(name+" "+limited, func(t *testing.T) {
+				h, home := paper(t, "memory")
+				left := 3
+				s := open(t, func(c *Config) {
+					c.hierarchy = func() (hierarchy, error) { return h, nil }
+					c.fork = func(cmd *exec.Cmd) error {
+						if cmd.Args[len(cmd.Args)-1] == "true" || left == 0 { // probes are not what is tried here
+							return startChild(cmd)
+						}
+						left--
+						return os.NewSyscallError("fork/exec", errno)
+					}
+				})
+				sp := runs("sleep", "1000")
+				sp.Limits.OpenFiles, sp.Limits.Memory = files, 64<<20
+				before := openFiles(os.Getpid())
+				for incarnation := range int64(3) {
+					_, err := s.Start(t.Context(), launch("p/0", incarnation+1, sp))
+					require.ErrorIs(t, err, ErrStartFailed)
+					require.ErrorIs(t, err, errno)
+					require.ErrorContains(t, err, "this host has no room for another process")
+				}
+				eventually(t, func() bool { return openFiles(os.Getpid()) <= before }, "descriptors stay open")
+				entries, err := os.ReadDir(filepath.Join(s.folder.path, recordsName))
+				require.NoError(t, err)
+				require.Empty(t, entries, "records")
+				groups, err := filepath.Glob(filepath.Join(home, workersPrefix+"*", "p.*"))
+				require.NoError(t, err)
+				require.Empty(t, groups, "control groups")
+				_, err = s.Start(t.Context(), launch("p/0", 4, sp))
+				require.NoError(t, err)
+			})
+		}
+	}
+}
+
+func TestAStateFolderThatTakesNoRecordFailsTheStartAndLaterOnesWork(t *testing.T) {
+	s := open(t)
+	records := filepath.Join(s.folder.path, recordsName)
+	require.NoError(t, os.Rename(records, records+".away"))
+	_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, "record incarnation 1 of p/0 in the state folder")
+	require.Empty(t, bearersOf(t, s.folder.id), "what nobody could find again does not run")
+	require.NoError(t, os.Rename(records+".away", records))
+	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
+	require.NoError(t, err)
 }

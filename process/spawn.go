@@ -24,6 +24,7 @@ type plan struct {
 	environ []string
 	who     *account
 	umask   int // -1: the agent's own
+	fork    func(*exec.Cmd) error
 	address address
 	limits  processLimits
 	means   map[string]Means
@@ -32,7 +33,7 @@ type plan struct {
 
 func (s *Supervisor) plan(launch Launch) (plan, error) {
 	pool := launch.Spec.Pool
-	p := plan{cookie: newCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.folder.id), umask: -1}
+	p := plan{cookie: newCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.folder.id), umask: -1, fork: s.config.fork}
 	if pool.Dir != "" {
 		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
 			return p, coded(CodeInvalid, err, "pool.dir %q is not a folder of this host", pool.Dir)
@@ -95,9 +96,9 @@ func (p plan) command(program string, args []string, dir string) *exec.Cmd {
 // start forks with the plan's umask.
 func (p plan) start(cmd *exec.Cmd) error {
 	if p.umask < 0 {
-		return startChild(cmd)
+		return p.fork(cmd)
 	}
-	return withUmask(p.umask, func() error { return startChild(cmd) })
+	return withUmask(p.umask, func() error { return p.fork(cmd) })
 }
 
 // spawn runs the program and everything that goes with it. When it returns without error, the process is in the supervisor's

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ type Config struct {
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
 
 	hierarchy func() (hierarchy, error) // default: hostHierarchy
+	fork      func(*exec.Cmd) error     // default: startChild
 }
 
 // HostCall is a request that a subprocess made of its host.
@@ -117,6 +119,9 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	}
 	if config.Concurrency <= 0 {
 		config.Concurrency = runtime.NumCPU()
+	}
+	if config.fork == nil {
+		config.fork = startChild
 	}
 	if config.hierarchy == nil {
 		config.hierarchy = hostHierarchy

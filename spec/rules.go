@@ -151,7 +151,7 @@ var rules = []rule{
 	whole("limits.calls_per_minute", 0, maxCount),
 
 	lasting("watch.debounce"),
-	oneOf("watch.mode", WatchRolling),
+	oneOf("watch.mode", WatchRolling, WatchAll),
 
 	oneOf("sessions.store", StoreMemory, StoreEmbedded, StoreRedis),
 	plain("sessions.url"),

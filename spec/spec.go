@@ -47,6 +47,7 @@ const (
 	AllocationAdaptive = "adaptive"
 
 	WatchRolling = "rolling"
+	WatchAll     = "all"
 
 	PolicyEnforce = "enforce"
 	PolicyObserve = "observe"
@@ -226,7 +227,7 @@ type Watch struct {
 	Ignore []string `json:"ignore" toml:"ignore"`
 	// Debounce is how long files must be quiet first.
 	Debounce Duration `json:"debounce" toml:"debounce"`
-	// Mode is WatchRolling: restarts respect rotation.max_unavailable.
+	// Mode is WatchRolling, in which restarts respect rotation.max_unavailable, or WatchAll: all at once.
 	Mode string `json:"mode" toml:"mode"`
 }
 

@@ -141,7 +141,7 @@ func TestRulesOfTheOtherSections(t *testing.T) {
 		"limits.oom_score_adj":     {-1001, 1001},
 		"limits.calls_per_minute":  {-1},
 		"watch.debounce":           {Duration(0)},
-		"watch.mode":               {"", "all"},
+		"watch.mode":               {"", "some"},
 		"sessions.store":           {"", "disk"},
 		"sessions.url":             {"\x00"},
 		"sessions.ttl":             {Duration(0)},

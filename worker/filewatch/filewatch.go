@@ -50,7 +50,7 @@ type Watcher struct {
 	touched bool // changed has been added to by the event in hand
 }
 
-// Open begins to watch. It fails when the system lends no watcher, or a pattern cannot be read.
+// Open begins to watch. It fails when the system lends no watcher.
 func Open(o Options) (*Watcher, error) {
 	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 {
 		return nil, errors.New("watching files takes an absolute folder, at least one path and a debounce time")
@@ -58,16 +58,12 @@ func Open(o Options) (*Watcher, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	ignore, err := newIgnore(o.Ignore)
-	if err != nil {
-		return nil, fmt.Errorf("read watch.ignore: %w", err)
-	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch files: %w", explained(err))
 	}
 	w := &Watcher{
-		options: o, ignore: ignore, notify: notify, changes: make(chan []string), stop: make(chan struct{}),
+		options: o, ignore: newIgnore(o.Ignore), notify: notify, changes: make(chan []string), stop: make(chan struct{}),
 		watched: map[string]bool{}, missing: map[string]bool{}, changed: map[string]bool{},
 	}
 	for _, path := range o.Paths {

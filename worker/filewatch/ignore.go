@@ -24,23 +24,20 @@ type pattern struct {
 	back       bool
 }
 
-func newIgnore(given []string) (ignore, error) {
+func newIgnore(given []string) ignore {
 	var all ignore
 	for _, text := range append(append([]string{}, alwaysIgnored...), given...) {
-		p, err := compile(text)
-		if err != nil {
-			return ignore{}, err
-		}
-		if p != nil {
+		if p := compile(text); p != nil {
 			all.patterns = append(all.patterns, *p)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // compile returns nil for an empty pattern.
-func compile(text string) (*pattern, error) {
+func compile(text string) *pattern {
 	var p pattern
+	text = strings.ToValidUTF8(text, "\uFFFD") // the only thing that translate could not make an expression of
 	if rest, found := strings.CutPrefix(text, "!"); found {
 		p.back, text = true, rest
 	}
@@ -50,18 +47,14 @@ func compile(text string) (*pattern, error) {
 	anchored := strings.Contains(text, "/")
 	text = strings.TrimPrefix(text, "/")
 	if text == "" {
-		return nil, nil
+		return nil
 	}
 	expression := translate(text)
 	if !anchored {
 		expression = "(?:.*/)?" + expression
 	}
-	match, err := regexp.Compile("^" + expression + "$")
-	if err != nil {
-		return nil, err
-	}
-	p.match = match
-	return &p, nil
+	p.match = regexp.MustCompile("^" + expression + "$")
+	return &p
 }
 
 // translate writes a glob as a regular expression.
@@ -85,6 +78,10 @@ func translate(glob string) string {
 			set := strings.ReplaceAll(rest[1:end], `\`, `\\`)
 			if negated, found := strings.CutPrefix(set, "!"); found {
 				set = "^/" + negated
+			}
+			if _, err := regexp.Compile("[" + set + "]"); err != nil {
+				b.WriteString(`\[`) // a range that is none stands for itself
+				continue
 			}
 			b.WriteString("[" + set + "]")
 			i += end
