@@ -147,3 +147,50 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 	require.Contains(t, told, "apply of spec version 2")
 	require.Regexp(t, `Rotating the worker: it served \d+ requests \(limit \d+\)`, told)
 }
+
+// TestAWorkerThatLeaksIsReplacedBeforeItsLimit has two workers leak some 20 MB a second each.
+func TestAWorkerThatLeaksIsReplacedBeforeItsLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("leak")
+	s := python("leak", 2, "leak.py")
+	s.Prediction.Window = 3
+	s.Health.MemoryBands = nil // prediction alone is to see it
+	pool := w.start(s)
+	l := under(t, w.over("leak"), "/v1/pools/leak/call/leak", 40)
+	view := w.until(pool, "both were replaced by prediction", func(v tempool.PoolView) bool {
+		for _, worker := range v.Workers {
+			if worker.RotationsByReason["prediction"] == 0 {
+				return false
+			}
+		}
+		return v.Ready == 2
+	})
+	l.stop()
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+	for _, worker := range view.Workers {
+		require.Zero(t, worker.RotationsByReason["memory"], "it never reached its limit")
+		require.Less(t, worker.PeakMemoryBytes, int64(s.Rotation.MaxMemory))
+		require.Empty(t, worker.RestartsByReason)
+	}
+}
+
+// TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation kills the agent while a successor starts.
+func TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("halfway")
+	s := python("halfway", 1, "slowstart.py")
+	pool := w.start(s)
+	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(bearers("halfway")) == 2 }, patience, 10*time.Millisecond, "the successor starts")
+	a.kill()
+	require.Eventually(t, func() bool { return len(bearers("halfway")) == 0 }, patience, 50*time.Millisecond, "no process is left")
+	w.agent("halfway")
+	view := w.until(pool, "it serves again", func(v tempool.PoolView) bool {
+		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Leaving) == 0
+	})
+	require.Zero(t, view.Workers[0].Successor)
+	require.Eventually(t, func() bool { return len(bearers("halfway")) == 1 }, patience, 50*time.Millisecond)
+}

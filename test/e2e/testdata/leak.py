@@ -1,0 +1,13 @@
+"""A worker that keeps a megabyte of each call for ever."""
+import tempool
+
+kept = []
+
+
+@tempool.method(raw=True)
+def leak(body):
+    kept.append(bytearray(b"x" * 1_000_000))
+    return body
+
+
+tempool.run()

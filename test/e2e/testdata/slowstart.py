@@ -1,0 +1,14 @@
+"""A worker that takes a while to be ready."""
+import time
+
+import tempool
+
+time.sleep(1)
+
+
+@tempool.method(raw=True)
+def echo(body):
+    return body
+
+
+tempool.run()
