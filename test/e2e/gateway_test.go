@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,35 +119,23 @@ func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
 	require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID}))
 }
 
-func TestARollingRestartUnderLoadFailsNoCall(t *testing.T) {
+func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.agent("rolling")
-	pool := w.start(echo("rolling", 3))
-	client := w.over("rolling")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	var made, failed atomic.Int64
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			response, err := client.Post("http://gateway/v1/pools/rolling/call/echo", "application/json", strings.NewReader("1"))
-			made.Add(1)
-			if err != nil || response.StatusCode != http.StatusOK {
-				failed.Add(1)
-			}
-			if err == nil {
-				_ = response.Body.Close()
-			}
-		}
-	}()
+	sp := echo("rolling", 3)
+	sp.Rotation.Surge = false
+	pool := w.start(sp)
+	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100)
 	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
 	w.until(pool, "all have restarted", func(v tempool.PoolView) bool {
+		status, err := pool.Status(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")
 		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2 && v.Workers[2].Incarnation == 2
 	})
-	cancel()
-	<-ended
-	require.Positive(t, made.Load())
-	require.Zero(t, failed.Load(), "of %d calls", made.Load())
+	l.stop()
+	require.Positive(t, l.made.Load())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
 }
