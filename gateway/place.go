@@ -94,9 +94,15 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 }
 
 // await waits for a queued call to begin.
-func (d *desk) await(w *waiter, limits spec.Queue) error {
-	began := time.Now()
-	defer func() { d.books.waits.observe(time.Since(began)) }()
+func (d *desk) await(w *waiter, limits spec.Queue) (failure error) {
+	queued := time.Now()
+	defer func() {
+		over := time.Now()
+		if failure == nil { // its answer may be there already
+			over = w.flight.began
+		}
+		d.books.waits.observe(over.Sub(queued))
+	}()
 	timer := time.NewTimer(limits.Timeout.D())
 	defer timer.Stop()
 	var why error

@@ -16,7 +16,7 @@ func (p *pool) report() (policy.Report, error) {
 		return policy.Report{}, err
 	}
 	facts := policy.PoolFacts{
-		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping,
+		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, Held: st.Held,
 		MaxMemoryBytes: int64(st.Spec.Rotation.MaxMemory), At: p.now(),
 	}
 	if r := st.Rollout; r != nil {

@@ -88,7 +88,7 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 // factsOf puts what the pool knows and what its workers say together.
 func factsOf(status tempool.PoolStatus, view tempool.PoolView, now time.Time) policy.PoolFacts {
 	facts := policy.PoolFacts{
-		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping,
+		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, Held: status.Held,
 		MaxMemoryBytes: int64(status.Spec.Rotation.MaxMemory), At: now.UTC(),
 	}
 	if r := view.Rollout; r != nil {

@@ -80,6 +80,7 @@ var (
 	poolReady   = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
 	poolWorkers = define(Gauge, "tempool_pool_workers", "Workers of the pool by the state they last reported, on all hosts. A busy worker counts as ready.", "pool", "state")
 	poolResting = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were told to rest.", "pool")
+	poolHeld    = define(Gauge, "tempool_pool_starts_held", "1 while the pool's breaker is open: too many starts have failed, and one at a time tries whether they work again.", "pool")
 	poolHalted  = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart has halted because a worker did not come back, else 0.", "pool")
 )
 

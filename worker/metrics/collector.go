@@ -117,6 +117,7 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 	for pool, status := range c.pools.read(names(pools), controlPlane) {
 		s.put(poolSize, float64(status.Size), pool)
 		s.put(poolReady, float64(status.Ready), pool)
+		s.flag(poolHeld, status.Held != "", pool)
 		s.flag(poolHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
 		resting, states := 0, make(map[lifecycle.State]int)
 		for _, w := range status.Workers {
