@@ -139,6 +139,9 @@ class Reply:
         """The next bytes that have come; b"" at the end. Raises WorkerCrashed when the answer breaks off, DeadlineExceeded when it takes too long."""
         if self._response is None:
             return b""
+        if self._response.isclosed():  # newer Pythons close it with the last byte, and the socket with it
+            self._end()
+            return b""
         try:
             self._socket.settimeout(_patience(self._deadline))
             data = self._response.read1(_PIECE)
