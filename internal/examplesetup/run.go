@@ -21,8 +21,14 @@ const Patience = 30 * time.Second
 // Host returns a Supervisor that is closed with the test. The test binary's TestMain must begin with process.RunReaperIfAsked.
 func Host(t testing.TB) *process.Supervisor {
 	t.Helper()
+	return HostThatAnswers(t, nil)
+}
+
+// HostThatAnswers is Host with what answers the workers' host calls.
+func HostThatAnswers(t testing.TB, hostCall func(context.Context, process.HostCall) ([]byte, error)) *process.Supervisor {
+	t.Helper()
 	s, err := process.Open(t.Context(), process.Config{
-		StateDir: t.TempDir(), HostID: "examples", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		StateDir: t.TempDir(), HostID: "examples", HostCall: hostCall, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -83,6 +83,8 @@ export class Entries {
         return next ?? undefined
       } catch (error) {
         if (!(error instanceof Conflict) || attempt === attempts) throw error
+        // Those who change one session at once must not stay in step.
+        await new Promise((resolve) => setTimeout(resolve, Math.min(2 ** (attempt - 1), 100) * Math.random()))
       }
     }
   }

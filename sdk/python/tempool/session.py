@@ -1,5 +1,7 @@
 """The session of a call, and the programs in it: kept by the host, so that every worker of the pool sees the same."""
 
+import os
+import time
 from collections.abc import MutableMapping
 
 from .errors import Conflict
@@ -113,6 +115,7 @@ class Entries(MutableMapping):
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
+                _step_aside(attempt)
 
     def _patch(self, patch, version=None):
         arguments = {"patch": {self._part: patch}}
@@ -186,6 +189,11 @@ class Programs:
     def delete(self, id):
         """Forgets the program; nothing happens if there is none."""
         self._host("programs.delete", {"id": id})
+
+
+def _step_aside(attempt):
+    """Waits for up to a millisecond, and longer each time, so that those who change one session at once do not stay in step."""
+    time.sleep(min(0.001 * 2 ** attempt, 0.1) * os.urandom(1)[0] / 255)
 
 
 def _checked(key):

@@ -162,18 +162,21 @@ class Sessions(unittest.TestCase):
             self.assertEqual(c.sessions.put("s 1", {"n": 1}, version=3), session)
             self.assertEqual(c.sessions.patch("s 1", {"data": {"n": None}}, version=4), session)
             self.assertIsNone(c.sessions.delete("s 1"))
+            self.assertEqual(c.pool("p").sessions.put("s", create=True), session)
             got = [(a.method, a.path, a.body and a.json(), a.headers.get("If-Match"), a.headers.get("Content-Type")) for a in gateway.asked]
             self.assertEqual(got, [
                 ("GET", "/v1/sessions/s%201", b"", None, None),
                 ("PUT", "/v1/sessions/s%201", {"data": {"n": 1}, "metadata": {"m": 2}, "ttl": "30m"}, None, "application/json"),
                 ("PUT", "/v1/sessions/s%201", {"data": {"n": 1}}, '"3"', "application/json"),
                 ("PATCH", "/v1/sessions/s%201", {"data": {"n": None}}, '"4"', "application/merge-patch+json"),
-                ("DELETE", "/v1/sessions/s%201", b"", None, None)])
+                ("DELETE", "/v1/sessions/s%201", b"", None, None),
+                ("PUT", "/v1/sessions/s?pool=p", {}, None, "application/json")])
+            self.assertEqual([a.headers.get("If-None-Match") for a in gateway.asked], [None] * 5 + ["*"])
 
     def test_what_may_not_be_done_twice_is_not(self):
         with FakeGateway(lambda asked: Answered(cut=True)) as gateway, Client(gateway.endpoint, retries=1) as c:
             for do, tries in ((lambda: c.sessions.get("s"), 2), (lambda: c.sessions.put("s"), 2), (lambda: c.sessions.delete("s"), 2),
-                              (lambda: c.sessions.patch("s", {}), 1), (lambda: c.sessions.put("s", version=1), 1)):
+                              (lambda: c.sessions.patch("s", {}), 1), (lambda: c.sessions.put("s", version=1), 1), (lambda: c.sessions.put("s", create=True), 1)):
                 gateway.asked.clear()
                 with self.assertRaises(client.Unavailable):
                     do()
@@ -186,6 +189,7 @@ class Sessions(unittest.TestCase):
             gateway.answer = lambda asked: problem("session_not_found", 404)
             with self.assertRaises(client.SessionNotFound):
                 c.sessions.get("s")
+            c.sessions.delete("s")
 
 
 if __name__ == "__main__":

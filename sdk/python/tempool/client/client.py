@@ -58,7 +58,7 @@ class Client:
             raise ValueError("retries is how often a request is sent again, at least 0")
         self.timeout = timeout
         self.fleet = Fleet(endpoints, token, tls, retries)
-        #: the session store
+        #: the sessions of the store that the pools of a host share
         self.sessions = Sessions(self)
 
     def __enter__(self):
@@ -99,6 +99,8 @@ class Pool(Caller):
         self.name = name
         self._client = client
         self._path = "/v1/pools/" + segment(name, "a pool's name")
+        #: the sessions of this pool's calls
+        self.sessions = Sessions(client, name)
 
     def status(self):
         """The pool as a dict: pool, size, ready, workers (each with state and metrics). PoolNotFound if there is none."""
