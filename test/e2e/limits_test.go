@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+)
+
+func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("limits")
+	s := python("limited", 2, "hold.py")
+	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
+	s.Prediction.Enabled = false
+	pool := w.start(s)
+	view, err := pool.View(t.Context())
+	require.NoError(t, err)
+	for _, worker := range view.Workers {
+		require.Equal(t, "rlimit", worker.Limits["open_files"])
+		require.Equal(t, "scheduler", worker.Limits["nice"])
+		require.Contains(t, []string{"cgroup", "sampler"}, worker.Limits["memory"])
+	}
+
+	client := w.over("limits")
+	status, answer, _ := post(t, client, "/v1/pools/limited/call/hold", "160")
+	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel does not wait
+		require.NotEqual(t, http.StatusOK, status, answer)
+	} else {
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	view = w.until(pool, "one worker has been replaced", func(v tempool.PoolView) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 3
+	})
+	if view.Workers[0].Limits["memory"] == "sampler" {
+		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
+	}
+
+	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may be through before anybody looks
+	view = w.until(pool, "a worker far over its limit has been killed", func(v tempool.PoolView) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 4
+	})
+	killed := false
+	for _, worker := range view.Workers {
+		killed = killed || worker.RestartsByReason["exit"] == 1
+	}
+	require.True(t, killed, "%+v", view.Workers)
+}
