@@ -33,6 +33,7 @@ func (g *Gateway) table() []route {
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", g.callPool},
 		{http.MethodPost, "/v1/pools/{pool}/leases", g.postLease},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", g.callLease},
+		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", g.notifyLease},
 		{http.MethodPut, "/v1/leases/{id}", g.putLease},
 		{http.MethodDelete, "/v1/leases/{id}", g.deleteLease},
 		{http.MethodGet, "/v1/pools", g.getPools},
