@@ -150,7 +150,8 @@ func (p *Pool) worker(ctx context.Context, entry RosterEntry) Worker {
 	w := Worker{
 		WorkerState: WorkerState{Worker: WorkerName(p.name, entry.Slot), State: entry.State, Incarnation: entry.Incarnation,
 			Host: entry.Host, PID: entry.PID, Since: entry.Since, Reason: entry.Reason, SpecVersion: entry.SpecVersion},
-		Metrics: Metrics{ID: WorkerName(p.name, entry.Slot)},
+		Metrics:  Metrics{ID: WorkerName(p.name, entry.Slot)},
+		Endpoint: entry.Endpoint,
 	}
 	id := WorkerWorkflowID(p.name, entry.Slot)
 	if err := p.client.query(ctx, id, QueryState, &w.WorkerState); err != nil {

@@ -175,6 +175,10 @@ type Metrics struct {
 type Worker struct {
 	WorkerState
 	Metrics
+	// Endpoint is the base URL of its host's gateway; empty while no process of it runs.
+	Endpoint string `json:"endpoint,omitempty"`
+	// ControlPlane is ok, or lost while that gateway does not reach Temporal, as the gateway says; empty where it was not asked.
+	ControlPlane string `json:"control_plane,omitempty"`
 	// Error says why the worker could not be asked, when it could not; the rest is then what the pool last knew.
 	Error string `json:"error,omitempty"`
 }

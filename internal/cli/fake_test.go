@@ -29,6 +29,7 @@ type fakePlane struct {
 	onAsked   func() // called with each change asked for, if set
 	options   tempool.Options
 	closed    int
+	gateways  map[string]string // what each endpoint's gateway says of its control plane; another does not answer
 }
 
 // fakePool is one pool of a fakePlane. Of a script, each look takes the next item; the last one stays.
@@ -221,6 +222,13 @@ func ctlWith(ctx context.Context, f *fakePlane, args ...string) result {
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o
 			return f, f.dialErr
+		},
+		ask: func(ctx context.Context, endpoint string) (string, error) {
+			if plane, answers := f.gateways[endpoint]; answers {
+				return plane, nil
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
 		},
 	}
 	code := a.run(ctx, args)

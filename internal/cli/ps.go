@@ -21,6 +21,8 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show every worker of a pool, or of all pools: its state, what it has served and uses, where it runs and who holds it.
 
+The first line also says whether the hosts' gateways reach Temporal, as far as ctl reaches the gateways.
+
 WHY says what keeps a worker out of service; ctl pool status POOL shows the whole of it.`,
 		Example: `  ctl ps
   ctl ps python
@@ -28,7 +30,7 @@ WHY says what keeps a worker out of service; ctl pool status POOL shows the whol
 		Args:              optionally(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.views(ctx, cp, args, writeWorkers)
+		return a.views(ctx, cp, args, a.planes, writeWorkers)
 	})
 }
 
@@ -44,12 +46,12 @@ it has done in all its life: requests, leases, restarts.`,
 		Args:              optionally(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.views(ctx, cp, args, writeStats)
+		return a.views(ctx, cp, args, nil, writeStats)
 	})
 }
 
-// views prints the pool that args name, or a list of all.
-func (a *app) views(ctx context.Context, cp controlPlane, args []string, write func(io.Writer, []tempool.PoolView) error) error {
+// views prints the pool that args name, or a list of all, with what add adds, if it is not nil.
+func (a *app) views(ctx context.Context, cp controlPlane, args []string, add func(context.Context, []tempool.PoolView), write func(io.Writer, []tempool.PoolView) error) error {
 	if len(args) == 1 {
 		request, cancel := a.request(ctx)
 		defer cancel()
@@ -57,9 +59,15 @@ func (a *app) views(ctx context.Context, cp controlPlane, args []string, write f
 		if err != nil {
 			return err
 		}
+		if add != nil {
+			add(ctx, []tempool.PoolView{view})
+		}
 		return a.print(view, func(w io.Writer) error { return write(w, []tempool.PoolView{view}) })
 	}
 	views, failed := a.allViews(ctx, cp)
+	if add != nil {
+		add(ctx, views)
+	}
 	if len(views) > 0 || failed == nil {
 		if err := a.print(views, func(w io.Writer) error { return write(w, views) }); err != nil {
 			return err

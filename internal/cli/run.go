@@ -40,6 +40,7 @@ type app struct {
 	terminal bool // err is one
 	width    int  // of that terminal, in characters; 0 where it is not known
 	dial     dialer
+	ask      asker
 	every    time.Duration // between two looks
 	now      func() time.Time
 
@@ -54,7 +55,7 @@ type app struct {
 // Run carries out one command line, without the program's name, and returns the exit code. It returns early, with
 // ExitFailed, when ctx ends.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
-	a := &app{out: out, err: err, dial: dial, every: lookEvery, now: time.Now}
+	a := &app{out: out, err: err, dial: dial, ask: askGateway, every: lookEvery, now: time.Now}
 	a.terminal = logging.Terminal(err)
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {

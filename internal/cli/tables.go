@@ -43,7 +43,11 @@ func writeWorkers(w io.Writer, views []tempool.PoolView) error {
 			rows = append(rows, workerRow(worker))
 		}
 	}
-	if _, err := fmt.Fprintf(w, "Workers (%d/%d ready)\n", ready, size); err != nil {
+	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
+	if plane := planesLine(views); plane != "" {
+		title += ", " + plane
+	}
+	if _, err := fmt.Fprintln(w, title); err != nil {
 		return err
 	}
 	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
