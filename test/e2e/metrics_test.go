@@ -80,6 +80,8 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
 	}
+	status, answer, _ := post(t, client, "/v1/pools/seen/call/paid", `3`)
+	require.Equal(t, http.StatusOK, status, answer)
 	status, _, code := post(t, client, "/v1/pools/seen/call/nothing", `1`)
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.EqualValues(t, tempool.CodeWorkerError, code)
@@ -96,7 +98,7 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.EqualValues(t, 2, s.value("tempool_pool_ready", "pool", "seen"))
 	require.EqualValues(t, 2, s.value("tempool_pool_workers", "pool", "seen", "state", "ready"))
 	require.Zero(t, s.value("tempool_pool_queue_length", "pool", "seen"))
-	require.EqualValues(t, 6, s.series("tempool_pool_call_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
+	require.EqualValues(t, 7, s.series("tempool_pool_call_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
 	require.EqualValues(t, 2, s.series("tempool_pool_start_duration_seconds", "pool", "seen")[0].GetHistogram().GetSampleCount())
 	var requests, failed, granted float64
 	for _, worker := range []string{"seen/0", "seen/1"} {
@@ -115,7 +117,8 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 		}
 		require.EqualValues(t, 1, is, "a worker is in one state")
 	}
-	require.EqualValues(t, 6, requests)
+	require.EqualValues(t, 7, requests)
+	require.EqualValues(t, 3, s.value("tempool_worker_counted_total", "counter", "api_calls"))
 	require.EqualValues(t, 1, failed)
 	require.Positive(t, granted)
 	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "the SDK's own")

@@ -1,7 +1,7 @@
 // Package metrics is what an agent tells Prometheus: what its gateway counts, what it knows of its processes, what their workflows told
 // it, and how its pools stand. Nothing here is on the path of a call: everything is read when somebody scrapes, and only then.
 //
-// Labels are bounded: pools, workers of this host, and words from fixed lists. A session, a lease, a method or a holder is never one.
+// Labels are bounded: pools, workers of this host, words from fixed lists, and the names of at most 64 counters that a program keeps. A session, a lease, a method or a holder is never one.
 // What belongs to a worker or a pool that is no more goes away.
 package metrics
 
@@ -99,6 +99,7 @@ var (
 	workerCPU         = define(Gauge, "tempool_worker_cpu_cores", "Processor the process tree used in the time between its last two samples; 1 is one core.", "pool", "worker")
 	workerFiles       = define(Gauge, "tempool_worker_open_files", "Files the process tree has open.", "pool", "worker")
 	workerThreads     = define(Gauge, "tempool_worker_threads", "Threads of the process tree.", "pool", "worker")
+	workerCounted     = define(Counter, "tempool_worker_counted_total", "What the program counts through its SDK, by the name it gives.", "pool", "worker", "counter")
 	workerGranted     = define(Counter, "tempool_worker_leases_granted_total", "Leases on the worker that this gateway got or learned of.", "pool", "worker")
 	workerRefused     = define(Counter, "tempool_worker_leases_refused_total", "Checkouts through this gateway that the worker refused.", "pool", "worker")
 	workerRestarts    = define(Counter, "tempool_worker_restarts_total", "Processes of the worker that ended otherwise than by a rotation, in all its life on all hosts, by what ended them.", "pool", "worker", "reason")

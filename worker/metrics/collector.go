@@ -160,6 +160,9 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		if err != nil {
 			continue
 		}
+		for counter, n := range w.tally(shown[worker].counts) {
+			s.put(workerCounted, float64(n), pool, worker, counter)
+		}
 		if !w.counted {
 			continue
 		}
@@ -247,6 +250,7 @@ type tree struct {
 	rss            int64
 	cpu            float64
 	files, threads int
+	counts         map[int64]map[string]int64 // what the program counted, by incarnation
 }
 
 func newest(all []*process.Process) map[string]tree {
@@ -262,6 +266,12 @@ func newest(all []*process.Process) map[string]tree {
 			t.cpu += sample.CPUPercent
 			t.files += sample.OpenFiles
 			t.threads += sample.Threads
+		}
+		if counts := p.Counts(); len(counts) > 0 {
+			if t.counts == nil {
+				t.counts = make(map[int64]map[string]int64)
+			}
+			t.counts[p.Incarnation()] = counts
 		}
 		trees[p.Worker()] = t
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // lives knows what the activities saw of the workers of this host. It implements activities.Observer.
@@ -30,7 +31,9 @@ type life struct {
 	counted     bool             // its workflow has told the counts below
 	restarts    map[string]int64 // by cause, as the worker's workflow counts them
 	rotations   map[string]int64
-	left        time.Time // when it was first found without a process here; zero while it has one
+	tallies     map[int64]map[string]int64 // what the program counted, by incarnation, as of the last look at each
+	tallied     map[string]int64           // of incarnations that are gone
+	left        time.Time                  // when it was first found without a process here; zero while it has one
 }
 
 // starts are those of one pool on this host.
@@ -141,6 +144,36 @@ func (l *lives) Stopping(p tempool.Process) {
 	if w := l.workers[p.Worker]; w != nil {
 		w.stopping[p.Incarnation] = true
 	}
+}
+
+// tally takes what the living incarnations of a worker have counted and returns the sums over all that have lived here. What one counted
+// between the last look and its end is lost.
+func (w *life) tally(living map[int64]map[string]int64) map[string]int64 {
+	for incarnation, counts := range w.tallies {
+		if _, lives := living[incarnation]; lives {
+			continue
+		}
+		if w.tallied == nil {
+			w.tallied = make(map[string]int64)
+		}
+		for name, n := range counts {
+			if _, known := w.tallied[name]; !known && len(w.tallied) >= wire.MaxCounters {
+				name = wire.OtherCounter
+			}
+			w.tallied[name] += n
+		}
+	}
+	w.tallies = living
+	sums := maps.Clone(w.tallied)
+	for _, counts := range living {
+		for name, n := range counts {
+			if sums == nil {
+				sums = make(map[string]int64)
+			}
+			sums[name] += n
+		}
+	}
+	return sums
 }
 
 // sweep forgets workers and pools that have had no process here for lifeKept, under mu; here are the workers that have one.

@@ -57,6 +57,17 @@ func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
 	require.False(t, l.workers["p/0"].unhealthy)
 }
 
+func TestWhatAProgramCountsGoesOnAcrossIncarnations(t *testing.T) {
+	w := &life{}
+	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
+	require.Empty(t, w.tally(nil))
+	require.Equal(t, counted(5), w.tally(map[int64]map[string]int64{1: counted(5)}))
+	require.Equal(t, counted(9), w.tally(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "one takes over from the other")
+	require.Equal(t, counted(10), w.tally(map[int64]map[string]int64{2: counted(3)}))
+	require.Equal(t, counted(10), w.tally(nil))
+	require.Equal(t, counted(11), w.tally(map[int64]map[string]int64{3: counted(1)}))
+}
+
 func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
 	l := newLives(nobody)
 	l.Started(incarnation(1), time.Second)

@@ -18,6 +18,11 @@ def grandchild():
 
 
 @tempool.method
+def paid(calls):
+    tempool.context().count("api_calls", calls)
+
+
+@tempool.method
 def pid():
     return os.getpid()
 
