@@ -55,6 +55,8 @@ type hierarchy struct {
 	write   func(file, text string) error
 	enter   func(cmd *exec.Cmd, dir string) (left func(), err error)
 	discard func(dir string) error
+	// lent reports whether whoever manages the group has left it to us.
+	lent func(dir string) bool
 }
 
 // cgroups are the groups of one supervisor.
@@ -75,6 +77,9 @@ func openCgroups(h hierarchy, id string) (*cgroups, error) {
 	}
 	home := filepath.Join(h.mount, strings.TrimSuffix(path, "/"+agentLeaf))
 	c := &cgroups{hierarchy: h, home: home, dir: filepath.Join(home, workersPrefix+id), has: map[string]bool{}}
+	if !h.lent(home) {
+		return nil, errors.New("systemd has not delegated this agent's control group to it: set Delegate=yes in its unit")
+	}
 	offered, err := os.ReadFile(filepath.Join(home, "cgroup.controllers"))
 	if err != nil {
 		return nil, fmt.Errorf("no control groups of version 2: %w", err)
@@ -143,6 +148,33 @@ func (c *cgroups) enable(dir string) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// try has a child be born in a group, which old kernels and some sandboxes refuse: better now than at the start of each worker.
+func (c *cgroups) try() error {
+	if !reaperHooked.Load() {
+		return nil // this program has no way to start itself as something else, which Open is about to refuse
+	}
+	self, err := selfExe()
+	if err != nil {
+		return err
+	}
+	g, err := c.make("trial", cgroupLimitsOf(spec.Limits{}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.discard(g.dir) }()
+	cmd := &exec.Cmd{Path: self, Args: []string{launcherName}, SysProcAttr: sessionAttr(nil)} // without an order it exits at once
+	left, err := g.receive(cmd)
+	if err != nil {
+		return err
+	}
+	defer left()
+	if err := startChild(cmd); err != nil {
+		return fmt.Errorf("start a process in a control group: %w", err)
+	}
+	_ = waitChild(cmd) // it fails by design
 	return nil
 }
 

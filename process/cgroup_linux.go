@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostHierarchy is the kernel's.
@@ -12,7 +15,23 @@ func hostHierarchy() (hierarchy, error) {
 	if err != nil {
 		return hierarchy{}, fmt.Errorf("find this process's control group: %w", err)
 	}
-	return hierarchy{mount: cgroupMount, self: string(self), write: writeCgroupFile, enter: enterCgroup, discard: os.Remove}, nil
+	return hierarchy{mount: cgroupMount, self: string(self), write: writeCgroupFile, enter: enterCgroup, discard: os.Remove,
+		lent: delegatedCgroup}, nil
+}
+
+// delegatedCgroup asks for systemd's mark on the groups of units with Delegate=yes. In others systemd may undo what is set, so they are
+// left alone; groups that are no unit's, such as a container's, have no such master.
+func delegatedCgroup(dir string) bool {
+	if suffix := filepath.Ext(dir); suffix != ".service" && suffix != ".scope" {
+		return true
+	}
+	value := make([]byte, 8)
+	for _, mark := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, mark, value); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
 }
 
 // writeCgroupFile makes no file: one that is missing is a feature that is.

@@ -174,6 +174,12 @@ func (s *Supervisor) takeCgroups() {
 	if err == nil {
 		s.cgroups, err = openCgroups(h, s.folder.id)
 	}
+	if err == nil {
+		if err = s.cgroups.try(); err != nil {
+			s.cgroups.close()
+			s.cgroups = nil
+		}
+	}
 	if err != nil {
 		s.logger.Info("limits of memory, CPU and processes are held by looking, since the host lends no control groups", "reason", err)
 		return

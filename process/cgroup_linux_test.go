@@ -35,6 +35,7 @@ func paper(t *testing.T, controllers string) (h hierarchy, home string) {
 			return func() {}, os.WriteFile(filepath.Join(dir, "entered"), []byte(cmd.Path), 0o644)
 		},
 		discard: os.RemoveAll,
+		lent:    func(string) bool { return true },
 	}, home
 }
 
@@ -115,6 +116,7 @@ func TestWithoutDelegationNothingChangesAndTheReasonIsKnown(t *testing.T) {
 		want   string
 	}{
 		"no such group":              {func(h *hierarchy) { h.self = "4:memory:/x\n" }, "in no control group of version 2"},
+		"a unit without Delegate":    {func(h *hierarchy) { h.lent = delegatedCgroup }, "set Delegate=yes in its unit"},
 		"not mounted":                {func(h *hierarchy) { h.mount = "/nowhere" }, "no control groups of version 2"},
 		"the agent shares its group": {func(h *hierarchy) { h.write = refuses(h.write, "subtree_control", denied) }, "other processes must not share"},
 		"the agent may not be moved": {func(h *hierarchy) { h.write = refuses(h.write, "cgroup.procs", denied) }, "move into a control group of its own"},
@@ -143,4 +145,16 @@ func refuses(write func(string, string) error, name string, err error) func(stri
 		}
 		return write(file, text)
 	}
+}
+
+func TestAHostThatRefusesBirthInAControlGroupGoesWithout(t *testing.T) {
+	h, home := paper(t, "memory")
+	h.enter = func(cmd *exec.Cmd, _ string) (func(), error) {
+		cmd.Path = "/nowhere" // what such a start fails with differs from kernel to kernel
+		return func() {}, nil
+	}
+	s := open(t, func(c *Config) { c.hierarchy = func() (hierarchy, error) { return h, nil } })
+	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20}))
+	require.Equal(t, map[string]Means{"memory": BySampler}, p.LimitMeans())
+	require.NoDirExists(t, filepath.Join(home, workersPrefix+s.folder.id))
 }
