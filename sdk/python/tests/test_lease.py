@@ -45,7 +45,7 @@ class Leases:
             return Answered(self.lease())
         if asked.method == "DELETE":
             return Answered({"state": "ready"})
-        return Answered(asked.body)
+        return Answered(b"" if "/notify/" in asked.path else asked.body, 202 if "/notify/" in asked.path else 200)
 
     def of(self, method):
         return [asked for asked in self.asked if asked.method == method]
@@ -59,11 +59,13 @@ class ALease(unittest.TestCase):
                 self.assertEqual((lease.id, lease.worker, lease.incarnation), ("p.0.1.7", "p/0", 1))
                 self.assertEqual(lease.call("m", {"x": 1}), {"x": 1})
                 self.assertEqual(list(lease.stream("m", [5])), [[5]])
+                self.assertIsNone(lease.notify("tools/n", {"y": 2}))
             asked = leases.asked[0].json()
             self.assertTrue(asked.pop("request_id"))
             self.assertEqual(asked, {"holder": "me", "session": "s1", "ttl_ms": 30000, "wait_ms": 2000})
             self.assertEqual([(a.method, a.path) for a in leases.asked[1:]], [
-                ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"), ("DELETE", "/v1/leases/p.0.1.7?outcome=ok")])
+                ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"),
+                ("POST", "/v1/leases/p.0.1.7/notify/tools/n"), ("DELETE", "/v1/leases/p.0.1.7?outcome=ok")])
             self.assertEqual(leases.asked[1].headers["Tempool-Session"], "s1")
             lease.close()
             self.assertEqual(len(leases.of("DELETE")), 1, "once")

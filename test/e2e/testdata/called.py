@@ -26,6 +26,17 @@ def count(n):
     return "counted"
 
 
+told = []
+
+
+@tempool.method
+def tell(what=None):
+    """Remembers what it is told, and says what that was until now."""
+    if what is not None:
+        told.append(what)
+    return told
+
+
 @tempool.method
 def fail():
     raise tempool.Error("no such thing", code="nothing", data={"n": 1})

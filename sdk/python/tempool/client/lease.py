@@ -55,6 +55,11 @@ class Lease(Caller):
         except TempoolError:
             pass  # what the block raised matters more, and the lease ends by itself
 
+    def notify(self, method, params=None, *, timeout=None, headers=None):
+        """Sends what the worker does not answer; returns when it is on its way. The worker gets it in order with the calls made after it."""
+        path = "%s/notify/%s" % (self._path, segment(method, "a method", slashes=True))
+        self._under(path, b"" if params is None else encode(params), timeout, None, None, headers).read()
+
     def renew(self, ttl=None):
         """Extends the lease to ttl seconds from now; None is what it was asked for with. It does so by itself, too."""
         began = time.monotonic()
@@ -78,13 +83,17 @@ class Lease(Caller):
         self._ask("DELETE", self._path + query, {}, b"", deadline, safe=True).read()
 
     def _send(self, method, body, timeout, session, priority, headers):
+        path = "%s/call/%s" % (self._path, segment(method, "a method", slashes=True))
+        return self._under(path, body, timeout, session, priority, headers)
+
+    def _under(self, path, body, timeout, session, priority, headers):
+        """Sends what only the lease's holder may, while it is held."""
         lost = self._lost
         if lost is not None:
             raise LeaseFenced("lease %s was lost: %s" % (self.id, lost), "lease_fenced", False) from lost
         if self._closing.is_set():
             raise LeaseFenced("lease %s was given back" % self.id, "lease_fenced", False)
         headers = call_headers(self.session if session is None else session, priority, headers)
-        path = "%s/call/%s" % (self._path, segment(method, "a method", slashes=True))
         return self._ask("POST", path, headers, body, self._client.deadline(timeout))
 
     def _ask(self, method, path, headers, body, deadline, safe=False):
