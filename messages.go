@@ -274,9 +274,12 @@ type PoolStatus struct {
 	// Held says why starts are held: the pool's breaker is open.
 	Held string `json:"held,omitempty"`
 	// Parked are the workers that are stopped until their host has memory again.
-	Parked  []int         `json:"parked,omitempty"`
-	Rollout *Rollout      `json:"rollout,omitempty"`
-	Workers []RosterEntry `json:"workers"`
+	Parked []int `json:"parked,omitempty"`
+	// Shares are how the hosts' budgets were last shared out (resources), AllocationProblem why they were not.
+	Shares            []Share       `json:"shares,omitempty"`
+	AllocationProblem string        `json:"allocation_problem,omitempty"`
+	Rollout           *Rollout      `json:"rollout,omitempty"`
+	Workers           []RosterEntry `json:"workers"`
 }
 
 // PoolStart is what starts a pool workflow.

@@ -126,3 +126,28 @@ type CollectGarbageResult struct {
 	BeforeBytes int64 `json:"before_bytes,omitempty"`
 	AfterBytes  int64 `json:"after_bytes,omitempty"`
 }
+
+// RebalanceRequest has a host share its budget among workers of a pool.
+type RebalanceRequest struct {
+	Pool      string         `json:"pool"`
+	Resources spec.Resources `json:"resources"`
+	Limits    spec.Limits    `json:"limits"` // no share is above them
+	Processes []Process      `json:"processes"`
+	// Apply has the shares applied as limits; without it they are only worked out (policy.mode = "observe").
+	Apply bool `json:"apply"`
+}
+
+// RebalanceResult is how a budget was shared out. Problem says why it was not; nothing has changed then.
+type RebalanceResult struct {
+	Shares  []Share `json:"shares,omitempty"`
+	Problem string  `json:"problem,omitempty"`
+}
+
+// Share is what one worker may use of its host's budget.
+type Share struct {
+	Process
+	MemoryBytes int64   `json:"memory_bytes"`
+	CPUCores    float64 `json:"cpu_cores"`
+	Applied     bool    `json:"applied,omitempty"`
+	Problem     string  `json:"problem,omitempty"`
+}

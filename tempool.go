@@ -107,6 +107,7 @@ const (
 	ActivityStop           = "Stop"
 	ActivityApplyLimits    = "ApplyLimits"
 	ActivityCollectGarbage = "CollectGarbage"
+	ActivityRebalance      = "Rebalance"
 	ActivityExecute        = "Execute"
 )
 

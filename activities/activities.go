@@ -47,6 +47,9 @@ type Host struct {
 	Stopping <-chan struct{}
 	Logger   *slog.Logger
 
+	// MemoryTotal is how much memory the host has, or its container, in bytes.
+	MemoryTotal func() (int64, error)
+
 	vitals register
 }
 

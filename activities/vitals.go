@@ -21,6 +21,8 @@ type vitals struct {
 	latest  *policy.Assessment
 	streak  policy.Streak
 	verdict policy.Decision // of the streak, about latest
+	callsMS int64           // time in calls, when load was last asked
+	askedAt time.Time
 }
 
 // count is how many requests an incarnation had served at a time.
@@ -64,6 +66,23 @@ func (v *vitals) rate(at time.Time, requests int64) float64 {
 		return 0
 	}
 	return float64(requests-v.counts[0].requests) / span.Minutes()
+}
+
+// load is the part of its time, since it was last asked or since it became ready, that went into calls; more than 1 where they overlap.
+func (v *vitals) load(callsMS int64, now, ready time.Time) float64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	since := v.askedAt
+	if since.IsZero() {
+		since = ready
+	}
+	before := v.callsMS
+	v.callsMS, v.askedAt = callsMS, now
+	span := now.Sub(since).Milliseconds()
+	if span <= 0 {
+		return 0
+	}
+	return float64(callsMS-before) / float64(span)
 }
 
 // bounded is the newest most of a list.

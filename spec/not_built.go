@@ -14,7 +14,6 @@ var notBuilt = map[string]gap{
 	"lease.on_expiry": {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
 	"watch":           {missing: "changed files restart nothing"},
 	"sessions":        {missing: "there is no session store"},
-	"resources":       {missing: "no budget is shared out"},
 	"pressure":        {missing: "a host short of memory is left to its kernel"},
 }
 

@@ -177,7 +177,7 @@ func TestBadFiles(t *testing.T) {
 
 		"an unbuilt section":    {minimal + "[watch]", "4: watch: not built yet: changed files restart nothing; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
-		"an unbuilt dotted key": {"resources.cpu_budget = 1.0\n" + minimal, "1: resources.cpu_budget: not built yet: no budget is shared out; remove the key"},
+		"an unbuilt dotted key": {"sessions.max = 1\n" + minimal, "1: sessions.max: not built yet: there is no session store; remove the key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

@@ -96,6 +96,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return err
 	}
 	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Started: a.started, Stopping: a.stopping, Logger: a.log}
+	host.MemoryTotal = func() (int64, error) {
+		look, err := a.config.HostMemory()
+		return look.TotalBytes, err
+	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName),
 		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log, Score: host.Score,
@@ -163,7 +167,7 @@ func (a *Agent) startWorkers(host *activities.Host) error {
 	for name, run := range map[string]any{
 		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
 		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
-		tempool.ActivityCollectGarbage: host.CollectGarbage,
+		tempool.ActivityCollectGarbage: host.CollectGarbage, tempool.ActivityRebalance: host.Rebalance,
 	} {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}

@@ -113,13 +113,20 @@ func (p *pool) mayStart(worker string) policy.Decision {
 	return decision
 }
 
-// askAgain wakes the pool after a while.
+// askAgain wakes the pool after a while, or sooner if it is to be woken sooner.
 func (p *pool) askAgain(after time.Duration) {
-	if p.governor != nil {
+	at := p.now().Add(after)
+	if p.governor != nil && !at.Before(p.lookAt) {
 		return
 	}
+	stopTask(&p.governor)
 	ctx, cancel := workflow.WithCancel(p.ctx)
-	p.governor = &task{cancel}
-	timer := workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: "before the next start may go"})
-	p.selector.AddFuture(timer, func(workflow.Future) { p.governor = nil })
+	t := &task{cancel}
+	p.governor, p.lookAt = t, at
+	timer := workflow.NewTimerWithOptions(ctx, max(0, after), workflow.TimerOptions{Summary: "before the pool looks again"})
+	p.selector.AddFuture(timer, func(workflow.Future) {
+		if p.governor == t {
+			p.governor = nil
+		}
+	})
 }

@@ -31,6 +31,10 @@ type PoolRun struct {
 	NextStart time.Time      `json:"next_start,omitzero"`
 	// Pressure are the hosts that are short of memory.
 	Pressure []hostPressure `json:"pressure,omitempty"`
+	// Shares are the hosts' budgets as they were last shared out, NextRebalance is when that is done again.
+	Shares            []tempool.Share `json:"shares,omitempty"`
+	AllocationProblem string          `json:"allocation_problem,omitempty"`
+	NextRebalance     time.Time       `json:"next_rebalance,omitzero"`
 	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
 	Former map[int]reached `json:"former,omitempty"`
 }
@@ -66,6 +70,8 @@ type pool struct {
 	signals  []inbox
 	retry    *task
 	governor *task
+	lookAt   time.Time // when governor wakes the pool
+	sharing  int       // hosts that share their budget out
 	retried  bool
 	turns    int
 	asking   int // messages on their way to workers; a run that ends before they are delivered loses them
@@ -136,6 +142,7 @@ func (p *pool) settle() bool {
 		p.retryLater()
 	}
 	p.forgetSilentHosts()
+	p.rebalance()
 	return p.governStarts() || p.takeTurns() || p.roll() || started == batch
 }
 
@@ -301,7 +308,7 @@ func (p *pool) changed(c tempool.WorkerChanged) {
 
 func (p *pool) mayContinue() bool {
 	due := p.force || workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() || (p.ContinueEvery > 0 && p.turns >= p.ContinueEvery)
-	if !due || p.asking > 0 || p.Stopping || !workflow.AllHandlersFinished(p.ctx) {
+	if !due || p.asking > 0 || p.sharing > 0 || p.Stopping || !workflow.AllHandlersFinished(p.ctx) {
 		return false
 	}
 	for i := range p.Roster { // the answer to a start or a dismissal would be lost

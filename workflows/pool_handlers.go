@@ -203,6 +203,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	if p.Breaker.Open() {
 		st.Held = heldReason
 	}
+	st.Shares, st.AllocationProblem = p.Shares, p.AllocationProblem
 	for _, h := range p.Pressure {
 		st.Parked = append(st.Parked, h.Parked...)
 	}

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
@@ -33,7 +35,10 @@ type troupe struct {
 	hired   []WorkerRun    // the inputs of all workers ever started, in order
 	refused int            // starts that failed
 	refuse  int            // how many of the next starts are to fail
-	peak    int            // the most workers that were in the middle of a restart at one time
+	// rebalanced are the requests to share a budget out, and sharing what is answered to them.
+	rebalanced []tempool.RebalanceRequest
+	sharing    func(tempool.RebalanceRequest) (tempool.RebalanceResult, error)
+	peak       int // the most workers that were in the middle of a restart at one time
 }
 
 // actor is one worker's workflow.
@@ -148,6 +153,7 @@ func (p *troupe) set(now time.Time) {
 	p.env.SetWorkflowRunTimeout(never)
 	p.env.SetWorkerOptions(sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}})
 	p.env.SetOnChildWorkflowStartedListener(p.enter)
+	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: tempool.ActivityRebalance})
 	p.env.RegisterWorkflowWithOptions(Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: refusedWorkflow})
@@ -316,6 +322,11 @@ func (a *actor) heardOf(name string) (times []time.Duration) {
 		}
 	}
 	return times
+}
+
+func (p *troupe) rebalance(_ context.Context, r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
+	p.rebalanced = append(p.rebalanced, r)
+	return p.sharing(r)
 }
 
 func (p *troupe) countRestarting() {

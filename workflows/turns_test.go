@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -284,5 +285,43 @@ func TestPressureIsOnlyRecordedWhereThePolicySaysSo(t *testing.T) {
 	p.play(run)
 	for i := range 4 {
 		require.Empty(t, p.actors[i].heard)
+	}
+}
+
+func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+			p := newTroupe(t)
+			run := poolOf(3)
+			run.ContinueEvery = every
+			run.Spec.Resources.Allocation = "equal"
+			p.sharing = func(r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
+				if len(r.Processes) == 1 {
+					return tempool.RebalanceResult{}, errors.New("it does not want to")
+				}
+				var result tempool.RebalanceResult
+				for _, one := range r.Processes {
+					result.Shares = append(result.Shares, tempool.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
+				}
+				return result, nil
+			}
+			p.at(4*time.Second, func() {
+				for i, a := range p.actors {
+					a.entry.Host = []string{"a", "a", "b"}[i]
+					a.tell(lifecycle.Ready)
+				}
+			})
+			p.at(time.Minute, func() {
+				require.Len(t, p.rebalanced, 2)
+				s := p.status()
+				require.Len(t, s.Shares, 2)
+				require.Equal(t, "t/0", s.Shares[0].Worker)
+				require.True(t, s.Shares[1].Applied)
+				require.Contains(t, s.AllocationProblem, "host b did not share its budget out: it does not want to")
+			})
+			p.at(11*time.Minute, func() { require.Len(t, p.rebalanced, 6, "every five minutes") })
+			p.stopAt(12 * time.Minute)
+			p.play(run)
+		})
 	}
 }

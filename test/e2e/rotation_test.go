@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
 )
 
 // load makes calls of a pool at a steady rate until it is stopped.
@@ -193,4 +194,22 @@ func TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation(t *testing.T) {
 	})
 	require.Zero(t, view.Workers[0].Successor)
 	require.Eventually(t, func() bool { return len(bearers("halfway")) == 1 }, patience, 50*time.Millisecond)
+}
+
+func TestAHostsBudgetIsSharedOutAmongItsWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("budget")
+	s := echo("budget", 2)
+	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
+	s.Resources.Rebalance = spec.Duration(time.Second)
+	pool := w.start(s)
+	var status tempool.PoolStatus
+	require.Eventually(t, func() bool {
+		var err error
+		status, err = pool.Status(t.Context())
+		return err == nil && len(status.Shares) == 2 && status.Shares[0].Applied && status.Shares[1].Applied
+	}, patience, 100*time.Millisecond, "%+v", &status)
+	require.EqualValues(t, 1<<30, status.Shares[0].MemoryBytes+status.Shares[1].MemoryBytes)
+	require.InDelta(t, 1, status.Shares[0].CPUCores+status.Shares[1].CPUCores, 1e-9)
 }

@@ -1,0 +1,79 @@
+package activities_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// idlePlane is a data plane that has carried no call.
+type idlePlane struct{}
+
+func (idlePlane) Endpoint() string { return "unix:/nowhere" }
+func (idlePlane) Drain(context.Context, string, int64) tempool.DrainResult {
+	return tempool.DrainResult{Drained: true}
+}
+func (idlePlane) Recall(context.Context, string, int64, string) tempool.RecallResult {
+	return tempool.RecallResult{}
+}
+func (idlePlane) Final(context.Context, string, int64) tempool.Usage { return tempool.Usage{} }
+func (idlePlane) Usage(string, int64) (tempool.Usage, int)           { return tempool.Usage{}, 0 }
+
+func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
+	h, first := hosting(t, silent, "sleep", "1000")
+	h.Plane = idlePlane{}
+	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
+	require.NoError(t, err)
+	request := tempool.RebalanceRequest{
+		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationEqual, MemoryBudget: 1 << 30, CPUBudget: 1.5},
+		Processes: []tempool.Process{worker, {Worker: "p/1", Incarnation: 1}, unknown},
+	}
+	only, err := h.Rebalance(t.Context(), request)
+	require.NoError(t, err)
+	require.Len(t, only.Shares, 2)
+	require.Zero(t, first.Limits().Memory, "it was only asked")
+
+	request.Apply = true
+	result, err := h.Rebalance(t.Context(), request)
+	require.NoError(t, err)
+	require.Len(t, result.Shares, 2)
+	var memory int64
+	var cpu float64
+	for _, share := range result.Shares {
+		require.True(t, share.Applied, share.Problem)
+		memory, cpu = memory+share.MemoryBytes, cpu+share.CPUCores
+	}
+	require.EqualValues(t, 1<<30, memory)
+	require.InDelta(t, 1.5, cpu, 1e-9)
+	require.EqualValues(t, 512<<20, second.Limits().Memory)
+	require.InDelta(t, 0.75, second.Limits().CPU, 1e-9)
+}
+
+func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
+	h, p := hosting(t, silent, "sleep", "1000")
+	h.Plane = idlePlane{}
+	result, err := h.Rebalance(t.Context(), tempool.RebalanceRequest{
+		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
+		Processes: []tempool.Process{worker}, Apply: true,
+	})
+	require.NoError(t, err)
+	require.Contains(t, result.Problem, "resources.memory_budget")
+	require.Empty(t, result.Shares)
+	require.Zero(t, p.Limits().Memory)
+}
+
+func TestWithoutABudgetTheHostsOwnIsSharedOutUpToTheCeiling(t *testing.T) {
+	h, _ := hosting(t, silent, "sleep", "1000")
+	h.Plane, h.MemoryTotal = idlePlane{}, func() (int64, error) { return 8 << 30, nil }
+	result, err := h.Rebalance(t.Context(), tempool.RebalanceRequest{
+		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
+		Processes: []tempool.Process{worker},
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<30, result.Shares[0].MemoryBytes)
+}
