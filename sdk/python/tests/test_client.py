@@ -26,14 +26,14 @@ class Calls(unittest.TestCase):
     def test_a_call_brings_what_the_gateway_needs(self):
         with FakeGateway(lambda asked: Answered({"n": 144}, headers={"X-Kind": "test"})) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("python")
-            self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=5, session="s1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
+            self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=50, session="s1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
             asked = gateway.asked[0]
             self.assertEqual((asked.method, asked.path, asked.body), ("POST", "/v1/pools/python/call/tools/square%20it", b'{"x":12}'))
             self.assertEqual([asked.headers[k] for k in ("Tempool-Session", "Tempool-Priority", "traceparent", "Content-Type")], ["s1", "9", "00-1", "application/json"])
-            self.assertTrue(4000 < int(asked.headers["Tempool-Timeout"]) <= 5000)
+            self.assertTrue(40000 < int(asked.headers["Tempool-Timeout"]) <= 50000)
             answer = pool.exchange("m", b"raw")
             self.assertEqual((answer.json(), answer.worker, answer.incarnation, answer.headers["x-kind"]), ({"n": 144}, "python/0", 3, "test"))
-            self.assertTrue(55000 < int(gateway.asked[1].headers["Tempool-Timeout"]) <= 60000, "the client's own timeout")
+            self.assertTrue(50000 < int(gateway.asked[1].headers["Tempool-Timeout"]) <= 60000, "the client's own timeout")
 
     def test_parameters_and_results_of_any_shape(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
@@ -106,9 +106,9 @@ class Tries(unittest.TestCase):
         with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as gateway, Client(gateway.endpoint) as c:
             began = time.monotonic()
             with self.assertRaises(client.QueueFull) as raised:
-                c.pool("p").call("m", timeout=1)
+                c.pool("p").call("m", timeout=PATIENCE)
             self.assertEqual((raised.exception.retry_after, len(gateway.asked)), (60, 1))
-            self.assertLess(time.monotonic() - began, 1)
+            self.assertLess(time.monotonic() - began, PATIENCE / 2)
 
     def test_what_is_safe_is_sent_again_though_it_broke_off(self):
         answers = [Answered(cut=True), Answered([])]
@@ -131,13 +131,13 @@ class Gateways(unittest.TestCase):
             for n in range(30):
                 self.assertEqual(c.pool("p").call("m", n), n)
             self.assertEqual(len(one.asked) + len(other.asked), 30)
-            self.assertGreaterEqual(min(len(one.asked), len(other.asked)), 10)
+            self.assertGreaterEqual(min(len(one.asked), len(other.asked)), 5)
 
     def test_another_gateway_takes_at_once_what_one_refuses(self):
         with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as full, FakeGateway(echo) as free:
             with Client(full.endpoint + "," + free.endpoint) as c:
                 for n in range(4):
-                    self.assertEqual(c.pool("p").call("m", n, timeout=5), n)
+                    self.assertEqual(c.pool("p").call("m", n, timeout=PATIENCE), n)
             self.assertEqual(len(full.asked), 2)
 
     def test_no_gateway_is_unavailable_and_unstarted(self):

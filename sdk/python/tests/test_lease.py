@@ -108,7 +108,7 @@ class ALease(unittest.TestCase):
                 lease.close()
 
     def test_a_renewal_that_fails_is_tried_again_until_the_lease_is_over(self):
-        leases = Leases(ttl=0.4)
+        leases = Leases(ttl=1.0)
         leases.refuse = problem("unavailable", 503)
         with FakeGateway(leases) as gateway, Client(gateway.endpoint, retries=0) as c:
             lease = c.pool("p").lease()
@@ -143,7 +143,7 @@ class ALease(unittest.TestCase):
                 c.pool("p").lease(wait=0)
             self.assertEqual(len(gateway.asked), 1)
             with self.assertRaises(client.NoWorkers):
-                c.pool("p").lease(wait=0.3)
+                c.pool("p").lease(wait=1.5)
             self.assertGreater(len(gateway.asked), 2)
 
     def test_times_as_gateways_write_them(self):
