@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// soak is how long the soak goes on; make soak takes ten minutes.
+var soak = flag.Duration("soak", 10*time.Second, "how long calls are made while a worker is killed every second")
+
+const (
+	soakCallers = 8
+	soakTimeout = 5 * time.Second // of one call
+)
+
+// soakCaller makes one call after the other and keeps count of what came of them.
+type soakCaller struct {
+	client  *http.Client
+	ok      int64
+	broken  map[tempool.Code]int64 // calls that a worker may have seen
+	refused map[tempool.Code]int64 // calls that no worker has seen, each made again
+	longest time.Duration
+	wrong   error // what must not be: the caller ends with it
+}
+
+// call makes one call, again and again while no worker has seen it, and says whether it was the last.
+func (s *soakCaller) call(body string) bool {
+	for {
+		began := time.Now()
+		status, answer, err := s.post(body)
+		took := time.Since(began)
+		s.longest = max(s.longest, took)
+		switch {
+		case err != nil:
+			s.wrong = err
+		case took > soakTimeout+patience/3: // the time-out passed long ago
+			s.wrong = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
+		case status == http.StatusOK && string(answer) == body:
+			s.ok++
+			return true
+		case status == http.StatusOK:
+			s.wrong = fmt.Errorf("%q was answered to %q", answer, body)
+		}
+		if s.wrong != nil {
+			return false
+		}
+		var problem struct {
+			Code    tempool.Code
+			Started *bool
+		}
+		if err := json.Unmarshal(answer, &problem); err != nil || problem.Code == "" || problem.Started == nil {
+			s.wrong = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
+			return false
+		}
+		if *problem.Started {
+			s.broken[problem.Code]++
+			return true
+		}
+		s.refused[problem.Code]++
+	}
+}
+
+func (s *soakCaller) post(body string) (int, []byte, error) {
+	request, err := http.NewRequest(http.MethodPost, "http://gateway/v1/pools/soak/call/echo", strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Tempool-Timeout", fmt.Sprint(soakTimeout.Milliseconds()))
+	response, err := s.client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// killOne kills one process of a host's workers and says whether there was one.
+func killOne(hostID string) bool {
+	pids := bearers(hostID)
+	return len(pids) > 0 && syscall.Kill(pids[rand.N(len(pids))], syscall.SIGKILL) == nil
+}
+
+func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("soak")
+	tallies := filepath.Join(w.dir, "tallies")
+	require.NoError(t, os.Mkdir(tallies, 0o700))
+	s := python("soak", 8, "counting.py")
+	s.Pool.Env["TALLY"] = tallies
+	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
+	pool := w.start(s)
+
+	ctx, cancel := context.WithTimeout(t.Context(), *soak)
+	defer cancel()
+	callers := make([]*soakCaller, soakCallers)
+	var group sync.WaitGroup
+	for i := range callers {
+		c := &soakCaller{client: w.over("soak"), broken: map[tempool.Code]int64{}, refused: map[tempool.Code]int64{}}
+		callers[i] = c
+		group.Go(func() {
+			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
+			}
+		})
+	}
+	kills := 0
+	for every := time.NewTicker(time.Second); ctx.Err() == nil; {
+		select {
+		case <-every.C:
+			if killOne("soak") {
+				kills++
+			}
+		case <-ctx.Done():
+			every.Stop()
+		}
+	}
+	group.Wait()
+
+	sum := soakCaller{broken: map[tempool.Code]int64{}, refused: map[tempool.Code]int64{}}
+	var broken int64
+	for _, c := range callers {
+		require.NoError(t, c.wrong)
+		sum.ok, sum.longest = sum.ok+c.ok, max(sum.longest, c.longest)
+		for code, n := range c.broken {
+			sum.broken[code] += n
+			broken += n
+		}
+		for code, n := range c.refused {
+			sum.refused[code] += n
+		}
+	}
+	t.Logf("%d kills; %d calls answered, the longest took %s; broken off in a worker: %v; not begun, and made again: %v",
+		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.broken, sum.refused)
+	require.Positive(t, sum.ok)
+	require.Positive(t, kills)
+	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill breaks off no more than what its worker was busy with")
+
+	var counted int64
+	entries, err := os.ReadDir(tallies)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		require.NoError(t, err)
+		counted += info.Size()
+	}
+	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
+	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
+
+	w.until(pool, "the workflows know of each call, once", func(v tempool.PoolView) bool {
+		var told, failed int64
+		idle := true
+		for _, worker := range v.Workers {
+			told, failed = told+worker.RequestsServed, failed+worker.RequestsFailed
+			idle = idle && worker.State == lifecycle.Ready
+		}
+		require.LessOrEqual(t, told, sum.ok+broken)
+		return idle && told == sum.ok+broken && failed == broken
+	})
+	page := readScrape(t, w.over("soak"))
+	var seen float64
+	for _, m := range page.series("tempool_worker_requests_total", "pool", "soak") {
+		seen += m.GetCounter().GetValue()
+	}
+	require.EqualValues(t, sum.ok+broken, seen, "so does the gateway")
+}
