@@ -63,7 +63,8 @@ bench: temporal-server
 
 # Ten thousand leases on one worker, through some twenty runs of its workflow; takes minutes.
 soak: temporal-server
-	$(GO) test -count=1 -timeout 30m ./test/e2e -run TestManyLeases -v -pairs 10000
+	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestWithAWorkerKilled|TestCallsGoOn' -v \
+		-pairs 10000 -soak 10m -outage 60s
 
 # Histories of real runs for test/replay, in a folder named after the version that is about to be shipped.
 RECORD_VERSION ?= v0.1
