@@ -61,7 +61,7 @@ bench: temporal-server
 	scripts/setup-bench-debian.sh
 	$(GO) run ./test/bench
 
-# Ten thousand leases on one worker, through some twenty runs of its workflow; takes minutes.
+# Long: ten thousand leases on one worker, ten minutes of calls with a worker killed every second, a minute without Temporal.
 soak: temporal-server
 	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestWithAWorkerKilled|TestCallsGoOn' -v \
 		-pairs 10000 -soak 10m -outage 60s
