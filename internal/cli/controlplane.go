@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"iter"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
@@ -22,7 +23,7 @@ type controlPlane interface {
 	Close()
 }
 
-// pool is what the commands ask of tempool.Pool; each method is the pool's.
+// pool is what the commands ask of tempool.Pool; each method is the pool's, Calls being its With.
 type pool interface {
 	Scale(ctx context.Context, size int) (tempool.ScaleResult, error)
 	Apply(ctx context.Context, s spec.Spec) (tempool.ApplyResult, error)
@@ -37,6 +38,13 @@ type pool interface {
 	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
+	Calls(o tempool.CallOptions) calls
+}
+
+// calls is what the commands ask of tempool.Pool.With.
+type calls interface {
+	CallRaw(ctx context.Context, method string, body []byte) ([]byte, error)
+	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
 }
 
 // dialer opens a control plane, which the caller closes.
@@ -44,7 +52,11 @@ type dialer func(ctx context.Context, o tempool.Options) (controlPlane, error)
 
 type connection struct{ *tempool.Client }
 
-func (c connection) Pool(name string) pool { return c.Client.Pool(name) }
+func (c connection) Pool(name string) pool { return poolOf{c.Client.Pool(name)} }
+
+type poolOf struct{ *tempool.Pool }
+
+func (p poolOf) Calls(o tempool.CallOptions) calls { return p.With(o) }
 
 func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
 	client, err := tempool.Dial(ctx, o)

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"io"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +46,7 @@ type fakePool struct {
 	history  []lifecycle.Transition
 	complete bool
 	changed  bool
-	refusal  error // of every change and every checkout
+	refusal  error // of every change, every checkout and every call
 	waitErr  error
 	endless  bool // Wait does not return before its context ends
 	lease    *tempool.Lease
@@ -194,6 +196,41 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 	return p.lease, nil
 }
 
+func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o} }
+
+// fakeCalls echoes, in two pieces.
+type fakeCalls struct {
+	pool    *fakePool
+	options tempool.CallOptions
+}
+
+func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byte, error) {
+	c.pool.plane.record("call " + c.pool.name + " " + method)
+	return body, c.pool.refusal
+}
+
+func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		c.pool.plane.record("call " + c.pool.name + " " + method + " for " + c.options.Session)
+		body, _ := in.([]byte)
+		if reader, ok := in.(io.Reader); ok {
+			body, _ = io.ReadAll(reader)
+		}
+		if c.options.Answered != nil {
+			c.options.Answered(tempool.Answer{Worker: c.pool.name + "/0", Incarnation: 4, Endpoint: "unix:/g.sock"})
+		}
+		half := len(body) / 2
+		if !yield(body[:half], nil) {
+			return
+		}
+		if c.pool.refusal != nil {
+			yield(nil, c.pool.refusal)
+			return
+		}
+		yield(body[half:], nil)
+	}
+}
+
 // next takes the next item of a script and leaves the last one.
 func next[T any](script *[]T) T {
 	item := (*script)[0]
@@ -218,7 +255,7 @@ func ctl(t *testing.T, f *fakePlane, args ...string) result {
 func ctlWith(ctx context.Context, f *fakePlane, args ...string) result {
 	var out, err bytes.Buffer
 	a := &app{
-		out: &out, err: &err, every: time.Millisecond, now: func() time.Time { return noon },
+		in: strings.NewReader("from standard input"), out: &out, err: &err, every: time.Millisecond, now: func() time.Time { return noon },
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o
 			return f, f.dialErr

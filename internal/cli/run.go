@@ -36,13 +36,16 @@ const (
 
 // app is one invocation of ctl.
 type app struct {
+	in       io.Reader
 	out, err io.Writer
 	terminal bool // err is one
-	width    int  // of that terminal, in characters; 0 where it is not known
-	dial     dialer
-	ask      asker
-	every    time.Duration // between two looks
-	now      func() time.Time
+	// outTerminal says that out is one.
+	outTerminal bool
+	width       int // of that terminal, in characters; 0 where it is not known
+	dial        dialer
+	ask         asker
+	every       time.Duration // between two looks
+	now         func() time.Time
 
 	format  format
 	options tempool.Options
@@ -55,13 +58,14 @@ type app struct {
 // Run carries out one command line, without the program's name, and returns the exit code. It returns early, with
 // ExitFailed, when ctx ends.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
-	a := &app{out: out, err: err, dial: dial, ask: askGateway, every: lookEvery, now: time.Now}
+	a := &app{in: os.Stdin, out: out, err: err, dial: dial, ask: askGateway, every: lookEvery, now: time.Now}
 	a.terminal = logging.Terminal(err)
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
 			a.width = width
 		}
 	}
+	a.outTerminal = logging.Terminal(out)
 	return a.run(ctx, args)
 }
 

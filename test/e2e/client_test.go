@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/worker"
+)
+
+func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	left, _ := w.agent("left", "--capacity", "2"), w.agent("right", "--capacity", "2")
+	pool := w.start(echo("spread", 4))
+	var mu sync.Mutex
+	served := map[string]int{}
+	watched := pool.With(tempool.CallOptions{Timeout: patience, Answered: func(a tempool.Answer) {
+		mu.Lock()
+		defer mu.Unlock()
+		served[a.Endpoint]++
+	}})
+	call := func(ctx context.Context, text string) error {
+		var answer string
+		err := watched.Call(ctx, "echo", text, &answer)
+		if err == nil && answer != text {
+			return fmt.Errorf("asked %q and got %q", text, answer)
+		}
+		return err
+	}
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			for n := range 25 {
+				if err := call(t.Context(), fmt.Sprint(i, ".", n)); err != nil {
+					t.Errorf("call %d of caller %d: %v", n, i, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	sockets := []string{"unix:" + filepath.Join(w.dir, "left", worker.SocketName), "unix:" + filepath.Join(w.dir, "right", worker.SocketName)}
+	require.Len(t, served, 2, "%v", served)
+	for _, socket := range sockets {
+		require.GreaterOrEqual(t, served[socket], 50, "each host has half of the workers: %v", served)
+	}
+
+	// Those that the dead host may have seen fail, and say so; all others are made by the other one.
+	ctx, cancel := context.WithCancel(t.Context())
+	var done, broken atomic.Int64
+	for i := range 4 {
+		callers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				err := call(ctx, fmt.Sprint(i, ".", n))
+				var coded *tempool.Error
+				switch {
+				case err == nil:
+					done.Add(1)
+				case ctx.Err() != nil:
+				case errors.As(err, &coded) && coded.Started:
+					broken.Add(1)
+				default:
+					t.Errorf("a call that nobody saw was given up: %v", err)
+					return
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return done.Load() > 50 }, patience, time.Millisecond)
+	left.kill()
+	before := done.Load()
+	require.Eventually(t, func() bool { return done.Load() > before+200 }, patience, time.Millisecond)
+	cancel()
+	callers.Wait()
+	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most what was in flight, and what met the idle connections of the dead")
+	t.Logf("%d calls done, %d broke off with the agent", done.Load(), broken.Load())
+}
+
+func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("keeper")
+	pool := w.start(echo("kept", 1))
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: patience})
+	require.NoError(t, err)
+	var pid int
+	require.NoError(t, lease.Call(t.Context(), "pid", nil, &pid))
+	over := time.After(time.Until(lease.ExpiresAt.Add(lease.ExpiresAt.Sub(lease.GrantedAt))))
+	for waiting := true; waiting; { // twice its time, and a call now and then
+		select {
+		case <-over:
+			waiting = false
+		case <-lease.Done():
+			require.NoError(t, lease.Err(), "the lease was lost")
+		case <-time.After(200 * time.Millisecond):
+			var again int
+			require.NoError(t, lease.Call(t.Context(), "pid", nil, &again))
+			require.Equal(t, pid, again)
+		}
+	}
+	held := w.state(pool, 0, lifecycle.Busy)
+	require.Equal(t, lease.ID, held.Lease.ID)
+	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	freed := w.state(pool, 0, lifecycle.Ready)
+	require.Equal(t, held.Incarnation, freed.Incarnation)
+	w.until(pool, "the calls are counted, once", func(v tempool.PoolView) bool {
+		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(100))
+		return v.Workers[0].RequestsServed >= 2
+	})
+}
+
+func TestTheClientGoesOnCallingWhileTemporalIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("steady")
+	pool := w.start(echo("steady", 1))
+	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
+	require.NoError(t, w.server.Kill())
+	<-w.server.Done()
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // the roster is asked for again meanwhile, in vain
+		var answer int
+		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
+		require.Equal(t, 7, answer)
+		pause(t, 20*time.Millisecond)
+	}
+	require.NoError(t, w.server.Restart(t.Context()))
+	w.state(pool, 0, lifecycle.Ready)
+}
+
+func TestCtlCallsAndMeasuresAPool(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("caller")
+	w.start(echo("callee", 2))
+	out, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
+	require.Equal(t, `{"text": "hi"}`, out)
+	answer := told[struct {
+		Worker      string
+		Incarnation int64
+		Endpoint    string
+		Result      int
+	}](w, "call", "callee", "pid")
+	require.True(t, strings.HasPrefix(answer.Worker, "callee/"), answer.Worker)
+	require.EqualValues(t, 1, answer.Incarnation)
+	require.True(t, alive(answer.Result), "the process that answered")
+	_, failure := w.ctl(cli.ExitFailed, "call", "callee", "nosuch")
+	require.Contains(t, failure, "nosuch")
+	_, failure = w.ctl(cli.ExitFailed, "call", "ghost", "echo")
+	require.Contains(t, failure, "ghost")
+
+	direct, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
+	require.Equal(t, "1", direct)
+	m := told[struct {
+		Calls, Failed  int64
+		CallsPerSecond float64            `json:"calls_per_second"`
+		Latency        map[string]float64 `json:"latency_ms"`
+	}](w, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
+	require.Positive(t, m.Calls)
+	require.Zero(t, m.Failed)
+	require.Positive(t, m.Latency["p99"])
+	t.Logf("%d calls, %.0f a second, %v ms", m.Calls, m.CallsPerSecond, m.Latency)
+}
