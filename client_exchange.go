@@ -118,7 +118,7 @@ func (c *Client) exchange(ctx context.Context, endpoint, path string, o CallOpti
 	if err != nil {
 		return nil, err
 	}
-	stop := context.CancelFunc(func() {})
+	var stop context.CancelFunc
 	if o.Timeout > 0 {
 		ctx, stop = context.WithTimeout(ctx, o.Timeout+answerSlack)
 	} else {
