@@ -12,7 +12,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
@@ -27,12 +26,17 @@ type Executor interface {
 	Execute(ctx context.Context, pool string, r tempool.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
+// Heartbeats is where heartbeats go: a client of Temporal.
+type Heartbeats interface {
+	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+}
+
 // Pool holds the activity Execute of one pool on one host.
 type Pool struct {
 	Name, Host string
 	Plane      Executor
 	// Temporal takes the heartbeats: unlike those of the SDK's own, their failures are seen, and end no call.
-	Temporal client.Client
+	Temporal Heartbeats
 	// Placed is told when a call has its place in the data plane; the function it returns is called when the activity ends.
 	Placed func() (ended func())
 	Logger *slog.Logger
@@ -99,11 +103,8 @@ func (p *Pool) call(ctx context.Context, request tempool.ExecuteRequest, pulse *
 
 // lostAttempt is the failure of a call whose former attempt was not heard of again after its request may have been sent.
 func lostAttempt(ctx context.Context) error {
-	if activity.GetInfo(ctx).Attempt <= 1 || !activity.HasHeartbeatDetails(ctx) {
-		return nil
-	}
 	var before tempool.ExecuteProgress
-	if activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
+	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
 		return nil
 	}
 	lost := tempool.Errorf(tempool.CodeWorkerCrashed,
