@@ -85,6 +85,9 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 	if w.Grade == GradeCritical || w.Grade == GradeFailing {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
+	if w.Unreplaced != "" {
+		warn("It was to be replaced and serves on, since the next process could not be started: %s", sentence(w.Unreplaced))
+	}
 	if w.ConsecutiveFailures > 1 {
 		warn("It has failed %d times in a row.", w.ConsecutiveFailures)
 	}
@@ -134,6 +137,12 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 		return w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests)
 	}); len(names) > 0 {
 		say("Look into the failing calls of %s: the agent's log has what the program wrote, the callers have the errors.", listed(names))
+	}
+	for _, w := range measured {
+		if w.Observed != "" {
+			say("Decide whether to let policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(w.Observed))
+			break
+		}
 	}
 	if advised := memoryAdvice(p, measured); advised != "" {
 		advice = append(advice, advised)

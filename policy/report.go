@@ -52,6 +52,9 @@ type WorkerFacts struct {
 	Restarts            map[string]int64 // unplanned, by cause, in all its life
 	Rotations           map[string]int64 // in good order, by cause
 	ConsecutiveFailures int
+	// Observed is why it would be replaced, if policy.mode were not "observe"; Replacing why it is about to be, or is being, replaced;
+	// Unreplaced why that came to nothing and it serves on.
+	Observed, Replacing, Unreplaced string
 }
 
 // Report tells how a pool fares. Its text is for people, its fields for programs.
@@ -154,6 +157,9 @@ func Reported(p PoolFacts) Report {
 		}
 		if w.Since.IsZero() {
 			health.ForS = 0
+		}
+		if health.Why == "" && w.Replacing != "" {
+			health.Why = "about to be replaced: " + w.Replacing
 		}
 		if !w.serving() {
 			health.Why = w.Reason

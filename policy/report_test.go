@@ -141,6 +141,15 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			})), StandingShort,
 			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It has failed 2 times in a row."}, []string{"Nothing to do."},
 		},
+		"a decision that was only recorded": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing the worker because it is failing." })), StandingWell, nil,
+			[]string{"p/0 would have been replaced. Replacing the worker because it is failing."},
+		},
+		"a replacement that came to nothing": {
+			poolOf(like(0, func(w *WorkerFacts) { w.Unreplaced = "no host has room" })), StandingWell,
+			[]string{"warning p/0 It was to be replaced and serves on, since the next process could not be started: no host has room."},
+			[]string{"Nothing to do."},
+		},
 		"about to end": {
 			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StandingStopping,
 			[]string{"warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},

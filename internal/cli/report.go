@@ -119,7 +119,21 @@ func workerFacts(w tempool.Worker, resting bool) policy.WorkerFacts {
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, seconds(w.UptimeS)
 	f.Restarts, f.Rotations, f.ConsecutiveFailures = w.RestartsByReason, w.RotationsByReason, w.ConsecutiveFailures
+	rotations(&f, w)
 	return f
+}
+
+// rotations says how the worker's replacements stand.
+func rotations(f *policy.WorkerFacts, w tempool.Worker) {
+	if r := w.Rotation; r != nil {
+		f.Replacing = r.Reason
+	}
+	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
+		f.Unreplaced = last.Failed
+		if last.Observed {
+			f.Observed = last.Reason
+		}
+	}
 }
 
 func writeReports(w io.Writer, reports []policy.Report) error {

@@ -80,3 +80,14 @@ func TestAReportOfNothing(t *testing.T) {
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "no pool python is running")
 }
+
+func TestAReportTellsHowReplacementsStand(t *testing.T) {
+	w := exampleView().Workers[0]
+	w.Rotation = &tempool.RotationView{Reason: "it served enough"}
+	w.LastRotation = &tempool.RotationView{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
+	f := workerFacts(w, false)
+	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.Unreplaced, f.Observed})
+	w.LastRotation.Incarnation--
+	f = workerFacts(w, false)
+	require.Empty(t, f.Unreplaced+f.Observed, "that was another process")
+}
