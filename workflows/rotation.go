@@ -150,6 +150,19 @@ func (w *worker) dropRotation() {
 	w.dismissSuccessor("it is not needed any more")
 }
 
+// yieldTurn gives the turn back before the worker is suspended, which may last; it asks again when it is resumed.
+func (w *worker) yieldTurn() {
+	r := w.Rotation
+	if r == nil {
+		return
+	}
+	w.dismissSuccessor("the worker is suspended")
+	if r.Asked { // a restart was not asked for, and waits with its rollout
+		w.endTurn(r.Incarnation, false, "the worker is suspended")
+		r.Granted, r.Asked = false, false
+	}
+}
+
 // endTurn tells the pool that this worker is through with its turn.
 func (w *worker) endTurn(incarnation int64, failed bool, reason string) {
 	if !w.Orphan {

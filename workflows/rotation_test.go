@@ -473,3 +473,30 @@ func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
 		require.InDelta(t, want, began[i+1].Sub(began[i]).Seconds(), 0.1*want+0.1, "wait %d", i+1)
 	}
 }
+
+func TestASuspendedWorkerGivesItsTurnBackAndAsksAgainWhenResumed(t *testing.T) {
+	s := newStage(t)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if len(r.Keep) > 0 && len(s.toldOf(tempool.SignalRotationDone)) == 0 {
+			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("not yet", string(tempool.CodeStartFailed), nil)
+		}
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.at(61*time.Minute, s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1}))
+	s.at(61*time.Minute+50*time.Millisecond, s.signal(tempool.SignalSuspend, tempool.Control{Reason: "a look at it"}))
+	s.at(70*time.Minute, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.Len(t, s.toldOf(tempool.SignalRotationDone), 1)
+		require.Len(t, s.toldOf(tempool.SignalRotationRequest), 1)
+		s.signal(tempool.SignalResume, tempool.Control{})()
+	})
+	s.at(71*time.Minute, func() {
+		require.Len(t, s.toldOf(tempool.SignalRotationRequest), 2)
+		s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1})()
+	})
+	s.at(72*time.Minute, func() {
+		require.Greater(t, s.state().Incarnation, int64(1))
+		s.signal(tempool.SignalEnd, tempool.Control{})()
+	})
+	s.play(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+}

@@ -39,6 +39,7 @@ func (w *worker) serveRequests() bool {
 			w.refuse("suspend: it is suspended already")
 			return true
 		}
+		w.yieldTurn()
 		w.next(lifecycle.Suspend, r.reason, nil)
 		stopTask(&w.work.checkpoint)
 		return true
