@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+// rotations is how many TestManyRotationsLeaveTheAgentAsItWas waits for; make soak waits for a thousand.
+var rotations = flag.Int("rotations", 24, "how many rotations four workers have to go through")
+
+// TestManyRotationsLeaveTheAgentAsItWas has workers that do nothing replaced as fast as that goes.
+func TestManyRotationsLeaveTheAgentAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("mayfly")
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "mayfly", 4, []string{"sleep", "1000"}, spec.ProtocolNone
+	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	s.Rotation.MaxUptime, s.Rotation.MaxUnavailable = spec.Duration(200*time.Millisecond), 4
+	pool := w.start(s)
+	turned := func(n int) (rss int64) {
+		deadline := time.Now().Add(time.Duration(n)*time.Second + patience)
+		for {
+			require.True(t, time.Now().Before(deadline), "gave up waiting for %d rotations", n)
+			var sum int64
+			if view, err := pool.View(t.Context()); err == nil {
+				for _, worker := range view.Workers {
+					require.Empty(t, worker.RestartsByReason, "worker %s", worker.Worker)
+					sum += worker.RotationsByReason[string(tempool.CauseUptime)]
+				}
+			}
+			if sum >= int64(n) {
+				return residentBytes(t, a.cmd.Process.Pid)
+			}
+			pause(t, 200*time.Millisecond)
+		}
+	}
+	early := turned(*rotations / 3)
+	late := turned(*rotations)
+	t.Logf("the agent uses %d MB after %d rotations, %d MB after %d", early/1e6, *rotations/3, late/1e6, *rotations)
+	require.Less(t, late, early+early/4+16_000_000)
+	require.LessOrEqual(t, len(bearers("mayfly")), 3*s.Pool.Size, "what has left is gone")
+}
+
+// residentBytes is what a process holds in memory.
+func residentBytes(t *testing.T, pid int) int64 {
+	t.Helper()
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	require.NoError(t, err)
+	var size, resident int64
+	_, err = fmt.Fscan(strings.NewReader(string(content)), &size, &resident)
+	require.NoError(t, err)
+	return resident * int64(os.Getpagesize())
+}
