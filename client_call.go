@@ -135,6 +135,7 @@ func (p *Pool) oneRound(ctx context.Context, f *fleet, path string, body payload
 			return nil, err
 		}
 		passed[l.endpoint] = true
+		f.direct(directionsOf(err))
 		if refusal == nil || CodeOf(err) != CodeUnavailable { // what a gateway says tells more than that there is none
 			refusal = err
 		}

@@ -338,3 +338,42 @@ func TestTheRosterNamesTheGateways(t *testing.T) {
 	require.Equal(t, []*lane{{endpoint: "c", workers: 2}}, lanes, "where none serves, those that may again")
 	require.Empty(t, lanesOf([]RosterEntry{at("", "pending")}, nil))
 }
+
+func TestAGatewayThatNamesOthersIsBelieved(t *testing.T) {
+	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "unix")
+	known.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`, other.endpoint)
+	}
+	client := clientOf(t, known)
+	for range 2 {
+		var out string
+		require.NoError(t, client.Pool("p").Call(t.Context(), "echo", "there", &out))
+		require.Equal(t, "there", out)
+	}
+	require.Equal(t, 2, other.served())
+	require.Len(t, client.given.lanes, 2)
+
+	f := givenFleet(nil)
+	f.read = func(context.Context) (PoolStatus, error) { return PoolStatus{}, nil }
+	f.direct([]string{other.endpoint})
+	require.Empty(t, f.lanes, "where there is a roster, it alone names gateways")
+}
+
+func TestALeaseIsUsedByTheGatewayThatGrantedItUntilThatNamesAnother(t *testing.T) {
+	granting, serving := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	client := clientOf(t, granting)
+	granting.endpoint = "http://192.0.2.1:7460" // what it calls itself leads nowhere
+	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, granting.endpoint, lease.Endpoint)
+	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	granting.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprintf(w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`, serving.endpoint)
+	}
+	for range 2 {
+		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	}
+	require.Equal(t, 2, serving.served())
+}

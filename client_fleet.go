@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -34,6 +35,21 @@ func givenFleet(endpoints []string) *fleet {
 		f.lanes = append(f.lanes, laneTo(endpoint, 1, f.lanes))
 	}
 	return f
+}
+
+// maxGiven bounds the gateways that a client of given ones comes to know.
+const maxGiven = 256
+
+// direct adds gateways that another one named, unless the roster is who names them.
+func (f *fleet) direct(endpoints []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, endpoint := range endpoints {
+		known := slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.endpoint == endpoint })
+		if f.read == nil && !known && endpoint != "" && len(f.lanes) < maxGiven {
+			f.lanes = append(f.lanes, &lane{endpoint: endpoint, workers: 1})
+		}
+	}
 }
 
 // take picks the gateway for a call and counts the call in, which end counts out. No gateway at all is the failure of the roster's

@@ -19,6 +19,7 @@ type hold struct {
 	ttl    time.Duration
 
 	mu       sync.Mutex
+	endpoint string    // of the gateway that carries its calls
 	expires  time.Time // by this machine's clock
 	usage    Usage
 	returned bool
@@ -33,7 +34,7 @@ type hold struct {
 // bind makes a lease usable that was granted just now, in answer to a request sent at asked.
 func (c *Client) bind(lease *Lease, asked time.Time) *Lease {
 	granted := lease.ExpiresAt.Sub(lease.GrantedAt)
-	lease.hold = &hold{client: c, ttl: granted, expires: asked.Add(granted), over: make(chan struct{})}
+	lease.hold = &hold{client: c, ttl: granted, endpoint: lease.Endpoint, expires: asked.Add(granted), over: make(chan struct{})}
 	lease.hold.lease = *lease
 	return lease
 }
@@ -42,7 +43,7 @@ func (c *Client) bind(lease *Lease, asked time.Time) *Lease {
 // background.
 func (c *Client) Adopt(lease Lease) *Lease {
 	// When it was renewed is not known, so neither is its TTL; the next renewal is for what the spec says.
-	lease.hold = &hold{client: c, expires: lease.ExpiresAt, over: make(chan struct{})}
+	lease.hold = &hold{client: c, endpoint: lease.Endpoint, expires: lease.ExpiresAt, over: make(chan struct{})}
 	lease.hold.lease = lease
 	return &lease
 }
@@ -93,19 +94,54 @@ func (l *Lease) Stream(ctx context.Context, method string, in any) iter.Seq2[[]b
 	}
 }
 
+// Notify tells the lease's worker something that it does not answer, as language servers are told of a change. nil means that it is on its
+// way. Errors are as in Call.
+func (l *Lease) Notify(ctx context.Context, method string, in any) error {
+	return l.counted(func() error {
+		return callJSON(ctx, func(ctx context.Context, method string, body payload) (*reply, error) {
+			return l.ask(ctx, "/notify/", method, body)
+		}, method, in, nil)
+	})
+}
+
 func (l *Lease) send(ctx context.Context, method string, body payload) (*reply, error) {
-	path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+"/call/", method)
+	return l.ask(ctx, "/call/", method, body)
+}
+
+// ask makes a call or a notification.
+func (l *Lease) ask(ctx context.Context, verb, method string, body payload) (*reply, error) {
+	path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+verb, method)
 	if err != nil {
 		return nil, err
 	}
-	if l.Endpoint == "" {
+	endpoint := l.hold.gateway()
+	if endpoint == "" {
 		return nil, Errorf(CodeUnavailable, "worker %s cannot be called: its host has no gateway", l.Worker)
 	}
 	var o CallOptions
 	if l.call != nil {
 		o = *l.call
 	}
-	return l.hold.client.exchange(ctx, l.Endpoint, path, o, body)
+	answer, err := l.hold.client.exchange(ctx, endpoint, path, o, body)
+	if others := directionsOf(err); len(others) > 0 && others[0] != endpoint && !body.consumed() {
+		l.hold.moveTo(others[0])
+		return l.hold.client.exchange(ctx, others[0], path, o, body)
+	}
+	return answer, err
+}
+
+// gateway is the endpoint for calls under the lease.
+func (h *hold) gateway() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.endpoint
+}
+
+// moveTo has further calls go through another gateway.
+func (h *hold) moveTo(endpoint string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endpoint = endpoint
 }
 
 // counted makes a call unless the lease is over, and counts it for the checkin.
@@ -199,7 +235,7 @@ func (h *hold) renew(ctx context.Context) error {
 	var err error
 	if h.client.given != nil {
 		path := "/v1/leases/" + url.PathEscape(h.lease.ID)
-		err = h.client.control(ctx, h.lease.Endpoint, http.MethodPut, path, map[string]int64{"ttl_ms": h.ttl.Milliseconds()}, renewed)
+		err = h.client.control(ctx, h.gateway(), http.MethodPut, path, map[string]int64{"ttl_ms": h.ttl.Milliseconds()}, renewed)
 	} else {
 		renewed, err = h.client.Renew(ctx, h.lease.ID, h.ttl)
 	}
@@ -227,7 +263,7 @@ func (h *hold) checkin(ctx context.Context, outcome Outcome) error {
 	var err error
 	if h.client.given != nil { // the gateway counted what it carried
 		path := "/v1/leases/" + url.PathEscape(h.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = h.client.control(ctx, h.lease.Endpoint, http.MethodDelete, path, nil, &CheckinResult{})
+		err = h.client.control(ctx, h.gateway(), http.MethodDelete, path, nil, &CheckinResult{})
 	} else {
 		err = h.client.Checkin(ctx, request)
 	}

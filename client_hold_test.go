@@ -3,6 +3,8 @@ package tempool
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +36,8 @@ func TestALeaseRenewsItselfUntilItIsCheckedIn(t *testing.T) {
 		require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
 	}
 	require.Equal(t, "/v1/leases/p.0.3.1/call/echo", request.URL.Path)
+	require.NoError(t, lease.Notify(t.Context(), "textDocument/didChange", "x"))
+	require.True(t, slices.ContainsFunc(g.requests(), func(r *http.Request) bool { return r.URL.Path == "/v1/leases/p.0.3.1/notify/textDocument/didChange" }))
 	require.NoError(t, lease.Err())
 	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK))
 	<-lease.Done()

@@ -115,7 +115,9 @@ func (p *Pool) checkoutByGateway(ctx context.Context, o CheckoutOptions) (*Lease
 		err = p.client.control(ctx, l.endpoint, http.MethodPost, "/v1/pools/"+url.PathEscape(p.name)+"/leases", request, &lease)
 		p.client.given.end(l, CodeOf(err) != CodeUnavailable)
 		if err == nil {
-			return p.client.bind(&lease, asked), nil
+			// What a gateway calls itself may lead nowhere from here; if another host's is meant, the first call is told so.
+			p.client.bind(&lease, asked).hold.moveTo(l.endpoint)
+			return &lease, nil
 		}
 		if !CodeOf(err).Retryable() {
 			return nil, err

@@ -3,6 +3,7 @@ package tempool
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -38,6 +39,10 @@ func problemOf(response *http.Response, text []byte) *Error {
 		Started      *bool        `json:"started"`
 		RetryAfterMS int64        `json:"retry_after_ms"`
 		WorkerError  *WorkerError `json:"worker_error"`
+		Endpoint     string       `json:"endpoint"` // where the lease is to be used
+		Gateways     []struct {
+			Endpoint string `json:"endpoint"`
+		} `json:"gateways"` // that have workers of the pool
 	}
 	if json.Unmarshal(text, &told) != nil || told.Code == "" {
 		failure := Errorf(CodeUnavailable, "what answered was no gateway of Tempool, or its answer was cut short: %s", response.Status)
@@ -49,6 +54,12 @@ func problemOf(response *http.Response, text []byte) *Error {
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && failure.RetryAfter <= 0 {
 		failure.RetryAfter = time.Duration(max(0, seconds)) * time.Second
 	}
+	if told.Endpoint != "" {
+		failure.directions = append(failure.directions, told.Endpoint)
+	}
+	for _, other := range told.Gateways {
+		failure.directions = append(failure.directions, other.Endpoint)
+	}
 	if told.WorkerError != nil {
 		failure.Err = told.WorkerError
 		if !strings.Contains(failure.Message, told.WorkerError.Message) {
@@ -56,4 +67,13 @@ func problemOf(response *http.Response, text []byte) *Error {
 		}
 	}
 	return failure
+}
+
+// directionsOf are the gateways to go to instead, if a gateway named some to a call that no worker has seen.
+func directionsOf(err error) []string {
+	var coded *Error
+	if errors.As(err, &coded) && !coded.Started {
+		return coded.directions
+	}
+	return nil
 }

@@ -65,6 +65,8 @@ type Error struct {
 	// Started tells, for a call, whether the worker may have seen the request; only unstarted calls are safe to retry.
 	Started bool
 	Err     error
+	// directions are the endpoints of gateways that can do what the one that was asked cannot.
+	directions []string
 }
 
 // For errors.Is.

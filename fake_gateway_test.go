@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,8 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerWorker, "p/0")
 		w.Header().Set(headerIncarnation, "3")
 		_, _ = w.Write([]byte(body.String()))
+	case strings.Contains(r.URL.Path, "/notify/"):
+		w.WriteHeader(http.StatusAccepted)
 	default:
 		f.control(w, r, body.String())
 	}
@@ -135,6 +138,12 @@ func (f *fakeGateway) served() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.calls)
+}
+
+func (f *fakeGateway) requests() []*http.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
 }
 
 func (f *fakeGateway) renewed() int {
