@@ -26,8 +26,8 @@ type Options struct {
 	// Metrics gets what the Temporal SDK measures; nil drops it.
 	Metrics client.MetricsHandler
 	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) that calls go through, all of them hosting workers of every
-	// pool that is called, or naming those that do. With them Dial contacts nobody, and calls and leases need no Temporal; what else is asked of the
-	// client finds Temporal then. Empty: gateways are found by each pool's roster.
+	// pool that is called, or naming those that do. With them Dial contacts nobody, and calls and leases go through them alone; what else is
+	// asked of the client finds Temporal then. Empty: gateways are found by each pool's roster.
 	Gateways []string
 	// GatewayToken is the bearer token of gateways that want one; it is sent over TLS and to loopback alone.
 	GatewayToken string

@@ -59,7 +59,7 @@ func ExampleDial() {
 	fmt.Printf("%d of %d workers are ready\n", view.Ready, view.Size)
 }
 
-// A client that is told the gateways needs no Temporal for its calls and leases.
+// A client that is told the gateways asks Temporal nothing for its calls and leases.
 func ExamplePool_Call() {
 	agent := hello()
 	defer agent.Close()

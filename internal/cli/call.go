@@ -129,7 +129,7 @@ func (a *app) caller(c *cobra.Command, m *aim, run func(ctx context.Context, p p
 		cancel()
 		if tempool.CodeOf(err) == tempool.CodeUnavailable {
 			_, sentence := describe(err)
-			return tempool.Errorf(tempool.CodeUnavailable, "%s; a gateway whose address is known can be called without Temporal: --gateway http://127.0.0.1:7460", sentence)
+			return tempool.Errorf(tempool.CodeUnavailable, "%s; a gateway whose address is known may still serve: --gateway http://127.0.0.1:7460", sentence)
 		}
 		if err != nil {
 			return err
