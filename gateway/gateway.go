@@ -79,6 +79,7 @@ type Gateway struct {
 	doors     []*boundListener // below the listeners
 	verifier  *verifier
 	contact   *contact
+	bodies    *budget
 	life      context.Context // ends with Close; every goroutine of the gateway lives in it
 	end       context.CancelFunc
 	work      sync.WaitGroup
@@ -128,6 +129,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	g.verifier = newVerifier(config.Control)
+	g.bodies = newBudget(config.Limits.BodyBytes)
 	g.contact = newContact(config.FenceAfter, time.Now())
 	g.routes()
 	return g, nil

@@ -19,6 +19,7 @@ const (
 	codeUnauthorized     tempool.Code = "unauthorized"
 	codeForbidden        tempool.Code = "forbidden"
 	codeInternal         tempool.Code = "internal"
+	codeSlowReader       tempool.Code = "slow_reader" // a streamed answer was read so slowly that it was cut
 )
 
 // Problem is the body of every error, application/problem+json as in RFC 9457. Type is about:blank, so Title is the status's own.
@@ -58,6 +59,7 @@ var statuses = map[tempool.Code]int{
 	tempool.CodeInvalid:         http.StatusBadRequest,
 	codeMethodNotAllowed:        http.StatusMethodNotAllowed,
 	codeUnauthorized:            http.StatusUnauthorized,
+	codeSlowReader:              http.StatusRequestTimeout,
 	codeForbidden:               http.StatusForbidden,
 	tempool.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
 }

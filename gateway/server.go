@@ -15,10 +15,19 @@ import (
 	"github.com/tempool/tempool"
 )
 
+// Defaults of Limits that an agent's flags name.
+const (
+	DefaultConnections       = 4096
+	DefaultBodyBytes   int64 = 256 << 20
+)
+
 // Limits bound what clients may ask of the listeners. Zero values mean the defaults.
 type Limits struct {
-	// Connections at one time, of each listener; default 4096. Further ones wait to be accepted.
+	// Connections at one time, of each listener; default DefaultConnections. Further ones wait to be accepted.
 	Connections int
+	// BodyBytes is how much memory the bodies of calls that are read or in progress may take, all together; default DefaultBodyBytes. Further
+	// ones wait for it, and are refused with CodeUnavailable when it takes too long. Bodies of up to 64 KiB are not counted.
+	BodyBytes int64
 	// HeaderBytes is the most a request's headers may have; default 64 KiB.
 	HeaderBytes int
 	// HeaderTime is how long a request's headers may take to come; default 10 s.
@@ -31,7 +40,10 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.Connections <= 0 {
-		l.Connections = 4096
+		l.Connections = DefaultConnections
+	}
+	if l.BodyBytes <= 0 {
+		l.BodyBytes = DefaultBodyBytes
 	}
 	if l.HeaderBytes <= 0 {
 		l.HeaderBytes = 64 << 10

@@ -60,10 +60,12 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	if plain {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // read before a worker is taken, so that a slow client keeps none from others
-		if payload, err = readBody(w, r, limit); err != nil {
+		var giveBack func()
+		if payload, giveBack, err = g.readBody(ctx, w, r, limit); err != nil {
 			writeProblem(w, err)
 			return
 		}
+		defer giveBack()
 	}
 	request := Request{Method: method, Headers: headersToWorker(r.Header), Body: payload}
 	for attempt := 1; ; attempt++ {
@@ -111,31 +113,6 @@ func (g *Gateway) speaks(pool string) (plain bool, limit int64) {
 	return d.spec.Pool.Protocol == spec.ProtocolNone, int64(d.spec.Pool.MaxMessage)
 }
 
-// readBody reads a request's body of at most limit bytes; a larger one is CodePayloadTooLarge.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, err error) {
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	in := http.MaxBytesReader(w, r.Body, limit)
-	if r.ContentLength >= 0 && r.ContentLength <= trustedLength {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(in, body)
-	} else {
-		body, err = io.ReadAll(in)
-	}
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return nil, tooLarge(limit)
-	case err != nil:
-		return nil, tempool.Errorf(tempool.CodeInvalid, "the request's body cannot be read: %w", err)
-	}
-	return body, nil
-}
-
-// trustedLength is up to which size memory is taken for a body before it has come.
-const trustedLength = 1 << 20
-
 // relay runs the call and writes its answer; an answer that comes in pieces is passed on piece by piece. It returns an error only
 // while the client can still be told; it panics with http.ErrAbortHandler when an answer breaks off, so that the client
 // sees that something is missing.
@@ -168,8 +145,31 @@ func (f *flight) relay(w http.ResponseWriter, request Request) error {
 	headersFromWorker(w.Header(), response.Headers)
 	w.Header().Set("Content-Length", strconv.Itoa(len(response.Body)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(response.Body) // a client that is gone reads nothing
+	writeWhole(w, response.Body)
 	return nil
+}
+
+// pieceSize is how much of an answer that is there as a whole is written between two looks at the clock, in bytes. It is about what a
+// connection takes without its client reading.
+const pieceSize = 64 << 10
+
+// writeWhole writes an answer; one that is not small is given up when the client leaves a piece of it unread for too long, so that it
+// does not keep its memory for ever. A client that is gone reads nothing.
+func writeWhole(w http.ResponseWriter, body []byte) {
+	if len(body) <= pieceSize {
+		_, _ = w.Write(body)
+		return
+	}
+	stream := http.NewResponseController(w)
+	for len(body) > 0 {
+		piece := body[:min(len(body), pieceSize)]
+		body = body[len(piece):]
+		_ = stream.SetWriteDeadline(time.Now().Add(writePatience))
+		if _, err := w.Write(piece); err != nil {
+			return
+		}
+	}
+	_ = stream.SetWriteDeadline(time.Time{}) // the connection's next answer has its own
 }
 
 func writePiece(stream *http.ResponseController, w io.Writer, piece []byte) error {

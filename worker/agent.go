@@ -101,7 +101,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return look.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName),
+		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
 		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log, Score: host.Score,
 	}); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"github.com/tempool/tempool/gateway"
 )
 
 // Config says who an agent is and where it works.
@@ -28,6 +30,8 @@ type Config struct {
 	StateDir string
 	// Listen is the gateway's TCP address; "" listens on the Unix socket in StateDir only.
 	Listen string
+	// Limits of the gateway's listeners; the zero value has the gateway's defaults.
+	Limits gateway.Limits
 	Logger *slog.Logger
 	// StopTimeout bounds a graceful stop; what still runs then is killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration

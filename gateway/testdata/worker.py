@@ -60,6 +60,13 @@ def stream(body):
 
 
 @tempool.method(raw=True)
+def stream_large(body):
+    """So many pieces of 64 KiB."""
+    for _ in range(int(body)):
+        yield b"x" * 65536
+
+
+@tempool.method(raw=True)
 def stream_then_crash(body):
     yield b"one piece\n"
     os._exit(3)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -86,6 +88,8 @@ lets calls in flight finish, and stops its processes; their workers are placed e
 	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "how many processes this host may run")
 	flags.StringVar(&config.StateDir, "state-dir", "", "folder of this agent's own (default: tempool/HOST-ID in the user's state folder)")
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none, the Unix socket in the state folder is always there")
+	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "connections at one time, of each of the gateway's listeners; further ones wait")
+	flags.TextVar((*spec.Bytes)(&config.Limits.BodyBytes), "body-memory", spec.Bytes(gateway.DefaultBodyBytes), "memory that the bodies of calls over HTTP may take, all together; further ones wait")
 	flags.BoolVar(&verbose, "verbose", false, "log more")
 	return command
 }

@@ -60,6 +60,7 @@ func (c *call) wait(ctx context.Context) (*Response, error) {
 			if resp, err, over := c.take(e); over {
 				return resp, err
 			}
+			c.l.refill(c.w)
 		case <-ctx.Done():
 			return c.leave(ctx.Err())
 		case <-c.l.done:
@@ -118,6 +119,7 @@ func (c *call) drain(cause error) (*Response, error) {
 			if resp, err, over := c.take(e); over {
 				return resp, err
 			}
+			c.l.refill(c.w)
 		default:
 			close(c.w.gone)
 			return nil, &CallError{Started: c.l.started(c.w), Err: cause}

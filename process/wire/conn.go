@@ -37,8 +37,9 @@ type Conn interface {
 	// call is cancelled and Call returns at once with ctx's error in a CallError; its place stays taken until the worker answers.
 	// Chunks that the worker streams are joined in front of the payload, up to MaxMessage bytes in all.
 	Call(ctx context.Context, r Request) (*Response, error)
-	// Stream is Call with the chunks given to onChunk, in order, as they arrive. onChunk owns the chunk and may block: the worker
-	// is then slowed down, and so is every other call of this Conn. An error of onChunk cancels the call and is returned in a CallError.
+	// Stream is Call with the chunks given to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With
+	// MaxInflight 1 the worker is then slowed down; else up to StreamBuffer bytes wait for onChunk, so that other calls of this Conn
+	// go on, and a stream that has more is cut with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
 	Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error)
 	// Notify sends a request that has no answer. It returns once the bytes are on their way, and takes no place in flight.
 	Notify(ctx context.Context, r Request) error
@@ -60,6 +61,8 @@ type Conn interface {
 const (
 	DefaultMaxMessage  int64 = 64 << 20
 	DefaultCancelGrace       = 5 * time.Second
+	// DefaultStreamBuffer holds a moment of a fast stream; what waits is at most so much for each call in flight.
+	DefaultStreamBuffer = 8 << 20
 	// MaxMethod and MaxHeaders bound a frame's method and encoded headers, in bytes.
 	MaxMethod  = 1024
 	MaxHeaders = 64 << 10
@@ -80,6 +83,8 @@ type Options struct {
 	// CancelGrace is how long a cancelled call may take to be answered before the Conn breaks with ErrUnanswered; default
 	// DefaultCancelGrace.
 	CancelGrace time.Duration
+	// StreamBuffer bounds, in bytes, what waits for a slow onChunk while other calls may be in flight; default DefaultStreamBuffer.
+	StreamBuffer int
 	// PingMethod is the JSON-RPC request that serves as ping, default "ping". Frames have pings of their own.
 	PingMethod string
 	// HostCall serves what the worker asks of its host; nil answers every such question with CodeUnsupported. headers are those of
@@ -102,6 +107,9 @@ func (o Options) withDefaults() Options {
 	o.MaxInflight = min(max(o.MaxInflight, 1), MaxInflightLimit)
 	if o.CancelGrace <= 0 {
 		o.CancelGrace = DefaultCancelGrace
+	}
+	if o.StreamBuffer <= 0 {
+		o.StreamBuffer = DefaultStreamBuffer
 	}
 	if o.PingMethod == "" {
 		o.PingMethod = "ping"

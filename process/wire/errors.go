@@ -12,6 +12,7 @@ var (
 	ErrPeerClosed    = errors.New("the worker closed its end of the connection")
 	ErrUnanswered    = errors.New("the worker did not answer a cancelled call in time, so its state is unknown")
 	ErrTooLarge      = errors.New("message too large: raise the limit or send less")
+	ErrSlowReader    = errors.New("the stream was read too slowly: more of it waited than may, and other calls share its worker")
 	ErrInvalidParams = errors.New("JSON-RPC params must be a JSON object or array, or empty")
 	ErrInvalidMethod = fmt.Errorf("a method name has 1 to %d bytes", MaxMethod)
 )

@@ -71,6 +71,9 @@ func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (*Respons
 	if resp, err, over := waiting.take(first); over {
 		return resp, err
 	}
+	if first.piece {
+		l.refill(x)
+	}
 	return waiting.wait(ctx)
 }
 

@@ -32,6 +32,7 @@ type Exchange struct {
 	id     uint32
 	queued bool
 	handed bool      // by Begin: the caller may not know yet which Conn it waits for
+	spill  spill     // what has no room in events
 	after  *Exchange // the next in the queue
 
 	// mu keeps the caller from returning, and with it the request from being changed, while somebody else sends it.
@@ -54,7 +55,8 @@ type Event struct {
 // callIDs bounds the ids of calls, so that they are positive in any language's 32-bit integers and leave room for those of pings.
 const callIDs = 1 << 30
 
-// chunkQueue bounds the chunks that wait for a slow caller; then the reader waits too, and through it the worker.
+// chunkQueue bounds the chunks that wait for a slow caller in its channel. With one place in flight the reader then waits, too, and
+// through it the worker; else further ones are spilled.
 const chunkQueue = 8
 
 var exchanges = sync.Pool{New: func() any { return &Exchange{events: make(chan Event, chunkQueue), gone: make(chan struct{})} }}
@@ -64,6 +66,7 @@ var exchanges = sync.Pool{New: func() any { return &Exchange{events: make(chan E
 func recycle(w *Exchange) {
 	w.mu.Lock()
 	w.ctx, w.r, w.s, w.id, w.ended, w.handed, w.l, w.sent, w.at = nil, Request{}, nil, 0, nil, false, nil, false, -1
+	w.spill = spill{}
 	w.mu.Unlock()
 	exchanges.Put(w)
 }
@@ -249,14 +252,32 @@ func (l *link) chunk(id uint32, data []byte) bool {
 		return false
 	}
 	w := s.w
-	l.mu.Unlock()
-	if w != nil {
-		l.push(w, Event{chunk: data, piece: true})
+	if w == nil || l.o.MaxInflight == 1 {
+		l.mu.Unlock()
+		if w != nil {
+			l.push(w, Event{chunk: data, piece: true})
+		}
+		return true
 	}
+	cut := l.spillOver(w, Event{chunk: data, piece: true})
+	if !cut {
+		l.mu.Unlock()
+		return true
+	}
+	cancel := l.abandon(s)
+	l.mu.Unlock()
+	l.send(cancel)
 	return true
 }
 
+// push gives the caller the last event of its call, or a chunk that it may be waited for with.
 func (l *link) push(w *Exchange, e Event) {
+	if l.o.MaxInflight > 1 {
+		l.mu.Lock()
+		l.spillOver(w, e)
+		l.mu.Unlock()
+		return
+	}
 	select {
 	case w.events <- e:
 		return
@@ -296,7 +317,7 @@ func (l *link) leave(w *Exchange) leaving {
 	}
 	l.mu.Lock()
 	s, id := w.s, w.id
-	if l.err != nil {
+	if l.err != nil || w.spill.cut {
 		l.mu.Unlock()
 		return abandoned
 	}
@@ -304,7 +325,16 @@ func (l *link) leave(w *Exchange) leaving {
 		l.mu.Unlock()
 		return answered
 	}
-	method := s.method
+	cancel := l.abandon(s)
+	l.mu.Unlock()
+	l.send(cancel)
+	return abandoned
+}
+
+// abandon takes the caller out of its place, which waits for the worker's answer from then on, and returns the message that asks for
+// it; l.mu is held.
+func (l *link) abandon(s *slot) []byte {
+	id, method := s.id, s.method
 	s.w, s.ctx, s.headers = nil, nil, nil
 	s.grace = time.AfterFunc(l.o.CancelGrace, func() {
 		l.mu.Lock()
@@ -314,11 +344,14 @@ func (l *link) leave(w *Exchange) leaving {
 			l.fail(ErrUnanswered)
 		}
 	})
-	l.mu.Unlock()
-	if msg := l.d.appendCancel(nil, id, method); len(msg) > 0 {
-		l.out.send(msg, nil) // if it cannot be sent, the grace ends the Conn
+	return l.d.appendCancel(nil, id, method)
+}
+
+// send sends a cancel, which may be empty.
+func (l *link) send(cancel []byte) {
+	if len(cancel) > 0 {
+		l.out.send(cancel, nil) // if it cannot be sent, the grace ends the Conn
 	}
-	return abandoned
 }
 
 // started tells whether any byte of the call's request may have reached the worker.
