@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -98,7 +99,19 @@ func (o Options) temporal() (client.Options, error) {
 	if o.Metrics != nil {
 		found.MetricsHandler = o.Metrics
 	}
+	if onThisMachine(found.HostPort) {
+		found.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{} // it would cost both sides CPU and save no network
+	}
 	return found, nil
+}
+
+func onThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Dial opens a Client. Close it when done. CodeUnavailable means that Temporal does not answer.

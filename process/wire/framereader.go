@@ -1,7 +1,9 @@
 package wire
 
 const (
-	readBuffer = 64 << 10
+	// The read buffer begins small, since most workers wait most of the time for little, and grows with what comes.
+	firstBuffer = 4 << 10
+	readBuffer  = 64 << 10
 	// firstGrab is how much memory a message's announced length alone can claim; beyond it, memory follows the bytes that came.
 	firstGrab = 1 << 20
 )
@@ -20,7 +22,7 @@ type frameReader struct {
 }
 
 func newFrameReader(maxPayload int64) *frameReader {
-	return &frameReader{maxPayload: maxPayload, buf: make([]byte, readBuffer)}
+	return &frameReader{maxPayload: maxPayload, buf: make([]byte, firstBuffer)}
 }
 
 // space is where the next bytes of the stream belong; never empty.
@@ -28,11 +30,17 @@ func (f *frameReader) space() []byte {
 	if f.largeRest != nil {
 		return f.largeRest[f.largeHave:]
 	}
+	full := f.to == len(f.buf)
 	if f.from == f.to {
 		f.from, f.to = 0, 0
-	} else if f.to == len(f.buf) {
-		f.to = copy(f.buf, f.buf[f.from:f.to])
-		f.from = 0
+	}
+	if full {
+		buf := f.buf
+		if len(buf) < readBuffer { // there is more to come at once
+			buf = make([]byte, 4*len(buf))
+		}
+		f.to = copy(buf, f.buf[f.from:f.to])
+		f.from, f.buf = 0, buf
 	}
 	return f.buf[f.to:]
 }
@@ -64,7 +72,7 @@ func (f *frameReader) next() (h head, rest []byte, owned, ok bool, err error) {
 	if h, err = parseHead(f.buf[f.from:f.to], f.maxPayload); err != nil {
 		return h, nil, false, false, err
 	}
-	if h.length > len(f.buf) {
+	if h.length > readBuffer {
 		f.large = h
 		f.largeRest = make([]byte, min(h.length-frameHeader, firstGrab))
 		f.largeHave = copy(f.largeRest, f.buf[f.from+frameHeader:f.to])
