@@ -57,11 +57,12 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) {
 	ctx, stop := g.withDeadline(r.Context(), time.Duration(timeout)*time.Millisecond)
 	defer stop()
 	_, limit := g.speaks(ref.Pool)
-	body, err := readBody(w, r, limit)
+	body, giveBack, err := g.readBody(ctx, w, r, limit)
 	if err != nil {
 		writeProblem(w, err)
 		return
 	}
+	defer giveBack()
 	if err := g.Notify(ctx, id, Request{Method: method, Headers: headersToWorker(r.Header), Body: body}); err != nil {
 		writeProblem(w, err)
 		return
