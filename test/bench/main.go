@@ -29,9 +29,11 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"crash", "a killed worker's next incarnation, against spawning the program by hand", measureCrash},
+	{"cut", "a call whose worker is killed", measureCut},
 	{"lease", "durable leases, against no-op updates and signals on the same server", measureLease},
 	{"calls", "calls within one process, against RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
+	{"idle", "ten thousand idle connections", measureIdle},
 	{"events", "what leases and idle days write into histories", measureEvents},
 	{"fleet", "a pool of a hundred, against a hundred spawned by hand", measureFleet},
 }
