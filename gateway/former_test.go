@@ -71,7 +71,7 @@ func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 }
 
 func TestTheOldIncarnationServesUntilItIsDrained(t *testing.T) {
-	w := open(t, 1)
+	w := open(t, 1, idleReturn(time.Hour)) // what one lease counts is looked at
 	first, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
 	w.beside(0, 2)
