@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -128,6 +130,35 @@ func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
+}
+
+func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.agent("word-a")
+	s := echo("lastword", 1)
+	s.Lease.IdleReturn = spec.Duration(time.Hour) // no checkin tells of the calls
+	pool := w.start(s)
+	client := w.over("word-a")
+	for range 5 {
+		status, answer, _ := post(t, client, "/v1/pools/lastword/call/echo", `1`)
+		require.Equal(t, http.StatusOK, status, answer)
+	}
+	require.Eventually(t, func() bool {
+		described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), tempool.WorkerWorkflowID("lastword", 0), "")
+		require.NoError(t, err)
+		for _, pending := range described.GetPendingActivities() {
+			var beat tempool.WatchHeartbeat
+			if converter.GetDefaultDataConverter().FromPayloads(pending.GetHeartbeatDetails(), &beat) == nil && beat.Usage.Requests == 5 {
+				return true
+			}
+		}
+		return false
+	}, patience, 50*time.Millisecond, "no heartbeat told of the calls")
+	first.kill()
+	w.agent("word-b")
+	view := w.until(pool, "the worker is on the other host", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
 func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
