@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,24 +114,28 @@ func TestACallThatFindsEveryWorkerTakenWaitsItsTurnByPriority(t *testing.T) {
 	w := open(t, 1)
 	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
 	w.awaitFile(w.file("a.began"))
-	var order []string
-	var mu sync.Mutex
+	order := make([]int, 4) // priorities in the order in which the worker served them, which callers need not learn of in that order
 	var calls sync.WaitGroup
 	for i, priority := range []int{5, 0, 9, 5} {
 		calls.Go(func() {
-			_, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "pid", Priority: priority})
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				order = append(order, fmt.Sprint(priority))
+			response, err := w.gateway.CallPool(t.Context(), "p", Request{Method: "turn", Priority: priority})
+			if err != nil {
+				t.Errorf("a call failed: %v", err)
+				return
 			}
+			turn, err := strconv.Atoi(string(response.Body))
+			if err != nil || turn < 1 || turn > len(order) {
+				t.Errorf("the worker answered %q", response.Body)
+				return
+			}
+			order[turn-1] = priority
 		})
 		require.Eventually(t, func() bool { return w.waiting() == i+1 }, patience, tick)
 	}
 	w.touch(w.file("a"))
 	calls.Wait()
 	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, "9 5 5 0", strings.Join(order, " "))
+	require.Equal(t, []int{9, 5, 5, 0}, order)
 }
 
 // waiting counts the calls in the pool's queue.

@@ -19,6 +19,17 @@ def pid():
     return os.getpid()
 
 
+turns = 0
+
+
+@tempool.method
+def turn():
+    """How many calls of it this process has served, this one included."""
+    global turns
+    turns += 1
+    return turns
+
+
 @tempool.method
 def hold(path):
     """Runs until the file is there, or the call is cancelled."""
