@@ -12,9 +12,7 @@ type gap struct {
 // the marks in docs/configuration.md that a test then asks for.
 var notBuilt = map[string]gap{
 	"lease.on_expiry": {missing: "a worker whose lease expired is always replaced", defaultHolds: true},
-	"watch":           {missing: "changed files restart nothing"},
 	"sessions":        {missing: "there is no session store"},
-	"pressure":        {missing: "a host short of memory is left to its kernel"},
 }
 
 // gapAt returns the gap that a section, or a key "section.name", falls into.

@@ -33,8 +33,7 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`watch.paths: not built yet: changed files restart nothing; remove the key`: func(s *Spec) { s.Watch.Paths = []string{"."} },
-		`sessions.max: not built yet: there is no session store; remove the key`:    func(s *Spec) { s.Sessions.Max = 1 },
+		`sessions.max: not built yet: there is no session store; remove the key`: func(s *Spec) { s.Sessions.Max = 1 },
 	} {
 		s := good()
 		spoil(&s)

@@ -142,7 +142,9 @@ func (p *pool) filesChanged(f tempool.FilesChanged) {
 	if more := len(f.Files) - 1 + f.More; more > 0 {
 		reason += fmt.Sprintf(", and %d more", more)
 	}
-	slots := slices.DeleteFunc(p.slots(), func(number int) bool { return f.Host != "" && p.slot(number).Host != f.Host })
+	slots := slices.DeleteFunc(p.slots(), func(number int) bool {
+		return f.Host != "" && p.slot(number).Host != "" && p.slot(number).Host != f.Host
+	})
 	if f.Host != "" {
 		reason += " on host " + f.Host
 	}
@@ -159,9 +161,6 @@ func (p *pool) filesChanged(f tempool.FilesChanged) {
 	}
 	p.closeBreaker()
 	p.beginRollout(tempool.CauseFiles, reason, 0, slots)
-	p.Rollout.AtOnce = p.Spec.Watch.Mode == watchAtOnce
+	p.Rollout.AtOnce = p.Spec.Watch.Mode == spec.WatchAll
 	p.stir()
 }
-
-// watchAtOnce is the watch.mode that has no regard to rotation.max_unavailable.
-const watchAtOnce = "all"

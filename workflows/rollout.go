@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one begins when the one
@@ -30,14 +31,18 @@ func (r *rollout) view() tempool.Rollout {
 	return v
 }
 
-// beginRollout replaces whatever rollout there was; workers in the middle of their turn keep it.
+// beginRollout replaces whatever rollout there was; workers in the middle of their turn keep it, but for one that only waits to try again:
+// what it failed for may be just what is mended now.
 func (p *pool) beginRollout(cause tempool.Cause, reason string, version int64, slots []int) {
 	next := &rollout{Reason: reason, Cause: cause, Version: version, Waiting: slots}
 	if version == 0 && p.Rollout != nil {
 		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
 	}
 	if p.Rollout != nil && p.Rollout.Halted == "" {
-		next.Current = p.Rollout.Current
+		next.Current = slices.DeleteFunc(p.Rollout.Current, func(t turn) bool {
+			s := p.slot(t.Slot)
+			return s != nil && s.State == lifecycle.Pending && slices.Contains(slots, t.Slot)
+		})
 	}
 	p.Rollout = next
 }

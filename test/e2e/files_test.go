@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("files")
+	program, err := os.ReadFile(filepath.Join("testdata", "greet.py"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	words := filepath.Join(dir, "words.py")
+	write := func(text string) { // as an editor saves
+		require.NoError(t, os.WriteFile(words+"~", []byte(text), 0o600))
+		require.NoError(t, os.Rename(words+"~", words))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "greet.py"), program, 0o600))
+	write("GREETING = 'hello'\n")
+
+	s := python("files", 2, "greet.py")
+	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100_000_000)
+	s.Recovery.BackoffInitial = spec.Duration(3_600_000_000_000) // who waits for it, waits longer than this test
+	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
+	pool := w.start(s)
+	client := w.over("files")
+	says := func(want string) {
+		for range 4 {
+			status, answer, _ := post(t, client, "/v1/pools/files/call/greet", "null")
+			require.Equal(t, 200, status, answer)
+			require.Equal(t, `"`+want+`"`, answer)
+		}
+	}
+	says("hello")
+
+	write("GREETING = 'good morning'\n")
+	view := w.until(pool, "both workers have restarted for the file", func(v tempool.PoolView) bool {
+		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
+	})
+	for _, worker := range view.Workers {
+		require.EqualValues(t, 2, worker.Incarnation)
+		require.Contains(t, worker.LastRotation.Reason, words)
+	}
+	says("good morning")
+
+	s.Watch.Mode = spec.WatchAll
+	s.Rotation.Surge = false // with surge, a program that cannot start would leave the old processes in service
+	_, err = pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	w.until(pool, "the new spec is rolled out", func(v tempool.PoolView) bool {
+		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
+	})
+	write("GREETING = = 'broken'\n")
+	w.until(pool, "neither worker can start", func(v tempool.PoolView) bool {
+		return v.Ready == 0 && v.Workers[0].ConsecutiveFailures > 0 && v.Workers[1].ConsecutiveFailures > 0
+	})
+	write("GREETING = 'mended'\n")
+	w.ready(pool, 2)
+	says("mended")
+}
