@@ -127,10 +127,10 @@ func (p *Pool) oneRound(ctx context.Context, f *fleet, path string, body payload
 		}
 		answer, err := p.client.exchange(ctx, l.endpoint, path, p.call, body)
 		if err == nil {
-			answer.left = func() { f.end(l, true) }
+			answer.left = func() { f.end(l, nil) }
 			return answer, nil
 		}
-		f.end(l, CodeOf(err) != CodeUnavailable)
+		f.end(l, err)
 		if !worthAnother(err) || body.consumed() {
 			return nil, err
 		}

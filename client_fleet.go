@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -89,15 +90,18 @@ func (f *fleet) pick(passed map[string]bool, now time.Time) (*lane, error) {
 	return l, nil
 }
 
-// end counts a call out and notes whether its gateway was there.
-func (f *fleet) end(l *lane, answered bool) {
+// end counts a call out that ended with err, and notes what that tells of its gateway.
+func (f *fleet) end(l *lane, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l.inFlight--
-	if answered {
-		l.answered()
-	} else {
+	outOfTime := errors.Is(err, context.DeadlineExceeded) // the caller's, not what a gateway says
+	switch {
+	case CodeOf(err) == CodeUnavailable, outOfTime && !startedOf(err): // as with a host that swallows what is sent to it
 		l.missed(f.now())
+	case outOfTime, errors.Is(err, context.Canceled): // it may be there or not
+	default:
+		l.answered()
 	}
 }
 

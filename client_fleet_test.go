@@ -46,7 +46,7 @@ func rosterAt(endpoints ...string) PoolStatus {
 func takeOne(t *testing.T, f *fleet) string {
 	l, err := f.take(t.Context(), nil)
 	require.NoError(t, err)
-	f.end(l, true)
+	f.end(l, nil)
 	return l.endpoint
 }
 
@@ -119,4 +119,41 @@ func TestACallDoesNotWaitForTheRosterBeyondItsTime(t *testing.T) {
 	_, err := f.take(ctx, nil)
 	require.ErrorIs(t, err, ErrDeadlineExceeded)
 	require.False(t, startedOf(err))
+}
+
+func TestWhatACallsEndTellsOfItsGateway(t *testing.T) {
+	unavailable := Errorf(CodeUnavailable, "it broke off")
+	unavailable.Started = true
+	for name, c := range map[string]struct {
+		err   error
+		rests bool
+		known bool
+	}{
+		"an answer":                             {nil, false, true},
+		"a worker's error":                      {&Error{Code: CodeWorkerError, Started: true}, false, true},
+		"the gateway says that time is over":    {&Error{Code: CodeDeadlineExceeded}, false, true},
+		"nobody there":                          {Errorf(CodeUnavailable, "refused"), true, true},
+		"it broke off":                          {unavailable, true, true},
+		"no connection in time":                 {Errorf(CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
+		"the caller's time was over in mid-way": {&Error{Code: CodeDeadlineExceeded, Started: true, Err: context.DeadlineExceeded}, false, false},
+		"the caller went away":                  {Errorf(CodeCancelled, "gone: %w", context.Canceled), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := givenFleet([]string{"a"})
+			l, err := f.take(t.Context(), nil)
+			require.NoError(t, err)
+			l.failures = 1
+			f.end(l, c.err)
+			require.Zero(t, l.inFlight)
+			require.Equal(t, c.rests, !l.restUntil.IsZero())
+			switch {
+			case c.rests:
+				require.Equal(t, 2, l.failures)
+			case c.known:
+				require.Zero(t, l.failures)
+			default:
+				require.Equal(t, 1, l.failures)
+			}
+		})
+	}
 }

@@ -113,7 +113,7 @@ func (p *Pool) checkoutByGateway(ctx context.Context, o CheckoutOptions) (*Lease
 		asked := time.Now()
 		var lease Lease
 		err = p.client.control(ctx, l.endpoint, http.MethodPost, "/v1/pools/"+url.PathEscape(p.name)+"/leases", request, &lease)
-		p.client.given.end(l, CodeOf(err) != CodeUnavailable)
+		p.client.given.end(l, err)
 		if err == nil {
 			// What a gateway calls itself may lead nowhere from here; if another host's is meant, the first call is told so.
 			p.client.bind(&lease, asked).hold.moveTo(l.endpoint)

@@ -54,7 +54,7 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 	sockets := []string{"unix:" + filepath.Join(w.dir, "left", worker.SocketName), "unix:" + filepath.Join(w.dir, "right", worker.SocketName)}
 	require.Len(t, served, 2, "%v", served)
 	for _, socket := range sockets {
-		require.GreaterOrEqual(t, served[socket], 50, "each host has half of the workers: %v", served)
+		require.GreaterOrEqual(t, served[socket], 20, "each host has half of the workers: %v", served)
 	}
 
 	// Those that the dead host may have seen fail, and say so; all others are made by the other one.
