@@ -175,7 +175,7 @@ func executeFailure(err error, r tempool.ExecuteRequest) error {
 
 var (
 	errCancelRequested = errors.New("the activity was cancelled")
-	errActivityOver    = errors.New("Temporal has given the activity up: its time was over, or its workflow has closed")
+	errActivityOver    = errors.New("the activity was given up: its time was over, or its workflow has closed")
 )
 
 // pulse heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
