@@ -8,7 +8,7 @@ from .errors import SessionNotFound
 
 class Sessions:
     """The session store behind the gateways. A session is a dict: id, data, programs and metadata (dicts of what JSON can hold), version,
-    created_at, last_accessed and ttl (such as "1h0m0s").
+    created_at, last_accessed and ttl (such as "1h").
 
     client.sessions is the store that the pools of a host share, pool.sessions the one of a pool that has its own. Calls name their session:
     pool.call(…, session="id"). version makes a change conditional: VersionConflict if the session has another by then. All of them raise
