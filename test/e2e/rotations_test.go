@@ -61,3 +61,36 @@ func residentBytes(t *testing.T, pid int) int64 {
 	require.NoError(t, err)
 	return resident * int64(os.Getpagesize())
 }
+
+// TestAWorkerThatCrashesAgainAndAgainWritesLittleHistory counts what one crash costs. In steady backoff there is one a minute
+// (recovery.backoff_max), so that it must cost less than 60 events for less than one a second.
+func TestAWorkerThatCrashesAgainAndAgainWritesLittleHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("crasher")
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "crasher", 1, []string{"sleep", "0.1"}, spec.ProtocolNone
+	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	s.Recovery.BackoffMax, s.Recovery.MaxConsecutiveFailures = spec.Duration(300*time.Millisecond), 1000
+	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "crasher", Spec: s}))
+	pool := w.client.Pool("crasher")
+	length := func(id string) float64 {
+		description, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
+		require.NoError(t, err)
+		return float64(description.GetWorkflowExecutionInfo().GetHistoryLength())
+	}
+	seen := func(incarnation int64) (worker, pools float64, at int64) {
+		require.Eventually(t, func() bool {
+			st, err := pool.State(t.Context(), 0)
+			at = st.Incarnation
+			return err == nil && at >= incarnation
+		}, patience, 20*time.Millisecond)
+		return length(tempool.WorkerWorkflowID("crasher", 0)), length(tempool.PoolWorkflowID("crasher")), at
+	}
+	worker, pools, from := seen(4)
+	workerAfter, poolsAfter, to := seen(12)
+	crashes := float64(to - from)
+	each := (workerAfter - worker) / crashes
+	t.Logf("a crash costs %.1f events of the worker and %.1f of its pool", each, (poolsAfter-pools)/crashes)
+	require.Less(t, each, 60.0)
+}
