@@ -84,6 +84,9 @@ func (p *pool) governStarts() bool {
 		return s == nil || s.Gone || s.Leaving || w.Incarnation < s.Incarnation ||
 			w.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
 	})
+	if p.Breaker.Open() && p.allServe() {
+		p.closeBreaker() // those that somebody restarted asked for no leave, so nobody else would tell
+	}
 	moved := false
 	for len(p.Wishes) > 0 {
 		wish := p.Wishes[0]
@@ -97,6 +100,16 @@ func (p *pool) governStarts() bool {
 		moved = true
 	}
 	return moved
+}
+
+// allServe reports whether every slot has a process in service.
+func (p *pool) allServe() bool {
+	for number := range p.Size {
+		if s := p.slot(number); s == nil || !s.serving() {
+			return false
+		}
+	}
+	return true
 }
 
 // mayStart decides about one start, and counts it if it may go.

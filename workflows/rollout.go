@@ -80,7 +80,11 @@ func (p *pool) roll() bool {
 		}
 		r.Waiting = r.Waiting[1:]
 		if s != nil && number < p.Size && !s.Leaving {
-			r.Current = append(r.Current, turn{Slot: number, From: s.Incarnation})
+			from := s.Incarnation
+			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
+				from-- // it has its number, and a restart begins it
+			}
+			r.Current = append(r.Current, turn{Slot: number, From: from})
 			p.restartWorker(number, r.Cause, r.Reason)
 		}
 		moved = true

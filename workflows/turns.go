@@ -66,7 +66,7 @@ func (p *pool) takeTurns() bool {
 		if t.Granted || p.inRollout(t.Slot) || !p.mayBegin(*t) {
 			continue
 		}
-		if p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable || p.Breaker.Open() {
+		if p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable {
 			break
 		}
 		if d := p.mayStart(tempool.WorkerName(p.PoolStart.Pool, t.Slot)); d.Action == policy.Wait {

@@ -150,6 +150,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.at(6*time.Second, func() { p.startsEnded(1, 3, 2) })
 			p.at(7*time.Second, func() {
 				require.Empty(t, p.status().Held, "four failures are not enough")
+				p.actors[2].entry.State = lifecycle.Pending
 				p.startsEnded(2, 2, 1)
 			})
 			wish := func(when time.Duration, number int) {
@@ -191,6 +192,42 @@ func TestANewSpecLetsHeldStartsGo(t *testing.T) {
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(1))
 	require.Len(t, p.actors[0].heardOf(tempool.SignalStartsHeld), 2)
+}
+
+func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
+	p := newTroupe(t)
+	p.at(5*time.Second, func() {
+		p.actors[0].entry.State = lifecycle.Pending
+		p.startsEnded(0, 5, 5)
+	})
+	p.at(6*time.Second, func() {
+		require.NotEmpty(t, p.status().Held)
+		p.actors[0].tell(lifecycle.Ready)
+	})
+	p.at(7*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.stopAt(20 * time.Second)
+	p.play(poolOf(2))
+}
+
+func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
+	p := newTroupe(t)
+	p.at(5*time.Second, func() {
+		p.actors[0].scene++
+		p.actors[0].entry.Incarnation = 2
+		p.actors[0].tell(lifecycle.Pending)
+	})
+	p.ask(6*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(2, "next")})
+	p.at(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
+		p.actors[0].scene++
+		p.actors[0].entry.SpecVersion = 2
+		p.actors[0].tell(lifecycle.Ready)
+	})
+	p.at(30*time.Second, func() {
+		require.Nil(t, p.status().Rollout)
+		require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2"}, slotsOf(p.status()))
+	})
+	p.stopAt(time.Minute)
+	p.play(poolOf(2))
 }
 
 func TestStartsAreLetGoNoFasterThanTheRate(t *testing.T) {

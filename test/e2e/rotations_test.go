@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -93,4 +94,41 @@ func TestAWorkerThatCrashesAgainAndAgainWritesLittleHistory(t *testing.T) {
 	each := (workerAfter - worker) / crashes
 	t.Logf("a crash costs %.1f events of the worker and %.1f of its pool", each, (poolsAfter-pools)/crashes)
 	require.Less(t, each, 60.0)
+}
+
+func TestAPoolWhoseStartsFailHoldsThemUntilItsSpecIsMended(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("held")
+	s := python("held", 3, "broken.py")
+	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "held", Spec: s}))
+	pool := w.client.Pool("held")
+	w.until(pool, "all starts are held", func(v tempool.PoolView) bool {
+		for _, worker := range v.Workers {
+			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "the pool holds its starts") {
+				return false
+			}
+		}
+		return len(v.Workers) == 3
+	})
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, status.Held)
+	s.Pool.Command = echo("held", 3).Pool.Command
+	_, err = pool.Apply(t.Context(), s)
+	require.NoError(t, err)
+	w.until(pool, "the new spec runs", func(v tempool.PoolView) bool {
+		return v.Ready == 3 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[2].SpecVersion == 2
+	})
+}
+
+func TestStartsOfAPoolKeepToTheirRate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("paced")
+	s := echo("paced", 4)
+	s.Start.RatePerSecond = 2
+	began := time.Now()
+	w.start(s)
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "the fourth may start a second and a half after the first")
 }
