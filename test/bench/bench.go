@@ -125,11 +125,13 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return strings.TrimSpace(string(printed)), nil
 }
 
-// echo is the spec of a pool of workers that answer with what they get.
+// echo is the spec of a pool of workers that answer with what they get, and stay: what they are compared with replaces none for the
+// requests it has served, and at these rates the default limit is reached within seconds.
 func (b *bench) echo(name string, size int) spec.Spec {
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{b.python, "echo.py"}
 	s.Pool.Dir = filepath.Join(b.dir, "workers")
 	s.Pool.Env = map[string]string{"PYTHONPATH": filepath.Join(b.root, "sdk", "python")}
+	s.Rotation.MaxRequests = 0
 	return s
 }
