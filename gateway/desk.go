@@ -102,10 +102,9 @@ func (d *desk) take(p *process.Process) *seat {
 		d.former = append(d.former, s)
 	default:
 		d.seats[s.worker] = s
+		d.former = append(d.former, old) // until it is forgotten: what it has counted is still to be told
 		if ended(old.process) {
 			d.lose(old)
-		} else {
-			d.former = append(d.former, old)
 		}
 	}
 	d.sort()

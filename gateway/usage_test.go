@@ -52,3 +52,24 @@ func TestWhatAProcessDidIsForgottenInTime(t *testing.T) {
 	require.Len(t, d.past, 2)
 	require.EqualValues(t, 3, d.past[0].incarnation)
 }
+
+// The next process of a worker may be known before its gateway has seen that the one before has ended.
+func TestTheCallsOfAProcessAreToldAlsoWhenTheNextOneTookItsSeat(t *testing.T) {
+	w := open(t, 1)
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
+	old, found := w.processes.Get("p/0", 1)
+	require.True(t, found)
+	next := w.beside(0, 2)
+	d := w.gateway.knownDesk("p")
+	d.mu.Lock() // so that the watch of the old seat has to wait
+	old.Kill("to see")
+	<-old.Done()
+	d.take(next)
+	d.mu.Unlock()
+	require.Eventually(t, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.former) == 0
+	}, patience, tick)
+	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
+}

@@ -10,16 +10,17 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -107,6 +108,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	require.NoError(t, os.Mkdir(tallies, 0o700))
 	s := python("soak", 8, "counting.py")
 	s.Pool.Env["TALLY"] = tallies
+	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
 	pool := w.start(s)
 
@@ -165,20 +167,28 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
 	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
 
-	w.until(pool, "the workflows know of each call, once", func(v tempool.PoolView) bool {
-		var told, failed int64
-		idle := true
-		for _, worker := range v.Workers {
-			told, failed = told+worker.RequestsServed, failed+worker.RequestsFailed
-			idle = idle && worker.State == lifecycle.Ready
-		}
-		require.LessOrEqual(t, told, sum.ok+broken)
-		return idle && told == sum.ok+broken && failed == broken
-	})
 	page := readScrape(t, w.over("soak"))
-	var seen float64
-	for _, m := range page.series("tempool_worker_requests_total", "pool", "soak") {
-		seen += m.GetCounter().GetValue()
+	seen := make([]int64, s.Pool.Size)
+	var inAll int64
+	for slot := range seen {
+		seen[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", tempool.WorkerName("soak", slot)))
+		inAll += seen[slot]
 	}
-	require.EqualValues(t, sum.ok+broken, seen, "so does the gateway")
+	require.Equal(t, sum.ok+broken, inAll, "the gateway counted each call")
+	told := make([]int64, s.Pool.Size)
+	var failed int64
+	if !assert.Eventually(t, func() bool {
+		view, err := pool.View(t.Context())
+		if err != nil || view.Ready < s.Pool.Size {
+			return false
+		}
+		failed = 0
+		for i, worker := range view.Workers {
+			told[i] = worker.RequestsServed
+			failed += worker.RequestsFailed
+		}
+		return slices.Equal(told, seen) && failed == broken
+	}, patience, 100*time.Millisecond, "the workflows know of each call, once") {
+		t.Logf("seen by the gateway: %d, told to the workflows: %d, and %d failed ones of %d", seen, told, failed, broken)
+	}
 }
