@@ -114,7 +114,11 @@ func (d *desk) await(w *waiter, limits spec.Queue) (failure error) {
 	case <-w.flight.ctx.Done():
 		why = context.Cause(w.flight.ctx)
 	case <-timer.C:
-		why = tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free within %s (queue.timeout)", d.pool, limits.Timeout).After(time.Second)
+		cause := ""
+		if d.gateway.contact.lost.Load() {
+			cause = "; Temporal does not answer, so that no worker can be leased beyond those the gateway holds"
+		}
+		why = tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free within %s (queue.timeout)%s", d.pool, limits.Timeout, cause).After(time.Second)
 	}
 	d.mu.Lock()
 	left := d.queue.Remove(w)
