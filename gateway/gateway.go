@@ -44,6 +44,8 @@ type Config struct {
 	Client    *tempool.Client
 	Control   Control
 	Processes Processes
+	// Sessions finds clients' sessions; without it there are no routes to them.
+	Sessions Sessions
 	// Affinity remembers which worker served a session; nil remembers nothing.
 	Affinity Affinity
 	// Score tells how fit a worker is, from 0 to 100. Default: all are alike.

@@ -62,6 +62,9 @@ var statuses = map[tempool.Code]int{
 	codeSlowReader:              http.StatusRequestTimeout,
 	codeForbidden:               http.StatusForbidden,
 	tempool.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
+	tempool.CodeSessionNotFound: http.StatusNotFound, tempool.CodeProgramNotFound: http.StatusNotFound,
+	tempool.CodeSessionExists: http.StatusPreconditionFailed, tempool.CodeVersionConflict: http.StatusPreconditionFailed,
+	tempool.CodeStoreFull: http.StatusInsufficientStorage, tempool.CodeStoreUnavailable: http.StatusServiceUnavailable,
 }
 
 // Peer is the gateway of another host.

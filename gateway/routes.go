@@ -29,7 +29,7 @@ type route struct {
 }
 
 func (g *Gateway) table() []route {
-	return []route{
+	table := []route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", g.callPool},
 		{http.MethodPost, "/v1/pools/{pool}/leases", g.postLease},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", g.callLease},
@@ -43,6 +43,10 @@ func (g *Gateway) table() []route {
 		{http.MethodGet, "/readyz", g.getReady},
 		{http.MethodGet, "/openapi.json", g.getOpenAPI},
 	}
+	if g.config.Sessions != nil {
+		table = append(table, g.sessionRoutes()...)
+	}
+	return table
 }
 
 // routes registers the table, and problems for every other path and method.

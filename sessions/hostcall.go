@@ -115,11 +115,24 @@ func (h HostCalls) change(ctx context.Context, id string, change func(*Session) 
 }
 
 func (h HostCalls) fresh(id string) *Session {
-	s := &Session{ID: id, Programs: filled(nil), Data: filled(nil), Metadata: filled(nil), TTL: spec.Duration(h.TTL)}
+	return &Session{ID: id, Programs: filled(nil), Data: filled(nil), Metadata: filled(nil), TTL: h.life(id)}
+}
+
+// life is the TTL of a session that has none of its own.
+func (h HostCalls) life(id string) spec.Duration {
 	if IsTemporary(id) {
-		s.TTL = spec.Duration(h.AnonymousTTL)
+		return spec.Duration(h.AnonymousTTL)
 	}
-	return s
+	return spec.Duration(h.TTL)
+}
+
+// Patch applies a merge patch to a session in a store, as Session.Patch does; call it inside Update's change.
+func (h HostCalls) Patch(s *Session, patch json.RawMessage) error {
+	err := s.Patch(patch)
+	if s.TTL == 0 {
+		s.TTL = h.life(s.ID)
+	}
+	return err
 }
 
 func (h HostCalls) update(ctx context.Context, id string, arguments []byte) ([]byte, error) {
@@ -131,13 +144,13 @@ func (h HostCalls) update(ctx context.Context, id string, arguments []byte) ([]b
 		return nil, err
 	}
 	if a.Version == nil {
-		return result(h.change(ctx, id, func(s *Session) error { return s.Patch(a.Patch) }))
+		return result(h.change(ctx, id, func(s *Session) error { return h.Patch(s, a.Patch) }))
 	}
 	return result(h.Store.Update(ctx, id, func(s *Session) error {
 		if err := CheckVersion(s, *a.Version); err != nil {
 			return err
 		}
-		return s.Patch(a.Patch)
+		return h.Patch(s, a.Patch)
 	}))
 }
 

@@ -76,13 +76,15 @@ func TestOtherUsesMakeNoSession(t *testing.T) {
 }
 
 func TestAWorkerReadsAndWritesTheSession(t *testing.T) {
-	d := newDesk(t, sessions.Config{})
+	still := time.Now()
+	d := newDesk(t, sessions.Config{Now: func() time.Time { return still }})
 	s := d.session("a", "session.update", `{"patch":{"data":{"k":"<1>"},"ttl":"10m"}}`)
 	require.Equal(t, json.RawMessage(`"<1>"`), s.Data["k"])
 	require.Equal(t, spec.Duration(10*time.Minute), s.TTL)
 	require.Equal(t, s, d.session("a", "session.get", ""))
 	d.refused(tempool.CodeVersionConflict, "a", "session.update", `{"patch":{"data":{"k":2}},"version":2}`)
 	require.Equal(t, int64(2), d.session("a", "session.update", `{"patch":{"data":{"k":2}},"version":1}`).Version)
+	require.Equal(t, spec.Duration(2*time.Hour), d.session("a", "session.update", `{"patch":{"ttl":null}}`).TTL)
 	require.Equal(t, json.RawMessage("2"), d.session("a", "session.touch", "").Data["k"])
 	require.Equal(t, "null", d.ask("a", "session.delete", ""))
 	require.Empty(t, d.session("a", "session.get", "").Data)

@@ -35,6 +35,8 @@ type Store interface {
 	Count(ctx context.Context) (int, error)
 	// DeleteExpired sweeps the remains of expired sessions and says how many it found.
 	DeleteExpired(ctx context.Context) (int, error)
+	// SetBounds replaces Max and OnFull of the store's Config. Sessions beyond a lower Max stay.
+	SetBounds(max int, onFull OnFull)
 	// Close ends the use of the store. Sessions stay where they are, but for those of a store in memory.
 	Close() error
 }
@@ -44,8 +46,8 @@ type OnFull string
 
 // Words of OnFull.
 const (
-	Refuse OnFull = "refuse" // fail with CodeStoreFull
-	Evict  OnFull = "evict"  // drop the session that was not used for longest
+	Refuse OnFull = spec.OnFullRefuse // fail with CodeStoreFull
+	Evict  OnFull = spec.OnFullEvict  // drop the session that was not used for longest
 )
 
 // Defaults of Config.

@@ -84,6 +84,9 @@ var conflicts = []conflict{
 	{"sessions.url", "sessions.store", func(s *Spec) (string, string) {
 		return "", clash(s.Sessions.Store != StoreRedis && s.Sessions.URL != "", "has no effect with sessions.store = %q", s.Sessions.Store)
 	}, `sessions.store = "redis" with it, or no sessions.url`},
+	{"sessions.sync", "sessions.store", func(s *Spec) (string, string) {
+		return "", clash(s.Sessions.Sync != SyncAlways && s.Sessions.Store != StoreEmbedded, "%q has no effect with sessions.store = %q", s.Sessions.Sync, s.Sessions.Store)
+	}, `sessions.store = "embedded" with it, or no sessions.sync`},
 }
 
 // clash is the problem's text if there is one.

@@ -28,7 +28,7 @@ func Default() Spec {
 		Queue:      Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:     Limits{OpenFiles: 1024, CPUAffinity: []int{}},
 		Watch:      Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
-		Sessions:   Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Max: 10_000, AffinityTTL: minutes(5)},
+		Sessions:   Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000, OnFull: OnFullRefuse, AffinityTTL: minutes(5)},
 		Resources:  Resources{Allocation: AllocationNone, Rebalance: minutes(5)},
 		Prediction: Prediction{Enabled: true, Window: 10, Horizon: minutes(5)},
 		Pressure:   Pressure{Enabled: true},

@@ -157,7 +157,9 @@ var rules = []rule{
 	plain("sessions.url"),
 	lasting("sessions.ttl"),
 	lasting("sessions.anonymous_ttl"),
+	oneOf("sessions.sync", SyncAlways, SyncInterval),
 	whole("sessions.max", 1, maxCount),
+	oneOf("sessions.on_full", OnFullRefuse, OnFullEvict),
 	lasting("sessions.affinity_ttl"),
 
 	oneOf("resources.allocation", AllocationNone, AllocationEqual, AllocationWeighted, AllocationAdaptive),

@@ -35,11 +35,17 @@ const (
 	ExpiryReset   = "reset"
 )
 
-// Words of sessions.store, resources.allocation, watch.mode and policy.mode.
+// Words of sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
 const (
 	StoreMemory   = "memory"
 	StoreEmbedded = "embedded"
 	StoreRedis    = "redis"
+
+	SyncAlways   = "always"
+	SyncInterval = "interval"
+
+	OnFullRefuse = "refuse"
+	OnFullEvict  = "evict"
 
 	AllocationNone     = "none"
 	AllocationEqual    = "equal"
@@ -240,8 +246,12 @@ type Sessions struct {
 	// TTL, AnonymousTTL and AffinityTTL count from the last use.
 	TTL          Duration `json:"ttl" toml:"ttl"`
 	AnonymousTTL Duration `json:"anonymous_ttl" toml:"anonymous_ttl"`
+	// Sync is one of the Sync words: what the embedded store acknowledges is on disk, or at most 100 ms from it.
+	Sync string `json:"sync" toml:"sync"`
 	// Max bounds the number of live sessions.
-	Max         int      `json:"max" toml:"max"`
+	Max int `json:"max" toml:"max"`
+	// OnFull is one of the OnFull words: what a new session beyond Max meets.
+	OnFull      string   `json:"on_full" toml:"on_full"`
 	AffinityTTL Duration `json:"affinity_ttl" toml:"affinity_ttl"`
 }
 

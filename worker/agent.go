@@ -30,6 +30,8 @@ type Agent struct {
 	temporal  client.Client
 	processes *process.Supervisor
 	gateway   *gateway.Gateway
+	stores    *stores
+	hostCalls *hostCalls
 	room      *room
 	metrics   *metrics.Metrics
 	pools     *pools
@@ -89,9 +91,13 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 }
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
-	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log}); err != nil {
+	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View)
+	a.hostCalls = newHostCalls(a.stores)
+	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
 	}
+	a.hostCalls.find = a.processes.Get
 	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
@@ -102,7 +108,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
-		Control: gateway.ControlOf(tempool.NewClient(a.temporal, namespace)), Processes: a.processes, Logger: a.log, Score: host.Score,
+		Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Sessions: a.stores, Affinity: a.stores.affinity,
 	}); err != nil {
 		return err
 	}
@@ -120,6 +126,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	j := newJanitor(a.temporal, a.processes, a.log)
 	a.background.Go(func() { j.run(a.life) })
+	a.background.Go(func() { a.stores.sweep(a.life) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
 	a.background.Go(func() { files.run(a.life) })
 	pressure := newPressureWatch(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
@@ -144,6 +151,10 @@ func (a *Agent) abandon() {
 		_ = a.processes.Close(ctx)
 	}
 	a.pools.wait()
+	if a.stores != nil {
+		a.hostCalls.wait()
+		_ = a.stores.close()
+	}
 	a.temporal.Close()
 }
 
@@ -151,6 +162,7 @@ func (a *Agent) abandon() {
 func (a *Agent) started(p *process.Process) {
 	a.room.settle(p)
 	a.pools.join(p)
+	a.stores.join(p)
 }
 
 func (a *Agent) startWorkers(host *activities.Host) error {
@@ -243,6 +255,8 @@ func (a *Agent) stop() error {
 	err := a.processes.Close(last)
 	<-ended
 	a.pools.wait()
+	a.hostCalls.wait()
+	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
 	a.log.Info("agent has stopped")
 	return err

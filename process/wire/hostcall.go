@@ -58,7 +58,17 @@ func (l *link) callOf(headers map[string]string) (context.Context, map[string]st
 	case s.w == nil:
 		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "the call it belongs to was cancelled"}
 	}
-	return s.ctx, maps.Clone(s.headers), nil
+	return context.WithValue(s.ctx, callKey{}, s.ctx), maps.Clone(s.headers), nil
+}
+
+// callKey is where the context of a host call keeps that of the call it was made in.
+type callKey struct{}
+
+// CallContext returns the context of the call that a host call was made in, the same one for each of its host calls; it ends no
+// later than a moment after the call. It is nil for a host call between calls.
+func CallContext(ctx context.Context) context.Context {
+	call, _ := ctx.Value(callKey{}).(context.Context)
+	return call
 }
 
 func (l *link) answerHostCall(id uint32, result []byte, err error) {

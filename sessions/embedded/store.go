@@ -46,7 +46,7 @@ type saved struct{ accessed int64 }
 
 // Store is a sessions.Store in a file. A write that ends with CodeStoreUnavailable or with its context may have happened.
 type Store struct {
-	options Options
+	options Options // mu guards Max, OnFull and Sync
 	db      *bbolt.DB
 
 	hurry, work, closing chan struct{} // to the committer

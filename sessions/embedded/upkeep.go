@@ -81,6 +81,20 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	return s.sweep(now), nil
 }
 
+// SetBounds replaces the bounds that Create keeps.
+func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options.Max, s.options.OnFull = max, onFull
+}
+
+// SetSync replaces Options.Sync.
+func (s *Store) SetSync(sync Sync) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options.Sync = sync
+}
+
 // Close writes what is not written yet and closes the file.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -15,7 +15,7 @@ import (
 
 // Store is a sessions.Store in memory.
 type Store struct {
-	config sessions.Config
+	config sessions.Config // mu guards Max and OnFull
 
 	// mu guards what follows. Values of entries are bodies of sessions, which are never written into.
 	mu     sync.Mutex
@@ -221,6 +221,13 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	}
 	defer leave()
 	return s.sweep(now), nil
+}
+
+// SetBounds replaces the bounds that Create keeps.
+func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config.Max, s.config.OnFull = max, onFull
 }
 
 // Close forgets all sessions.

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+// Sessions finds the store that a pool keeps its clients' sessions in, and the lives it gives them. Pool "" stands for the one store
+// of all pools of this host. Errors are coded.
+type Sessions interface {
+	Of(ctx context.Context, pool string) (sessions.HostCalls, error)
+}
+
+// maxSessionBody bounds the body of a request about a session: what a session may hold, and some room for spaces.
+const maxSessionBody = 2 * sessions.MaxBody
+
+// sessionRoutes are the paths of sessions, which a gateway without Sessions does not have.
+func (g *Gateway) sessionRoutes() []route {
+	return []route{
+		{http.MethodGet, "/v1/sessions/{session}", g.session(getSession)},
+		{http.MethodPut, "/v1/sessions/{session}", g.session(putSession)},
+		{http.MethodPatch, "/v1/sessions/{session}", g.session(patchSession)},
+		{http.MethodDelete, "/v1/sessions/{session}", g.session(deleteSession)},
+	}
+}
+
+// sessionRequest is a request about one session, and where that is kept.
+type sessionRequest struct {
+	sessions.HostCalls
+	id string
+	// version is what the session's has to be, 0 for any; exists is whether it must be there already, missing that it must not.
+	version         int64
+	exists, missing bool
+	body            []byte
+}
+
+// session reads what the requests about a session have in common. A handler answers with nil for a session that is gone.
+func (g *Gateway) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+		defer cancel()
+		request, err := readSessionRequest(w, r)
+		if err == nil {
+			request.HostCalls, err = g.config.Sessions.Of(ctx, r.URL.Query().Get("pool"))
+		}
+		var s *sessions.Session
+		var created bool
+		if err == nil {
+			s, created, err = handle(ctx, request)
+		}
+		switch {
+		case err != nil:
+			writeProblem(w, err)
+		case s == nil:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.Header().Set("ETag", etag(s.Version))
+			status := http.StatusOK
+			if created {
+				status = http.StatusCreated
+			}
+			writeJSON(w, status, s)
+		}
+	}
+}
+
+func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
+
+func readSessionRequest(w http.ResponseWriter, r *http.Request) (request sessionRequest, err error) {
+	request.id = r.PathValue("session")
+	if err := sessions.CheckID(request.id); err != nil {
+		return request, err
+	}
+	if match := r.Header.Get("If-Match"); match == "*" {
+		request.exists = true
+	} else if match != "" {
+		text, quoted := strings.CutPrefix(match, `"`)
+		text, closed := strings.CutSuffix(text, `"`)
+		request.version, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || !quoted || !closed || request.version < 1 {
+			return request, tempool.Errorf(tempool.CodeInvalid, `If-Match: %s is not the ETag of a session, which is its version in quotes: "3"`, match)
+		}
+		request.exists = true
+	}
+	if none := r.Header.Get("If-None-Match"); none == "*" {
+		request.missing = true
+	} else if none != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return request, tempool.Errorf(tempool.CodeInvalid, "If-None-Match: only * can be asked for, which creates a session and replaces none")
+	}
+	if r.Method != http.MethodPut && r.Method != http.MethodPatch {
+		return request, nil
+	}
+	request.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxSessionBody))
+	var over *http.MaxBytesError
+	if errors.As(err, &over) {
+		return request, tempool.Errorf(tempool.CodePayloadTooLarge, "the body is larger than %d bytes, and a session may take %d", maxSessionBody, sessions.MaxBody)
+	} else if err != nil {
+		return request, tempool.Errorf(tempool.CodeInvalid, "the request's body cannot be read: %w", err)
+	}
+	return request, nil
+}
+
+// check fails unless the session is in the version that was asked for.
+func (r sessionRequest) check(s *sessions.Session) error {
+	if r.version == 0 {
+		return nil
+	}
+	return sessions.CheckVersion(s, r.version)
+}
+
+func getSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+	s, err := r.Store.Get(ctx, r.id)
+	if err == nil {
+		err = r.check(s)
+	}
+	return s, false, err
+}
+
+// putSession makes a session, or replaces what its client may write.
+func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+	var document sessions.Session
+	decoder := json.NewDecoder(strings.NewReader(string(r.body)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&document); err != nil || decoder.More() {
+		return nil, false, tempool.Errorf(tempool.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+	}
+	if document.ID != "" && document.ID != r.id {
+		return nil, false, tempool.Errorf(tempool.CodeInvalid, "the body is of session %q, the path of %q", document.ID, r.id)
+	}
+	if document.Version != 0 { // as it was read; what the store alone writes stays the store's
+		if r.version != 0 && r.version != document.Version {
+			return nil, false, tempool.Errorf(tempool.CodeInvalid, "the body has version %d, If-Match %d", document.Version, r.version)
+		}
+		r.version, r.exists = document.Version, true
+	}
+	if document.ID = r.id; document.TTL == 0 {
+		document.TTL = spec.Duration(r.TTL)
+	}
+	for {
+		if !r.missing {
+			s, err := r.Store.Update(ctx, r.id, func(s *sessions.Session) error {
+				s.Programs, s.Data, s.Metadata, s.TTL = document.Programs, document.Data, document.Metadata, document.TTL
+				return r.check(s)
+			})
+			if r.exists || !errors.Is(err, tempool.ErrSessionNotFound) {
+				return s, false, err
+			}
+		}
+		s, err := r.Store.Create(ctx, &document)
+		if r.missing || !errors.Is(err, tempool.ErrSessionExists) {
+			return s, true, err
+		}
+	}
+}
+
+func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+	if r.missing {
+		return nil, false, tempool.Errorf(tempool.CodeInvalid, "PATCH changes a session and makes none: If-None-Match is for PUT")
+	}
+	s, err := r.Store.Update(ctx, r.id, func(s *sessions.Session) error {
+		if err := r.check(s); err != nil {
+			return err
+		}
+		return r.Patch(s, r.body)
+	})
+	return s, false, err
+}
+
+func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
+	if r.version != 0 || r.missing {
+		return nil, false, tempool.Errorf(tempool.CodeInvalid, "DELETE takes no condition on the version: a session is deleted whatever it holds")
+	}
+	return nil, false, r.Store.Delete(ctx, r.id)
+}

@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/memory"
+)
+
+// drawer is the one store of all pools but one.
+type drawer struct{ store sessions.Store }
+
+func (d drawer) Of(_ context.Context, pool string) (sessions.HostCalls, error) {
+	if pool == "elsewhere" {
+		return sessions.HostCalls{}, tempool.Errorf(tempool.CodePoolNotFound, "pool %s is not here", pool)
+	}
+	return sessions.HostCalls{Store: d.store, TTL: 2 * time.Hour, AnonymousTTL: time.Minute}, nil
+}
+
+func withSessions(config sessions.Config) option {
+	return withConfig(func(c *Config) { c.Sessions = drawer{memory.Open(config)} })
+}
+
+func (a answer) session(t *testing.T) (s sessions.Session) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(a.body, &s), "%s", a.body)
+	require.Equal(t, fmt.Sprintf("%q", fmt.Sprint(s.Version)), a.header.Get("ETag"))
+	return s
+}
+
+func TestASessionIsMadeReadChangedAndDeletedOverHTTP(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{}))
+	const path = "/v1/sessions/user:42"
+	w.do("GET", path, nil).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	w.do("PATCH", path, `{"data":{"k":1}}`).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+
+	made := w.do("PUT", path, `{"data":{"k":{"x":1}},"metadata":{"by":"me"}}`)
+	require.Equal(t, http.StatusCreated, made.status)
+	require.Equal(t, "2h", made.session(t).TTL.String())
+	changed := w.do("PATCH", path, `{"data":{"k":{"x":null,"y":2}},"programs":{"p":[1]},"ttl":"10m"}`)
+	require.Equal(t, http.StatusOK, changed.status)
+	got := w.do("GET", path, nil)
+	s := got.session(t)
+	require.Equal(t, `{"y":2}`, string(s.Data["k"]))
+	require.Equal(t, int64(2), s.Version)
+	require.Equal(t, "10m", s.TTL.String())
+	require.Equal(t, `"me"`, string(s.Metadata["by"]))
+
+	replaced := w.do("PUT", path, string(got.body)) // as it was read
+	require.Equal(t, http.StatusOK, replaced.status)
+	require.Equal(t, int64(3), replaced.session(t).Version)
+	w.do("PUT", path, string(got.body)).refusedWith(t, http.StatusPreconditionFailed, tempool.CodeVersionConflict)
+	require.Empty(t, w.do("PUT", path, `{}`).session(t).Data)
+	require.Equal(t, "2h", w.do("PATCH", path, `{"ttl":null}`).session(t).TTL.String())
+
+	require.Equal(t, http.StatusNoContent, w.do("DELETE", path, nil).status)
+	w.do("DELETE", path, nil).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+}
+
+func TestAConditionOnTheVersionHolds(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{}))
+	const path = "/v1/sessions/a"
+	conflict := func(a answer) {
+		t.Helper()
+		a.refusedWith(t, http.StatusPreconditionFailed, tempool.CodeVersionConflict)
+	}
+	w.do("PUT", path, `{}`, "If-Match", "*").refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	w.do("PUT", path, `{}`, "If-Match", `"1"`).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	require.Equal(t, http.StatusCreated, w.do("PUT", path, `{}`, "If-None-Match", "*").status)
+	w.do("PUT", path, `{}`, "If-None-Match", "*").refusedWith(t, http.StatusPreconditionFailed, tempool.CodeSessionExists)
+	require.Equal(t, http.StatusOK, w.do("PATCH", path, `{"data":{"k":1}}`, "If-Match", `"1"`).status)
+	conflict(w.do("PATCH", path, `{"data":{"k":2}}`, "If-Match", `"1"`))
+	conflict(w.do("PUT", path, `{}`, "If-Match", `"1"`))
+	conflict(w.do("GET", path, nil, "If-Match", `"1"`))
+	require.Equal(t, http.StatusOK, w.do("PUT", path, `{"data":{"k":3}}`, "If-Match", `"2"`).status)
+	require.Equal(t, "3", string(w.do("GET", path, nil).session(t).Data["k"]))
+}
+
+func TestARequestAboutASessionThatMakesNoSenseIsRefused(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{}))
+	const path = "/v1/sessions/a"
+	require.Equal(t, http.StatusCreated, w.do("PUT", path, `{}`).status)
+	for _, r := range [][]string{
+		{"PUT", path, `{"dta":{}}`}, {"PUT", path, ``}, {"PUT", path, `[]`}, {"PUT", path, `{} {}`}, {"PUT", path, `{"id":"b"}`}, {"PUT", path, `{"ttl":"-1s"}`},
+		{"PUT", path, `{"version":1}`, "If-Match", `"2"`}, {"PATCH", path, ``}, {"PATCH", path, `{"version":1}`}, {"PATCH", path, `{}`, "If-None-Match", "*"},
+		{"PATCH", path, `{}`, "If-Match", "1"}, {"PATCH", path, `{}`, "If-Match", `W/"1"`}, {"PATCH", path, `{}`, "If-Match", `"1", "2"`}, {"PUT", path, `{}`, "If-None-Match", `"1"`},
+		{"DELETE", path, ``, "If-Match", `"1"`}, {"GET", "/v1/sessions/a%2Fb", ``}, {"GET", "/v1/sessions/a%20b", ``}, {"GET", "/v1/sessions/" + strings.Repeat("x", 257), ``},
+	} {
+		w.do(r[0], r[1], r[2], r[3:]...).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
+	}
+	long := `{"data":{"k":"` + strings.Repeat("x", sessions.MaxBody) + `"}}`
+	w.do("PUT", path, long).refusedWith(t, http.StatusRequestEntityTooLarge, tempool.CodePayloadTooLarge)
+	w.do("PUT", path, long+strings.Repeat(" ", sessions.MaxBody)).refusedWith(t, http.StatusRequestEntityTooLarge, tempool.CodePayloadTooLarge)
+	w.do("GET", path+"?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, tempool.CodePoolNotFound)
+	w.do("POST", path, `{}`).refusedWith(t, http.StatusMethodNotAllowed, codeMethodNotAllowed)
+}
+
+func TestAFullStoreAnswersThatItIsFull(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{Max: 1}))
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/sessions/a", `{}`).status)
+	w.do("PUT", "/v1/sessions/b", `{}`).refusedWith(t, http.StatusInsufficientStorage, tempool.CodeStoreFull)
+}
+
+func TestManyPatchesOfOneSessionAreAllKept(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{}))
+	const writers = 32
+	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/sessions/a", `{}`).status)
+	var group sync.WaitGroup
+	for i := range writers {
+		group.Go(func() { w.do("PATCH", "/v1/sessions/a", fmt.Sprintf(`{"data":{"k%d":%d}}`, i, i)) })
+	}
+	group.Wait()
+	require.Len(t, w.do("GET", "/v1/sessions/a", nil).session(t).Data, writers)
+}

@@ -1,0 +1,96 @@
+package affinity
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestASessionPrefersTheWorkerThatServedItLast(t *testing.T) {
+	now := time.Now()
+	table := New(func() time.Time { return now })
+	_, found := table.Lookup("p", "s")
+	require.False(t, found)
+	table.Bind("p", "s", "p/0")
+	table.Bind("p", "s", "p/1")
+	table.Bind("q", "s", "q/0")
+	worker, found := table.Lookup("p", "s")
+	require.True(t, found)
+	require.Equal(t, "p/1", worker)
+	hits, misses := table.Lookups()
+	require.Equal(t, int64(1), hits)
+	require.Equal(t, int64(1), misses)
+	require.True(t, table.Unbind("p", "s"))
+	require.False(t, table.Unbind("p", "s"))
+	require.Equal(t, 1, table.Len())
+}
+
+func TestABindingLastsSinceItsLastUse(t *testing.T) {
+	now := time.Now()
+	table := New(func() time.Time { return now })
+	table.SetTTL("short", time.Minute)
+	table.Bind("p", "s", "p/0")
+	table.Bind("short", "s", "short/0")
+	for range 3 {
+		now = now.Add(time.Minute - time.Millisecond)
+		_, found := table.Lookup("short", "s")
+		require.True(t, found)
+	}
+	now = now.Add(time.Minute)
+	require.False(t, table.Unbind("short", "s"))
+	_, found := table.Lookup("p", "s")
+	require.True(t, found)
+	now = now.Add(DefaultTTL)
+	_, found = table.Lookup("p", "s")
+	require.False(t, found)
+	require.Zero(t, table.Len())
+}
+
+func TestWhenAWorkerGoesItsBindingsGo(t *testing.T) {
+	table := New(nil)
+	for i := range 30 {
+		table.Bind("p", fmt.Sprint(i), fmt.Sprint("p/", i%3))
+	}
+	require.Equal(t, 10, table.UnbindWorker("p/1"))
+	require.Zero(t, table.UnbindWorker("p/1"))
+	require.Equal(t, 20, table.Len())
+	_, found := table.Lookup("p", "1")
+	require.False(t, found)
+	_, found = table.Lookup("p", "2")
+	require.True(t, found)
+}
+
+func TestATableIsBounded(t *testing.T) {
+	now := time.Now()
+	table := New(func() time.Time { return now })
+	for i := range MaxBindings + 10 {
+		table.Bind("p", fmt.Sprint(i), "p/0")
+	}
+	require.Equal(t, MaxBindings, table.Len())
+	_, found := table.Lookup("p", "9")
+	require.False(t, found)
+	_, found = table.Lookup("p", "10")
+	require.True(t, found)
+}
+
+func TestManyAskAtOnce(t *testing.T) {
+	table := New(nil)
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for i := range 500 {
+				table.Bind("p", fmt.Sprint(i), fmt.Sprint("p/", g))
+				table.Lookup("p", fmt.Sprint(i))
+				if i%50 == 0 {
+					table.UnbindWorker(fmt.Sprint("p/", g))
+				}
+			}
+		})
+	}
+	group.Wait()
+	hits, misses := table.Lookups()
+	require.Equal(t, int64(4000), hits+misses)
+}

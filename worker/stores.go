@@ -1,0 +1,289 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/affinity"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/spec"
+)
+
+// sessionFile is the embedded store within the state folder.
+const sessionFile = "sessions/sessions.db"
+
+// stores are this host's session stores, opened when they are first used: pools that say the same share one.
+type stores struct {
+	hostID, dir string
+	view        func(ctx context.Context, pool string) (tempool.PoolView, error)
+	affinity    *affinity.Table
+	log         *slog.Logger
+	work        sync.WaitGroup
+
+	mu     sync.Mutex
+	pools  map[string]*poolSessions
+	open   map[string]*openStore // by storeKey
+	closed bool
+}
+
+// poolSessions is what is known of a pool that has or had a process here. stores.mu guards it.
+type poolSessions struct {
+	settings  spec.Sessions
+	processes int
+	// alone means that this host may keep the pool's sessions by itself; askedAt is when that was last looked at.
+	alone    bool
+	askedAt  time.Time
+	elsewise error // why not
+}
+
+// openStore is a store and the settings it has now.
+type openStore struct {
+	store    sessions.Store
+	settings spec.Sessions
+}
+
+func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (tempool.PoolView, error)) *stores {
+	return &stores{
+		hostID: hostID, dir: dir, view: view, affinity: affinity.New(nil), log: log,
+		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
+	}
+}
+
+func poolOf(worker string) string {
+	pool, _, _ := strings.Cut(worker, "/")
+	return pool
+}
+
+// join notes a process of a pool until it ends, and forgets then which sessions preferred it.
+func (s *stores) join(p *process.Process) {
+	worker, settings := p.Worker(), p.Spec().Sessions
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.know(poolOf(worker), settings).processes++
+	s.affinity.SetTTL(poolOf(worker), settings.AffinityTTL.D())
+	s.work.Go(func() {
+		<-p.Done()
+		s.affinity.UnbindWorker(worker)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pools[poolOf(worker)].processes--
+	})
+}
+
+// know notes a pool's settings. s.mu is held.
+func (s *stores) know(pool string, settings spec.Sessions) *poolSessions {
+	p := s.pools[pool]
+	if p == nil {
+		p = &poolSessions{}
+		s.pools[pool] = p
+	}
+	if storeKey(p.settings) != storeKey(settings) {
+		p.alone, p.askedAt = false, time.Time{}
+	}
+	p.settings = settings
+	return p
+}
+
+// storeKey tells stores apart.
+func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }
+
+// Of is gateway.Sessions.
+func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
+	settings, err := s.settings(pool)
+	if err != nil {
+		return sessions.HostCalls{}, err
+	}
+	for _, name := range s.sharing(pool) {
+		if err := s.mayKeep(ctx, name); err != nil {
+			return sessions.HostCalls{}, err
+		}
+	}
+	return s.find(settings)
+}
+
+// settings of a pool, or of all pools here if they agree on a store.
+func (s *stores) settings(pool string) (spec.Sessions, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pool != "" {
+		p := s.pools[pool]
+		if p == nil {
+			return spec.Sessions{}, tempool.Errorf(tempool.CodePoolNotFound, "pool %s has no worker on this host, so its session store is not known here", pool)
+		}
+		return p.settings, nil
+	}
+	settings, from := spec.Default().Sessions, ""
+	for name, p := range s.pools {
+		if p.processes == 0 {
+			continue
+		}
+		if from != "" && storeKey(p.settings) != storeKey(settings) {
+			return spec.Sessions{}, tempool.Errorf(tempool.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", from, name, name)
+		}
+		if from == "" || name < from {
+			settings, from = p.settings, name
+		}
+	}
+	return settings, nil
+}
+
+// sharing are the pools whose sessions an operation is about.
+func (s *stores) sharing(pool string) []string {
+	if pool != "" {
+		return []string{pool}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for name, p := range s.pools {
+		if p.processes > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+const (
+	// askAgain is how long a refusal of mayKeep stands.
+	askAgain = 5 * time.Second
+	// askFor is how long the pool may take to say where its workers are.
+	askFor = 5 * time.Second
+)
+
+// mayKeep fails if the pool's sessions are kept in a store of one host and other hosts have workers of it. Who has once been alone
+// stays in possession.
+func (s *stores) mayKeep(ctx context.Context, pool string) error {
+	s.mu.Lock()
+	p := s.pools[pool]
+	known := p == nil || p.alone || p.settings.Store == spec.StoreRedis
+	var refused error
+	if !known && time.Since(p.askedAt) < askAgain {
+		refused = p.elsewise
+	}
+	s.mu.Unlock()
+	if known || refused != nil {
+		return refused
+	}
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	view, err := s.view(asking, pool)
+	switch {
+	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
+		err = nil
+	case err != nil:
+		err = tempool.Errorf(tempool.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
+	default:
+		if others := s.otherHosts(view); len(others) > 0 {
+			err = tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has workers on %s, too, which cannot reach a session store on host %s: set sessions.store = \"redis\" and sessions.url for a pool on several hosts", pool, strings.Join(others, ", "), s.hostID)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.alone, p.elsewise, p.askedAt = err == nil, err, time.Now()
+	return err
+}
+
+func (s *stores) otherHosts(view tempool.PoolView) (others []string) {
+	for _, w := range view.Workers {
+		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
+			others = append(others, w.Host)
+		}
+	}
+	slices.Sort(others)
+	return others
+}
+
+// find returns the store with these settings, opened if it is not, and bounded as they say.
+func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
+	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return calls, sessions.Unavailable("find the session store", sessions.ErrClosed)
+	}
+	known := s.open[storeKey(settings)]
+	if known == nil {
+		store, err := s.openStore(settings)
+		if err != nil {
+			return calls, err
+		}
+		known = &openStore{store: store, settings: settings}
+		s.open[storeKey(settings)] = known
+	} else if known.settings != settings {
+		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
+		if file, is := known.store.(*embedded.Store); is {
+			file.SetSync(embedded.Sync(settings.Sync))
+		}
+		known.settings = settings
+	}
+	calls.Store = known.store
+	return calls, nil
+}
+
+func (s *stores) openStore(settings spec.Sessions) (sessions.Store, error) {
+	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
+	switch settings.Store {
+	case spec.StoreMemory:
+		return memory.Open(config), nil
+	case spec.StoreEmbedded:
+		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile), Sync: embedded.Sync(settings.Sync)})
+	}
+	return nil, tempool.Errorf(tempool.CodeInvalid, "there is no session store %q", settings.Store)
+}
+
+// sweep removes what has expired, again and again until ctx ends.
+func (s *stores) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sessions.SweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, store := range s.all() {
+			if _, err := store.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("expired sessions were not swept; they are gone all the same", "error", err)
+			}
+		}
+	}
+}
+
+func (s *stores) all() (all []sessions.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, known := range s.open {
+		all = append(all, known.store)
+	}
+	return all
+}
+
+// close closes the stores. All processes must have ended.
+func (s *stores) close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.work.Wait()
+	var failures []error
+	for _, store := range s.all() {
+		failures = append(failures, store.Close())
+	}
+	if err := errors.Join(failures...); err != nil {
+		return fmt.Errorf("close the session stores: %w", err)
+	}
+	return nil
+}
