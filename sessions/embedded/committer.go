@@ -47,7 +47,7 @@ func (s *Store) add(id string, record []byte) (b *batch, wait bool) {
 	}
 	b.records[id] = record
 	b.bytes += len(id) + len(record)
-	urgent := s.options.Sync == SyncAlways || b.bytes > maxBatchBytes
+	urgent := s.sync == SyncAlways || b.bytes > maxBatchBytes
 	s.wake(urgent)
 	return b, urgent || s.current != nil && now.Sub(s.current.began) > maxLag
 }

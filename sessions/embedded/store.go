@@ -46,7 +46,7 @@ type saved struct{ accessed int64 }
 
 // Store is a sessions.Store in a file. A write that ends with CodeStoreUnavailable or with its context may have happened.
 type Store struct {
-	options Options // mu guards Max, OnFull and Sync
+	options Options // but for Max, OnFull and Sync
 	db      *bbolt.DB
 
 	hurry, work, closing chan struct{} // to the committer
@@ -58,6 +58,9 @@ type Store struct {
 	// next gathers; current is being written, if any.
 	next, current *batch
 	broken        error // why the file cannot be written
+	max           int
+	onFull        sessions.OnFull
+	sync          Sync
 	closed        bool
 	closeErr      error
 }
@@ -75,7 +78,7 @@ func Open(options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		options: options, db: db, ledger: known, next: newBatch(),
+		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, ledger: known, next: newBatch(),
 		hurry: make(chan struct{}, 1), work: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	s.committer.Go(s.commit)
@@ -146,10 +149,10 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 		s.mu.Unlock()
 		return nil, sessions.Exists(made.ID)
 	}
-	if s.ledger.Len() >= s.options.Max {
-		if s.options.OnFull != sessions.Evict {
+	if s.ledger.Len() >= s.max {
+		if max := s.max; s.onFull != sessions.Evict {
 			s.mu.Unlock()
-			return nil, sessions.Full(s.options.Max)
+			return nil, sessions.Full(max)
 		}
 		s.remove(s.ledger.Oldest())
 	}

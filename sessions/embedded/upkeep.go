@@ -85,14 +85,14 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.options.Max, s.options.OnFull = max, onFull
+	s.max, s.onFull = max, onFull
 }
 
 // SetSync replaces Options.Sync.
 func (s *Store) SetSync(sync Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.options.Sync = sync
+	s.sync = sync
 }
 
 // Close writes what is not written yet and closes the file.

@@ -15,11 +15,13 @@ import (
 
 // Store is a sessions.Store in memory.
 type Store struct {
-	config sessions.Config // mu guards Max and OnFull
+	config sessions.Config // but for Max and OnFull
 
 	// mu guards what follows. Values of entries are bodies of sessions, which are never written into.
 	mu     sync.Mutex
 	ledger *ledger.Ledger[[]byte]
+	max    int
+	onFull sessions.OnFull
 	closed bool
 }
 
@@ -27,7 +29,8 @@ var _ sessions.Store = (*Store)(nil)
 
 // Open makes an empty store.
 func Open(config sessions.Config) *Store {
-	return &Store{config: config.WithDefaults(), ledger: ledger.New[[]byte]()}
+	config = config.WithDefaults()
+	return &Store{config: config, max: config.Max, onFull: config.OnFull, ledger: ledger.New[[]byte]()}
 }
 
 // enter locks the store for one operation at the moment it returns.
@@ -58,9 +61,9 @@ func (s *Store) Create(ctx context.Context, session *sessions.Session) (*session
 	if s.ledger.Get(session.ID) != nil {
 		return nil, sessions.Exists(session.ID)
 	}
-	if s.ledger.Len() >= s.config.Max {
-		if s.config.OnFull != sessions.Evict {
-			return nil, sessions.Full(s.config.Max)
+	if s.ledger.Len() >= s.max {
+		if s.onFull != sessions.Evict {
+			return nil, sessions.Full(s.max)
 		}
 		s.ledger.Remove(s.ledger.Oldest())
 	}
@@ -227,7 +230,7 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.config.Max, s.config.OnFull = max, onFull
+	s.max, s.onFull = max, onFull
 }
 
 // Close forgets all sessions.

@@ -87,6 +87,25 @@ func fullRace(t *testing.T, s *stage) {
 	require.Equal(t, places, count)
 }
 
+func newBounds(t *testing.T, s *stage) {
+	store := s.store(sessions.Config{Max: 1})
+	var group sync.WaitGroup
+	group.Go(func() { store.SetBounds(2, sessions.Refuse) })
+	create(t, store, "a", time.Hour)
+	_, err := store.Update(t.Context(), "a", put("k", "1"))
+	require.NoError(t, err)
+	group.Wait()
+	s.clock.advance(time.Minute)
+	create(t, store, "b", time.Hour)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "c"})
+	require.ErrorIs(t, err, tempool.ErrStoreFull)
+	store.SetBounds(2, sessions.Evict)
+	create(t, store, "c", time.Hour)
+	require.False(t, live(t, store, "a"))
+	store.SetBounds(1, sessions.Refuse)
+	require.True(t, live(t, store, "b"), "a lower bound drops nobody")
+}
+
 func ids(t *testing.T, s *stage) {
 	store := s.store(sessions.Config{})
 	for _, id := range []string{"a", strings.Repeat("x", sessions.MaxID), "user:42", "...", "a{b}c%20*?[]\\\"'~", sessions.NewTemporaryID()} {

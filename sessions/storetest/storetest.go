@@ -41,6 +41,7 @@ func Run(t *testing.T, open Open) {
 		"a full store refuses":                                        fullRefuses,
 		"a full store evicts what was unused for longest":             fullEvicts,
 		"creators race for the last places":                           fullRace,
+		"bounds can be changed":                                       newBounds,
 		"ids at their limits":                                         ids,
 		"values at their limits":                                      values,
 		"sessions are listed in the order of their ids, page by page": listed,

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/sessions"
+)
+
+// visit is one request, perhaps in a session, and its answer.
+func visit(t *testing.T, c *http.Client, method, path, body, session string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	if session != "" {
+		request.Header.Set("Tempool-Session", session)
+	}
+	response, err := c.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(content)
+}
+
+func must(t *testing.T, c *http.Client, method, path, body, session string) string {
+	t.Helper()
+	status, answer := visit(t, c, method, path, body, session)
+	require.Less(t, status, 300, "%s", answer)
+	return answer
+}
+
+func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("memory")
+	pool := w.start(python("mind", 2, "sessions.py"))
+	client := w.over("memory")
+	call := func(method, arguments, session string) string {
+		t.Helper()
+		return must(t, client, "POST", "/v1/pools/mind/call/"+method, arguments, session)
+	}
+
+	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
+	must(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
+	require.Equal(t, `36`, call("recall", `["age"]`, "mine"))
+	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
+
+	// What one worker was taught, another does, at once when the first one dies.
+	call("learn", `["add",[1,2,3]]`, "mine")
+	type done struct{ Result, PID int }
+	var first, second done
+	require.NoError(t, json.Unmarshal([]byte(call("perform", `["add",10]`, "mine")), &first))
+	require.Equal(t, 16, first.Result)
+	var again done
+	require.NoError(t, json.Unmarshal([]byte(call("perform", `["add",20]`, "mine")), &again))
+	require.Equal(t, done{26, first.PID}, again, "a session prefers its worker")
+	require.NoError(t, syscall.Kill(first.PID, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		status, answer := visit(t, client, "POST", "/v1/pools/mind/call/perform", `["add",30]`, "mine")
+		return status == http.StatusOK && json.Unmarshal([]byte(answer), &second) == nil
+	}, patience, 20*time.Millisecond)
+	require.Equal(t, 36, second.Result)
+	require.NotEqual(t, first.PID, second.PID)
+
+	// A call without a session has one as long as it lasts.
+	var temporary string
+	require.NoError(t, json.Unmarshal([]byte(call("remember", `["k",1]`, "")), &temporary))
+	require.True(t, sessions.IsTemporary(temporary))
+	require.Eventually(t, func() bool {
+		status, _ := visit(t, client, "GET", "/v1/sessions/"+temporary, "", "")
+		return status == http.StatusNotFound
+	}, patience, 10*time.Millisecond)
+
+	// Every acknowledged write is there after the agent was killed.
+	for i := range 50 {
+		call("remember", fmt.Sprintf(`["k%d",%d]`, i, i), "mine")
+	}
+	a.kill()
+	w.agent("memory")
+	w.ready(pool, 2)
+	client = w.over("memory")
+	var s sessions.Session
+	require.NoError(t, json.Unmarshal([]byte(must(t, client, "GET", "/v1/sessions/mine", "", "")), &s))
+	require.Len(t, s.Data, 52)
+	require.Equal(t, `"Ada"`, string(s.Data["name"]))
+	require.Equal(t, `49`, call("recall", `["k49"]`, "mine"))
+}
+
+func TestAPoolOnTwoHostsNeedsAStoreThatBothReach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("first", "--capacity", "1")
+	pool := w.start(python("wide", 1, "sessions.py"))
+	first := w.over("first")
+	must(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
+
+	w.agent("second", "--capacity", "1")
+	_, err := pool.Scale(t.Context(), 2)
+	require.NoError(t, err)
+	w.ready(pool, 2)
+	status, answer := visit(t, w.over("second"), "GET", "/v1/sessions/mine", "", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, answer, `pool wide has workers on first, too`)
+	require.Contains(t, answer, `set sessions.store = \"redis\"`)
+	must(t, first, "GET", "/v1/sessions/mine", "", "")
+	status, answer = visit(t, w.over("second"), "POST", "/v1/pools/wide/call/plain", `[]`, "")
+	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
+}
