@@ -27,8 +27,7 @@ func TestEncodeWritesWhatParseReads(t *testing.T) {
 func TestEncodeLeavesOutWhatIsNotBuilt(t *testing.T) {
 	text, err := Encode(good())
 	require.NoError(t, err)
-	require.NotContains(t, string(text), "
-url = ")
+	require.NotContains(t, string(text), "\nurl = ")
 	require.Contains(t, string(text), "affinity_ttl")
 	require.Contains(t, string(text), "[lease]\nttl = '1m'\nmax_ttl = '24h'\nidle_return = '2s'\non_expiry = 'replace'\n")
 }

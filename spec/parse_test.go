@@ -177,7 +177,7 @@ func TestBadFiles(t *testing.T) {
 
 		"an unbuilt section":    {minimal + "[sessions]", "4: sessions: not built yet: there is no session store; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
-		"an unbuilt dotted key": {"sessions.max = 1\n" + minimal, "1: sessions.max: not built yet: there is no session store; remove the key"},
+		"an unbuilt dotted key": {"sessions.url = 'redis://localhost'\n" + minimal, "1: sessions.url: not built yet: there is no Redis store; remove the key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

@@ -33,7 +33,9 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`sessions.max: not built yet: there is no session store; remove the key`: func(s *Spec) { s.Sessions.Max = 1 },
+		`sessions.url: not built yet: there is no Redis store; remove the key`: func(s *Spec) {
+			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://localhost"
+		},
 	} {
 		s := good()
 		spoil(&s)
