@@ -175,7 +175,6 @@ func TestBadFiles(t *testing.T) {
 		"a lease too long":           {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"an unbuilt section":    {minimal + "[sessions]", "4: sessions: not built yet: there is no session store; remove the section"},
 		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
 		"an unbuilt dotted key": {"sessions.url = 'redis://localhost'\n" + minimal, "1: sessions.url: not built yet: there is no Redis store; remove the key"},
 	} {
