@@ -38,6 +38,15 @@ def tell(what=None):
 
 
 @tempool.method
+def visit():
+    """Counts the visits of a session, and shows what is in it."""
+    session = tempool.context().session
+    session.change("visits", lambda n: (n or 0) + 1)
+    session["last"] = {"pid": os.getpid()}
+    return session.copy()
+
+
+@tempool.method
 def fail():
     raise tempool.Error("no such thing", code="nothing", data={"n": 1})
 

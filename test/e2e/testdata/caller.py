@@ -43,6 +43,22 @@ with Client("unix:" + sys.argv[1]) as c:
             assert tcp.pool("called").call("square", [5]) == 25
     raises(client.LeaseFenced, lambda: lease.call("pid"))
 
+    made = pool.sessions.put("ada", {"name": "Ada", "last": {"page": 1}}, metadata={"lang": "en"}, ttl="10m", create=True)
+    assert (made["version"], made["ttl"]) == (1, "10m"), made
+    raises(client.SessionExists, lambda: pool.sessions.put("ada", create=True))
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(seen["visits"] for seen in threads.map(lambda _: pool.call("visit", session="ada"), range(12)))[-1] == 12
+    seen = pool.sessions.get("ada")
+    assert seen["data"]["visits"] == 12 and list(seen["data"]["last"]) == ["pid"] and seen["metadata"] == {"lang": "en"}, seen
+    raises(client.VersionConflict, lambda: pool.sessions.patch("ada", {"data": {"name": None}}, version=1))
+    seen = pool.sessions.patch("ada", {"data": {"name": None}}, version=seen["version"])
+    assert sorted(seen["data"]) == ["last", "visits"]
+    with pool.lease(session="ada") as lease:
+        assert lease.call("visit")["visits"] == 13
+    pool.sessions.delete("ada")
+    pool.sessions.delete("ada")
+    raises(client.SessionNotFound, lambda: pool.sessions.get("ada"))
+
     lease = pool.lease()
     assert raises(client.WorkerCrashed, lambda: lease.call("die")).started
     raises(client.LeaseFenced, lambda: lease.call("pid"))

@@ -1,0 +1,32 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+func TestAProgramMadeThroughOneWorkerRunsOnAllOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("programs")
+	s, err := spec.Load(filepath.Join("..", "..", "examples", "programs", "pool.toml"))
+	require.NoError(t, err)
+	w.start(s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(w.dir, "programs", worker.SocketName))
+	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
+	require.NoError(t, err)
+	example.Env = append(os.Environ(), "PYTHONPATH="+sdk)
+	out, err := example.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Regexp(t, `(?s)^programs/\d trained a program of \d+ words.*(programs/\d ran it on \d+ pieces.*){3}The session says: trained by programs/\d, \d+ pieces classified\.\n$`, string(out))
+}
