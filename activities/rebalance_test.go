@@ -35,6 +35,7 @@ func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 	}
 	only, err := h.Rebalance(t.Context(), request)
 	require.NoError(t, err)
+	require.Empty(t, only.Problem)
 	require.Len(t, only.Shares, 2)
 	require.Zero(t, first.Limits().Memory, "it was only asked")
 
@@ -75,5 +76,7 @@ func TestWithoutABudgetTheHostsOwnIsSharedOutUpToTheCeiling(t *testing.T) {
 		Processes: []tempool.Process{worker},
 	})
 	require.NoError(t, err)
+	require.Empty(t, result.Problem)
+	require.Len(t, result.Shares, 1)
 	require.EqualValues(t, 2<<30, result.Shares[0].MemoryBytes)
 }

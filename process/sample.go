@@ -12,13 +12,17 @@ import (
 // at about the same time share one.
 const freshEnough = time.Second
 
+// leastCPUSpan is the least time over which a use of CPU is told. A tick of 10 ms more or less is then 5 % of a core.
+const leastCPUSpan = 200 * time.Millisecond
+
 // Sample is what a whole tree used at one moment.
 type Sample struct {
 	At       time.Time `json:"at"`
 	RSSBytes int64     `json:"rss_bytes"`
 	// PSSBytes counts shared pages in part, so that sums over workers are true. 0 where it cannot be read.
 	PSSBytes int64 `json:"pss_bytes,omitempty"`
-	// CPUPercent is over the time since the sample before, or since the start; 100 is one core.
+	// CPUPercent is over the time since the sample before that measured it, or since the program began to run; 100 is one core. A sample
+	// sooner after that than a fifth of a second repeats it, 0 at first: the clocks of the process table are too coarse for less.
 	CPUPercent float64 `json:"cpu_percent"`
 	OpenFiles  int     `json:"open_files"`
 	Threads    int     `json:"threads"`
@@ -41,7 +45,8 @@ type usage struct {
 type meter struct {
 	mu     sync.Mutex
 	latest Sample
-	cpu    time.Duration // of the tree at latest
+	cpu    time.Duration // of the tree at cpuAt
+	cpuAt  time.Time     // when CPUPercent was measured last, and at first when the program began to run
 	io     map[identity]usage
 	ended  usage // read and wrote of members that are gone
 }
@@ -78,7 +83,7 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration) (Sampl
 	if err := ctx.Err(); err != nil {
 		return Sample{}, err
 	}
-	t, err := p.supervisor.snapshots.recent(maxAge)
+	t, err := p.supervisor.snapshots.recent(min(maxAge, time.Since(p.startedAt))) // an older look would not show the process
 	if err != nil {
 		return Sample{}, err
 	}
@@ -110,16 +115,12 @@ func (p *Process) sampleFrom(t *table) (Sample, error) {
 	if len(members) == 0 {
 		return Sample{}, errNothingToSample
 	}
-	since := p.meter.latest.At
-	if since.IsZero() {
-		since = p.startedAt
-	}
-	return p.meter.measure(t.at, since, members, usageOf), nil
+	return p.meter.measure(t.at, members, usageOf), nil
 }
 
-// measure makes the next sample from the living members of the tree; since is when the one before was taken.
-func (m *meter) measure(at, since time.Time, members []*row, usageOf func(identity) usage) Sample {
-	sample := Sample{At: at, Children: len(members) - 1}
+// measure makes the next sample from the living members of the tree.
+func (m *meter) measure(at time.Time, members []*row, usageOf func(identity) usage) Sample {
+	sample := Sample{At: at, Children: len(members) - 1, CPUPercent: m.latest.CPUPercent}
 	var cpu time.Duration
 	complete := true
 	io := make(map[identity]usage, len(members))
@@ -151,10 +152,11 @@ func (m *meter) measure(at, since time.Time, members []*row, usageOf func(identi
 		sample.WriteBytes += used.wrote
 	}
 	// A member that ended unwaited-for takes its CPU time with it, so the sum may fall.
-	if span := at.Sub(since); span > 0 && cpu > m.cpu {
-		sample.CPUPercent = 100 * float64(cpu-m.cpu) / float64(span)
+	if span := at.Sub(m.cpuAt); span >= leastCPUSpan {
+		sample.CPUPercent = 100 * float64(max(0, cpu-m.cpu)) / float64(span)
+		m.cpu, m.cpuAt = cpu, at
 	}
-	m.latest, m.cpu, m.io = sample, cpu, io
+	m.latest, m.io = sample, io
 	return sample
 }
 

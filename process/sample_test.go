@@ -11,30 +11,43 @@ import (
 )
 
 func TestMeter(t *testing.T) {
-	var m meter
 	start := time.Unix(1000, 0)
+	m := meter{cpuAt: start}
 	of := func(used map[int]usage) func(identity) usage { return func(id identity) usage { return used[id.PID] } }
 	member := func(pid int, cpu time.Duration) *row {
 		return &row{identity: identity{PID: pid, Start: 1}, cpu: cpu, threads: 2, rss: 100}
 	}
 
-	first := m.measure(start.Add(time.Second), start, []*row{member(1, 500*time.Millisecond), member(2, 0)}, of(map[int]usage{
+	first := m.measure(start.Add(time.Second), []*row{member(1, 500*time.Millisecond), member(2, 0)}, of(map[int]usage{
 		1: {rss: 70, pss: 50, openFiles: 3, read: 10, wrote: 20}, 2: {pss: 5, openFiles: 4, read: 1, wrote: 2},
 	}))
 	require.Equal(t, Sample{
 		At: start.Add(time.Second), RSSBytes: 170, PSSBytes: 55, CPUPercent: 50, OpenFiles: 7, Threads: 4, Children: 1, ReadBytes: 11, WriteBytes: 22,
 	}, first)
 
-	second := m.measure(start.Add(3*time.Second), first.At, []*row{member(1, 4500*time.Millisecond)}, of(map[int]usage{1: {read: 15, wrote: 20}}))
+	second := m.measure(start.Add(3*time.Second), []*row{member(1, 4500*time.Millisecond)}, of(map[int]usage{1: {read: 15, wrote: 20}}))
 	require.InDelta(t, 200, second.CPUPercent, 0.01, "two cores for two seconds")
 	require.Zero(t, second.Children)
 	require.Zero(t, second.PSSBytes, "a part must not look like the whole")
 	require.Equal(t, int64(16), second.ReadBytes, "what an ended member read still counts")
 	require.Equal(t, int64(22), second.WriteBytes)
 
-	third := m.measure(start.Add(4*time.Second), second.At, []*row{member(1, time.Second)}, of(nil))
+	third := m.measure(start.Add(4*time.Second), []*row{member(1, time.Second)}, of(nil))
 	require.Zero(t, third.CPUPercent, "never negative")
 	require.Equal(t, second.ReadBytes, third.ReadBytes, "totals never fall")
+}
+
+func TestOverTooShortATimeNoUseOfCPUIsTold(t *testing.T) {
+	start := time.Unix(1000, 0)
+	m := meter{cpuAt: start, cpu: 50 * time.Millisecond} // that much the launcher had used
+	at := func(after, cpu time.Duration) float64 {
+		members := []*row{{identity: identity{PID: 1, Start: 1}, cpu: cpu}}
+		return m.measure(start.Add(after), members, func(identity) usage { return usage{} }).CPUPercent
+	}
+	require.Zero(t, at(5*time.Millisecond, 60*time.Millisecond), "a tick is not two cores")
+	require.InDelta(t, 40, at(500*time.Millisecond, 250*time.Millisecond), 0.01, "all that the program has used since it began")
+	require.InDelta(t, 40, at(505*time.Millisecond, 260*time.Millisecond), 0.01)
+	require.InDelta(t, 100, at(900*time.Millisecond, 650*time.Millisecond), 0.01, "nothing is lost in between")
 }
 
 func TestASampleCoversTheWholeTree(t *testing.T) {

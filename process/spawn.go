@@ -172,11 +172,11 @@ func (p *Process) fork() error {
 		return err
 	}
 	p.cmd = cmd
-	p.root = identity{PID: cmd.Process.Pid}
-	if found, ok := identify(cmd.Process.Pid); ok {
-		p.root = found
+	p.root, p.startedAt = identity{PID: cmd.Process.Pid}, time.Now()
+	p.meter.cpuAt = p.startedAt
+	if found, err := readRow(cmd.Process.Pid); err == nil && found != nil {
+		p.root, p.meter.cpu = found.identity, found.cpu // what the launcher has used is not the program's
 	}
-	p.startedAt = time.Now()
 	p.awaitExit = exitWatch(cmd.Process.Pid)
 	p.pipes = pipes
 	if pipes.logs[0] != nil {
