@@ -140,17 +140,12 @@ func parseStat(data []byte) (*row, bool) {
 
 var environBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// An environment reads as empty for a moment while its process executes a program, so one that does is read again.
-const (
-	emptyReads = 4
-	emptyPause = 200 * time.Microsecond
-)
-
-// cookieOf reads the cookie in a process's environment; "" when it has none or may not be read.
+// cookieOf reads the cookie in a process's environment; "" when it has none or may not be read. It fails with errExecuting while the
+// process executes a program: its environment reads as empty then, for as long as it is kept from a core.
 func cookieOf(pid int) (string, error) {
 	buffer := environBuffers.Get().(*[]byte)
 	defer environBuffers.Put(buffer)
-	for range emptyReads {
+	for settled := false; ; settled = true {
 		environ, err := readProc(pid, "environ", *buffer)
 		if err != nil {
 			return "", unlessGone(err)
@@ -158,9 +153,29 @@ func cookieOf(pid int) (string, error) {
 		if len(environ) > 0 {
 			return cookieIn(environ), nil
 		}
-		time.Sleep(emptyPause)
+		if settled { // it was empty before and after the process was seen not to execute anything
+			return "", nil
+		}
+		var stat [1024]byte
+		data, err := readProc(pid, "stat", stat[:])
+		if err != nil {
+			return "", unlessGone(err)
+		}
+		if executes(data) {
+			return "", errExecuting
+		}
 	}
-	return "", nil
+}
+
+// executes tells from a line of /proc/<pid>/stat whether the process has its new memory already, but not yet the program, its
+// arguments and its environment there. One that ends has no memory.
+func executes(stat []byte) bool {
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 26-2 {
+		return false
+	}
+	memory, code := fields[23-3], fields[26-3] // numbered as in proc_pid_stat(5), where the state is field 3
+	return memory != "0" && code == "0"
 }
 
 // signalIdentity sends a signal to exactly the process id names, or fails with ESRCH.

@@ -2,6 +2,8 @@ package process
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,43 @@ func TestAStatLineIsReadWhateverTheCommandIsCalled(t *testing.T) {
 	zombie, ok := parseStat([]byte("1 (x)" + strings.Replace(tail, " S ", " Z ", 1)))
 	require.True(t, ok)
 	require.True(t, zombie.zombie)
+}
+
+func TestAProcessExecutesWhileItHasMemoryAndNoCode(t *testing.T) {
+	line := func(memory, code string) []byte {
+		return []byte("4242 (a) 1 (b) R 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 " + memory + " 25 18446744073709551615 " + code + " 0 0\n")
+	}
+	require.True(t, executes(line("139264", "0")))
+	require.False(t, executes(line("2920448", "94110350381056")), "it runs")
+	require.False(t, executes(line("2920448", "1")), "it runs, as another account's")
+	require.False(t, executes(line("0", "0")), "it ends")
+	require.False(t, executes([]byte("4242 (a)")))
+	require.False(t, executes(nil))
+}
+
+func TestTheCookieOfAProcessThatAlwaysExecutesIsFound(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "again")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755))
+	p := begin(t, open(t), runs(script))
+	for range 100 {
+		table, err := scan(onlyRead)
+		require.NoError(t, err)
+		require.Len(t, table.bearers[p.Info().Cookie], 1)
+	}
+}
+
+func TestWhoHasNoEnvironmentHoldsUpNoScan(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{}
+	require.NoError(t, startChild(cmd))
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = waitChild(cmd)
+	}()
+	eventually(t, func() bool { _, err := cookieOf(cmd.Process.Pid); return err == nil }, "it executes for ever")
+	cookie, err := cookieOf(cmd.Process.Pid)
+	require.NoError(t, err)
+	require.Empty(t, cookie)
 }
 
 func FuzzParseStat(f *testing.F) {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"time"
 )
@@ -49,18 +50,33 @@ func newTable(at time.Time, rows []*row) *table {
 	return t
 }
 
+// errExecuting says that a process's cookie cannot be read just now.
+var errExecuting = errors.New("the process is executing a program")
+
+const (
+	// executePatience is how long a scan waits for processes that execute a program to be through.
+	executePatience = time.Second
+	executePause    = time.Millisecond
+)
+
 // scanRounds bounds how often a scan lists the PIDs anew, on a machine where processes start all the time.
 const scanRounds = 50
 
 // scan reads all processes with their cookies. A process may fork while the table is read, so the PIDs are listed until there are no new
 // ones: then every process that was alive at the last listing has been read, and a tree without members in the table has none. Each
 // process is shown to visit as soon as it is read. When a process that exists cannot be read, for want of a descriptor say, the scan
-// fails: what it had missed would look like gone.
+// fails: what it had missed would look like gone. One whose cookie cannot be read while it executes a program is read anew in each round,
+// for a second at most.
 func scan(visit func(*row)) (*table, error) {
 	at := time.Now()
 	seen := make(map[int]bool)
 	var rows []*row
-	for range scanRounds {
+	waits := false // for a process that executes a program
+	for round := 0; round < scanRounds || waits; round++ {
+		if waits {
+			time.Sleep(executePause)
+		}
+		waits = false
 		pids, err := listPIDs()
 		if err != nil {
 			return nil, err
@@ -74,6 +90,13 @@ func scan(visit func(*row)) (*table, error) {
 			r, err := readRow(pid)
 			if err == nil && r != nil && !r.zombie {
 				r.cookie, err = cookieOf(pid)
+			}
+			if errors.Is(err, errExecuting) {
+				if err = nil; time.Since(at) < executePatience {
+					delete(seen, pid)
+					waits = true
+					continue
+				}
 			}
 			if err != nil {
 				return nil, err
