@@ -12,7 +12,7 @@ import (
 const (
 	EnvWorker      = "TEMPOOL_WORKER"      // the worker's name, such as python/0
 	EnvIncarnation = "TEMPOOL_INCARNATION" // the incarnation's cookie: unique, and inherited by every descendant
-	EnvFD          = "TEMPOOL_FD"          // protocol frames: the descriptor of the socket to read from
+	EnvFD          = "TEMPOOL_FD"          // protocol frames: the descriptor of the socket to read from, and to write to for who does not use the pipe
 	EnvOut         = "TEMPOOL_OUT"         // protocol frames: the descriptor of the pipe to write to
 	EnvPort        = "PORT"                // protocol none: the TCP port on 127.0.0.1 to listen on
 	EnvSocket      = "TEMPOOL_SOCKET"      // protocol none: the path of a Unix socket to listen on instead

@@ -194,6 +194,86 @@ func TestACallFailsSoonAfterTheWorkerDiedAlsoWhenADescendantHoldsItsSocket(t *te
 	require.False(t, lives(t, id))
 }
 
+// socketOnly is a worker that knows of TEMPOOL_FD alone, and writes its frames to the socket it reads from.
+const socketOnly = `
+import os, signal, socket, struct, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "close" in sys.argv: os.closerange(4, 64)
+host = socket.socket(fileno=int(os.environ["TEMPOOL_FD"]))
+def take(n):
+    data = b""
+    while len(data) < n:
+        more = host.recv(n - len(data))
+        if not more: sys.exit(0)
+        data += more
+    return data
+def send(kind, id, payload): host.sendall(struct.pack(">IBBHII", 12 + len(payload), kind, 0, 0, id, 0) + payload)
+if "silent" in sys.argv: time.sleep(1000)
+send(1, 0, b'{"protocol": 1, "sdk": "by hand"}')
+while True:
+    length, kind, flags, m, id, h = struct.unpack(">IBBHII", take(16))
+    body = take(length - 12)
+    method = body[:m]
+    if kind == 2 and method == b"both": os.write(4, b"x" * 16)
+    if kind == 2 and method == b"hang_up": host.close(); time.sleep(1000)
+    if kind == 2: send(6, id, body[m + h:])
+    if kind == 9: send(10, id, b"")
+`
+
+// byHand is the spec of socketOnly. "close" makes it close every descriptor but the socket's, "silent" keeps it from saying hello.
+func byHand(arguments ...string) spec.Spec {
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command = "p", append([]string{"python3", "-c", socketOnly}, arguments...)
+	return sp
+}
+
+func TestAWorkerThatOnlyKnowsItsSocketServesUntilTheHostClosesIt(t *testing.T) {
+	for name, sp := range map[string]spec.Spec{"its pipe open": byHand(), "its pipe closed": byHand("close")} {
+		t.Run(name, func(t *testing.T) {
+			p := begin(t, open(t), sp)
+			for _, text := range []string{"hello", "again", strings.Repeat("x", 1<<20)} {
+				require.Equal(t, text, call(t, p, "echo", text))
+			}
+			require.NoError(t, p.Probe(t.Context()))
+			p.requestStop(patience) // or an end of the connection would be taken for a fault; the program ignores TERM
+			require.NoError(t, p.Conn().Close())
+			exit := ends(t, p)
+			require.True(t, exit.Interrupted)
+			require.Zero(t, exit.Code)
+			require.Empty(t, exit.Signal)
+		})
+	}
+}
+
+func TestAWorkerThatOnlyKnowsItsSocketHasEndedWhenItClosesIt(t *testing.T) {
+	p := begin(t, open(t), byHand()) // and its pipe stays open
+	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})
+	require.ErrorIs(t, err, wire.ErrPeerClosed)
+	require.Contains(t, ends(t, p).Error, "it closed its connection but did not exit")
+}
+
+func TestAWorkerThatWritesToItsSocketAndItsPipeBreaksTheProtocol(t *testing.T) {
+	p := begin(t, open(t), byHand())
+	_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "both"}) // its answer may come first
+	require.Contains(t, ends(t, p).Error, "bytes came by the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
+}
+
+func TestAWorkerWithoutItsPipeHasStartTimeoutForItsHello(t *testing.T) {
+	sp := byHand("close", "silent")
+	sp.Start.Timeout = spec.Duration(300 * time.Millisecond)
+	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorContains(t, err, "it did not become ready within start.timeout (300ms)")
+}
+
+func TestTheSDKAnswersByItsPipe(t *testing.T) {
+	p := begin(t, open(t), python(t, `
+@tempool.method
+def write_to_the_socket():
+    try: os.write(3, b"x")
+    except BrokenPipeError: return "refused"`))
+	require.Equal(t, `"refused"`, call(t, p, "write_to_the_socket", "null"), "the host reads the pipe of this worker, and has shut the socket")
+}
+
 func TestAWorkerAsksItsHost(t *testing.T) {
 	s := open(t, func(c *Config) {
 		c.HostCall = func(_ context.Context, call HostCall) ([]byte, error) {

@@ -191,7 +191,7 @@ func (p *Process) fork() error {
 type pipes struct {
 	logs   [2]*os.File // stdout (unless it is the protocol) and stderr
 	frames *os.File    // protocol frames: what the worker reads
-	out    *os.File    // and writes
+	out    *os.File    // and writes, unless it answers by the socket
 	stdin  *os.File    // protocol jsonrpc: what the worker reads
 	stdout *os.File    // and writes
 }

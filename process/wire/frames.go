@@ -25,23 +25,29 @@ type hostHello struct {
 
 // frames is the dialect of docs/protocol.md.
 type frames struct {
-	in    io.Reader
-	r     *frameReader
-	ready chan struct{} // closed when hello is set
-	hello Hello
+	in     io.Reader
+	r      *frameReader
+	socket *returnPath // where the worker may answer instead of in; nil if there is nothing but in
+	ways   ways
+	ready  chan struct{} // closed when hello is set
+	hello  Hello
 }
 
 // NewFrames starts a Conn that reads from in what the worker sends, and writes to out; they may be one and the same. The Conn owns
-// both and closes them in the end. An out that is nothing but that and a non-blocking Unix socket (a net.UnixConn, or a pollable
-// os.File) is closed at once on Linux, and lives on in a duplicate (socket_linux.go). Such a stream, and any other that implements
-// syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
+// both and closes them in the end. If out is another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable
+// os.File), then the worker may answer by it instead: the way of its first bytes is read, and the end of the other means nothing
+// (ways.go). A Unix socket is then written through a duplicate on Linux (socket_linux.go), and out is closed as soon as it is not read.
+// Such a stream, and any other that implements syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
-	if any(in) != any(out) {
-		out = detach(out)
-	}
 	d := &frames{in: in, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
+	if any(in) != any(out) {
+		out, d.socket = detach(out)
+	}
 	l := newLink(d, in, out, o)
+	if d.socket != nil {
+		l.closers = append(l.closers, d.socket)
+	}
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {
 		return nil, err
@@ -144,10 +150,18 @@ func appendBare(dst []byte, t FrameType, id uint32) []byte {
 }
 
 func (d *frames) read(l *link) error {
+	if d.socket != nil {
+		return d.readEither(l)
+	}
 	defer d.r.release() // a Conn that has ended may be remembered for long
-	return inflow(d.in, d.r, func() error {
+	return d.follow(l, d.in, d.r)
+}
+
+// follow takes in what r has got already, and then the stream until its end.
+func (d *frames) follow(l *link, in io.Reader, r *frameReader) error {
+	took := func() error {
 		for {
-			h, rest, owned, ok, err := d.r.next()
+			h, rest, owned, ok, err := r.next()
 			if err != nil {
 				return err
 			}
@@ -167,7 +181,11 @@ func (d *frames) read(l *link) error {
 				return err
 			}
 		}
-	})
+	}
+	if err := took(); err != nil {
+		return err
+	}
+	return inflow(in, r, took)
 }
 
 func (d *frames) dispatch(l *link, h head, rest []byte) error {

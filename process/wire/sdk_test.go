@@ -107,7 +107,7 @@ func (s sdk) start(t testing.TB, o Options, env ...string) (Conn, *exec.Cmd) {
 		program = fmt.Sprintf(program, "file://"+sdkDir(t, "node"))
 	}
 	cmd := exec.Command(s.run[0], append(s.run[1:], program)...)
-	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4")...)
+	cmd.Env = append(os.Environ(), append([]string{"PYTHONPATH=" + sdkDir(t, "python"), "TEMPOOL_FD=3", "TEMPOOL_OUT=4"}, env...)...)
 	cmd.ExtraFiles = []*os.File{theirs, out}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	require.NoError(t, cmd.Start())

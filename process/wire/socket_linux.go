@@ -22,12 +22,14 @@ type sender struct {
 	writable *os.File     // guarded by mu: the epoll instance of a Write that waits
 }
 
-// detach takes a socket out of the runtime's poller and closes out; it returns out itself if it is not a non-blocking socket or the
-// system has no room for the descriptor.
-func detach(out io.WriteCloser) io.WriteCloser {
+// detach gives the writing side of a socket, outside of the runtime's poller if it is a non-blocking Unix socket and the system has
+// room for its descriptor, and the reading side, as of returnOf. The writing side is a duplicate then, and out the reading side's alone;
+// without one it is closed.
+func detach(out io.WriteCloser) (io.WriteCloser, *returnPath) {
+	back := returnOf(out)
 	raw := nonBlocking(out)
 	if raw == nil {
-		return out
+		return out, back
 	}
 	fd := -1
 	err := raw.Control(func(original uintptr) {
@@ -39,10 +41,14 @@ func detach(out io.WriteCloser) io.WriteCloser {
 		}
 	})
 	if err != nil || fd < 0 {
-		return out
+		return out, back
 	}
-	out.Close() // the socket lives on in its duplicate
-	return &sender{fd: fd}
+	if back != nil {
+		back.own = out
+	} else {
+		out.Close() // the socket lives on in its duplicate
+	}
+	return &sender{fd: fd}, back
 }
 
 // tryWrite implements quickWriter.

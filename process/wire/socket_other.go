@@ -5,4 +5,4 @@ package wire
 import "io"
 
 // detach is for Linux alone: other pollers watch reading and writing apart.
-func detach(out io.WriteCloser) io.WriteCloser { return out }
+func detach(out io.WriteCloser) (io.WriteCloser, *returnPath) { return out, returnOf(out) }
