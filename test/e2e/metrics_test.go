@@ -126,10 +126,8 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.NotEmpty(t, s.series("go_goroutines"))
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
-	first, err := pool.State(t.Context(), 0)
-	require.NoError(t, err)
-	kill(t, first.PID)
-	_, err = pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(1), Reason: "the test wants it"})
+	kill(t, w.ready(pool, 2).Workers[0].PID)
+	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(1), Reason: "the test wants it"})
 	require.NoError(t, err)
 	w.until(pool, "both have come back", func(v tempool.PoolView) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
