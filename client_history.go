@@ -119,26 +119,31 @@ func transitionKey(t lifecycle.Transition) string {
 // worker's life.
 func HistoryGaps(transitions []lifecycle.Transition) []int {
 	var gaps []int
+	var step lifecycle.Transition // the newest so far that was no note
 	for i, t := range transitions {
-		if i == 0 {
-			if t.From != lifecycle.Created {
-				gaps = append(gaps, 0)
-			}
-			continue
-		}
-		if !follows(transitions[i-1], t) {
+		switch {
+		case i == 0 && t.From != lifecycle.Created, i > 0 && !follows(step, t):
 			gaps = append(gaps, i)
+		case t.Note() && i > 0:
+			continue // it happened within the state that step entered
+		}
+		step = t
+		if t.Note() {
+			step.Timestamp = entered(t)
 		}
 	}
 	return gaps
 }
 
-// follows reports whether nothing happened between two transitions: the later one leaves the state that the earlier one
+// follows reports whether nothing happened between two transitions: the later one leaves, or is a note in, the state that the earlier one
 // entered, and the time it spent there reaches back to when that was.
 func follows(earlier, later lifecycle.Transition) bool {
-	entered := later.Timestamp.Add(-time.Duration(later.DurationMS) * time.Millisecond)
-	apart := entered.Sub(earlier.Timestamp)
-	return later.From == earlier.To && apart.Abs() <= durationGrain
+	return later.From == earlier.To && entered(later).Sub(earlier.Timestamp).Abs() <= durationGrain
+}
+
+// entered is when the worker entered the state that a transition is from.
+func entered(t lifecycle.Transition) time.Time {
+	return t.Timestamp.Add(-time.Duration(t.DurationMS) * time.Millisecond)
 }
 
 // durationGrain is what durations in whole milliseconds leave open.

@@ -95,3 +95,26 @@ func TestTheRingInTheInputOfARunIsRead(t *testing.T) {
 	_, err = carriedRing(&history.WorkflowExecutionStartedEventAttributes{Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}}})
 	require.Error(t, err)
 }
+
+func TestANoteIsNoGap(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := lifecycle.New(at)
+	step := func(kind lifecycle.EventKind) {
+		at = at.Add(time.Second)
+		var err error
+		m, err = lifecycle.Next(m, lifecycle.Event{Kind: kind}, at)
+		require.NoError(t, err)
+	}
+	note := func() {
+		at = at.Add(time.Second)
+		m = lifecycle.Noted(m, lifecycle.RotationFailed, "no model", at)
+	}
+	step(lifecycle.Start)
+	step(lifecycle.StartSucceeded)
+	note()
+	note()
+	step(lifecycle.Drain)
+	require.Empty(t, HistoryGaps(m.Ring))
+	require.Equal(t, []int{0}, HistoryGaps(m.Ring[3:]), "only what was before the first is missing")
+	require.Equal(t, []int{1}, HistoryGaps([]lifecycle.Transition{m.Ring[0], m.Ring[3], m.Ring[4]}), "a note does not bridge a step")
+}

@@ -83,6 +83,15 @@ const (
 	DrainTimeout   EventKind = "drain_timeout" // something still is, and waiting is over
 )
 
+// NoteKind names a decision that is on record and moves nothing. Its text stands in a Transition's Event; no state takes it.
+type NoteKind string
+
+// The notes.
+const (
+	RotationFailed   NoteKind = "rotation_failed" // the next process did not start, or was given up; this one serves on
+	RotationObserved NoteKind = "observed"        // a rotation was decided and, as policy.mode says, not carried out
+)
+
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
 // both, so the constant is untyped: it fits an EventKind and a Health alike.
 const Unhealthy = "unhealthy"

@@ -31,7 +31,7 @@ type Machine struct {
 	Ring []Transition `json:"ring,omitempty"`
 }
 
-// Transition is the record of one step.
+// Transition is the record of one step, or of a decision that was none (Note).
 type Transition struct {
 	From   State     `json:"from"`
 	To     State     `json:"to"`
@@ -133,6 +133,20 @@ func WithHealth(m Machine, h Health, now time.Time) Machine {
 	}
 	return m
 }
+
+// Noted is the machine with an entry in its ring for what was decided without leaving the state: From and To are that state. It
+// changes nothing else, and keeps the duration of the state counting.
+func Noted(m Machine, kind NoteKind, reason string, now time.Time) Machine {
+	now = plain(now)
+	m.Ring = pushed(m.Ring, Transition{
+		From: m.State, To: m.State, Event: EventKind(kind), Reason: reason,
+		DurationMS: max(0, now.Sub(m.Since).Milliseconds()), Timestamp: now, Incarnation: m.Incarnation,
+	})
+	return m
+}
+
+// Note reports whether the record is of a decision that did not move the worker.
+func (t Transition) Note() bool { return t.From == t.To }
 
 // pushed is a new ring: the newest of the old one, then t.
 func pushed(ring []Transition, t Transition) []Transition {

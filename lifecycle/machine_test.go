@@ -303,3 +303,32 @@ func TestOnlyReadyIsLeasableAndOnlyStartingToStoppingIsLive(t *testing.T) {
 	require.Equal(t, []lifecycle.State{"starting", "ready", "busy", "degraded", "suspended", "draining", "stopping"}, live)
 	require.Equal(t, []lifecycle.State{"stopped", "finished", "failed", "killed"}, outcomes)
 }
+
+func TestANoteIsOnRecordAndMovesNothing(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m, err := lifecycle.Next(lifecycle.New(began), lifecycle.Event{Kind: lifecycle.Start}, began)
+	require.NoError(t, err)
+	noted := lifecycle.Noted(m, lifecycle.RotationFailed, "no model", began.Add(3*time.Second))
+	require.Len(t, m.Ring, 1, "the machine it was given is as it was")
+	require.Equal(t, lifecycle.Transition{
+		From: lifecycle.Starting, To: lifecycle.Starting, Event: "rotation_failed", Reason: "no model", DurationMS: 3000,
+		Timestamp: began.Add(3 * time.Second), Incarnation: 1,
+	}, noted.Ring[1])
+	require.True(t, noted.Ring[1].Note())
+	require.False(t, noted.Ring[0].Note())
+	noted.Ring = m.Ring
+	require.Equal(t, m, noted)
+	for range 2 * lifecycle.RingSize {
+		noted = lifecycle.Noted(noted, lifecycle.RotationObserved, "again", began)
+	}
+	require.Len(t, noted.Ring, lifecycle.RingSize)
+}
+
+func TestNoStateTakesANoteForAnEvent(t *testing.T) {
+	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved} {
+		for _, state := range lifecycle.States() {
+			_, allowed := lifecycle.Allowed(state, lifecycle.EventKind(kind))
+			require.False(t, allowed)
+		}
+	}
+}

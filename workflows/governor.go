@@ -37,6 +37,9 @@ func (p *pool) tallied(before slot, now tempool.RosterEntry) {
 	for range succeeded {
 		p.Breaker = p.Breaker.Recorded(worker, false, p.now())
 	}
+	if p.Size < 2 { // one worker's own backoff bounds its starts; the breaker is there for many
+		failed = 0
+	}
 	for range failed {
 		p.Breaker = p.Breaker.Recorded(worker, true, p.now())
 	}

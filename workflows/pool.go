@@ -58,6 +58,14 @@ type slot struct {
 // stops the last agent then would leave the workflow open.
 func (s slot) ended() bool { return s.Gone && (!s.Child || s.Closed) }
 
+// lost takes a slot's workflow for gone that did not say so itself. One whose starts failed has used numbers that it did not tell.
+func (s *slot) lost(reason string) {
+	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
+		s.Incarnation += untoldIncarnations
+	}
+	s.Gone, s.Reason = true, reason
+}
+
 // starting reports whether Temporal has not said yet that the slot's workflow runs; nobody can be told anything until then.
 func (s slot) starting() bool { return s.Born && s.RunID == "" }
 
@@ -221,10 +229,11 @@ func (p *pool) startChild(number int) {
 		}
 		s.Closed = true
 		if !s.Gone {
-			s.Gone, s.Reason = true, "its workflow was ended"
+			reason := "its workflow was ended"
 			if err := f.Get(p.ctx, nil); err != nil {
-				s.Reason = "its workflow was ended: " + err.Error()
+				reason += ": " + err.Error()
 			}
+			s.lost(reason)
 		}
 	})
 }
@@ -280,7 +289,7 @@ func (p *pool) dismiss(s *slot) {
 		return
 	}
 	p.tell(s.Slot, tempool.SignalEnd, tempool.Control{Reason: "the pool has no more use for it", By: "pool"}, func(s *slot) {
-		s.Gone, s.Reason = true, "its workflow had ended before it was asked to"
+		s.lost("its workflow had ended before it was asked to")
 	})
 }
 

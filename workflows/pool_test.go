@@ -260,6 +260,16 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 	require.EqualValues(t, 41+lostLeases, p.hired[1].LeaseSeq)
 }
 
+func TestAWorkerTerminatedByHandWhileItsStartsFailedGoesOnBeyondWhatItDidNotTell(t *testing.T) {
+	p := newTroupe(t)
+	p.at(5*time.Second, func() { p.actors[0].tell(lifecycle.Pending) })
+	p.at(6*time.Second, func() { p.actors[0].exit("terminated") })
+	p.stopAt(11 * time.Second)
+	p.play(poolOf(1))
+	require.Len(t, p.hired, 2)
+	require.EqualValues(t, 2+untoldIncarnations, p.hired[1].Machine.Incarnation)
+}
+
 func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {
 	p := newTroupe(t)
 	p.at(5*time.Second, func() {

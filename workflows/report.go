@@ -38,7 +38,7 @@ func (w *worker) report() {
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == w.Reported {
+	if current == w.Reported || w.flaps(current) {
 		return
 	}
 	if w.Searchable {
@@ -48,6 +48,33 @@ func (w *worker) report() {
 	if !w.Orphan && !w.ended() { // the last word is sayGoodbye's
 		w.tellPool(false)
 	}
+}
+
+// A worker whose starts fail again and again would fill histories with its ups and downs: nine or ten events for each, its own and its
+// pool's. So it stays pending to its pool and to searches until something comes of it; who asks the worker itself hears what is.
+const (
+	// untoldIncarnations bounds how far the pool's knowledge lags behind; the numbers of a lost worker's slot go on beyond it.
+	untoldIncarnations = 8
+	// flapStart is how long the newest start may have taken; a longer one costs little a second, and is told.
+	flapStart = 20 * time.Second
+)
+
+// flaps reports whether the newest change is one of those. A pool that holds starts hears everything, for its breaker.
+func (w *worker) flaps(current reported) bool {
+	hidden := w.Reported.State == lifecycle.Pending && (current.State == lifecycle.Pending || current.State == lifecycle.Starting) ||
+		w.Reported.State == lifecycle.Starting && current.State == lifecycle.Starting // never the end of one that served
+	return hidden && w.Failures > 0 && w.Held == "" && !w.Hold.Room && !w.Hold.Pool &&
+		current.Incarnation-w.Reported.Incarnation < untoldIncarnations && w.lastStart() < flapStart
+}
+
+// lastStart is how long the newest start took that has ended; long, if none is on record.
+func (w *worker) lastStart() time.Duration {
+	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
+		if t := w.Machine.Ring[i]; t.From == lifecycle.Starting && !t.Note() {
+			return time.Duration(t.DurationMS) * time.Millisecond
+		}
+	}
+	return flapStart
 }
 
 func (w *worker) upsert(current reported) {

@@ -101,7 +101,7 @@ func (p *pool) restartWorker(number int, cause tempool.Cause, reason string) {
 	signal := tempool.Restart{Reason: reason, Cause: cause, Spec: &p.Spec, SpecVersion: p.SpecVersion}
 	p.tell(number, tempool.SignalRestart, signal, func(s *slot) {
 		if !s.Gone {
-			s.Gone, s.Reason = true, "its workflow had ended when it was to restart"
+			s.lost("its workflow had ended when it was to restart")
 		}
 	})
 }

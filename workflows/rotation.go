@@ -43,6 +43,7 @@ func (w *worker) want(cause tempool.Cause, reason string) {
 			view.Observed = true
 			w.Process.Observed = append(w.Process.Observed, cause)
 			w.LastRotation = &view
+			w.note(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; policy.mode is %q, so nothing follows)", reason, cause, spec.PolicyObserve))
 			logger.Info("a rotation was decided and, as policy.mode says, only recorded", "worker", w.name(), "cause", cause, "reason", reason)
 		}
 		return
@@ -128,6 +129,7 @@ func (w *worker) giveUpRotation(why string) {
 	last := r.RotationView
 	w.LastRotation, w.Rotation = &last, nil
 	workflow.GetLogger(w.ctx).Warn("rotation given up; the incarnation serves on", "worker", w.name(), "cause", r.Cause, "reason", why)
+	w.note(lifecycle.RotationFailed, "Serving on as incarnation "+fmt.Sprint(r.Incarnation)+": "+why)
 	w.endTurn(r.Incarnation, true, why)
 	if w.NextSpec != nil {
 		w.NextSpec = nil // a spec that cannot start is not what a crash should bring up

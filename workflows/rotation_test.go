@@ -3,6 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,9 @@ func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 		require.True(t, st.LastRotation.Observed)
 		require.Equal(t, "critical for long", st.LastRotation.Reason)
 		require.Equal(t, "degraded", st.Grade)
+		require.Contains(t, notes(s.history(), lifecycle.RotationObserved)[0].Reason, "critical for long")
+		require.Len(t, notes(s.history(), lifecycle.RotationObserved), 1)
+		require.NotContains(t, st.Reason, "critical for long", "it is ready for another reason")
 		require.InDelta(t, 50, *st.Score, 0.001)
 		require.Equal(t, []string{"Its memory is at 400 MB."}, s.metrics().Warnings)
 		require.Zero(t, s.metrics().Rotations)
@@ -217,6 +221,17 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 		st := s.state()
 		require.EqualValues(t, 1, st.Incarnation)
 		require.Contains(t, st.Rotation.Failed, "the model file is missing")
+		require.Len(t, notes(s.history(), lifecycle.RotationFailed), 1, "the first failure of some")
+	})
+	s.at(65*time.Minute, func() {
+		st := s.state()
+		require.Len(t, notes(s.history(), lifecycle.RotationFailed), 2, "the first failure, and giving up")
+		for _, n := range notes(s.history(), lifecycle.RotationFailed) {
+			require.Contains(t, n.Reason, "the model file is missing")
+			require.Equal(t, lifecycle.Ready, n.From)
+		}
+		require.NotContains(t, st.Reason, "the model file is missing")
+		require.Empty(t, tempool.HistoryGaps(s.history()))
 	})
 	s.at(90*time.Minute, func() { broken = false })
 	s.at(200*time.Minute, func() {
@@ -499,4 +514,11 @@ func TestASuspendedWorkerGivesItsTurnBackAndAsksAgainWhenResumed(t *testing.T) {
 		s.signal(tempool.SignalEnd, tempool.Control{})()
 	})
 	s.play(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+}
+
+// notes are the entries of a history for decisions of one kind that moved nothing.
+func notes(history []lifecycle.Transition, kind lifecycle.NoteKind) []lifecycle.Transition {
+	return slices.DeleteFunc(slices.Clone(history), func(t lifecycle.Transition) bool {
+		return !t.Note() || t.Event != lifecycle.EventKind(kind)
+	})
 }

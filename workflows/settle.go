@@ -303,8 +303,10 @@ func (w *worker) rest(wanted bool) {
 
 // lastReason is why the worker is in the state it is in.
 func (w *worker) lastReason() string {
-	if n := len(w.Machine.Ring); n > 0 {
-		return w.Machine.Ring[n-1].Reason
+	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
+		if t := w.Machine.Ring[i]; !t.Note() {
+			return t.Reason
+		}
 	}
 	return ""
 }

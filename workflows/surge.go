@@ -103,6 +103,9 @@ func (w *worker) succeed() bool {
 		w.giveUpRotation(fmt.Sprintf("the next process did not start, %d times in a row; the last time: %s", r.Tries, r.Failed))
 		return true
 	}
+	if r.Tries == 1 { // the ones between this and giving up would push the worker's life out of its history
+		w.note(lifecycle.RotationFailed, "The next process did not start, and is tried again: "+r.Failed)
+	}
 	decision := recovery.Next(r.Tries+1, r.Failed, rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
 	if decision.Action == policy.Restart {
 		r.RetryAt = w.now().Add(decision.Delay)

@@ -190,8 +190,17 @@ func TestANewSpecLetsHeldStartsGo(t *testing.T) {
 	p.ask(6*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(1, "next")})
 	p.at(7*time.Second, func() { require.Empty(t, p.status().Held) })
 	p.stopAt(20 * time.Second)
-	p.play(poolOf(1))
+	p.play(poolOf(2))
 	require.Len(t, p.actors[0].heardOf(tempool.SignalStartsHeld), 2)
+}
+
+func TestAPoolOfOneHasNoBreaker(t *testing.T) {
+	p := newTroupe(t)
+	p.at(5*time.Second, func() { p.startsEnded(0, 9, 9) })
+	p.at(6*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.stopAt(20 * time.Second)
+	p.play(poolOf(1))
+	require.Empty(t, p.actors[0].heardOf(tempool.SignalStartsHeld))
 }
 
 func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {

@@ -245,6 +245,11 @@ func (w *worker) nextWith(event lifecycle.Event) {
 	w.Machine = machine
 }
 
+// note puts a decision on record that moves nothing.
+func (w *worker) note(kind lifecycle.NoteKind, reason string) {
+	w.Machine = lifecycle.Noted(w.Machine, kind, reason, w.now())
+}
+
 // ended reports whether the workflow may complete.
 func (w *worker) ended() bool {
 	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Leaving) == 0
