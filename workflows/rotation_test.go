@@ -455,6 +455,28 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 	s.play(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 }
 
+func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
+	s := newStage(t)
+	s.fate[1] = crash(time.Minute)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if r.Incarnation == 1 {
+			return tempool.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
+		}
+		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+	}
+	s.at(time.Hour, s.signal(tempool.SignalEnd, tempool.Control{}))
+	s.play(inPool(func(*spec.Spec) {}))
+	var story []string
+	for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
+		c := m.(tempool.WorkerChanged)
+		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
+	}
+	t.Log(story)
+	require.Subset(t, story, []string{"ready #1", "starting #2", "pending #3"})
+	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
+	require.LessOrEqual(t, len(story), 8)
+}
+
 func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 	s := newStage(t)
 	s.onStart = func(tempool.StartRequest) (tempool.StartResult, error) {
