@@ -27,31 +27,41 @@ for language in go python3 node git; do
   fi
 done
 
+# The program redis-server is redis-check-rdb of redis-tools by another name; the package redis-server would bring a service along.
+server=()
+if ! command -v redis-server >/dev/null; then
+  server=(redis-server)
+  command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
+fi
+
 # Of the package prometheus only promtool is wanted, which checks metrics and alert rules; the package would bring a service along.
 tool=()
 command -v promtool >/dev/null || tool=(promtool)
 
-if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ]; then
+if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ] && [ ${#server[@]} -eq 0 ]; then
   echo "setup: nothing to install"
   exit 0
 fi
 if ! command -v apt-get >/dev/null; then
-  echo "setup: this is not Debian; install with the system's own means: ${missing[*]} ${tool[*]}" >&2
+  echo "setup: this is not Debian; install with the system's own means: ${missing[*]} ${tool[*]} ${server[*]}" >&2
   exit 1
 fi
 install=(apt-get)
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: not allowed to install; run this script as root, for: ${missing[*]} ${tool[*]}" >&2
+    echo "setup: not allowed to install; run this script as root, for: ${missing[*]} ${tool[*]} ${server[*]}" >&2
     exit 1
   fi
   install=(sudo -n apt-get)
 fi
-echo "setup: installing ${missing[*]} ${tool[*]}"
+echo "setup: installing ${missing[*]} ${tool[*]} ${server[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${install[@]}" update -qq
 if [ ${#missing[@]} -gt 0 ]; then
   "${install[@]}" install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if [ ${#server[@]} -gt 0 ]; then
+  "${install[@]/#apt-get/ln}" -s "$(command -v redis-check-rdb)" /usr/local/bin/redis-server
 fi
 if [ ${#tool[@]} -gt 0 ]; then
   folder=$(mktemp -d)

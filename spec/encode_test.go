@@ -24,10 +24,10 @@ func TestEncodeWritesWhatParseReads(t *testing.T) {
 	require.Equal(t, s, again, string(text))
 }
 
-func TestEncodeLeavesOutWhatIsNotBuilt(t *testing.T) {
+func TestEncodeWritesDefaults(t *testing.T) {
 	text, err := Encode(good())
 	require.NoError(t, err)
-	require.NotContains(t, string(text), "\nurl = ")
+	require.Contains(t, string(text), "\nurl = ''\n")
 	require.Contains(t, string(text), "affinity_ttl")
 	require.Contains(t, string(text), "[lease]\nttl = '1m'\nmax_ttl = '24h'\nidle_return = '2s'\non_expiry = 'replace'\n")
 }

@@ -175,8 +175,10 @@ func TestBadFiles(t *testing.T) {
 		"a lease too long":           {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"an unbuilt value":      {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
-		"an unbuilt dotted key": {"sessions.url = 'redis://localhost'\n" + minimal, "1: sessions.url: not built yet: there is no Redis store; remove the key"},
+		"an unbuilt value":       {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
+		"a URL of no Redis":      {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: begins with neither redis:// nor rediss://; allowed: " + redisForms},
+		"a Redis without effect": {"sessions.url = 'redis://localhost'\n" + minimal, `1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis" with it, or no sessions.url`},
+		"a Redis nowhere":        {"sessions.store = 'redis'\n" + minimal, `1: sessions.url: is missing: sessions.store = "redis" must know where to connect; allowed: a URL such as "redis://localhost:6379/0"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

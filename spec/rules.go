@@ -154,7 +154,7 @@ var rules = []rule{
 	oneOf("watch.mode", WatchRolling, WatchAll),
 
 	oneOf("sessions.store", StoreMemory, StoreEmbedded, StoreRedis),
-	plain("sessions.url"),
+	rule{"sessions.url", redisForms, func(v any) (string, string) { return "", redisProblem(v.(string)) }},
 	lasting("sessions.ttl"),
 	lasting("sessions.anonymous_ttl"),
 	oneOf("sessions.sync", SyncAlways, SyncInterval),

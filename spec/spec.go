@@ -241,7 +241,7 @@ type Watch struct {
 type Sessions struct {
 	// Store is one of the Store words.
 	Store string `json:"store" toml:"store"`
-	// URL is where the redis store is found.
+	// URL is where the redis store is found. It may hold a password: show it to nobody.
 	URL string `json:"url" toml:"url"`
 	// TTL, AnonymousTTL and AffinityTTL count from the last use.
 	TTL          Duration `json:"ttl" toml:"ttl"`

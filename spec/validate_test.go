@@ -33,8 +33,8 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`sessions.url: not built yet: there is no Redis store; remove the key`: func(s *Spec) {
-			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://localhost"
+		`sessions.url: is not a URL; allowed: ` + redisForms: func(s *Spec) {
+			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
 		},
 	} {
 		s := good()
@@ -120,31 +120,34 @@ func TestRulesCoverTheKeys(t *testing.T) {
 // The rules of unbuilt keys wait for them; they are tried directly.
 func TestRulesOfTheOtherSections(t *testing.T) {
 	for key, bad := range map[string][]any{
-		"start.rate_per_second":    {-1.0, math.Inf(1), math.NaN()},
-		"health.memory_bands":      {[]float64{1, 2, 3}, []float64{0, 1, 2, 3}, []float64{1, 3, 2, 4}, []float64{1, 2, 3, math.NaN()}, []float64{1, 2, 3, math.Inf(1)}},
-		"health.cpu_bands":         {[]float64{50}},
-		"health.calls_bands":       {[]float64{-1, 2, 3, 4}},
-		"rotation.max_requests":    {-1},
-		"rotation.jitter":          {-0.1, 1.0, math.NaN()},
-		"rotation.max_memory":      {Bytes(-1)},
-		"rotation.max_uptime":      {seconds(-1), Duration(1)},
-		"lease.idle_return":        {Duration(0)},
-		"lease.on_expiry":          {"", "keep"},
-		"queue.size":               {0, -1},
-		"queue.timeout":            {Duration(0)},
-		"limits.memory":            {Bytes(-1)},
-		"limits.cpu":               {-1.0},
-		"limits.open_files":        {-1},
-		"limits.processes":         {-1},
-		"limits.cpu_time":          {seconds(-1)},
-		"limits.cpu_affinity":      {[]int{0, -1}, []int{4096}},
-		"limits.nice":              {-21, 20},
-		"limits.oom_score_adj":     {-1001, 1001},
-		"limits.calls_per_minute":  {-1},
-		"watch.debounce":           {Duration(0)},
-		"watch.mode":               {"", "some"},
-		"sessions.store":           {"", "disk"},
-		"sessions.url":             {"\x00"},
+		"start.rate_per_second":   {-1.0, math.Inf(1), math.NaN()},
+		"health.memory_bands":     {[]float64{1, 2, 3}, []float64{0, 1, 2, 3}, []float64{1, 3, 2, 4}, []float64{1, 2, 3, math.NaN()}, []float64{1, 2, 3, math.Inf(1)}},
+		"health.cpu_bands":        {[]float64{50}},
+		"health.calls_bands":      {[]float64{-1, 2, 3, 4}},
+		"rotation.max_requests":   {-1},
+		"rotation.jitter":         {-0.1, 1.0, math.NaN()},
+		"rotation.max_memory":     {Bytes(-1)},
+		"rotation.max_uptime":     {seconds(-1), Duration(1)},
+		"lease.idle_return":       {Duration(0)},
+		"lease.on_expiry":         {"", "keep"},
+		"queue.size":              {0, -1},
+		"queue.timeout":           {Duration(0)},
+		"limits.memory":           {Bytes(-1)},
+		"limits.cpu":              {-1.0},
+		"limits.open_files":       {-1},
+		"limits.processes":        {-1},
+		"limits.cpu_time":         {seconds(-1)},
+		"limits.cpu_affinity":     {[]int{0, -1}, []int{4096}},
+		"limits.nice":             {-21, 20},
+		"limits.oom_score_adj":    {-1001, 1001},
+		"limits.calls_per_minute": {-1},
+		"watch.debounce":          {Duration(0)},
+		"watch.mode":              {"", "some"},
+		"sessions.store":          {"", "disk"},
+		"sessions.url": {
+			"\x00", "localhost:6379", "http://localhost", "redis://", "redis://:6379", "redis://h/x", "redis://h/-1", "redis://h/0?db=1", "redis://h#x", "redis://h?addr=%", "redis://h/1?addr=a:1",
+			"redis://h?addr=a", "redis://h?addr=:1", "redis://h:port", "unix:///redis.sock",
+		},
 		"sessions.ttl":             {Duration(0)},
 		"sessions.anonymous_ttl":   {Duration(0)},
 		"sessions.sync":            {"", "never"},
@@ -186,4 +189,14 @@ func TestRulesOfTheOtherSections(t *testing.T) {
 	s.Sessions.Store, s.Sessions.URL = StoreMemory, "redis://localhost"
 	e, _ = clashing(&s)
 	require.Equal(t, "sessions.url", e.Key)
+}
+
+func TestURLsOfRedisAreTaken(t *testing.T) {
+	for _, address := range []string{
+		"redis://localhost", "redis://localhost/", "redis://localhost:6379/0", "rediss://user:p%40ss@redis.example:6380/15", "redis://:secret@[::1]:6379", "redis://a:1?addr=b:1&addr=c:1",
+	} {
+		s := good()
+		s.Sessions.Store, s.Sessions.URL = StoreRedis, address
+		require.NoError(t, s.Validate(), address)
+	}
 }

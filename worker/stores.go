@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -241,6 +242,8 @@ func (s *stores) openStore(settings spec.Sessions) (sessions.Store, error) {
 		return memory.Open(config), nil
 	case spec.StoreEmbedded:
 		return embedded.Open(embedded.Options{Config: config, Path: filepath.Join(s.dir, sessionFile), Sync: embedded.Sync(settings.Sync)})
+	case spec.StoreRedis:
+		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}
 	return nil, tempool.Errorf(tempool.CodeInvalid, "there is no session store %q", settings.Store)
 }

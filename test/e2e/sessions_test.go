@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
 )
 
 // visit is one request, perhaps in a session, and its answer.
@@ -114,4 +116,21 @@ func TestAPoolOnTwoHostsNeedsAStoreThatBothReach(t *testing.T) {
 	must(t, first, "GET", "/v1/sessions/mine", "", "")
 	status, answer = visit(t, w.over("second"), "POST", "/v1/pools/wide/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
+}
+
+func TestHostsShareSessionsInRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := newWorld(t)
+	w.agent("here", "--capacity", "1")
+	w.agent("there", "--capacity", "1")
+	file := python("shared", 2, "sessions.py")
+	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
+	w.start(file)
+	here, there := w.over("here"), w.over("there")
+	const call = "/v1/pools/shared/call/"
+	must(t, here, "POST", call+"remember", `["name","Ada"]`, "mine")
+	require.Equal(t, `"Ada"`, must(t, there, "POST", call+"recall", `["name"]`, "mine"))
+	must(t, there, "PATCH", "/v1/sessions/mine", `{"data":{"name":"Eve"}}`, "")
+	require.Contains(t, must(t, here, "GET", "/v1/sessions/mine", "", ""), `"name":"Eve"`)
 }

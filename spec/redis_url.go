@@ -1,0 +1,46 @@
+package spec
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+const redisForms = `redis://[user:password@]host:port/database, rediss:// for TLS, and for a cluster ?addr=host:port in the place of the database`
+
+// redisProblem says what is wrong with a value of sessions.url; empty is right. It repeats nothing of the value, which may hold a password.
+func redisProblem(address string) string {
+	if address == "" {
+		return ""
+	}
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "is not a URL"
+	}
+	query, err := url.ParseQuery(parsed.RawQuery)
+	if err != nil {
+		return "is not a URL"
+	}
+	nodes := query["addr"]
+	delete(query, "addr")
+	database := strings.TrimPrefix(parsed.Path, "/")
+	switch {
+	case parsed.Scheme != "redis" && parsed.Scheme != "rediss":
+		return "begins with neither redis:// nor rediss://"
+	case parsed.Hostname() == "":
+		return "names no host"
+	case len(query) > 0 || parsed.Fragment != "":
+		return "says more than where the server is"
+	case len(nodes) > 0 && database != "":
+		return "names a database of a cluster, which has one only"
+	}
+	for _, node := range nodes {
+		if host, port, found := strings.Cut(node, ":"); !found || host == "" || port == "" {
+			return "names a node of a cluster without host:port"
+		}
+	}
+	if _, err := strconv.ParseUint(database, 10, 16); database != "" && err != nil {
+		return "names a database that is not a number"
+	}
+	return ""
+}
