@@ -66,8 +66,8 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 				s.cancel()
 			})
 			s.play(run)
-			require.Equal(t, 3, s.starts)
-			require.Equal(t, 3, s.stops)
+			require.Equal(t, 3, s.counted(&s.starts))
+			require.Equal(t, 3, s.counted(&s.stops))
 		})
 	}
 }
@@ -170,7 +170,7 @@ func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 		s.cancel()
 	})
 	s.play(rotating(func(sp *spec.Spec) { sp.Policy.Mode = spec.PolicyObserve }))
-	require.Equal(t, 1, s.starts)
+	require.Equal(t, 1, s.counted(&s.starts))
 }
 
 func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
@@ -179,7 +179,7 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	s.at(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
-		require.Equal(t, 1, s.stops)
+		require.Equal(t, 1, s.counted(&s.stops))
 		s.cancel()
 	})
 	s.play(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
@@ -337,7 +337,7 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 		require.Equal(t, lifecycle.Stopped, st.State)
 		require.Empty(t, st.Leaving)
 		require.Zero(t, st.Successor)
-		require.Equal(t, s.starts, s.stops, "every process that started was stopped")
+		require.Equal(t, s.counted(&s.starts), s.counted(&s.stops), "every process that started was stopped")
 		s.cancel()
 	})
 	s.play(orphan())
@@ -412,7 +412,7 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
 				s.signal(tempool.SignalEnd, tempool.Control{})()
 			})
 			s.play(run)
-			require.Equal(t, 2, s.starts)
+			require.Equal(t, 2, s.counted(&s.starts))
 		})
 	}
 }
@@ -428,7 +428,7 @@ func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *te
 			run.Held = "too many starts failed"
 			s.at(time.Minute, func() {
 				require.Equal(t, lifecycle.Pending, s.state().State)
-				require.Zero(t, s.starts)
+				require.Zero(t, s.counted(&s.starts))
 				release(s)()
 			})
 			s.at(2*time.Minute, func() {
@@ -483,7 +483,7 @@ func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
 	}
 	s.at(time.Hour, func() {
-		require.Equal(t, 7, s.starts)
+		require.Equal(t, 7, s.counted(&s.starts))
 		require.Equal(t, lifecycle.Failed, s.state().State)
 		require.Equal(t, map[string]int64{"start_failed": 6}, s.metrics().RestartsByReason)
 		s.cancel()

@@ -33,6 +33,9 @@ type stage struct {
 	sizes                 []int  // as steps note them
 	told                  []told // what the worker said to its pool
 
+	// counting guards starts, stops, probes and told: activities run beside each other and the steps, as signals to the pool do.
+	counting sync.Mutex
+
 	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
 	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
 	fate   map[int64]fate
@@ -60,6 +63,8 @@ type told struct {
 
 // toldOf are the messages of one name.
 func (s *stage) toldOf(name string) (messages []any) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
 	for _, m := range s.told {
 		if m.name == name {
 			messages = append(messages, m.message)
@@ -139,6 +144,8 @@ func (s *stage) set(now time.Time) {
 	})
 	s.env.OnSignalExternalWorkflow(mock.Anything, tempool.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
 		func(_, _, _, name string, message any) error {
+			s.counting.Lock()
+			defer s.counting.Unlock()
 			s.told = append(s.told, told{name, message})
 			return nil
 		})
@@ -165,12 +172,26 @@ func (s *stage) untilFate(now time.Time) time.Duration {
 	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(now))
 }
 
+// count adds one to starts, stops or probes.
+func (s *stage) count(n *int) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	*n++
+}
+
+// counted reads starts, stops or probes.
+func (s *stage) counted(n *int) int {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	return *n
+}
+
 func (s *stage) awaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
 	return tempool.AwaitRoomResult{Host: "h"}, nil
 }
 
 func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
-	s.starts++
+	s.count(&s.starts)
 	s.mu.Lock()
 	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
 	s.mu.Unlock()
@@ -194,7 +215,7 @@ func (s *stage) spare(incarnation int64) {
 }
 
 func (s *stage) probe(_ context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {
-	s.probes++
+	s.count(&s.probes)
 	if s.onProbe != nil {
 		return s.onProbe(r)
 	}
@@ -209,7 +230,7 @@ func (s *stage) drain(_ context.Context, r tempool.DrainRequest) (tempool.DrainR
 }
 
 func (s *stage) stop(_ context.Context, r tempool.StopRequest) (tempool.StopResult, error) {
-	s.stops++
+	s.count(&s.stops)
 	if s.onStop != nil {
 		return s.onStop(r)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type troupe struct {
 	refuse  int            // how many of the next starts are to fail
 	// rebalanced are the requests to share a budget out, and sharing what is answered to them.
 	rebalanced []tempool.RebalanceRequest
+	sharingMu  sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	sharing    func(tempool.RebalanceRequest) (tempool.RebalanceResult, error)
 	peak       int // the most workers that were in the middle of a restart at one time
 }
@@ -325,8 +327,17 @@ func (a *actor) heardOf(name string) (times []time.Duration) {
 }
 
 func (p *troupe) rebalance(_ context.Context, r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
+	p.sharingMu.Lock()
 	p.rebalanced = append(p.rebalanced, r)
+	p.sharingMu.Unlock()
 	return p.sharing(r)
+}
+
+// rebalances is how often a budget was shared out.
+func (p *troupe) rebalances() int {
+	p.sharingMu.Lock()
+	defer p.sharingMu.Unlock()
+	return len(p.rebalanced)
 }
 
 func (p *troupe) countRestarting() {

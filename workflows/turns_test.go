@@ -358,14 +358,14 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 				}
 			})
 			p.at(time.Minute, func() {
-				require.Len(t, p.rebalanced, 2)
+				require.Equal(t, 2, p.rebalances())
 				s := p.status()
 				require.Len(t, s.Shares, 2)
 				require.Equal(t, "t/0", s.Shares[0].Worker)
 				require.True(t, s.Shares[1].Applied)
 				require.Contains(t, s.AllocationProblem, "host b did not share its budget out: it does not want to")
 			})
-			p.at(11*time.Minute, func() { require.Len(t, p.rebalanced, 6, "every five minutes") })
+			p.at(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
 			p.stopAt(12 * time.Minute)
 			p.play(run)
 		})

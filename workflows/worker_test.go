@@ -24,7 +24,7 @@ func TestAWorkerStartsServesAndEndsWhenCancelled(t *testing.T) {
 	})
 	s.play(orphan())
 	require.Equal(t, lifecycle.Stopped, s.state().State)
-	require.Equal(t, 1, s.stops)
+	require.Equal(t, 1, s.counted(&s.stops))
 }
 
 func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
@@ -134,7 +134,7 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 		st := s.state()
 		require.Equal(t, lifecycle.Failed, st.State)
 		require.Contains(t, st.Reason, "SIGKILL")
-		given = s.starts
+		given = s.counted(&s.starts)
 		s.spare(st.Incarnation + 1)
 		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "fixed it", By: "me"})()
 	})
@@ -211,7 +211,7 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 		s.cancel()
 	})
 	s.play(orphan())
-	require.Positive(t, s.probes)
+	require.Positive(t, s.counted(&s.probes))
 }
 
 func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
@@ -255,12 +255,12 @@ func TestSuspendKeepsTheProcessAndResumeProbesFirst(t *testing.T) {
 	s.at(4*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"}))
 	s.at(time.Hour, func() {
 		require.Equal(t, lifecycle.Suspended, s.state().State)
-		require.Zero(t, s.probes, "health checks pause")
+		require.Zero(t, s.counted(&s.probes), "health checks pause")
 		s.signal(tempool.SignalResume, tempool.Control{})()
 	})
 	s.at(time.Hour+time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
-		require.Equal(t, 1, s.probes)
+		require.Equal(t, 1, s.counted(&s.probes))
 		require.EqualValues(t, 1, s.state().Incarnation)
 		s.cancel()
 	})
@@ -294,7 +294,7 @@ func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
 		s.cancel()
 	})
 	s.play(orphan())
-	require.Equal(t, 2, s.stops)
+	require.Equal(t, 2, s.counted(&s.stops))
 }
 
 func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
@@ -318,7 +318,7 @@ func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testi
 	s.at(2*time.Second, s.signal(tempool.SignalEnd, tempool.Control{}))
 	s.play(orphan())
 	require.Equal(t, lifecycle.Stopped, s.state().State)
-	require.Equal(t, 1, s.stops)
+	require.Equal(t, 1, s.counted(&s.stops))
 	require.Equal(t, 1, s.runs)
 }
 
