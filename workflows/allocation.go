@@ -33,8 +33,9 @@ func (p *pool) rebalance() {
 	}
 	p.NextRebalance = p.now().Add(r.Rebalance.D())
 	p.askAgain(r.Rebalance.D())
+	problems := make(map[string]string, len(hosts))
 	for _, host := range workflow.DeterministicKeys(hosts) {
-		p.shareOut(host, hosts[host])
+		p.shareOut(host, hosts[host], problems)
 	}
 }
 
@@ -49,8 +50,9 @@ func (p *pool) byHost() map[string][]tempool.Process {
 	return hosts
 }
 
-// shareOut has one host split its budget. A host that does not answer is asked again next time.
-func (p *pool) shareOut(host string, processes []tempool.Process) {
+// shareOut has one host split its budget. A host that does not answer is asked again next time. What stands in a host's way goes
+// into problems, which all hosts that are asked at the same time share.
+func (p *pool) shareOut(host string, processes []tempool.Process, problems map[string]string) {
 	ctx := workflow.WithActivityOptions(p.ctx, workflow.ActivityOptions{
 		TaskQueue: tempool.HostQueue(host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: time.Minute, RetryPolicy: once,
 		Summary: "share out the budget of host " + host,
@@ -67,13 +69,23 @@ func (p *pool) shareOut(host string, processes []tempool.Process) {
 			result.Problem = "host " + host + " did not share its budget out: " + sentence(err)
 		}
 		if result.Problem != "" {
+			problems[host] = result.Problem
 			workflow.GetLogger(p.ctx).Warn("a budget was not shared out", "pool", p.PoolStart.Pool, "host", host, "problem", result.Problem)
 		}
-		p.AllocationProblem = result.Problem
+		p.AllocationProblem = inHostOrder(problems)
 		gone := func(s tempool.Share) bool {
 			return slices.ContainsFunc(processes, func(o tempool.Process) bool { return o.Worker == s.Worker })
 		}
 		p.Shares = append(slices.DeleteFunc(p.Shares, gone), result.Shares...)
 		slices.SortFunc(p.Shares, func(a, b tempool.Share) int { return strings.Compare(a.Worker, b.Worker) })
 	})
+}
+
+// inHostOrder joins what stood in the hosts' ways; it says the same whichever host answered first.
+func inHostOrder(problems map[string]string) string {
+	var all []string
+	for _, host := range workflow.DeterministicKeys(problems) {
+		all = append(all, problems[host])
+	}
+	return strings.Join(all, "; ")
 }

@@ -328,6 +328,12 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 
 func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 	s := newStage(t)
+	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+		if r.Incarnation == 2 { // a host gives up a start that is called off; the environment here would lose a late result of it
+			return tempool.StartResult{}, errors.New("it was called off")
+		}
+		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
 	s.at(time.Minute, func() {
 		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"})()
 		s.signal(tempool.SignalStop, tempool.Control{Reason: "enough"})()
@@ -337,7 +343,7 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 		require.Equal(t, lifecycle.Stopped, st.State)
 		require.Empty(t, st.Leaving)
 		require.Zero(t, st.Successor)
-		require.Equal(t, s.counted(&s.starts), s.counted(&s.stops), "every process that started was stopped")
+		require.Equal(t, 1, s.counted(&s.stops), "the only process that started was stopped")
 		s.cancel()
 	})
 	s.play(orphan())
