@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,16 +59,15 @@ func (r *logRing) all() []LogLine {
 	return append([]LogLine(nil), r.lines...)
 }
 
-// trim keeps only what a reason shows.
-func (r *logRing) trim() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append([]LogLine(nil), r.lines[len(r.lines)-min(len(r.lines), reasonLines):]...)
-	r.bytes = 0
-	for i, line := range r.lines {
-		r.lines[i].Text = cut(line.Text, reasonBytes/reasonLines)
-		r.bytes += len(r.lines[i].Text)
+// tail returns a ring of its own with only what a reason shows.
+func (r *logRing) tail() *logRing {
+	lines := r.all()
+	kept := &logRing{lines: slices.Clone(lines[len(lines)-min(len(lines), reasonLines):])}
+	for i, line := range kept.lines {
+		kept.lines[i].Text = strings.Clone(cut(line.Text, reasonBytes/reasonLines))
+		kept.bytes += len(kept.lines[i].Text)
 	}
+	return kept
 }
 
 // lastWords are the newest lines as one text, short enough for the reason of a failure. Empty if there was no output.

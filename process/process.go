@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"sync"
@@ -30,6 +31,7 @@ type Process struct {
 	logs       *logRing
 	known      *memberSet
 	meter      meter
+	counted    map[string]int64 // of remains: the counts of the connection they no longer have
 
 	// Set by fork, before anybody else sees the process.
 	cmd       *exec.Cmd
@@ -86,11 +88,16 @@ func (p *Process) Info() Info {
 	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
 }
 
-// Conn is how the worker is spoken to; nil for protocol none. When it breaks, the incarnation is ended.
+// Conn is how the worker is spoken to; nil for protocol none, and for a process that Get finds a while after its end. When it breaks, the incarnation is ended.
 func (p *Process) Conn() wire.Conn { return p.conn }
 
 // Counts is what the program has counted through its SDK, by the counter's name; it begins anew with each incarnation.
-func (p *Process) Counts() map[string]int64 { return wire.CountsOf(p.conn) }
+func (p *Process) Counts() map[string]int64 {
+	if p.conn == nil {
+		return maps.Clone(p.counted)
+	}
+	return wire.CountsOf(p.conn)
+}
 
 // Done is closed when the process and its whole tree are gone.
 func (p *Process) Done() <-chan struct{} { return p.done }

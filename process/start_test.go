@@ -173,6 +173,40 @@ func TestTheMemoryOfExitsIsBounded(t *testing.T) {
 	require.Len(t, newest.Logs(), reasonLines+1)
 }
 
+func TestOfAnOldExitRemainsHowItCameAboutAndNoConnection(t *testing.T) {
+	s := open(t)
+	sp := python(t, "@tempool.method", "def one(): return 1")
+	sp.Limits.OpenFiles = 512
+	p := begin(t, s, sp)
+	require.JSONEq(t, "1", call(t, p, "one", "null"))
+	p.Kill("the test is done")
+	was := ends(t, p)
+	for i := range rememberedLogs {
+		s.remember(&Process{launch: launch("p/1", int64(i), spec.Spec{}), logs: &logRing{}})
+	}
+	old, found := s.Get("p/0", 1)
+	require.True(t, found)
+	require.NotSame(t, p, old)
+	require.Nil(t, old.Conn())
+	require.Equal(t, was.Reason, old.Exit().Reason)
+	require.Equal(t, was.Exit, old.Exit().Exit)
+	require.NotZero(t, old.Info().PID)
+	require.Equal(t, p.Info(), old.Info())
+	require.Equal(t, p.Counts(), old.Counts())
+	require.Equal(t, p.Limits(), old.Limits())
+	require.Equal(t, p.LimitMeans(), old.LimitMeans())
+	stopped, err := old.Stop(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, was.Reason, stopped.Reason)
+	require.ErrorContains(t, old.Probe(t.Context()), "the process has ended")
+	_, err = old.ApplyLimits(old.Limits())
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.Error(t, old.CollectGarbage(t.Context()))
+	_, err = s.Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorContains(t, err, "has already ended")
+	require.Equal(t, p.LatestSample(), old.LatestSample())
+}
+
 func TestAProgramThatEndsBeforeItIsReadyFailsTheStartWithItsLastWords(t *testing.T) {
 	s := open(t)
 	sp := sh("echo starting; echo 'no module named x' >&2; exit 3")

@@ -22,7 +22,7 @@ const (
 	DefaultSampleEvery = 10 * time.Second
 	// rememberedExits is how many ended incarnations Get still knows.
 	rememberedExits = 1000
-	// rememberedLogs is how many of those keep all their log lines; the others keep their last words.
+	// rememberedLogs is how many of those are kept as they were, with all their log lines; of the others only the remains are.
 	rememberedLogs = 20
 )
 
@@ -188,6 +188,7 @@ func (s *Supervisor) takeCgroups() {
 }
 
 // Get returns an incarnation that lives here, or that ended here and is among the last 1,000 to do so; then its Done is closed.
+// Of one that is not among the newest 20 of those only how it ended is left: it has no Conn, and its last ten log lines.
 func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +295,8 @@ func (s *Supervisor) remember(p *Process) {
 	s.ended[k] = p
 	s.endOrder = append(s.endOrder, k)
 	if n := len(s.endOrder); n > rememberedLogs {
-		s.ended[s.endOrder[n-1-rememberedLogs]].logs.trim()
+		old := s.endOrder[n-1-rememberedLogs]
+		s.ended[old] = s.ended[old].remains()
 	}
 	if len(s.endOrder) > rememberedExits {
 		delete(s.ended, s.endOrder[0])

@@ -24,12 +24,13 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// asAgent makes this test binary an agent, so that a test can kill one without dying itself.
+// asAgent makes this test binary an agent, so that a test can kill one without dying itself. It names the folder for its footprints.
 const asAgent = "TEMPOOL_TEST_AGENT"
 
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
-	if os.Getenv(asAgent) != "" {
+	if dir := os.Getenv(asAgent); dir != "" {
+		go leaveFootprints(dir) // as long as the process
 		os.Exit(agentcmd.Main(os.Args[1:]))
 	}
 	os.Exit(m.Run())
@@ -76,7 +77,7 @@ func (w *world) agent(hostID string, args ...string) *agent {
 	defer logFile.Close()
 	args = append([]string{"--address", w.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(w.dir, hostID), "--listen", ""}, args...)
 	a := &agent{t: w.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
-	a.cmd.Env = append(os.Environ(), asAgent+"=1")
+	a.cmd.Env = append(os.Environ(), asAgent+"="+w.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
 	require.NoError(w.t, a.cmd.Start())
 	w.t.Cleanup(func() {

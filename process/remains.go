@@ -1,0 +1,32 @@
+package process
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// remains is what is remembered of a process that ended a while ago: how it ended, its last words, its numbers and the limits it had.
+// Its connection with all buffers, its environment and its spec are let go; whoever holds p itself keeps them.
+func (p *Process) remains() *Process {
+	r := &Process{
+		supervisor: p.supervisor, launch: Launch{Worker: p.Worker(), Incarnation: p.Incarnation()}, plan: plan{cookie: p.plan.cookie},
+		logs: p.logs.tail(), known: &memberSet{}, counted: p.Counts(),
+		root: p.root, startedAt: p.startedAt, exited: p.exited, done: p.done, exceeded: p.exceeded,
+	}
+	r.launch.Spec.Pool.Protocol = spec.ProtocolNone // there is nothing to speak through
+	r.meter.latest = p.LatestSample()
+	p.mu.Lock()
+	r.address, r.readyAt, r.exit, r.ending = p.address, p.readyAt, p.exit, p.ending
+	p.mu.Unlock()
+	r.exit.LogTail = slices.Clone(r.exit.LogTail[len(r.exit.LogTail)-min(len(r.exit.LogTail), reasonLines):])
+	for i, line := range r.exit.LogTail {
+		r.exit.LogTail[i] = strings.Clone(cut(line, reasonBytes/reasonLines))
+	}
+	p.limitsMu.Lock()
+	r.limits, r.limitMeans, r.excess = p.limits, maps.Clone(p.limitMeans), p.excess
+	p.limitsMu.Unlock()
+	return r
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// footprint is what an agent holds, garbage apart.
+type footprint struct {
+	HeapBytes  int64 `json:"heap_bytes"`
+	Goroutines int   `json:"goroutines"`
+}
+
+// leaveFootprints leaves one in dir for each USR1; it is the agent's side, and never returns. The heap profile beside the numbers is for whoever looks why they grow.
+func leaveFootprints(dir string) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	for range asked {
+		runtime.GC()
+		runtime.GC() // what the first one's finalizers and pools still held
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		content, err := json.Marshal(footprint{int64(m.HeapAlloc), runtime.NumGoroutine()})
+		if err != nil {
+			continue
+		}
+		if profile, err := os.Create(filepath.Join(dir, fmt.Sprintf("heap.%d.pprof", os.Getpid()))); err == nil {
+			_ = pprof.Lookup("heap").WriteTo(profile, 0)
+			_ = profile.Close()
+		}
+		next := filepath.Join(dir, fmt.Sprintf("footprint.%d.next", os.Getpid()))
+		if os.WriteFile(next, content, 0o600) == nil {
+			_ = os.Rename(next, footprintFile(dir, os.Getpid()))
+		}
+	}
+}
+
+func footprintFile(dir string, pid int) string {
+	return filepath.Join(dir, fmt.Sprintf("footprint.%d", pid))
+}
+
+// footprint asks the agent.
+func (a *agent) footprint(t *testing.T) (f footprint) {
+	t.Helper()
+	path := footprintFile(filepath.Dir(a.log), a.cmd.Process.Pid)
+	_ = os.Remove(path)
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGUSR1))
+	require.Eventually(t, func() bool {
+		content, err := os.ReadFile(path)
+		return err == nil && json.Unmarshal(content, &f) == nil
+	}, patience, 20*time.Millisecond)
+	return f
+}
