@@ -18,8 +18,8 @@ import (
 // rotations is how many TestManyRotationsLeaveTheAgentAsItWas waits for; make soak waits for a thousand.
 var rotations = flag.Int("rotations", 96, "how many rotations eight workers have to go through")
 
-// TestManyRotationsLeaveTheAgentAsItWas has workers that do nothing replaced as fast as that goes. What is remembered of the newest
-// twenty that ended is there by the first look, and what is remembered of all others is small.
+// TestManyRotationsLeaveTheAgentAsItWas has workers that do nothing replaced as fast as that goes. The bound
+// leaves room for what warms up: a hundred rotations show only a coarse leak, a thousand also one of some 20 KB for each.
 func TestManyRotationsLeaveTheAgentAsItWas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -51,7 +51,7 @@ func TestManyRotationsLeaveTheAgentAsItWas(t *testing.T) {
 	}
 	early := turned(*rotations / 3)
 	late := turned(*rotations)
-	require.Less(t, late.HeapBytes, early.HeapBytes+4_000_000+int64(*rotations)*3_000)
+	require.Less(t, late.HeapBytes, early.HeapBytes+8_000_000+int64(*rotations)*3_000)
 	require.Less(t, late.Goroutines, early.Goroutines+100, "some of the eight may be between two incarnations, or have two")
 	require.LessOrEqual(t, len(bearers("mayfly")), 3*s.Pool.Size, "what has left is gone")
 }
