@@ -89,14 +89,30 @@ func (p *Pool) send(ctx context.Context, method string, body payload) (*reply, e
 	if !ValidPoolName(p.name) {
 		return nil, Errorf(CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
 	}
+	return p.ask(ctx, question{
+		put:      func(endpoint string) (*reply, error) { return p.client.exchange(ctx, endpoint, path, p.call, body) },
+		another:  worthAnother,
+		consumed: body.consumed,
+	})
+}
+
+// question is a request that one gateway of a pool is to answer.
+type question struct {
+	put      func(endpoint string) (*reply, error)
+	another  func(error) bool // whether another gateway may answer after this failure
+	consumed func() bool      // whether it cannot be put again
+}
+
+// ask puts a question to one gateway after another until one has taken it, in rounds.
+func (p *Pool) ask(ctx context.Context, q question) (*reply, error) {
 	fleet := p.client.fleet(p.name)
 	pause := roundPause
 	for round := 1; ; round++ {
-		answer, err := p.oneRound(ctx, fleet, path, body)
+		answer, err := q.oneRound(ctx, fleet)
 		if CodeOf(err) == CodePoolNotFound {
 			p.client.forget(p.name)
 		}
-		if err == nil || !worthARound(err) || round == callRounds || body.consumed() {
+		if err == nil || !worthARound(err) || round == callRounds || q.consumed() {
 			return answer, err
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
@@ -113,8 +129,8 @@ func (p *Pool) send(ctx context.Context, method string, body payload) (*reply, e
 	}
 }
 
-// oneRound asks each gateway once, the best first, until one takes the call; its error is that of the last one that could be asked.
-func (p *Pool) oneRound(ctx context.Context, f *fleet, path string, body payload) (*reply, error) {
+// oneRound asks each gateway once, the best first, until one takes the question; its error is that of the last one that could be asked.
+func (q question) oneRound(ctx context.Context, f *fleet) (*reply, error) {
 	passed := map[string]bool{}
 	var refusal error
 	for {
@@ -125,13 +141,13 @@ func (p *Pool) oneRound(ctx context.Context, f *fleet, path string, body payload
 			}
 			return nil, refusal
 		}
-		answer, err := p.client.exchange(ctx, l.endpoint, path, p.call, body)
+		answer, err := q.put(l.endpoint)
 		if err == nil {
 			answer.left = func() { f.end(l, nil) }
 			return answer, nil
 		}
 		f.end(l, err)
-		if !worthAnother(err) || body.consumed() {
+		if !q.another(err) || q.consumed() {
 			return nil, err
 		}
 		passed[l.endpoint] = true

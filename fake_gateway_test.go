@@ -29,6 +29,7 @@ type fakeGateway struct {
 	server   *httptest.Server
 	endpoint string
 	answer   http.HandlerFunc // of calls; nil echoes
+	session  http.HandlerFunc // of requests about sessions
 
 	mu       sync.Mutex
 	calls    []*http.Request
@@ -91,6 +92,8 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerWorker, "p/0")
 		w.Header().Set(headerIncarnation, "3")
 		_, _ = w.Write([]byte(body.String()))
+	case strings.HasPrefix(r.URL.Path, "/v1/sessions"):
+		f.session(w, r)
 	case strings.Contains(r.URL.Path, "/notify/"):
 		w.WriteHeader(http.StatusAccepted)
 	default:

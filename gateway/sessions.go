@@ -26,6 +26,7 @@ const maxSessionBody = 2 * sessions.MaxBody
 // sessionRoutes are the paths of sessions, which a gateway without Sessions does not have.
 func (g *Gateway) sessionRoutes() []route {
 	return []route{
+		{http.MethodGet, "/v1/sessions", g.listSessions},
 		{http.MethodGet, "/v1/sessions/{session}", g.session(getSession)},
 		{http.MethodPut, "/v1/sessions/{session}", g.session(putSession)},
 		{http.MethodPatch, "/v1/sessions/{session}", g.session(patchSession)},

@@ -122,3 +122,39 @@ func TestManyPatchesOfOneSessionAreAllKept(t *testing.T) {
 	group.Wait()
 	require.Len(t, w.do("GET", "/v1/sessions/a", nil).session(t).Data, writers)
 }
+
+func TestSessionsAreListedPageByPage(t *testing.T) {
+	w := open(t, 0, withSessions(sessions.Config{}))
+	list := func(query string) (page sessionList) {
+		t.Helper()
+		got := w.do("GET", "/v1/sessions"+query, nil)
+		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
+		require.NoError(t, json.Unmarshal(got.body, &page))
+		return page
+	}
+	require.Empty(t, list("").Sessions)
+	const all = 3*listedAtOnce + 2
+	for i := range all {
+		require.Equal(t, http.StatusCreated, w.do("PUT", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":1}}`).status)
+	}
+	require.Len(t, list("").Sessions, all)
+	var ids []string
+	for after := ""; ; {
+		page := list(fmt.Sprintf("?limit=%d&after=%s", listedAtOnce+4, after))
+		for _, s := range page.Sessions {
+			ids = append(ids, s.ID)
+			require.Equal(t, len(`{"programs":{},"data":{"k":1},"metadata":{}}`), s.Bytes)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+		require.Len(t, page.Sessions, listedAtOnce+4)
+	}
+	require.Len(t, ids, all)
+	require.IsIncreasing(t, ids)
+	require.Empty(t, list(fmt.Sprintf("?limit=%d", all)).Next, "the last page says so")
+	for _, bad := range []string{"0", "1001", "x"} {
+		w.do("GET", "/v1/sessions?limit="+bad, nil).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
+	}
+	w.do("GET", "/v1/sessions?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, tempool.CodePoolNotFound)
+}

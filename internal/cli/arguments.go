@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/sessions"
 )
 
 // What arguments are called in usage lines; each name has its check.
@@ -14,6 +15,8 @@ const (
 	argEither = "POOL[/N]"
 	argCount  = "N"
 	argLease  = "LEASE"
+
+	argSession = "SESSION"
 )
 
 // checkArguments refuses arguments that cannot be what their names say, before anything is asked of the control plane.
@@ -31,6 +34,8 @@ func checkArguments(names, args []string) error {
 			_, err = workerCount(arg)
 		case argLease:
 			_, err = tempool.ParseLeaseID(arg)
+		case argSession:
+			err = sessions.CheckID(arg)
 		}
 		if err != nil {
 			_, sentence := describe(err)

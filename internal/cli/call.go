@@ -23,7 +23,7 @@ import (
 // envGateway names the gateways where --gateway does not; the SDKs know it, too.
 const envGateway = "TEMPOOL_GATEWAY"
 
-// aim is by which gateways calls go, and how: the flags of the commands that make calls.
+// aim is by which gateways calls and requests about sessions go, and how: flags of the commands that make them.
 type aim struct {
 	gateways          []string
 	tokenFile, caFile string
@@ -32,13 +32,19 @@ type aim struct {
 }
 
 func (m *aim) flags(a *app, c *cobra.Command) {
+	m.gatewayFlags(c)
+	f := c.Flags()
+	f.StringVar(&m.session, "session", "", "the session the call is for; the worker that served it last is preferred")
+	f.IntVar(&m.priority, "priority", 0, "how urgent the call is while it waits in the queue, 0 to 9, highest first")
+	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, waiting for a worker included")
+}
+
+// gatewayFlags are those that say by which gateways, alone.
+func (m *aim) gatewayFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringSliceVar(&m.gateways, "gateway", nil, "endpoints of gateways, http://HOST:PORT or unix:PATH, which then are called without asking Temporal (default: $"+envGateway+", else the pool's roster names them)")
 	f.StringVar(&m.tokenFile, "token-file", "", "file with the bearer token of the gateways")
 	f.StringVar(&m.caFile, "ca-file", "", "PEM file with the authorities of the gateways' certificates (default: the system's)")
-	f.StringVar(&m.session, "session", "", "the session the call is for; the worker that served it last is preferred")
-	f.IntVar(&m.priority, "priority", 0, "how urgent the call is while it waits in the queue, 0 to 9, highest first")
-	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, waiting for a worker included")
 	for _, flag := range []string{"token-file", "ca-file"} {
 		if err := c.MarkFlagFilename(flag); err != nil {
 			panic("command " + c.Name() + ": " + err.Error())
@@ -112,6 +118,11 @@ func (m *aim) options(timeout time.Duration) tempool.CallOptions {
 // caller has a command run with a pool, the command's first argument, that is called by the way m says.
 func (a *app) caller(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	m.flags(a, c)
+	return a.through(c, m, run)
+}
+
+// through is caller for a command that has its flags already.
+func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if err := m.check(); err != nil {

@@ -39,6 +39,8 @@ type pool interface {
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Calls(o tempool.CallOptions) calls
+	Session(id string) *tempool.Session
+	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 }
 
 // calls is what the commands ask of tempool.Pool.With.

@@ -198,6 +198,15 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 
 func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o} }
 
+// Session is that of a real client: what ctl does with sessions is tested against gateways of HTTP.
+func (p *fakePool) Session(id string) *tempool.Session {
+	return new(tempool.Client).Pool(p.name).Session(id)
+}
+
+func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
+	return &tempool.SessionList{}, p.refusal
+}
+
 // fakeCalls echoes, in two pieces.
 type fakeCalls struct {
 	pool    *fakePool

@@ -34,6 +34,8 @@ var benchmarks = []benchmark{
 	{"calls", "calls within one process, against RoadRunner's pool", measureCalls},
 	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
 	{"idle", "ten thousand idle connections", measureIdle},
+	{"sessions", "the embedded session store, and what sessions weigh", measureSessions},
+	{"spread", "how calls fall upon eight workers, with sessions", measureSpread},
 	{"events", "what leases and idle days write into histories", measureEvents},
 	{"fleet", "a pool of a hundred, against a hundred spawned by hand", measureFleet},
 }

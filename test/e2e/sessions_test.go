@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -54,6 +55,14 @@ func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
 	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
 	must(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
 	require.Equal(t, `36`, call("recall", `["age"]`, "mine"))
+	w.ctl(cli.ExitOK, "sessions", "set", "mind", "mine", "age=37")
+	require.Equal(t, `37`, call("recall", `["age"]`, "mine"))
+	shown, _ := w.ctl(cli.ExitOK, "sessions", "get", "mind", "mine")
+	require.Contains(t, shown, `"Ada"`)
+	listed, _ := w.ctl(cli.ExitOK, "sessions", "list", "mind")
+	require.Contains(t, listed, "mine")
+	_, none := w.ctl(cli.ExitFailed, "sessions", "rm", "mind", "nobodys")
+	require.Contains(t, none, "there is no session nobodys")
 	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
 
 	// What one worker was taught, another does, at once when the first one dies.
