@@ -91,7 +91,7 @@ func (f *fileWatches) look(ctx context.Context, now time.Time) {
 		}
 	}
 	for name, p := range newest {
-		f.want(ctx, name, p.Spec(), now)
+		f.want(ctx, name, p.Spec(), f.since(p, now), now)
 	}
 	for name, p := range f.pools {
 		if now.Sub(p.needed) > f.linger {
@@ -101,8 +101,21 @@ func (f *fileWatches) look(ctx context.Context, now time.Time) {
 	}
 }
 
-// want sees to it that the pool's files are watched as the spec says.
-func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, now time.Time) {
+// since is when the oldest process of a pool was started that lives by the same files: it may have read them before a change that came
+// before they were watched.
+func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
+	sp, oldest := newest.Spec(), now
+	for _, p := range f.processes.List() {
+		other, began := p.Spec(), p.Info().StartedAt
+		if other.Pool.Name == sp.Pool.Name && sameWatch(other.Watch, sp.Watch) && !began.IsZero() && began.Before(oldest) {
+			oldest = began
+		}
+	}
+	return oldest
+}
+
+// want sees to it that the pool's files are watched as the spec says, and that what has changed since is told.
+func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
 	held := f.pools[name]
 	if held != nil && (held.dir != sp.Pool.Dir || !sameWatch(held.watch, sp.Watch)) {
 		held.close()
@@ -120,7 +133,7 @@ func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, now t
 	if held.watcher != nil || now.Before(held.retry) {
 		return
 	}
-	if err := f.open(ctx, name, held); err != nil {
+	if err := f.open(ctx, name, held, since); err != nil {
 		held.retry = now.Add(fileRetry)
 		f.log.Error("the files of a pool cannot be watched", "pool", name, "error", err)
 	}
@@ -130,7 +143,7 @@ func sameWatch(a, b spec.Watch) bool {
 	return a.Debounce == b.Debounce && slices.Equal(a.Paths, b.Paths) && slices.Equal(a.Ignore, b.Ignore)
 }
 
-func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles) error {
+func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since time.Time) error {
 	dir := p.dir
 	if dir == "" {
 		var err error
@@ -143,7 +156,7 @@ func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles) error
 		return fmt.Errorf("find the folder that watch.paths count from: %w", err)
 	}
 	p.watcher, err = filewatch.Open(filewatch.Options{
-		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Logger: f.log.With("pool", name),
+		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since, Logger: f.log.With("pool", name),
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,9 @@ type Options struct {
 	Ignore []string
 	// Debounce is how long everything must be quiet before changes are told.
 	Debounce time.Duration
-	Logger   *slog.Logger
+	// Since, if set, has files count as changed that were modified after it, before the watch began.
+	Since  time.Time
+	Logger *slog.Logger
 }
 
 // Watcher watches until Close.
@@ -47,6 +49,7 @@ type Watcher struct {
 	watched map[string]bool // folders that notify has
 	missing map[string]bool // roots that are not there
 	changed map[string]bool
+	begun   bool // the loop has: what it finds now it has been told of
 	touched bool // changed has been added to by the event in hand
 }
 
@@ -73,6 +76,7 @@ func Open(o Options) (*Watcher, error) {
 		w.roots = append(w.roots, filepath.Clean(path))
 	}
 	w.addRoots(false)
+	w.begun = true
 	w.done.Go(w.run)
 	return w, nil
 }
@@ -105,6 +109,9 @@ func (w *Watcher) run() {
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
+	if len(w.changed) > 0 { // since Options.Since
+		quiet.Reset(w.options.Debounce)
+	}
 	var deliver chan []string // nil until it is quiet
 	var batch []string
 	for {

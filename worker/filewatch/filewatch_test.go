@@ -290,3 +290,31 @@ func FuzzPatterns(f *testing.F) {
 		newIgnore([]string{pattern}).ignores(name, false)
 	})
 }
+
+func TestWhatChangedBeforeTheWatchBeganIsToldToo(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name string, age time.Duration) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(name), 0o600))
+		at := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(path, at, at))
+		return path
+	}
+	put("old.py", time.Hour)
+	newer := put("new.py", time.Second)
+	put("new.log", time.Second)
+	alone := put("alone.toml", time.Second)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "code"), 0o700))
+	inside := put(filepath.Join("code", "inside.py"), time.Second)
+	w, err := Open(Options{
+		Dir: dir, Paths: []string{"old.py", "new.py", "code", alone}, Debounce: debounce, Since: time.Now().Add(-time.Minute), Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	defer w.Close()
+	select {
+	case changed := <-w.Changes():
+		require.ElementsMatch(t, []string{newer, alone, inside}, changed)
+	case <-time.After(patience):
+		require.FailNow(t, "nothing was told")
+	}
+}

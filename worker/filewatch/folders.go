@@ -40,7 +40,7 @@ func (w *Watcher) addRoot(root string, tell bool) bool {
 	}
 	// A file is watched through its folder: an editor that renames another file into its place leaves a watch on the old one.
 	w.addFolder(filepath.Dir(root))
-	if appeared && tell {
+	if appeared && tell || w.isNew(info) {
 		w.mark(root)
 	}
 	return true
@@ -79,12 +79,21 @@ func (w *Watcher) addTree(name string, tell bool) {
 			w.addFolder(path)
 		case tell:
 			w.mark(path)
+		default:
+			if info, err := entry.Info(); err == nil && w.isNew(info) { // else it has gone
+				w.mark(path)
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		w.options.Logger.Warn("a watched folder cannot be read", "path", name, "error", err)
 	}
+}
+
+// isNew reports whether a file was modified between Options.Since and the watch's beginning.
+func (w *Watcher) isNew(info fs.FileInfo) bool {
+	return !w.begun && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
 }
 
 // dropTree ends the watch on a folder that has gone, and on those that were in it: what stands in their place later is another.
