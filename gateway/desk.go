@@ -29,12 +29,12 @@ type desk struct {
 	spec   spec.Spec          // the newest seen
 	known  bool               // spec is set
 	past   []past             // newest last
-	picks  int64
-	asking int           // checkouts on their way
-	scored time.Time     // when the seats' scores were last asked for
-	shutBy error         // why no call begins any more
-	freed  chan struct{} // closed when there may be a worker to spare; nil while nobody waits for that
-	looked time.Time     // when the roster was last asked for, and what it said
+	turn   int64              // the highest of any seat
+	asking int                // checkouts on their way
+	scored time.Time          // when the seats' scores were last asked for
+	shutBy error              // why no call begins any more
+	freed  chan struct{}      // closed when there may be a worker to spare; nil while nobody waits for that
+	looked time.Time          // when the roster was last asked for, and what it said
 	census error
 	// emptied is when the desk was first found vacant, zero while it is not; left says that it was given up for that.
 	emptied time.Time

@@ -4,50 +4,71 @@ import "time"
 
 // candidate is what a pick weighs of one worker that may take a call.
 type candidate struct {
-	// preferred says that it served the session before.
-	preferred bool
-	inFlight  int
-	score     float64 // 0 to 100
-	lastPick  int64   // order of its last pick
+	inFlight int
+	score    float64 // 0 to 100
+	turn     int64   // calls it was picked for, see desk.turnOf
 }
 
-// scoreBand is how far scores must be apart to matter: the width of a health grade. Within a band workers take turns, so that
-// the load spreads evenly over the fit.
-const scoreBand = 20
+const (
+	// scoreBand is how far scores must be apart to matter: the width of a health grade. Within a band workers take turns, so that
+	// the load spreads evenly over the fit.
+	scoreBand = 20
+	// catchUp is how many calls a worker that was out of service, or new, may be behind the others and catch up with.
+	catchUp = 64
+	// sessionLead is how many calls a session's worker may be ahead of the pick without it, and still be preferred while half of the
+	// workers are busy or more: sessions whose workers were chosen by chance would else pile up on some.
+	sessionLead = 16
+)
 
 func (c candidate) band() int { return int(min(c.score, 99.999) / scoreBand) }
 
-// better reports whether a call should rather go to a than to b: the session's worker, else the one with the fewest calls in
-// flight, else the fittest, else the one whose last turn is longest ago.
+// better reports whether a call should rather go to a than to b: the one with the fewest calls in flight, else the fittest, else the
+// one that has had the fewest.
 func better(a, b candidate) bool {
 	switch {
-	case a.preferred != b.preferred:
-		return a.preferred
 	case a.inFlight != b.inFlight:
 		return a.inFlight < b.inFlight
 	case a.band() != b.band():
 		return a.band() > b.band()
 	}
-	return a.lastPick < b.lastPick
+	return a.turn < b.turn
 }
+
+// sticks reports whether a call goes to its session's worker rather than to the best, when so many of all workers are busy.
+func sticks(preferred, best candidate, busy, all int) bool {
+	return 2*busy < all || preferred.turn <= best.turn+sessionLead
+}
+
+// turnOf is how many calls a seat counts as having been picked for. Who was away long is not given all it has missed at once.
+func (d *desk) turnOf(s *seat) int64 { return max(s.turn, d.turn-catchUp) }
 
 // pick chooses among the workers leased by the gateway that have room, under mu; nil when there is none.
 func (d *desk) pick(preferred string, now time.Time) *seat {
-	var best *seat
-	var chosen candidate
+	var best, session *seat
+	var chosen, wanted candidate
+	busy := 0
 	for _, s := range d.order {
 		load, open := s.load(now)
+		if load > 0 {
+			busy++
+		}
 		if !open {
 			continue
 		}
-		c := candidate{s.worker == preferred, load, s.score, s.lastPick}
+		c := candidate{load, s.score, d.turnOf(s)}
 		if best == nil || better(c, chosen) {
 			best, chosen = s, c
 		}
+		if preferred != "" && s.worker == preferred {
+			session, wanted = s, c
+		}
+	}
+	if session != nil && sticks(wanted, chosen, busy, len(d.order)) {
+		best, chosen = session, wanted
 	}
 	if best != nil {
-		d.picks++
-		best.lastPick = d.picks
+		best.turn = chosen.turn + 1
+		d.turn = max(d.turn, best.turn)
 	}
 	return best
 }

@@ -54,13 +54,12 @@ func TestAQueueGivesOutByPriorityAndThenInOrder(t *testing.T) {
 	}
 }
 
-func TestAPickPrefersTheSessionsWorkerThenTheLeastBusyThenTheFittestThenTakesTurns(t *testing.T) {
-	plain := candidate{score: 100, inFlight: 1, lastPick: 5}
+func TestAPickPrefersTheLeastBusyThenTheFittestThenTakesTurns(t *testing.T) {
+	plain := candidate{score: 100, inFlight: 1, turn: 5}
 	for name, change := range map[string]func(*candidate){
-		"the session's worker":            func(c *candidate) { c.preferred, c.inFlight, c.score, c.lastPick = true, 3, 0, 9 },
-		"fewer calls in flight":           func(c *candidate) { c.inFlight, c.score, c.lastPick = 0, 0, 9 },
-		"its last turn is longer ago":     func(c *candidate) { c.lastPick = 4 },
-		"a small lead in score is no use": func(c *candidate) { c.lastPick, c.score = 4, 81 },
+		"fewer calls in flight":           func(c *candidate) { c.inFlight, c.score, c.turn = 0, 0, 9 },
+		"it has had fewer calls":          func(c *candidate) { c.turn = 4 },
+		"a small lead in score is no use": func(c *candidate) { c.turn, c.score = 4, 81 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := plain
@@ -70,9 +69,22 @@ func TestAPickPrefersTheSessionsWorkerThenTheLeastBusyThenTheFittestThenTakesTur
 		})
 	}
 	worse := plain
-	worse.score, worse.lastPick = 79, 1
+	worse.score, worse.turn = 79, 1
 	require.True(t, better(plain, worse), "a grade's difference counts more than whose turn it is")
 	require.False(t, better(plain, plain))
+}
+
+func TestASessionsWorkerIsPreferredUntilItIsFarAheadOfOthersUnderLoad(t *testing.T) {
+	best := candidate{turn: 5}
+	require.True(t, sticks(candidate{inFlight: 3, turn: 5 + sessionLead}, best, 2, 4))
+	require.False(t, sticks(candidate{turn: 6 + sessionLead}, best, 2, 4))
+	require.True(t, sticks(candidate{turn: 500}, best, 1, 4), "where few are busy, nothing has to be spread")
+}
+
+func TestAWorkerThatWasAwayCatchesUpWithALittleAlone(t *testing.T) {
+	d := &desk{turn: 1000}
+	require.EqualValues(t, 990, d.turnOf(&seat{turn: 990}))
+	require.EqualValues(t, 1000-catchUp, d.turnOf(&seat{turn: 3}))
 }
 
 func TestNoMinuteSeesMoreCallsThanItsLimit(t *testing.T) {

@@ -49,7 +49,7 @@ type seat struct {
 	inFlight int
 	calls    tally           // of the whole incarnation
 	quiet    []chan struct{} // closed when no call is in flight
-	lastPick int64           // order of the last pick, so that equals take turns
+	turn     int64           // calls it was picked for, about: equals take turns by it
 	score    float64
 
 	// How the gateway itself fares in getting a lease.
