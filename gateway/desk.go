@@ -83,7 +83,7 @@ func (d *desk) take(p *process.Process) *seat {
 			return nil
 		}
 	}
-	if d.shutBy != nil {
+	if d.shutBy != nil || ended(p) { // a second seat of one that has ended would hide what the first one counted
 		return nil
 	}
 	sp := p.Spec()

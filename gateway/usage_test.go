@@ -73,3 +73,24 @@ func TestTheCallsOfAProcessAreToldAlsoWhenTheNextOneTookItsSeat(t *testing.T) {
 	}, patience, tick)
 	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
 }
+
+// The roster of processes may name one for a moment after it has ended.
+func TestAProcessThatHasEndedGetsNoSecondSeat(t *testing.T) {
+	w := open(t, 1)
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
+	p, found := w.processes.Get("p/0", 1)
+	require.True(t, found)
+	p.Kill("to see")
+	<-p.Done()
+	d := w.gateway.knownDesk("p")
+	require.Eventually(t, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.seatAt("p/0", 1) == nil
+	}, patience, tick)
+	d.mu.Lock()
+	second := d.take(p)
+	d.mu.Unlock()
+	require.Nil(t, second)
+	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
+}
