@@ -89,7 +89,7 @@ func (d *desk) take(p *process.Process) *seat {
 	sp := p.Spec()
 	s := &seat{
 		desk: d, worker: p.Worker(), incarnation: p.Incarnation(), process: p, spec: sp, conn: p.Conn(), verify: make(chan struct{}, 1),
-		score: 100, account: d.open(p.Worker(), time.Now()),
+		score: 100, turn: d.turnAfter(old), account: d.open(p.Worker(), time.Now()),
 	}
 	s.verify <- struct{}{}
 	if s.conn == nil {

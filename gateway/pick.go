@@ -13,7 +13,7 @@ const (
 	// scoreBand is how far scores must be apart to matter: the width of a health grade. Within a band workers take turns, so that
 	// the load spreads evenly over the fit.
 	scoreBand = 20
-	// catchUp is how many calls a worker that was out of service, or new, may be behind the others and catch up with.
+	// catchUp is how many calls a worker that was out of service may be behind the others and catch up with.
 	catchUp = 64
 	// sessionLead is how many calls a session's worker may be ahead of the pick without it, and still be preferred while half of the
 	// workers are busy or more: sessions whose workers were chosen by chance would else pile up on some.
@@ -41,6 +41,15 @@ func sticks(preferred, best candidate, busy, all int) bool {
 
 // turnOf is how many calls a seat counts as having been picked for. Who was away long is not given all it has missed at once.
 func (d *desk) turnOf(s *seat) int64 { return max(s.turn, d.turn-catchUp) }
+
+// turnAfter is where a seat that follows another of its worker begins. One that began behind the others would be given their calls until
+// it has had as many: where workers are replaced after some number of requests, those replaced would keep the rest without any.
+func (d *desk) turnAfter(old *seat) int64 {
+	if old != nil {
+		return old.turn
+	}
+	return d.turn
+}
 
 // pick chooses among the workers leased by the gateway that have room, under mu; nil when there is none.
 func (d *desk) pick(preferred string, now time.Time) *seat {

@@ -87,6 +87,12 @@ func TestAWorkerThatWasAwayCatchesUpWithALittleAlone(t *testing.T) {
 	require.EqualValues(t, 1000-catchUp, d.turnOf(&seat{turn: 3}))
 }
 
+func TestAWorkersNextProcessTakesTheTurnOfTheLast(t *testing.T) {
+	d := &desk{turn: 1000}
+	require.EqualValues(t, 990, d.turnAfter(&seat{turn: 990}))
+	require.EqualValues(t, 1000, d.turnAfter(nil), "who comes new has nothing to catch up with")
+}
+
 func TestNoMinuteSeesMoreCallsThanItsLimit(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 2))
