@@ -198,12 +198,13 @@ func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit, &w.work.uptime} {
 		stopTask(slot)
 	}
-	w.facts = facts{drain: w.facts.drain, stop: w.facts.stop, restart: w.facts.restart}
+	w.facts = facts{drain: w.facts.drain, stop: w.facts.stop, restart: w.facts.restart, successor: w.facts.successor}
 	w.next(lifecycle.Exited, reason, exit)
 }
 
 // decide says what follows the end of an incarnation.
 func (w *worker) decide() bool {
+	w.learnOfSuccessor()
 	if s := w.Successor; s != nil && s.Ready != nil && !w.Ending && w.Intent != IntentRest && !w.facts.stop.wanted && !w.facts.drain.wanted {
 		w.takeOver()
 		return true

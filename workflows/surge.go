@@ -136,6 +136,13 @@ func (w *worker) takeOver() {
 	w.started(&answer[tempool.StartResult]{result: *s.Ready})
 }
 
+// learnOfSuccessor notes that the successor is ready, when that came with news that are acted on before it.
+func (w *worker) learnOfSuccessor() {
+	if a := w.facts.successor; w.Successor != nil && a != nil && a.err == nil {
+		w.Successor.Ready, w.facts.successor = &a.result, nil
+	}
+}
+
 // depart has an incarnation finish its calls and stops it, beside the worker's own.
 func (w *worker) depart(d departure) {
 	w.Leaving = append(w.Leaving, d)
@@ -221,10 +228,8 @@ func (w *worker) dismissSuccessor(why string) {
 	if s == nil {
 		return
 	}
+	w.learnOfSuccessor()
 	w.Successor = nil
-	if a := taken(&w.facts.successor); a != nil && a.err == nil {
-		s.Ready = &a.result
-	}
 	switch {
 	case s.Ready != nil:
 		w.depart(departure{Incarnation: s.Incarnation, Host: s.Ready.Host, PID: s.Ready.PID, Reason: why})
