@@ -186,7 +186,7 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	sp := echo("rolling", 3)
 	sp.Rotation.Surge = false
 	pool := w.start(sp)
-	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100)
+	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
 	w.until(pool, "all have restarted", func(v tempool.PoolView) bool {

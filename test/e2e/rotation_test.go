@@ -25,13 +25,13 @@ type load struct {
 	ended        chan struct{}
 }
 
-// under puts a pool under so many calls a second.
-func under(t *testing.T, client *http.Client, path string, perSecond int) *load {
+// under puts a pool under so many calls a second, so many of them at once.
+func under(t *testing.T, client *http.Client, path string, perSecond, atOnce int) *load {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)
-		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		ticker := time.NewTicker(time.Second * time.Duration(atOnce) / time.Duration(perSecond))
 		defer ticker.Stop()
 		var calls sync.WaitGroup
 		defer calls.Wait()
@@ -41,7 +41,9 @@ func under(t *testing.T, client *http.Client, path string, perSecond int) *load 
 				return
 			case <-ticker.C:
 			}
-			calls.Go(func() { l.call(client, path) })
+			for range atOnce {
+				calls.Go(func() { l.call(client, path) })
+			}
 		}
 	}()
 	t.Cleanup(l.stop)
@@ -89,7 +91,12 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 	s := echo("surge", size)
 	s.Rotation.MaxUnavailable = 2
 	pool := w.start(s)
-	l := under(t, w.over("surge"), "/v1/pools/surge/call/echo", 200)
+	require.Eventually(t, func() bool {
+		status, err := pool.Status(t.Context())
+		return err == nil && status.Ready == size
+	}, patience, 10*time.Millisecond, "the pool itself has heard of all")
+	// As many at once as there are workers: the gateway leases no more of them than it has calls for, and all are to have their share.
+	l := under(t, w.over("surge"), "/v1/pools/surge/call/echo", 200, size)
 	all := func(what string, holds func(tempool.Worker) bool) {
 		w.until(pool, what, func(v tempool.PoolView) bool {
 			if v.Rollout != nil || v.Ready != size {
@@ -158,7 +165,7 @@ func TestAWorkerThatLeaksIsReplacedBeforeItsLimit(t *testing.T) {
 	s.Prediction.Window = 3
 	s.Health.MemoryBands = nil // prediction alone is to see it
 	pool := w.start(s)
-	l := under(t, w.over("leak"), "/v1/pools/leak/call/leak", 40)
+	l := under(t, w.over("leak"), "/v1/pools/leak/call/leak", 40, 1)
 	view := w.until(pool, "both were replaced by prediction", func(v tempool.PoolView) bool {
 		for _, worker := range v.Workers {
 			if worker.RotationsByReason["prediction"] == 0 {
