@@ -95,7 +95,9 @@ func (w *worker) checkout(ctx workflow.Context, r tempool.CheckoutRequest) (*tem
 	if lease := w.grantOf(r.RequestID); lease != nil {
 		return lease, nil
 	}
-	w.drainSignals()
+	if w.drainSignals() {
+		w.stir() // what they asked for is to be done also when this is refused
+	}
 	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, tempool.GatewayHolderPrefix) {
 		w.recall(ctx)
 		if lease := w.grantOf(r.RequestID); lease != nil { // the same request, granted while this one waited

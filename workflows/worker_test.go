@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
@@ -366,4 +368,25 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A checkout in the same workflow task as signals reads them before the loop does.
+func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.RegisterDelayedCallback(func() { env.SignalWorkflow(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}) }, time.Second)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		w := newWorker(ctx, orphan())
+		w.listen()
+		if err := workflow.Sleep(ctx, time.Minute); err != nil {
+			return err
+		}
+		require.True(t, w.signalled())
+		_, err := w.checkout(ctx, tempool.CheckoutRequest{Holder: "me"})
+		require.ErrorContains(t, err, "about to leave service")
+		require.True(t, w.facts.restart.wanted)
+		require.True(t, w.selector.HasPending(), "the loop is woken")
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }
