@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -45,16 +46,36 @@ func (c *Client) update(ctx context.Context, workflowID, name, updateID string, 
 func (c *Client) query(ctx context.Context, workflowID, name string, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	var value converter.EncodedValue
-	value, err := c.temporal.QueryWorkflow(ctx, workflowID, "", name)
+	value, err := c.queryOnce(ctx, workflowID, name)
+	for errors.Is(err, errQueryLost) && ctx.Err() == nil {
+		value, err = c.queryOnce(ctx, workflowID, name)
+	}
 	if err == nil {
 		err = value.Get(result)
 	}
 	return c.understand(err, "ask "+workflowID+" for its "+name)
 }
 
-// queryTimeout bounds a query; without an agent nobody answers.
-const queryTimeout = 10 * time.Second
+// queryOnce fails with errQueryLost when nobody has answered for queryAttempt.
+func (c *Client) queryOnce(ctx context.Context, workflowID, name string) (converter.EncodedValue, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, queryAttempt, errQueryLost)
+	defer cancel()
+	value, err := c.temporal.QueryWorkflow(ctx, workflowID, "", name)
+	if err != nil && errors.Is(context.Cause(ctx), errQueryLost) {
+		return nil, fmt.Errorf("%w: %w", errQueryLost, err)
+	}
+	return value, err
+}
+
+const (
+	// queryTimeout bounds a query; without an agent nobody answers.
+	queryTimeout = 10 * time.Second
+	// queryAttempt is how long an answer may take before it is asked for again: one is lost now and then, where the agent that was to give
+	// it has just left, or the server dropped it.
+	queryAttempt = 4 * time.Second
+)
+
+var errQueryLost = errors.New("nobody answered in time")
 
 func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
 	return p.named(p.client.update(ctx, PoolWorkflowID(p.name), name, uuid.NewString(), argument, result, name+" pool "+p.name))

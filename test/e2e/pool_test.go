@@ -1,11 +1,16 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
@@ -51,12 +56,43 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
+	forgetful := &forgetful{}
+	deaf, err := client.Dial(client.Options{HostPort: w.server.Address(), Logger: quiet(), Interceptors: []interceptor.ClientInterceptor{forgetful}})
+	require.NoError(t, err)
+	defer deaf.Close()
+	user := tempool.NewClient(deaf, client.DefaultNamespace)
+	defer user.Close()
+	state, err := user.Pool("ops").State(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.Ready, state.State)
+	require.EqualValues(t, 2, forgetful.asked.Load(), "what was not answered is asked again")
+
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 	require.Empty(t, bearers("ops"))
 	_, err = pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a pool that has ended can still be read")
+}
+
+// forgetful loses the first query.
+type forgetful struct {
+	interceptor.ClientInterceptorBase
+	interceptor.ClientOutboundInterceptorBase
+	asked atomic.Int64
+}
+
+func (f *forgetful) InterceptClient(next interceptor.ClientOutboundInterceptor) interceptor.ClientOutboundInterceptor {
+	f.ClientOutboundInterceptorBase.Next = next
+	return f
+}
+
+func (f *forgetful) QueryWorkflow(ctx context.Context, in *interceptor.ClientQueryWorkflowInput) (converter.EncodedValue, error) {
+	if f.asked.Add(1) == 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return f.Next.QueryWorkflow(ctx, in)
 }
 
 func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {

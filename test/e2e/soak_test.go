@@ -108,10 +108,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	require.NoError(t, os.Mkdir(tallies, 0o700))
 	s := python("soak", 8, "counting.py")
 	s.Pool.Env["TALLY"] = tallies
-	s.Rotation.MaxRequests = 0
-	if *soak > time.Minute { // so that kills meet handovers, too: some two in a thousand of those lose the count of what the old process served
-		s.Rotation.MaxRequests = 2_000
-	}
+	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
 	pool := w.start(s)
 
