@@ -31,9 +31,11 @@ func TestMain(m *testing.M) {
 func TestTheFileDoesWhatEveryStoreMust(t *testing.T) {
 	for _, sync := range []Sync{SyncAlways, SyncInterval} {
 		t.Run(string(sync), func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+			open := func(t *testing.T, config sessions.Config) sessions.Store {
 				return start(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
-			})
+			}
+			storetest.Run(t, open)
+			storetest.RunMirror(t, open)
 		})
 	}
 }
@@ -277,4 +279,26 @@ func cannotWrite(t *testing.T, sync Sync) {
 	count, err := store.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, count)
+}
+
+func TestWhatWasPutIsTheSameAfterTheFileWasOpenedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	store := start(t, Options{Path: path})
+	for range 2 { // over a session that was used later, in the file as well
+		_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
+		require.NoError(t, err)
+		_, err = store.Get(t.Context(), "a")
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+		store = start(t, Options{Path: path})
+		long := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Minute)
+		want := &sessions.Session{ID: "a", Version: 5, CreatedAt: long, LastAccessed: long, TTL: spec.Duration(time.Hour)}
+		require.NoError(t, store.Put(t.Context(), want))
+		require.NoError(t, store.Close())
+		store = start(t, Options{Path: path})
+		got, err := store.Peek(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.True(t, sessions.Same(want, got[0]), "%+v", got[0])
+		require.NoError(t, store.Delete(t.Context(), "a"))
+	}
 }

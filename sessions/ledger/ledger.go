@@ -55,6 +55,26 @@ func (l *Ledger[V]) Add(e *Entry[V]) {
 	l.append(e)
 }
 
+// Insert puts in an entry at the place that the time of its last use gives it. None of its id may be there.
+func (l *Ledger[V]) Insert(e *Entry[V]) {
+	l.Add(e)
+	before := e.older
+	for before != nil && before.LastAccessed > e.LastAccessed {
+		before = before.older
+	}
+	if before == e.older {
+		return
+	}
+	l.unlink(e)
+	e.older = before
+	if before != nil {
+		e.newer, before.newer = before.newer, e
+	} else {
+		e.newer, l.oldest = l.oldest, e
+	}
+	e.newer.older = e
+}
+
 // Touch notes a use at now, which an earlier now than the last does not set back, and the life from then on.
 func (l *Ledger[V]) Touch(e *Entry[V], now, ttl int64) {
 	e.LastAccessed, e.TTL = max(e.LastAccessed, now), ttl

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +35,26 @@ func TestTheOrderIsThatOfUse(t *testing.T) {
 	require.Nil(t, l.Live("a", 11))
 	require.Equal(t, entries["a"], l.Get("a"))
 	require.Equal(t, entries["a"], l.Live("a", 10))
+}
+
+func TestAnEntryIsInsertedAtItsPlace(t *testing.T) {
+	for _, moments := range [][]int64{{1, 2, 3}, {3, 2, 1}, {2, 1, 3}, {2, 3, 1}, {1, 3, 2}, {1, 1, 1}} {
+		l := New[int]()
+		for i, at := range moments {
+			l.Insert(&Entry[int]{ID: string(rune('a' + i)), LastAccessed: at, TTL: 10})
+		}
+		var forth, back []int64
+		for e := range l.All {
+			forth = append(forth, e.LastAccessed)
+		}
+		for e := l.newest; e != nil; e = e.older {
+			back = append(back, e.LastAccessed)
+		}
+		require.IsIncreasing(t, append([]int64{0}, slices.Compact(slices.Clone(forth))...))
+		slices.Reverse(back)
+		require.Equal(t, forth, back)
+		require.Len(t, forth, 3)
+	}
 }
 
 // Whatever happens, sweeping finds what expired, as a look at every entry would.

@@ -12,5 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestMemoryDoesWhatEveryStoreMust(t *testing.T) {
-	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return Open(config) })
+	open := func(_ *testing.T, config sessions.Config) sessions.Store { return Open(config) }
+	storetest.Run(t, open)
+	storetest.RunMirror(t, open)
 }

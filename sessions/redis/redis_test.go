@@ -41,9 +41,11 @@ func TestRedisDoesWhatEveryStoreMust(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := url()
 			var stores atomic.Int64
-			storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+			open := func(t *testing.T, config sessions.Config) sessions.Store {
 				return start(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
-			})
+			}
+			storetest.Run(t, open)
+			storetest.RunMirror(t, open)
 		})
 	}
 }

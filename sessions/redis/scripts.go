@@ -49,6 +49,14 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return 1`)
+	// putScript stores a session in the place of whatever is there, or nothing if it has expired. Arguments: v, g, b, c, t, l.
+	putScript = redis.NewScript(`
+local left = tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])
+redis.call('DEL', KEYS[1])
+if left <= 0 then return 0 end
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
+redis.call('PEXPIRE', KEYS[1], left)
+return 1`)
 	// swapScript returns the time of the last use, 0 if the session is not the one that was read, -1 if there is none. Arguments: v and g as
 	// read, then v, g, b, t, l.
 	swapScript = redis.NewScript(fresh + `

@@ -21,6 +21,13 @@ import (
 // Open makes an empty store for one test; Run closes it.
 type Open func(t *testing.T, config sessions.Config) sessions.Store
 
+// RunMirror checks a kind of store that is a sessions.Mirror, beyond Run.
+func RunMirror(t *testing.T, open Open) {
+	for name, test := range mirrored {
+		t.Run(name, func(t *testing.T) { test(t, &stage{t: t, open: open, clock: newClock()}) })
+	}
+}
+
 // Run checks a kind of store.
 func Run(t *testing.T, open Open) {
 	for name, test := range map[string]func(*testing.T, *stage){
