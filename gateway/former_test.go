@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,26 +24,7 @@ func (w *world) beside(slot int, incarnation int64) *process.Process {
 
 func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 	w := open(t, 2)
-	var made atomic.Int64
-	var callers sync.WaitGroup
-	enough := make(chan struct{})
-	for range 4 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-enough:
-					return
-				default:
-				}
-				_, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: []byte("x")})
-				if err != nil {
-					t.Errorf("call %d: %v", made.Load(), err)
-					return
-				}
-				made.Add(1)
-			}
-		})
-	}
+	made, enough := w.callers(4)
 	var counted int64
 	for incarnation := int64(2); incarnation <= 6; incarnation++ {
 		for slot := range 2 {
@@ -63,8 +43,7 @@ func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	close(enough)
-	callers.Wait()
+	enough()
 	require.Positive(t, made.Load())
 	require.Positive(t, counted)
 	require.LessOrEqual(t, counted, made.Load())

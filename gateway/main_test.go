@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +183,28 @@ func (a answer) refusedWith(t testing.TB, status int, code tempool.Code) {
 	t.Helper()
 	require.Equal(t, code, a.problem.Code, "%s", a.body)
 	require.Equal(t, status, a.status)
+}
+
+// callers have so many call the pool without a pause until enough, which waits for their last answers. No call may fail.
+func (w *world) callers(n int) (made *atomic.Int64, enough func()) {
+	made = new(atomic.Int64)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: []byte("x")}); err != nil {
+					w.t.Errorf("call %d: %v", made.Load(), err)
+					return
+				}
+				made.Add(1)
+			}
+		})
+	}
+	return made, func() {
+		cancel()
+		all.Wait()
+	}
 }
 
 func (w *world) file(name string) string { return filepath.Join(w.dir, name) }

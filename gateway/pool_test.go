@@ -53,28 +53,9 @@ func TestALeaseAlwaysInUseGoesBackNowAndThenWithoutACallBeingLost(t *testing.T) 
 	for name, most := range map[string]int{"one call at a time": 1, "calls that overlap": 3} {
 		t.Run(name, func(t *testing.T) {
 			w := open(t, 1, inflight(most), withConfig(func(c *Config) { c.HoldFor = 40 * time.Millisecond }))
-			var made atomic.Int64
-			var callers sync.WaitGroup
-			enough := make(chan struct{})
-			for range 4 {
-				callers.Go(func() {
-					for {
-						select {
-						case <-enough:
-							return
-						default:
-						}
-						if _, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo"}); err != nil {
-							t.Errorf("a call failed: %v", err)
-							return
-						}
-						made.Add(1)
-					}
-				})
-			}
+			made, enough := w.callers(4)
 			require.Eventually(t, func() bool { return w.book.count("checkin") >= 5 }, patience, tick)
-			close(enough)
-			callers.Wait()
+			enough()
 			require.Greater(t, made.Load(), int64(w.book.count("checkout")), "most calls ride a lease that is there already")
 			require.Eventually(t, func() bool {
 				var reported int64

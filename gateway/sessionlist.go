@@ -4,11 +4,9 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/spec"
 )
 
 // Bounds of GET /v1/sessions.
@@ -18,24 +16,6 @@ const (
 	// listedAtOnce bounds how many whole sessions are in memory for a list, which shows only what they are.
 	listedAtOnce = 16
 )
-
-// sessionSummary is a session in a list.
-type sessionSummary struct {
-	ID           string        `json:"id"`
-	Version      int64         `json:"version"`
-	CreatedAt    time.Time     `json:"created_at"`
-	LastAccessed time.Time     `json:"last_accessed"`
-	TTL          spec.Duration `json:"ttl"`
-	// Bytes are those of programs, data and metadata as JSON.
-	Bytes int `json:"bytes"`
-}
-
-// sessionList is one page of the sessions of a store, in the order of their ids. Next is where the next page begins: its after. It is
-// "" on the last page.
-type sessionList struct {
-	Sessions []sessionSummary `json:"sessions"`
-	Next     string           `json:"next"`
-}
 
 // listSessions is GET /v1/sessions. It extends no session's life.
 func (g *Gateway) listSessions(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +31,7 @@ func (g *Gateway) listSessions(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	calls, err := g.config.Sessions.Of(ctx, query.Get("pool"))
-	var page sessionList
+	var page tempool.SessionList
 	if err == nil {
 		page, err = summaries(ctx, calls.Store, query.Get("after"), limit)
 	}
@@ -63,8 +43,8 @@ func (g *Gateway) listSessions(w http.ResponseWriter, r *http.Request) {
 }
 
 // summaries reads up to limit sessions after an id, a few at a time.
-func summaries(ctx context.Context, store sessions.Store, after string, limit int) (sessionList, error) {
-	page := sessionList{Sessions: []sessionSummary{}}
+func summaries(ctx context.Context, store sessions.Store, after string, limit int) (tempool.SessionList, error) {
+	page := tempool.SessionList{Sessions: []tempool.SessionSummary{}}
 	for {
 		wanted := min(listedAtOnce, limit+1-len(page.Sessions)) // one more tells whether there is a next page
 		some, err := store.List(ctx, after, wanted)
@@ -80,7 +60,9 @@ func summaries(ctx context.Context, store sessions.Store, after string, limit in
 			if err != nil {
 				return page, err
 			}
-			page.Sessions = append(page.Sessions, sessionSummary{s.ID, s.Version, s.CreatedAt, s.LastAccessed, s.TTL, len(body)})
+			page.Sessions = append(page.Sessions, tempool.SessionSummary{
+				ID: s.ID, Version: s.Version, CreatedAt: s.CreatedAt, LastAccessed: s.LastAccessed, TTL: s.TTL, Bytes: len(body),
+			})
 			after = s.ID
 		}
 		if len(some) < wanted {

@@ -125,7 +125,7 @@ func TestManyPatchesOfOneSessionAreAllKept(t *testing.T) {
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
 	w := open(t, 0, withSessions(sessions.Config{}))
-	list := func(query string) (page sessionList) {
+	list := func(query string) (page tempool.SessionList) {
 		t.Helper()
 		got := w.do("GET", "/v1/sessions"+query, nil)
 		require.Equal(t, http.StatusOK, got.status, "%s", got.body)

@@ -1,40 +1,21 @@
 package worker
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
-
-// lockedLog is a log that may be read while it is written.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func watching(dir string, paths ...string) func(*spec.Spec) {
 	return func(sp *spec.Spec) {
@@ -44,7 +25,7 @@ func watching(dir string, paths ...string) func(*spec.Spec) {
 
 func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
 	dir := t.TempDir()
-	processes, control, log := supervisor(t), newWire(), &lockedLog{}
+	processes, control, log := supervisor(t), newWire(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
 	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
@@ -59,7 +40,7 @@ func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
 
 func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
 	dir := t.TempDir()
-	processes, control, log := supervisor(t), newWire(), &lockedLog{}
+	processes, control, log := supervisor(t), newWire(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
 	control.fail(errors.New("Temporal is away"))
 	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))

@@ -1,18 +1,18 @@
 package starter
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
 // webServers is a pool that takes no SDK.
@@ -29,32 +29,14 @@ protocol = "none"
 kind = "http"
 `
 
-// output is a screen that a test reads while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // own are options that meet nobody else's server, agent or files.
-func own(t *testing.T) (Options, *output) {
+func own(t *testing.T) (Options, *logtest.Log) {
 	cache, err := os.MkdirTemp("", "st") // short, for the agent's socket
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(cache)) })
 	file := filepath.Join(cache, "pool.toml")
 	require.NoError(t, os.WriteFile(file, []byte(webServers), 0o600))
-	out := &output{}
+	out := &logtest.Log{}
 	return Options{PoolFile: file, CacheDir: cache, Port: freePort(t), UIPort: freePort(t), Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))), Out: out}, out
 }
 

@@ -1,18 +1,18 @@
 package filewatch
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,35 +23,17 @@ const (
 	debounce = 30 * time.Millisecond
 )
 
-// journal is a log that may be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 type watch struct {
 	*testing.T
 	*Watcher
 	dir string
-	log *journal
+	log *logtest.Log
 }
 
 // open watches paths of a new folder, in which files are made first.
 func open(t *testing.T, paths, ignore, files []string) watch {
 	t.Helper()
-	w := watch{T: t, dir: t.TempDir(), log: &journal{}}
+	w := watch{T: t, dir: t.TempDir(), log: &logtest.Log{}}
 	for _, file := range files {
 		w.put(file, "old")
 	}
