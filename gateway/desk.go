@@ -31,6 +31,7 @@ type desk struct {
 	past   []past             // newest last
 	turn   int64              // the highest of any seat
 	asking int                // checkouts on their way
+	aimed  map[string]int     // calls that wait for this very worker
 	scored time.Time          // when the seats' scores were last asked for
 	shutBy error              // why no call begins any more
 	freed  chan struct{}      // closed when there may be a worker to spare; nil while nobody waits for that
@@ -43,7 +44,7 @@ type desk struct {
 
 func newDesk(g *Gateway, pool string) *desk {
 	return &desk{
-		gateway: g, pool: pool, wake: make(chan struct{}, 1), seats: make(map[string]*seat), rates: make(map[string]*window), queue: newQueue(), books: newBooks(),
+		gateway: g, pool: pool, wake: make(chan struct{}, 1), seats: make(map[string]*seat), rates: make(map[string]*window), aimed: make(map[string]int), queue: newQueue(), books: newBooks(),
 	}
 }
 

@@ -67,7 +67,8 @@ type Config struct {
 // Affinity is a preference for the worker that served a session before. Its methods must be fast and safe for concurrent use.
 type Affinity interface {
 	Lookup(pool, session string) (worker string, found bool)
-	Bind(pool, session, worker string)
+	// Follow notes who serves a session that was bound to was, "" for nobody, when a worker was looked for.
+	Follow(pool, session, was, worker string)
 }
 
 // Gateway carries calls to the subprocesses of one host. All methods are safe for concurrent use.

@@ -222,18 +222,28 @@ func (d *desk) ask(now time.Time, lost bool) {
 		if need <= 0 || d.asking >= maxAsking {
 			return
 		}
-		if s.asking || s.gone || s.draining || now.Before(s.retryAt) || s.grant != nil && s.grant.ours || d.limited(s, now) || d.spokenFor(s) {
+		if !d.leasable(s, now) {
 			continue
 		}
-		if s.requestID == "" {
-			s.requestID = uuid.NewString()
-		}
-		s.asking = true
-		d.asking++
 		need -= s.capacity()
-		request := tempool.CheckoutOptions{Holder: d.gateway.Holder(), RequestID: s.requestID}
-		d.gateway.work.Go(func() { d.checkout(s, request) })
+		d.lease(s)
 	}
+}
+
+// leasable reports whether it makes sense to ask the seat's worker for a lease now, under mu.
+func (d *desk) leasable(s *seat, now time.Time) bool {
+	return !(s.asking || s.gone || s.draining || now.Before(s.retryAt) || s.grant != nil && s.grant.ours || d.limited(s, now) || d.spokenFor(s))
+}
+
+// lease asks the seat's worker for a lease in the background, under mu.
+func (d *desk) lease(s *seat) {
+	if s.requestID == "" {
+		s.requestID = uuid.NewString()
+	}
+	s.asking = true
+	d.asking++
+	request := tempool.CheckoutOptions{Holder: d.gateway.Holder(), RequestID: s.requestID}
+	d.gateway.work.Go(func() { d.checkout(s, request) })
 }
 
 func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {

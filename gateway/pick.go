@@ -61,7 +61,7 @@ func (d *desk) pick(preferred string, now time.Time) *seat {
 		if load > 0 {
 			busy++
 		}
-		if !open {
+		if !open || len(d.aimed) > 0 && d.aimed[s.worker] > 0 {
 			continue
 		}
 		c := candidate{load, s.score, d.turnOf(s)}

@@ -39,7 +39,7 @@ func (g *Gateway) place(pool string, f *flight, session string, priority int) er
 	err := d.join(f, preferred, priority)
 	d.refuse(err)
 	if err == nil && session != "" && g.config.Affinity != nil {
-		g.config.Affinity.Bind(pool, session, f.seat.worker)
+		g.config.Affinity.Follow(pool, session, preferred, f.seat.worker)
 	}
 	return err
 }

@@ -416,7 +416,7 @@ func (s *stickiness) Lookup(_, session string) (string, bool) {
 	return worker, found
 }
 
-func (s *stickiness) Bind(_, session, worker string) {
+func (s *stickiness) Follow(_, session, _, worker string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last[session] = worker

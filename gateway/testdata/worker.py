@@ -106,4 +106,19 @@ def large(body):
     return b"x" * int(body)
 
 
+released = []
+
+
+@tempool.on_session_release
+def release(id):
+    if id == "stuck":
+        raise tempool.Error("not this one", code="cannot")
+    released.append([id, tempool.context().headers["tempool-session"]])
+
+
+@tempool.method(name="released")
+def tell_released():
+    return released
+
+
 tempool.run(threads=int(os.environ.get("THREADS", "1")))

@@ -26,6 +26,7 @@ type Table struct {
 	mu     sync.Mutex
 	ledger *ledger.Ledger[string] // the worker, by pool and session
 	ttls   map[string]int64       // of pools, in milliseconds
+	closed map[string]int64       // workers that get no further sessions, and until when, in milliseconds since 1970
 }
 
 // New makes an empty table. The default of now is time.Now.
@@ -33,7 +34,7 @@ func New(now func() time.Time) *Table {
 	if now == nil {
 		now = time.Now
 	}
-	return &Table{now: now, ledger: ledger.New[string](), ttls: make(map[string]int64)}
+	return &Table{now: now, ledger: ledger.New[string](), ttls: make(map[string]int64), closed: make(map[string]int64)}
 }
 
 // SetTTL sets how long the pool's bindings last since their last use; without it that is DefaultTTL.
@@ -73,6 +74,11 @@ func (t *Table) Bind(pool, session, worker string) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.bind(id, pool, worker, now)
+}
+
+// bind is Bind under mu.
+func (t *Table) bind(id, pool, worker string, now int64) {
 	if e := t.ledger.Get(id); e != nil {
 		e.Value = worker
 		t.ledger.Touch(e, now, t.ttl(pool))
@@ -99,11 +105,12 @@ func (t *Table) Unbind(pool, session string) bool {
 	return live
 }
 
-// UnbindWorker forgets the sessions of a worker that has gone, and says how many those were.
+// UnbindWorker forgets the sessions of a worker that has gone, and that it was closed, and says how many sessions those were.
 func (t *Table) UnbindWorker(worker string) (unbound int) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.closed, worker)
 	t.ledger.Sweep(now, func(*ledger.Entry[string]) {})
 	for e := range t.ledger.All {
 		if e.Value == worker {

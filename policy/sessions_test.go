@@ -1,0 +1,170 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// loadsOf are workers p/0, p/1, … with so many sessions each, all of weight 1.
+func loadsOf(sessions ...int) []SessionLoad {
+	var loads []SessionLoad
+	for i, n := range sessions {
+		loads = append(loads, SessionLoad{Worker: fmt.Sprint("p/", i), Sessions: n, Weight: 1})
+	}
+	return loads
+}
+
+func weighted(loads []SessionLoad, weights ...int) []SessionLoad {
+	for i := range loads {
+		loads[i].Weight = weights[i]
+	}
+	return loads
+}
+
+func TestRebalancingMovesOnlyWhatIsTooMuch(t *testing.T) {
+	for name, c := range map[string]struct {
+		loads []SessionLoad
+		want  []SessionFlow
+	}{
+		"nothing at all":                     {nil, nil},
+		"no sessions":                        {loadsOf(0, 0), nil},
+		"no sessions and no weights":         {weighted(loadsOf(0, 0), 0, 0), nil},
+		"even":                               {loadsOf(3, 3, 3), nil},
+		"even to within one, wherever it is": {loadsOf(3, 4, 3, 4), nil},
+		"a new worker":                       {loadsOf(4, 4, 0), []SessionFlow{{"p/0", "p/2", 1}, {"p/1", "p/2", 1}}},
+		"all on one":                         {loadsOf(0, 9, 0), []SessionFlow{{"p/1", "p/0", 3}, {"p/1", "p/2", 3}}},
+		"who has the odd one keeps it":       {loadsOf(0, 7), []SessionFlow{{"p/1", "p/0", 3}}},
+		"weights":                            {weighted(loadsOf(6, 6), 2, 1), []SessionFlow{{"p/1", "p/0", 2}}},
+		"a worker that should have none":     {weighted(loadsOf(5, 1), 0, 3), []SessionFlow{{"p/0", "p/1", 5}}},
+		"several give and several take": {loadsOf(10, 0, 8, 2), []SessionFlow{
+			{"p/0", "p/1", 5}, {"p/2", "p/3", 3},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flows, err := RebalanceSessions(c.loads)
+			require.NoError(t, err)
+			require.Equal(t, c.want, flows)
+		})
+	}
+}
+
+func TestSessionsThatNobodyMayHaveCannotBeDistributed(t *testing.T) {
+	_, err := RebalanceSessions(weighted(loadsOf(1, 2), 0, 0))
+	require.ErrorIs(t, err, ErrSessions)
+	_, err = RebalanceSessions(loadsOf(1, -2))
+	require.ErrorIs(t, err, ErrSessions)
+	_, err = RebalanceSessions(weighted(loadsOf(1, 2), 1, -1))
+	require.ErrorIs(t, err, ErrSessions)
+	_, err = SpreadSessions(1, nil)
+	require.ErrorIs(t, err, ErrSessions)
+	_, err = SpreadSessions(1, weighted(loadsOf(1), 0))
+	require.ErrorIs(t, err, ErrSessions)
+}
+
+// fewest tries every way to round the exact parts and returns how few sessions have to move.
+func fewest(loads []SessionLoad) int {
+	total, weights := 0, 0
+	for _, load := range loads {
+		total, weights = total+load.Sessions, weights+load.Weight
+	}
+	best := total + 1
+	for choice := range 1 << len(loads) {
+		sum, moved, legal := 0, 0, true
+		for i, load := range loads {
+			target := total * load.Weight / weights
+			if choice>>i&1 == 1 {
+				legal = legal && total*load.Weight%weights > 0
+				target++
+			}
+			sum += target
+			moved += max(0, load.Sessions-target)
+		}
+		if legal && sum == total {
+			best = min(best, moved)
+		}
+	}
+	return best
+}
+
+func TestNoPlanThatReachesTheDistributionMovesFewer(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 11))
+	for range 3000 {
+		loads := loadsOf(make([]int, 1+random.IntN(7))...)
+		weights := 0
+		for i := range loads {
+			loads[i].Sessions, loads[i].Weight = random.IntN(30), random.IntN(4)
+			weights += loads[i].Weight
+		}
+		if weights == 0 {
+			loads[0].Weight, weights = 1, 1
+		}
+		flows, err := RebalanceSessions(loads)
+		require.NoError(t, err)
+		after, moved, total := map[string]int{}, 0, 0
+		for _, load := range loads {
+			after[load.Worker] = load.Sessions
+			total += load.Sessions
+		}
+		for _, f := range flows {
+			require.Positive(t, f.Count)
+			require.NotEqual(t, f.From, f.To)
+			after[f.From] -= f.Count
+			after[f.To] += f.Count
+			moved += f.Count
+		}
+		for _, load := range loads {
+			require.GreaterOrEqual(t, after[load.Worker]*weights, total*load.Weight-weights+1, "%+v %+v", loads, flows)
+			require.LessOrEqual(t, after[load.Worker]*weights, total*load.Weight+weights-1, "%+v %+v", loads, flows)
+		}
+		require.Equal(t, fewest(loads), moved, "%+v %+v", loads, flows)
+		require.Less(t, len(flows), max(2, len(loads)), "%+v %+v", loads, flows)
+	}
+}
+
+func TestFurtherSessionsGoWhereThereAreFewest(t *testing.T) {
+	for name, c := range map[string]struct {
+		n     int
+		loads []SessionLoad
+		want  []int
+	}{
+		"none":                   {0, loadsOf(1, 2), []int{0, 0}},
+		"evenly":                 {6, loadsOf(0, 0, 0), []int{2, 2, 2}},
+		"the first ones first":   {4, loadsOf(0, 0, 0), []int{2, 1, 1}},
+		"what is low fills up":   {4, loadsOf(5, 1, 2), []int{0, 3, 1}},
+		"by weight":              {6, weighted(loadsOf(0, 0), 2, 1), []int{4, 2}},
+		"not to weight 0":        {3, weighted(loadsOf(0, 9), 0, 1), []int{0, 3}},
+		"what is too much stays": {2, loadsOf(100, 0, 0), []int{0, 1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			takes, err := SpreadSessions(c.n, c.loads)
+			require.NoError(t, err)
+			require.Equal(t, c.want, takes)
+		})
+	}
+}
+
+func TestSpreadSessionsEndAsEvenAsCanBe(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 5))
+	for range 2000 {
+		loads := loadsOf(make([]int, 1+random.IntN(6))...)
+		for i := range loads {
+			loads[i].Sessions, loads[i].Weight = random.IntN(20), 1+random.IntN(3)
+		}
+		n := random.IntN(60)
+		takes, err := SpreadSessions(n, loads)
+		require.NoError(t, err)
+		sum := 0
+		for i, a := range loads {
+			sum += takes[i]
+			for j, b := range loads {
+				if takes[i] > 0 { // its last one would have been no better off anywhere else
+					require.LessOrEqual(t, (a.Sessions+takes[i])*b.Weight, (b.Sessions+takes[j]+1)*a.Weight, "%+v %v", loads, takes)
+				}
+			}
+		}
+		require.Equal(t, n, sum)
+	}
+}
