@@ -20,6 +20,10 @@ const (
 	WorkflowWorker = "Worker"
 	// WorkflowExecute makes one call of a pool by the activity of the same name, for callers who can start a workflow and nothing else.
 	WorkflowExecute = "Execute"
+	// The session workflows move sessions from workers to workers: one, all of a worker, and so many that they are distributed as wished.
+	WorkflowMigrateSession    = "MigrateSession"
+	WorkflowEvacuateWorker    = "EvacuateWorker"
+	WorkflowRebalanceSessions = "RebalanceSessions"
 )
 
 // TaskQueue carries the workflow tasks of every pool and worker.
@@ -84,6 +88,7 @@ const (
 	UpdateRestart       = "restart"
 	UpdateDrain         = "drain"
 	UpdateStop          = "stop"
+	UpdateEvacuate      = "evacuate"
 	SignalWorkerChanged = "worker-changed"
 	// A worker asks for leave to replace its process, and says when that is done.
 	SignalRotationRequest = "rotation-request"
@@ -109,6 +114,23 @@ const (
 	ActivityCollectGarbage = "CollectGarbage"
 	ActivityRebalance      = "Rebalance"
 	ActivityExecute        = "Execute"
+	// Of the session workflows, on the queue of the host whose workers they are about. PoolRoster is a local one.
+	ActivityPoolRoster      = "PoolRoster"
+	ActivitySessionBindings = "SessionBindings"
+	ActivityReleaseSessions = "ReleaseSessions"
+	ActivityBindSessions    = "BindSessions"
+	ActivityUnbindSessions  = "UnbindSessions"
+	ActivityLoadSessions    = "LoadSessions"
+	ActivityKeepSessionsOff = "KeepSessionsOff"
+)
+
+// QueryProgress asks a session workflow how far it is: SessionProgress.
+const QueryProgress = "progress"
+
+// Hooks that a worker may offer, as methods: called with a session's id before the session leaves it, and after one has come to it.
+const (
+	HookSessionRelease = "session.release"
+	HookSessionLoad    = "session.load"
 )
 
 var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
@@ -136,6 +158,21 @@ func ParseWorkerName(name string) (pool string, slot int, err error) {
 		}
 	}
 	return "", 0, Errorf(CodeInvalid, "%q names no worker; write POOL/SLOT, for example python/0", name)
+}
+
+// MigrateSessionWorkflowID is the workflow ID of a session's migration: one at a time.
+func MigrateSessionWorkflowID(pool, session string) string {
+	return PoolWorkflowID(pool) + "/sessions/migrate/" + session
+}
+
+// EvacuateWorkerWorkflowID is the workflow ID of a worker's evacuation: one at a time.
+func EvacuateWorkerWorkflowID(pool string, slot int) string {
+	return PoolWorkflowID(pool) + "/sessions/evacuate/" + strconv.Itoa(slot)
+}
+
+// RebalanceSessionsWorkflowID is the workflow ID of a pool's rebalancing: one at a time.
+func RebalanceSessionsWorkflowID(pool string) string {
+	return PoolWorkflowID(pool) + "/sessions/rebalance"
 }
 
 // PlacementQueue is the task queue that every agent with room for workers of this label polls.

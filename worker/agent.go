@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,7 +122,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	if err := a.startWorkers(host); err != nil {
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, Lives: a.lives}
+	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
 		return err
 	}
 	j := newJanitor(a.temporal, a.processes, a.log)
@@ -165,11 +167,27 @@ func (a *Agent) started(p *process.Process) {
 	a.stores.join(p)
 }
 
-func (a *Agent) startWorkers(host *activities.Host) error {
+// lives reports whether a worker has a process here that is ready.
+func (a *Agent) lives(worker string) bool {
+	return slices.ContainsFunc(a.processes.List(), func(p *process.Process) bool {
+		select {
+		case <-p.Done():
+			return false
+		default:
+			return p.Worker() == worker && !p.Info().ReadyAt.IsZero()
+		}
+	})
+}
+
+func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions, roster *activities.Roster) error {
 	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
 	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
 	flow.RegisterWorkflowWithOptions(workflows.Execute, workflow.RegisterOptions{Name: tempool.WorkflowExecute})
+	flow.RegisterWorkflowWithOptions(workflows.MigrateSession, workflow.RegisterOptions{Name: tempool.WorkflowMigrateSession})
+	flow.RegisterWorkflowWithOptions(workflows.EvacuateWorker, workflow.RegisterOptions{Name: tempool.WorkflowEvacuateWorker})
+	flow.RegisterWorkflowWithOptions(workflows.RebalanceSessions, workflow.RegisterOptions{Name: tempool.WorkflowRebalanceSessions})
+	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: tempool.ActivityPoolRoster})
 
 	own := a.newWorker(tempool.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
@@ -180,6 +198,9 @@ func (a *Agent) startWorkers(host *activities.Host) error {
 		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
 		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
 		tempool.ActivityCollectGarbage: host.CollectGarbage, tempool.ActivityRebalance: host.Rebalance,
+		tempool.ActivitySessionBindings: moving.SessionBindings, tempool.ActivityReleaseSessions: moving.ReleaseSessions,
+		tempool.ActivityLoadSessions: moving.LoadSessions, tempool.ActivityBindSessions: moving.BindSessions,
+		tempool.ActivityUnbindSessions: moving.UnbindSessions, tempool.ActivityKeepSessionsOff: moving.KeepSessionsOff,
 	} {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}

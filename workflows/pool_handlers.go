@@ -66,6 +66,7 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 		{tempool.UpdateApply, p.apply, refuseIf(p.applyRefusal)},
 		{tempool.UpdateRestart, p.restart, refuseIf(func(r tempool.RestartRequest) *tempool.Error { return p.slotRefusal(r.Worker) })},
 		{tempool.UpdateDrain, p.drain, refuseIf(p.drainRefusal)},
+		{tempool.UpdateEvacuate, p.evacuate, refuseIf(p.evacuateRefusal)},
 		{tempool.UpdateStop, func(_ workflow.Context, c tempool.Control) (tempool.PoolStopResult, error) {
 			return tempool.PoolStopResult{Stopping: p.stopAll(attributed(c.Reason, c.By))}, nil
 		}, workflow.UpdateHandlerOptions{}},

@@ -1,0 +1,189 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// Bindings are which worker of this host each session prefers.
+type Bindings interface {
+	Where(pool, session string) (worker string)
+	Counts(pool string) map[string]int
+	Closed(pool string) []string
+	Page(worker, after string, limit int) (sessions []string, more bool)
+	// Move binds a session to the worker to if it is bound to from, to nobody or there already.
+	Move(pool, session, from, to string) bool
+	UnbindFrom(pool, session, worker string)
+	Close(worker string, lasting time.Duration)
+}
+
+// Hooks run a hook about a session on a worker of this host. called is false without an error for a worker that does not offer it. Errors
+// are coded; worker_not_found says that no process of the worker is here.
+type Hooks interface {
+	CallHook(ctx context.Context, worker, hook, session string) (called bool, err error)
+}
+
+// Sessions holds the activities about sessions of one host. All of them may be repeated.
+type Sessions struct {
+	Host     string
+	Bindings Bindings
+	Hooks    Hooks
+	// Lives reports whether the worker has a process here that is ready.
+	Lives func(worker string) bool
+}
+
+// SessionBindings says which sessions are bound to workers of this host.
+func (s *Sessions) SessionBindings(_ context.Context, r tempool.SessionBindingsRequest) (tempool.SessionBindingsResult, error) {
+	result := tempool.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
+	if r.Session != "" {
+		result.Bound = s.Bindings.Where(r.Pool, r.Session)
+	}
+	if r.Worker != "" {
+		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)
+	}
+	return result, nil
+}
+
+// ReleaseSessions has a worker put what it keeps of sessions into them.
+func (s *Sessions) ReleaseSessions(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
+	return s.run(ctx, tempool.HookSessionRelease, r)
+}
+
+// LoadSessions has a worker warm up for sessions.
+func (s *Sessions) LoadSessions(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
+	return s.run(ctx, tempool.HookSessionLoad, r)
+}
+
+// run runs a hook for one session after the other, so that the worker serves others between them. What would befall all that follow, too, is
+// not tried with each.
+func (s *Sessions) run(ctx context.Context, hook string, r tempool.SessionHooksRequest) (result tempool.SessionHooksResult, err error) {
+	defer beat(ctx)()
+	for i, session := range r.Sessions {
+		called, err := s.runOne(ctx, hook, session, r)
+		if ctx.Err() != nil {
+			return result, stopped(ctx, hook+" on "+r.Worker)
+		}
+		switch {
+		case err == nil && !called:
+			return result, nil
+		case err == nil:
+			result.Called++
+			continue
+		case errors.Is(err, tempool.ErrWorkerNotFound):
+			result.Gone = true
+			return result, nil
+		}
+		result.Failed = append(result.Failed, failureOf(session, err))
+		if errors.Is(err, tempool.ErrBusy) || errors.Is(err, tempool.ErrUnavailable) {
+			for _, untried := range r.Sessions[i+1:] {
+				result.Failed = append(result.Failed, failureOf(untried, err))
+			}
+			return result, nil
+		}
+	}
+	return result, nil
+}
+
+func (s *Sessions) runOne(ctx context.Context, hook, session string, r tempool.SessionHooksRequest) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
+	defer cancel()
+	return s.Hooks.CallHook(ctx, r.Worker, hook, session)
+}
+
+func failureOf(session string, err error) tempool.SessionFailure {
+	f := tempool.SessionFailure{Session: session, Code: tempool.CodeUnavailable, Reason: err.Error()}
+	var coded *tempool.Error
+	if errors.As(err, &coded) {
+		f.Code, f.Reason = coded.Code, coded.Message
+	}
+	return f
+}
+
+// stopped is the end of an activity whose context has ended: it was cancelled, its time was over, or the agent stops.
+func stopped(ctx context.Context, what string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return temporal.NewCanceledError(what + " was cut")
+	}
+	return fmt.Errorf("%s: %w", what, ctx.Err())
+}
+
+// BindSessions binds sessions to a worker. It fails as worker_not_found, and binds none, if no process of the worker is here; one that ends
+// meanwhile takes its bindings with it.
+func (s *Sessions) BindSessions(_ context.Context, r tempool.BindSessionsRequest) (result tempool.BindSessionsResult, err error) {
+	pool, _, err := tempool.ParseWorkerName(r.To)
+	if err != nil {
+		return result, temporal.NewNonRetryableApplicationError(err.Error(), string(tempool.CodeInvalid), nil)
+	}
+	gone := func() error {
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("no process of %s is in service on host %s", r.To, s.Host), string(tempool.CodeWorkerNotFound), nil)
+	}
+	if !s.Lives(r.To) {
+		return result, gone()
+	}
+	for _, session := range r.Sessions {
+		if !s.Bindings.Move(pool, session, r.From, r.To) {
+			other := s.Bindings.Where(pool, session)
+			result.Failed = append(result.Failed, tempool.SessionFailure{
+				Session: session, Code: tempool.CodeSuperseded, Reason: fmt.Sprintf("it was moved to %s meanwhile", other),
+			})
+		}
+	}
+	if !s.Lives(r.To) { // whoever forgets an ended worker's sessions may have been before
+		for _, session := range r.Sessions {
+			s.Bindings.UnbindFrom(pool, session, r.To)
+		}
+		return tempool.BindSessionsResult{}, gone()
+	}
+	return result, nil
+}
+
+// UnbindSessions forgets sessions that are bound to a worker of this host.
+func (s *Sessions) UnbindSessions(_ context.Context, r tempool.UnbindSessionsRequest) error {
+	pool, _, err := tempool.ParseWorkerName(r.Worker)
+	if err != nil {
+		return temporal.NewNonRetryableApplicationError(err.Error(), string(tempool.CodeInvalid), nil)
+	}
+	for _, session := range r.Sessions {
+		s.Bindings.UnbindFrom(pool, session, r.Worker)
+	}
+	return nil
+}
+
+// KeepSessionsOff keeps further sessions off a worker, or lets them in again.
+func (s *Sessions) KeepSessionsOff(_ context.Context, r tempool.KeepSessionsOffRequest) error {
+	s.Bindings.Close(r.Worker, r.For.D())
+	return nil
+}
+
+// Roster holds the local activity PoolRoster.
+type Roster struct {
+	// Status asks a pool; its errors are coded.
+	Status func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+}
+
+// PoolRoster says who is in a pool. It fails as pool_not_found, which is not retried.
+func (r *Roster) PoolRoster(ctx context.Context, request tempool.PoolRosterRequest) (tempool.PoolRosterResult, error) {
+	status, err := r.Status(ctx, request.Pool)
+	if err != nil {
+		var coded *tempool.Error
+		if errors.As(err, &coded) && coded.Code == tempool.CodePoolNotFound {
+			return tempool.PoolRosterResult{}, temporal.NewNonRetryableApplicationError(coded.Message, string(coded.Code), nil)
+		}
+		return tempool.PoolRosterResult{}, fmt.Errorf("ask pool %s for its workers: %w", request.Pool, err)
+	}
+	result := tempool.PoolRosterResult{Size: status.Size}
+	for _, w := range status.Workers {
+		stays := w.Slot < status.Size && !w.Gone && !w.Leaving && !w.Resting && !status.Stopping
+		result.Workers = append(result.Workers, tempool.RosterWorker{
+			Slot: w.Slot, Host: w.Host, State: w.State, Serves: stays && (w.State == lifecycle.Ready || w.State == lifecycle.Busy),
+		})
+	}
+	return result, nil
+}

@@ -1,0 +1,225 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/spec"
+)
+
+// place is a worker and the host its process is on.
+type place struct{ worker, host string }
+
+// carriage is some sessions on their way to one worker, from the workers that they are bound to: one, or one on each host that a client's
+// calls came by.
+type carriage struct {
+	from     []place
+	to       place
+	sessions []string
+}
+
+// sessionStep is one activity of a carriage.
+type sessionStep struct {
+	name, host, summary string
+	input               any
+	// hooks is how long the worker's own code may take in all; 0 for a step that is none of its.
+	hooks time.Duration
+}
+
+// stepTime bounds a step that runs no program of a worker.
+const stepTime = 30 * time.Second
+
+// onHost runs a step on its host. Steps may be repeated, so what gets lost with an agent is tried again; a host that does not take it up is not
+// waited for.
+func (m *mover) onHost(ctx workflow.Context, s sessionStep, result any) error {
+	o := workflow.ActivityOptions{
+		TaskQueue: tempool.HostQueue(s.host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: stepTime + s.hooks, WaitForCancellation: true,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}, Summary: s.summary,
+	}
+	if s.hooks > 0 {
+		o.HeartbeatTimeout = heartbeatTimeout
+	}
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
+}
+
+// carry moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
+// when ctx is cancelled, and told in skips.
+func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips []tempool.SessionSkip) {
+	going := c.sessions
+	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have
+	// lose takes those out that a step failed for; undo puts them back.
+	lose := func(failures []tempool.SessionFailure, undo func([]string) string) {
+		if len(failures) == 0 {
+			return
+		}
+		var lost []string
+		for _, f := range failures {
+			lost = append(lost, f.Session)
+		}
+		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
+		notUndone := undo(lost)
+		for _, f := range failures {
+			skips = append(skips, tempool.SessionSkip{Session: f.Session, From: c.origin(), To: c.to.worker, Code: f.Code, Reason: brief(f.Reason), NotUndone: notUndone})
+		}
+	}
+	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
+	back := func(lost []string) string { return m.back(ctx, c, released, lost) }
+	none := func([]string) string { return "" }
+
+	for i, from := range c.from {
+		result, err := m.hook(ctx, tempool.ActivityReleaseSessions, from, going)
+		failures := all(going, result.Failed, err)
+		untouched := slices.DeleteFunc(slices.Clone(failures), begun)
+		lose(untouched, reload) // by the workers before this one
+		released[i] = result.Called > 0 || len(untouched) < len(failures)
+		lose(slices.DeleteFunc(failures, func(f tempool.SessionFailure) bool { return !begun(f) }), reload)
+	}
+	if len(going) > 0 {
+		failures, err := m.bind(ctx, c, going)
+		if err != nil {
+			lose(all(going, nil, err), back)
+		}
+		lose(failures, none) // whoever moved them meanwhile answers for them
+	}
+	for _, from := range c.from {
+		if from.host == c.to.host || len(going) == 0 {
+			continue
+		}
+		lose(all(going, nil, m.unbind(ctx, from, going)), back)
+	}
+	if len(going) > 0 {
+		result, err := m.hook(ctx, tempool.ActivityLoadSessions, c.to, going)
+		if err == nil && result.Gone {
+			err = refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
+		}
+		lose(all(going, result.Failed, err), back)
+	}
+	return going, skips
+}
+
+func (c carriage) origin() string {
+	if len(c.from) == 0 {
+		return ""
+	}
+	return c.from[0].worker
+}
+
+// all are the failures of a step: its own, or the same for each session if the step as a whole failed.
+func all(sessions []string, failures []tempool.SessionFailure, err error) []tempool.SessionFailure {
+	if err == nil {
+		return failures
+	}
+	for _, session := range sessions {
+		failures = append(failures, tempool.SessionFailure{Session: session, Code: codeOf(err), Reason: sentence(err)})
+	}
+	return failures
+}
+
+// codeOf is the code of an activity's failure.
+func codeOf(err error) tempool.Code {
+	var app *temporal.ApplicationError
+	switch {
+	case temporal.IsCanceledError(err):
+		return tempool.CodeCancelled
+	case errors.As(err, &app) && app.Type() != "":
+		return tempool.Code(app.Type())
+	}
+	return tempool.CodeUnavailable
+}
+
+// begun reports whether a hook that failed may have run.
+func begun(f tempool.SessionFailure) bool { return f.Code != tempool.CodeBusy }
+
+// reload has the old workers load again what they have released.
+func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessions []string) (notUndone string) {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	for i, from := range c.from {
+		if !released[i] {
+			continue
+		}
+		result, err := m.hook(lasting, tempool.ActivityLoadSessions, from, sessions)
+		switch {
+		case err != nil:
+			notUndone = join(notUndone, from.worker+" was not told to load it again: "+brief(sentence(err)))
+		case len(result.Failed) > 0:
+			notUndone = join(notUndone, from.worker+" could not load it again: "+brief(result.Failed[0].Reason))
+		}
+	}
+	return notUndone
+}
+
+// back binds sessions where they were and has the old workers load them.
+func (m *mover) back(ctx workflow.Context, c carriage, released []bool, sessions []string) (notUndone string) {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	forgotten := false // by the new worker's host
+	for _, from := range c.from {
+		_, err := m.bind(lasting, carriage{from: []place{c.to}, to: from}, sessions)
+		if err != nil {
+			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+brief(sentence(err)))
+		}
+		forgotten = forgotten || err == nil && from.host == c.to.host
+	}
+	if !forgotten {
+		if err := m.unbind(lasting, c.to, sessions); err != nil {
+			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+brief(sentence(err)))
+		}
+	}
+	return join(notUndone, m.reload(ctx, c, released, sessions))
+}
+
+func join(a, b string) string {
+	if a != "" && b != "" {
+		return a + "; " + b
+	}
+	return a + b
+}
+
+func (m *mover) hook(ctx workflow.Context, name string, at place, sessions []string) (result tempool.SessionHooksResult, err error) {
+	if len(sessions) == 0 {
+		return result, nil
+	}
+	verb := "release"
+	if name == tempool.ActivityLoadSessions {
+		verb = "load"
+	}
+	err = m.onHost(ctx, sessionStep{
+		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, crowd(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
+		input: tempool.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
+	}, &result)
+	return result, err
+}
+
+func (m *mover) bind(ctx workflow.Context, c carriage, sessions []string) ([]tempool.SessionFailure, error) {
+	var result tempool.BindSessionsResult
+	from := c.origin()
+	for _, old := range c.from {
+		if old.host == c.to.host {
+			from = old.worker
+		}
+	}
+	err := m.onHost(ctx, sessionStep{
+		name: tempool.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", crowd(sessions), c.to.worker),
+		input: tempool.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
+	}, &result)
+	return result.Failed, err
+}
+
+func (m *mover) unbind(ctx workflow.Context, at place, sessions []string) error {
+	return m.onHost(ctx, sessionStep{
+		name: tempool.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", crowd(sessions), at.worker),
+		input: tempool.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
+	}, nil)
+}
+
+func crowd(sessions []string) string {
+	if len(sessions) == 1 {
+		return "session " + sessions[0]
+	}
+	return fmt.Sprintf("%d sessions", len(sessions))
+}

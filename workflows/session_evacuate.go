@@ -1,0 +1,184 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// maxPasses bounds how often an evacuation begins anew with what it could not move.
+	maxPasses = 3
+	// evacuationTime is how long a run keeps sessions off a worker beyond what was asked for: as long as it may take itself. Should the workflow
+	// be terminated, they are let in again after it.
+	evacuationTime = time.Hour
+)
+
+// EvacuateRun is the whole state of an evacuation: its input, and what it hands to its next run. Only Pool and EvacuateRequest are given by
+// whoever starts it.
+type EvacuateRun struct {
+	Pool string `json:"pool"`
+	tempool.EvacuateRequest
+	Progress tempool.SessionProgress `json:"progress,omitzero"`
+	// After is the id behind which the next page begins, Pass the number of the pass, and Before what had been moved when it began.
+	After         string `json:"after,omitempty"`
+	Pass          int    `json:"pass,omitempty"`
+	Before        int    `json:"before,omitempty"`
+	ContinueEvery int    `json:"continue_every,omitempty"` // pages, for tests
+}
+
+// evacuation is one run.
+type evacuation struct {
+	*EvacuateRun
+	*mover
+	at    place
+	pages int
+}
+
+// EvacuateWorker moves all sessions of a worker to the others of its pool, evenly, and keeps further ones off it. What cannot be moved stays where
+// it was and is told in the result. It fails if there is nobody to move sessions to; then, and when it is cancelled, sessions that have moved stay
+// where they are, those on their way are put back, and the worker gets sessions again.
+func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (tempool.SessionMoves, error) {
+	e := &evacuation{EvacuateRun: &run}
+	worker := tempool.WorkerName(run.Pool, run.Worker)
+	run.Progress.Worker = worker
+	m, err := newMover(ctx, run.Pool, "the sessions of "+worker+" go to others", run.HookTimeout.D(), &run.Progress)
+	if err != nil {
+		return run.Progress.SessionMoves, err
+	}
+	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > tempool.MaxKeepOff) {
+		return run.Progress.SessionMoves, refusalError(tempool.Errorf(tempool.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, tempool.MaxKeepOff))
+	}
+	again, err := e.run(ctx)
+	switch {
+	case again:
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowEvacuateWorker, run)
+	case ctx.Err() != nil:
+		err = temporal.NewCanceledError(run.Progress.SessionMoves)
+	}
+	if err != nil {
+		m.tell(ctx, "given up: "+brief(sentence(err)))
+	} else {
+		m.tell(ctx, "done")
+	}
+	return run.Progress.SessionMoves, err
+}
+
+// run carries page after page until the worker has no session that could be moved; again asks for a next run.
+func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
+	s, err := e.look(ctx, "")
+	if err != nil {
+		return false, err
+	}
+	var found bool
+	var w tempool.RosterWorker
+	if w, e.at, found = e.place(s, e.Worker); !found {
+		return false, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+	}
+	if w.Host == "" || !w.State.Live() {
+		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process, and so no session", e.at.worker, w.State)
+		return false, nil
+	}
+	keepOff := tempool.DefaultKeepOff
+	if e.KeepOff != nil {
+		keepOff = e.KeepOff.D()
+	}
+	if err := e.keepOff(ctx, keepOff+evacuationTime); err != nil {
+		return false, err
+	}
+	again, err = e.carryPages(ctx, s)
+	switch {
+	case again:
+		return true, nil
+	case err != nil || ctx.Err() != nil:
+		keepOff = 0
+	}
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	if failed := e.keepOff(lasting, keepOff); err == nil {
+		err = failed
+	}
+	return false, err
+}
+
+func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
+	summary := fmt.Sprintf("keep sessions off %s for %s", e.at.worker, d)
+	if d == 0 {
+		summary = "let sessions in to " + e.at.worker + " again"
+	}
+	err := e.onHost(ctx, sessionStep{
+		name: tempool.ActivityKeepSessionsOff, host: e.at.host, summary: summary,
+		input: tempool.KeepSessionsOffRequest{Worker: e.at.worker, For: spec.Duration(d)},
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", summary, err)
+	}
+	return nil
+}
+
+// carryPages goes through the worker's sessions in the order of their ids, and once more through those that were left over if that has helped.
+func (e *evacuation) carryPages(ctx workflow.Context, s scene) (again bool, err error) {
+	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
+	for {
+		if e.pages > 0 {
+			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() || e.ContinueEvery > 0 && e.pages >= e.ContinueEvery {
+				return true, nil
+			}
+			if s, err = e.look(ctx, ""); err != nil {
+				return false, err
+			}
+		}
+		e.pages++
+		page, err := e.page(ctx, e.at, e.After, sessionPage)
+		if err != nil {
+			return false, err
+		}
+		if len(page.Page) > 0 {
+			carriages, err := e.spread(s, page.Page)
+			if err != nil {
+				return false, err
+			}
+			e.carryAll(ctx, carriages)
+			e.After = page.Page[len(page.Page)-1]
+		}
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		if page.More {
+			continue
+		}
+		if e.Pass++; e.Progress.Skipped == 0 || e.Progress.Moved == e.Before || e.Pass == maxPasses {
+			return false, nil
+		}
+		e.After, e.Before, e.Progress.Skipped, e.Progress.Skips = "", e.Progress.Moved, 0, nil
+	}
+}
+
+// spread distributes a page over the workers that take sessions.
+func (e *evacuation) spread(s scene, sessions []string) (carriages []carriage, err error) {
+	var takers []tempool.RosterWorker
+	for _, w := range e.takers(s) {
+		if w.Slot != e.Worker {
+			takers = append(takers, w)
+		}
+	}
+	if len(takers) == 0 {
+		return nil, refusalError(tempool.Errorf(tempool.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
+	}
+	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(tempool.RosterWorker) int { return 1 }))
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range takes {
+		if n > 0 {
+			carriages = append(carriages, carriage{from: []place{e.at}, to: place{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
+			sessions = sessions[n:]
+		}
+	}
+	return carriages, nil
+}

@@ -1,0 +1,75 @@
+package workflows
+
+import (
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+)
+
+// MigrateSession moves one session to a worker. If a step fails, or the workflow is cancelled, all is put back as it was, and the workflow
+// fails with the code of what went wrong and a SessionSkip as its detail.
+func MigrateSession(ctx workflow.Context, in tempool.MigrateSessionRequest) (tempool.SessionMoves, error) {
+	progress := &tempool.SessionProgress{Total: 1, SessionMoves: tempool.SessionMoves{Session: in.Session}}
+	m, err := newMover(ctx, in.Pool, fmt.Sprintf("session %s goes to %s", in.Session, in.To), in.HookTimeout.D(), progress)
+	if err != nil {
+		return progress.SessionMoves, err
+	}
+	to, from, err := m.itinerary(ctx, in)
+	if err != nil {
+		m.tell(ctx, "failed")
+		return progress.SessionMoves, err
+	}
+	if len(from) == 1 && from[0] == to {
+		progress.Total, progress.Note = 0, fmt.Sprintf("it is bound to %s already", to.worker)
+		m.tell(ctx, "done")
+		return progress.SessionMoves, nil
+	}
+	from = slices.DeleteFunc(from, func(p place) bool { return p == to })
+	m.carryAll(ctx, []carriage{{from: from, to: to, sessions: []string{in.Session}}})
+	if progress.Moved == 1 {
+		m.tell(ctx, "done")
+		return progress.SessionMoves, nil
+	}
+	m.tell(ctx, "undone")
+	if ctx.Err() != nil {
+		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
+	}
+	if len(progress.Skips) == 0 {
+		return progress.SessionMoves, refusalError(tempool.Errorf(tempool.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
+	}
+	skip := progress.Skips[0]
+	message := fmt.Sprintf("session %s did not move to %s, and all is as it was: %s", in.Session, in.To, skip.Reason)
+	if skip.NotUndone != "" {
+		message = fmt.Sprintf("session %s did not move to %s: %s; not undone: %s", in.Session, in.To, skip.Reason, skip.NotUndone)
+	}
+	return progress.SessionMoves, temporal.NewApplicationErrorWithOptions(message, string(skip.Code), temporal.ApplicationErrorOptions{
+		NonRetryable: true, Details: []any{skip},
+	})
+}
+
+// itinerary finds where the session is to go and where it is.
+func (m *mover) itinerary(ctx workflow.Context, in tempool.MigrateSessionRequest) (to place, from []place, err error) {
+	pool, slot, err := tempool.ParseWorkerName(in.To)
+	switch {
+	case err != nil || pool != in.Pool:
+		return to, nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
+	case in.Session == "":
+		return to, nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "the session has no id"))
+	}
+	s, err := m.look(ctx, in.Session)
+	if err != nil {
+		return to, nil, err
+	}
+	w, to, found := m.place(s, slot)
+	switch {
+	case !found:
+		return to, nil, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
+	case !w.Serves || slices.Contains(s.silent, w.Host):
+		return to, nil, refusalError(tempool.Errorf(tempool.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
+	}
+	return to, s.bound, nil
+}

@@ -1,0 +1,234 @@
+package workflows
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+)
+
+const (
+	// sessionPage is how many sessions of one worker a round is about.
+	sessionPage = 500
+	// carriers bounds the carriages under way at one time.
+	carriers = 8
+	// maxSkips bounds the sessions that are named in a result; the others are counted.
+	maxSkips = 100
+	// rosterTime bounds one question to the pool who is in it.
+	rosterTime = 20 * time.Second
+	// maxMoveRows bounds the tables of the details.
+	maxMoveRows = 20
+)
+
+// mover is what the session workflows have in common: it knows who is where, carries sessions, and tells how far it is.
+type mover struct {
+	pool     string
+	title    string
+	hookTime time.Duration
+	progress *tempool.SessionProgress
+}
+
+// newMover makes a mover and has the workflow tell its progress from now on. A refusal is an ApplicationError.
+func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *tempool.SessionProgress) (*mover, error) {
+	if !tempool.ValidPoolName(pool) {
+		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
+	}
+	if hookTime < 0 || hookTime > tempool.MaxHookTimeout {
+		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, tempool.DefaultHookTimeout, tempool.MaxHookTimeout))
+	}
+	progress.Pool = pool
+	if progress.Flows == nil {
+		progress.Flows = []tempool.SessionFlow{}
+	}
+	m := &mover{pool: pool, title: title, hookTime: cmp.Or(hookTime, tempool.DefaultHookTimeout), progress: progress}
+	err := workflow.SetQueryHandler(ctx, tempool.QueryProgress, func() (tempool.SessionProgress, error) { return *progress, nil })
+	m.tell(ctx, "begins")
+	return m, err
+}
+
+// scene is who is where, and how many sessions each has.
+type scene struct {
+	workers []tempool.RosterWorker
+	counts  map[string]int
+	closed  []string
+	bound   []place // of the session that was asked for
+	silent  []string
+}
+
+func (m *mover) name(slot int) string { return tempool.WorkerName(m.pool, slot) }
+
+// place finds a worker of the pool; false if the pool has none of that slot.
+func (m *mover) place(s scene, slot int) (w tempool.RosterWorker, at place, found bool) {
+	for _, w := range s.workers {
+		if w.Slot == slot {
+			return w, place{m.name(slot), w.Host}, true
+		}
+	}
+	return w, place{}, false
+}
+
+// takers are the workers that may get sessions.
+func (m *mover) takers(s scene) (takers []tempool.RosterWorker) {
+	for _, w := range s.workers {
+		if w.Serves && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.silent, w.Host) {
+			takers = append(takers, w)
+		}
+	}
+	return takers
+}
+
+// look asks the pool for its workers, and all their hosts for their sessions, and where this one is bound unless it is "". A host that does not
+// take the question up has no agent, and so remembers no session.
+func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
+	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: rosterTime, ScheduleToCloseTimeout: 3 * rosterTime, Summary: "who is in pool " + m.pool,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 2 * time.Second},
+	})
+	var roster tempool.PoolRosterResult
+	if err := workflow.ExecuteLocalActivity(local, tempool.ActivityPoolRoster, tempool.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
+		return scene{}, fmt.Errorf("find the workers of pool %s: %w", m.pool, err)
+	}
+	s := scene{workers: roster.Workers, counts: map[string]int{}}
+	var hosts []string
+	for _, w := range roster.Workers {
+		if w.Host != "" && w.State.Live() && !slices.Contains(hosts, w.Host) {
+			hosts = append(hosts, w.Host)
+		}
+	}
+	answers := make([]tempool.SessionBindingsResult, len(hosts))
+	failures := make([]error, len(hosts))
+	group := workflow.NewWaitGroup(ctx)
+	for i, host := range hosts {
+		group.Add(1)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			defer group.Done()
+			failures[i] = m.onHost(ctx, sessionStep{
+				name: tempool.ActivitySessionBindings, host: host, summary: "sessions on host " + host,
+				input: tempool.SessionBindingsRequest{Pool: m.pool, Session: session},
+			}, &answers[i])
+		})
+	}
+	group.Wait(ctx)
+	for i, host := range hosts {
+		if neverStarted(failures[i]) {
+			s.silent = append(s.silent, host)
+			continue
+		}
+		if failures[i] != nil {
+			return s, fmt.Errorf("ask host %s which sessions its workers have: %w", host, failures[i])
+		}
+		for worker, n := range answers[i].Counts {
+			s.counts[worker] += n
+		}
+		s.closed = append(s.closed, answers[i].Closed...)
+		if worker := answers[i].Bound; worker != "" {
+			s.bound = append(s.bound, place{worker, host})
+		}
+	}
+	return s, nil
+}
+
+// page lists sessions bound to a worker.
+func (m *mover) page(ctx workflow.Context, at place, after string, limit int) (r tempool.SessionBindingsResult, err error) {
+	err = m.onHost(ctx, sessionStep{
+		name: tempool.ActivitySessionBindings, host: at.host, summary: "sessions of " + at.worker,
+		input: tempool.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit},
+	}, &r)
+	if err != nil {
+		err = fmt.Errorf("list the sessions of %s: %w", at.worker, err)
+	}
+	return r, err
+}
+
+// carryAll carries carriages beside each other and notes what became of them; moved has how many each one brought there.
+func (m *mover) carryAll(ctx workflow.Context, carriages []carriage) (moved []int) {
+	moved = make([]int, len(carriages))
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	room := workflow.NewSemaphore(ctx, carriers)
+	group := workflow.NewWaitGroup(lasting)
+	for i, c := range carriages {
+		group.Add(1)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			defer group.Done()
+			if room.Acquire(ctx, 1) != nil { // cancelled: nothing was begun
+				return
+			}
+			defer room.Release(1)
+			arrived, skips := m.carry(ctx, c)
+			moved[i] = len(arrived)
+			m.note(c, len(arrived), skips)
+			m.tell(ctx, "under way")
+		})
+	}
+	group.Wait(lasting)
+	return moved
+}
+
+// note counts what became of a carriage. A session that somebody else has moved meanwhile is none of this workflow's any more.
+func (m *mover) note(c carriage, moved int, skips []tempool.SessionSkip) {
+	p := m.progress
+	if moved > 0 {
+		p.Moved += moved
+		i := slices.IndexFunc(p.Flows, func(f tempool.SessionFlow) bool { return f.From == c.origin() && f.To == c.to.worker })
+		if i < 0 {
+			i, p.Flows = len(p.Flows), append(p.Flows, tempool.SessionFlow{From: c.origin(), To: c.to.worker})
+		}
+		p.Flows[i].Count += moved
+	}
+	for _, skip := range skips {
+		if skip.Code == tempool.CodeSuperseded {
+			continue
+		}
+		p.Skipped++
+		if len(p.Skips) < maxSkips {
+			p.Skips = append(p.Skips, skip)
+		}
+	}
+}
+
+// loadsOf are what the planning needs of workers.
+func (m *mover) loadsOf(s scene, workers []tempool.RosterWorker, weight func(tempool.RosterWorker) int) []policy.SessionLoad {
+	var loads []policy.SessionLoad
+	for _, w := range workers {
+		loads = append(loads, policy.SessionLoad{Worker: m.name(w.Slot), Sessions: s.counts[m.name(w.Slot)], Weight: weight(w)})
+	}
+	return loads
+}
+
+// tell sets the page that a reader of the Web UI sees above the history.
+func (m *mover) tell(ctx workflow.Context, stand string) {
+	p := m.progress
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s: %s\n\n%d of %d moved, %d skipped\n", m.title, stand, p.Moved, max(p.Total, p.Moved), p.Skipped)
+	if p.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", p.Note)
+	}
+	if len(p.Flows) > 0 {
+		b.WriteString("\n| from | to | sessions |\n| --- | --- | --- |\n")
+		for i, f := range p.Flows {
+			if i == maxMoveRows {
+				fmt.Fprintf(&b, "\n… and %d more\n", len(p.Flows)-i)
+				break
+			}
+			fmt.Fprintf(&b, "| %s | %s | %d |\n", f.From, f.To, f.Count)
+		}
+	}
+	if len(p.Skips) > 0 {
+		b.WriteString("\n| skipped | why |\n| --- | --- |\n")
+		for i, s := range p.Skips {
+			if i == maxMoveRows {
+				fmt.Fprintf(&b, "\n… and %d more\n", p.Skipped-i)
+				break
+			}
+			fmt.Fprintf(&b, "| %s | %s |\n", cell(s.Session), cell(join(s.Reason, s.NotUndone)))
+		}
+	}
+	workflow.SetCurrentDetails(ctx, b.String())
+}

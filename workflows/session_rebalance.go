@@ -1,0 +1,176 @@
+package workflows
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/policy"
+)
+
+// RebalanceRun is the whole state of a rebalancing: its input, and what it hands to its next run. Only RebalanceSessionsRequest is given by
+// whoever starts it.
+type RebalanceRun struct {
+	tempool.RebalanceSessionsRequest
+	Progress tempool.SessionProgress `json:"progress,omitzero"`
+	// Flows are what is left of the plan, those of one worker behind each other; After is the id behind which the next page of the first
+	// worker begins.
+	Planned       bool                 `json:"planned,omitempty"`
+	Flows         []policy.SessionFlow `json:"flows,omitempty"`
+	After         string               `json:"after,omitempty"`
+	ContinueEvery int                  `json:"continue_every,omitempty"` // pages, for tests
+}
+
+// rebalancing is one run.
+type rebalancing struct {
+	*RebalanceRun
+	*mover
+	pages int
+}
+
+// RebalanceSessions moves the fewest sessions that make their distribution what the weights say. What cannot be moved stays where it was, and
+// is told in the result. When it is cancelled, sessions that have moved stay where they are, and those on their way are put back.
+func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (tempool.SessionMoves, error) {
+	r := &rebalancing{RebalanceRun: &run}
+	m, err := newMover(ctx, run.Pool, "the sessions of pool "+run.Pool+" are distributed anew", run.HookTimeout.D(), &run.Progress)
+	if err != nil {
+		return run.Progress.SessionMoves, err
+	}
+	r.mover = m
+	again, err := r.run(ctx)
+	switch {
+	case again:
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowRebalanceSessions, run)
+	case ctx.Err() != nil:
+		err = temporal.NewCanceledError(run.Progress.SessionMoves)
+	}
+	if err != nil {
+		m.tell(ctx, "given up: "+brief(sentence(err)))
+	} else {
+		m.tell(ctx, "done")
+	}
+	return run.Progress.SessionMoves, err
+}
+
+// run carries page after page until nothing is left of the plan; again asks for a next run.
+func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
+	for ; ; r.pages++ {
+		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) {
+			return true, nil
+		}
+		s, err := r.look(ctx, "")
+		if err != nil {
+			return false, err
+		}
+		if !r.Planned {
+			if err := r.plan(s); err != nil {
+				return false, err
+			}
+			r.tell(ctx, "begins")
+		}
+		if len(r.Flows) == 0 || ctx.Err() != nil {
+			return false, nil
+		}
+		if err := r.carryPage(ctx, s); err != nil {
+			return false, err
+		}
+	}
+}
+
+// plan says what has to move.
+func (r *rebalancing) plan(s scene) error {
+	for _, slot := range workflow.DeterministicKeys(r.Weights) {
+		weight := r.Weights[slot]
+		w, at, found := r.place(s, slot)
+		switch {
+		case weight < 0 || weight > maxWeight:
+			return refusalError(tempool.Errorf(tempool.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
+		case !found:
+			return refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
+		case weight > 0 && (!w.Serves || slices.Contains(s.silent, w.Host)):
+			return refusalError(tempool.Errorf(tempool.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
+		}
+	}
+	part := r.takers(s)
+	if len(r.Weights) > 0 {
+		part = nil
+		for _, w := range s.workers {
+			if _, named := r.Weights[w.Slot]; named {
+				part = append(part, w)
+			}
+		}
+	}
+	flows, err := policy.RebalanceSessions(r.loadsOf(s, part, func(w tempool.RosterWorker) int {
+		if len(r.Weights) == 0 {
+			return 1
+		}
+		return r.Weights[w.Slot]
+	}))
+	if err != nil {
+		return refusalError(tempool.Errorf(tempool.CodeInvalid, "%w", err))
+	}
+	r.Planned, r.Flows = true, flows
+	for _, f := range flows {
+		r.Progress.Total += f.Count
+	}
+	if r.Progress.Total == 0 {
+		r.Progress.Note = "the sessions are distributed as they should be"
+	}
+	return nil
+}
+
+// maxWeight keeps the products of weights and sessions far from what an int holds.
+const maxWeight = 1_000_000
+
+// carryPage carries a page of the first worker's sessions, and takes off the plan what has moved or cannot be.
+func (r *rebalancing) carryPage(ctx workflow.Context, s scene) error {
+	from, need := r.Flows[0].From, 0
+	own := 0 // how many flows are of this worker
+	for ; own < len(r.Flows) && r.Flows[own].From == from; own++ {
+		need += r.Flows[own].Count
+	}
+	at, there := r.named(s, from)
+	var page tempool.SessionBindingsResult
+	if there {
+		var err error
+		if page, err = r.page(ctx, at, r.After, min(sessionPage, need)); err != nil {
+			return err
+		}
+	}
+	carriages, flows := []carriage{}, []int{} // the flow of each carriage
+	left := page.Page
+	for i := range own {
+		to, serves := r.named(s, r.Flows[i].To)
+		n := min(r.Flows[i].Count, len(left))
+		if n == 0 || !serves {
+			continue
+		}
+		carriages, flows = append(carriages, carriage{from: []place{at}, to: to, sessions: left[:n:n]}), append(flows, i)
+		left = left[n:]
+	}
+	if len(carriages) == 0 { // the worker has gone, or those that were to take from it, or its sessions
+		r.Flows, r.After = r.Flows[own:], ""
+		return nil
+	}
+	for i, moved := range r.carryAll(ctx, carriages) {
+		r.Flows[flows[i]].Count -= moved
+		need -= moved
+	}
+	r.After = page.Page[len(page.Page)-len(left)-1]
+	if need == 0 || !page.More && len(left) == 0 {
+		r.Flows, r.After = r.Flows[own:], ""
+	}
+	return nil
+}
+
+// named finds a worker that can give or take sessions.
+func (r *rebalancing) named(s scene, worker string) (place, bool) {
+	for _, w := range s.workers {
+		if r.name(w.Slot) == worker {
+			return place{worker, w.Host}, w.Host != "" && w.State.Live() && !slices.Contains(s.silent, w.Host)
+		}
+	}
+	return place{}, false
+}
