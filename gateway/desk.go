@@ -72,17 +72,12 @@ func (d *desk) seatOf(p *process.Process) *seat {
 
 // take is seatOf under mu.
 func (d *desk) take(p *process.Process) *seat {
+	if s := d.seatAt(p.Worker(), p.Incarnation()); s != nil { // the newest, or one that leaves, perhaps after the newest has died
+		return s
+	}
 	old := d.seats[p.Worker()]
-	switch {
-	case old != nil && old.incarnation == p.Incarnation():
-		return old
-	case old != nil:
-		if s := d.seatAt(p.Worker(), p.Incarnation()); s != nil {
-			return s
-		}
-		if old.incarnation < p.Incarnation() && !old.gone && p.Info().ReadyAt.IsZero() {
-			return nil
-		}
+	if old != nil && old.incarnation < p.Incarnation() && !old.gone && p.Info().ReadyAt.IsZero() {
+		return nil
 	}
 	if d.shutBy != nil || ended(p) { // a second seat of one that has ended would hide what the first one counted
 		return nil

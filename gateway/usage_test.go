@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/process"
 )
 
 func TestTheCallsOfAProcessThatHasEndedAreTold(t *testing.T) {
@@ -92,5 +93,31 @@ func TestAProcessThatHasEndedGetsNoSecondSeat(t *testing.T) {
 	second := d.take(p)
 	d.mu.Unlock()
 	require.Nil(t, second)
+	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
+}
+
+func TestAnIncarnationThatLeavesKeepsItsSeatWhenTheNewestHasDied(t *testing.T) {
+	w := open(t, 1)
+	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
+	first, found := w.processes.Get("p/0", 1)
+	require.True(t, found)
+	second := w.beside(0, 2)
+	d := w.gateway.knownDesk("p")
+	seatOf := func(p *process.Process) *seat {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.take(p)
+	}
+	before := seatOf(first)
+	require.NotSame(t, before, seatOf(second))
+	second.Kill("to see")
+	require.Eventually(t, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.seatAt("p/0", 2) == nil
+	}, patience, tick)
+	require.Same(t, before, seatOf(first))
+	first.Kill("to see")
+	<-first.Done()
 	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
 }
