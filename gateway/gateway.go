@@ -46,6 +46,8 @@ type Config struct {
 	Processes Processes
 	// Sessions finds clients' sessions; without it there are no routes to them.
 	Sessions Sessions
+	// Copies moves sessions from store to store; without it there are no routes to that.
+	Copies Copies
 	// Affinity remembers which worker served a session; nil remembers nothing.
 	Affinity Affinity
 	// Score tells how fit a worker is, from 0 to 100. Default: all are alike.

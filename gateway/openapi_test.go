@@ -46,7 +46,7 @@ func readDocument(t *testing.T) document {
 }
 
 func TestTheOpenAPIDocumentHasExactlyTheRoutes(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+	w := open(t, 0, withSessions(sessions.Config{}), withCopies(&copier{}))
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range w.gateway.table() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
@@ -91,7 +91,8 @@ func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
 
 func TestTheOpenAPIDocumentHasTheFieldsAndCodesThatAreSent(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": tempool.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}} {
+	for name, value := range map[string]any{"Lease": tempool.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
+		"SessionCopyRequest": tempool.SessionCopyRequest{}, "SessionCopyStep": tempool.SessionCopyStep{}, "SessionCopy": tempool.SessionCopy{}, "SessionComparison": tempool.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

@@ -46,6 +46,9 @@ func (g *Gateway) table() []route {
 	if g.config.Sessions != nil {
 		table = append(table, g.sessionRoutes()...)
 	}
+	if g.config.Copies != nil {
+		table = append(table, g.copyRoutes()...)
+	}
 	return table
 }
 

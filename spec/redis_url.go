@@ -1,12 +1,25 @@
 package spec
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
 )
 
 const redisForms = `redis://[user:password@]host:port/database, rediss:// for TLS, and for a cluster ?addr=host:port in the place of the database`
+
+// CheckRedisURL refuses what sessions.url could not be, by a sentence that repeats nothing of it.
+func CheckRedisURL(address string) error {
+	problem := redisProblem(address)
+	if address == "" {
+		problem = "is missing"
+	}
+	if problem == "" {
+		return nil
+	}
+	return fmt.Errorf("the address of the Redis server %s; write %s", problem, redisForms)
+}
 
 // redisProblem says what is wrong with a value of sessions.url; empty is right. It repeats nothing of the value, which may hold a password.
 func redisProblem(address string) string {

@@ -99,6 +99,9 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return err
 	}
 	a.hostCalls.find = a.processes.Get
+	if err := a.stores.resumeCopy(); err != nil {
+		return err
+	}
 	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
-		Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Sessions: a.stores, Affinity: a.stores.affinity,
+		Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Sessions: a.stores, Copies: a.stores, Affinity: a.stores.affinity,
 	}); err != nil {
 		return err
 	}

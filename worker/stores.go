@@ -18,6 +18,7 @@ import (
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/twin"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -32,9 +33,14 @@ type stores struct {
 	log         *slog.Logger
 	work        sync.WaitGroup
 
-	mu     sync.Mutex
-	pools  map[string]*poolSessions
-	open   map[string]*openStore // by storeKey
+	// copying is held by whoever begins a copy or takes it a step on.
+	copying sync.Mutex
+
+	mu    sync.Mutex
+	pools map[string]*poolSessions
+	open  map[string]*openStore // by canonical key
+	// copy is the copy that goes on between two stores, which then are one of open; nil for none.
+	copy   *copyRecord
 	closed bool
 }
 
@@ -50,7 +56,7 @@ type poolSessions struct {
 
 // openStore is a store and the settings it has now.
 type openStore struct {
-	store    sessions.Store
+	store    *twin.Store
 	settings spec.Sessions
 }
 
@@ -132,7 +138,7 @@ func (s *stores) settings(pool string) (spec.Sessions, error) {
 		if p.processes == 0 {
 			continue
 		}
-		if from != "" && storeKey(p.settings) != storeKey(settings) {
+		if from != "" && s.canonical(p.settings) != s.canonical(settings) {
 			return spec.Sessions{}, tempool.Errorf(tempool.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", from, name, name)
 		}
 		if from == "" || name < from {
@@ -179,23 +185,28 @@ func (s *stores) mayKeep(ctx context.Context, pool string) error {
 	if known || refused != nil {
 		return refused
 	}
-	asking, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	view, err := s.view(asking, pool)
-	switch {
-	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
-		err = nil
-	case err != nil:
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
-	default:
-		if others := s.otherHosts(view); len(others) > 0 {
-			err = tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has workers on %s, too, which cannot reach a session store on host %s: set sessions.store = \"redis\" and sessions.url for a pool on several hosts", pool, strings.Join(others, ", "), s.hostID)
-		}
+	others, err := s.hostsBeside(ctx, pool)
+	if len(others) > 0 {
+		err = tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has workers on %s, too, which cannot reach a session store on host %s: set sessions.store = \"redis\" and sessions.url for a pool on several hosts", pool, strings.Join(others, ", "), s.hostID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.alone, p.elsewise, p.askedAt = err == nil, err, time.Now()
 	return err
+}
+
+// hostsBeside asks where a pool has workers but here. It fails with CodeStoreUnavailable if the pool does not say.
+func (s *stores) hostsBeside(ctx context.Context, pool string) ([]string, error) {
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	view, err := s.view(asking, pool)
+	switch {
+	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
+		return nil, nil
+	case err != nil:
+		return nil, tempool.Errorf(tempool.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
+	}
+	return s.otherHosts(view), nil
 }
 
 func (s *stores) otherHosts(view tempool.PoolView) (others []string) {
@@ -216,26 +227,58 @@ func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
 	if s.closed {
 		return calls, sessions.Unavailable("find the session store", sessions.ErrClosed)
 	}
-	known := s.open[storeKey(settings)]
-	if known == nil {
-		store, err := s.openStore(settings)
-		if err != nil {
-			return calls, err
-		}
-		known = &openStore{store: store, settings: settings}
-		s.open[storeKey(settings)] = known
-	} else if known.settings != settings {
+	known, err := s.opened(settings)
+	if err != nil {
+		return calls, err
+	}
+	if known.settings != settings {
 		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
-		if file, is := known.store.(*embedded.Store); is {
-			file.SetSync(embedded.Sync(settings.Sync))
-		}
+		known.store.Each(func(store sessions.Mirror) {
+			if file, is := store.(*embedded.Store); is && settings.Store == spec.StoreEmbedded {
+				file.SetSync(embedded.Sync(settings.Sync))
+			}
+		})
 		known.settings = settings
 	}
 	calls.Store = known.store
 	return calls, nil
 }
 
-func (s *stores) openStore(settings spec.Sessions) (sessions.Store, error) {
+// opened returns the store with these settings, opened with them if it is not. s.mu is held.
+func (s *stores) opened(settings spec.Sessions) (*openStore, error) {
+	key := s.canonical(settings)
+	if known := s.open[key]; known != nil {
+		return known, nil
+	}
+	var store *twin.Store
+	if s.copy != nil && key == s.copy.From.key() {
+		pair, err := s.openPair(settings)
+		if err != nil {
+			return nil, err
+		}
+		store = pair
+	} else {
+		one, err := s.openStore(settings)
+		if err != nil {
+			return nil, err
+		}
+		store = twin.Of(one)
+	}
+	known := &openStore{store: store, settings: settings}
+	s.open[key] = known
+	return known, nil
+}
+
+// canonical is the key of the store with these settings; the two stores of a copy have the first one's. s.mu is held.
+func (s *stores) canonical(settings spec.Sessions) string {
+	key := storeKey(settings)
+	if s.copy != nil && key == s.copy.To.key() {
+		return s.copy.From.key()
+	}
+	return key
+}
+
+func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
 	switch settings.Store {
 	case spec.StoreMemory:

@@ -41,6 +41,9 @@ type pool interface {
 	Calls(o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
+	SessionCopy(ctx context.Context) (*tempool.SessionCopy, error)
+	CopySessions(ctx context.Context, request tempool.SessionCopyRequest) (*tempool.SessionCopy, error)
+	StepSessionCopy(ctx context.Context, step tempool.SessionCopyStep) (*tempool.SessionCopy, error)
 }
 
 // calls is what the commands ask of tempool.Pool.With.

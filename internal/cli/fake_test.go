@@ -203,6 +203,18 @@ func (p *fakePool) Session(id string) *tempool.Session {
 	return new(tempool.Client).Pool(p.name).Session(id)
 }
 
+func (p *fakePool) SessionCopy(context.Context) (*tempool.SessionCopy, error) {
+	return &tempool.SessionCopy{}, p.refusal
+}
+
+func (p *fakePool) CopySessions(context.Context, tempool.SessionCopyRequest) (*tempool.SessionCopy, error) {
+	return &tempool.SessionCopy{}, p.refusal
+}
+
+func (p *fakePool) StepSessionCopy(context.Context, tempool.SessionCopyStep) (*tempool.SessionCopy, error) {
+	return &tempool.SessionCopy{}, p.refusal
+}
+
 func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
 	return &tempool.SessionList{}, p.refusal
 }

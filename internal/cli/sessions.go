@@ -25,7 +25,7 @@ func (a *app) sessionsCommand() *cobra.Command {
 		Example: `  ctl sessions list python
   ctl sessions get python user:42
   ctl sessions set python user:42 'plan="gold"'`,
-	}, a.sessionsList(), a.sessionsGet(), a.sessionsSet(), a.sessionsRemove())
+	}, a.sessionsList(), a.sessionsGet(), a.sessionsSet(), a.sessionsRemove(), a.sessionsCopy())
 }
 
 // aboutSessions has a leaf run with the pool that its first argument names, reached as ctl call reaches it, within --timeout.

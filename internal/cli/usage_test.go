@@ -56,7 +56,7 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"bench hello":                              "takes POOL METHOD",
 		"bench hello greet --callers 0":            "--callers is 0",
 		"bench hello greet --duration 0s":          "--duration is 0s",
-		"sessions":                                 "needs one of the commands get, list",
+		"sessions":                                 "needs one of the commands",
 		"sessions get hello":                       "takes exactly POOL SESSION",
 		"sessions get hello a/b":                   "other than the slash",
 		"sessions set hello me":                    "either pairs KEY=JSON or -f FILE",

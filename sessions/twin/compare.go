@@ -44,6 +44,9 @@ func (p *pair) compare(ctx context.Context) {
 	p.wary = false
 	done.Ended = time.Now().UTC().Truncate(time.Millisecond)
 	p.problem, p.failing, p.compared, p.equal = nil, nil, done, done.Equal()
+	if !p.equal {
+		p.rouse() // the next one tells whether they are now
+	}
 }
 
 func (p *pair) compareAll(ctx context.Context) error {

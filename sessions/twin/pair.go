@@ -203,6 +203,7 @@ func (p *pair) report() tempool.SessionCopy {
 func (p *pair) start() {
 	life, end := context.WithCancel(context.Background())
 	p.end = end
+	p.rouse()
 	p.work.Go(func() { p.keep(life) })
 }
 

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// counter counts in a session of its own over HTTP, whatever becomes of the agent, and knows the last number that was acknowledged.
+type counter struct {
+	client *http.Client
+	id     string
+	said   atomic.Int64
+}
+
+// count sets the number to one more, until it is told to stop. An update that fails may have happened: it is repeated with the same number.
+func (c *counter) count(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		next := c.said.Load() + 1
+		switch c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)) {
+		case http.StatusOK:
+			c.said.Store(next)
+		case http.StatusNotFound:
+			c.request("PUT", `{"data":{"n":0}}`)
+		}
+	}
+}
+
+func (c *counter) request(method, body string) (status int) {
+	request, err := http.NewRequest(method, "http://gateway/v1/sessions/"+c.id+"?pool=moving", strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+func (c *counter) read() (status int, n int64) {
+	response, err := c.client.Get("http://gateway/v1/sessions/" + c.id + "?pool=moving")
+	if err != nil {
+		return 0, 0
+	}
+	defer response.Body.Close()
+	var s sessions.Session
+	if json.NewDecoder(response.Body).Decode(&s) != nil || json.Unmarshal(s.Data["n"], &n) != nil {
+		return 0, 0
+	}
+	return response.StatusCode, n
+}
+
+func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := newWorld(t)
+	a := w.agent("moving")
+	file := python("moving", 1, "sessions.py")
+	pool := w.start(file)
+	const counters = 6
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	all := make([]*counter, counters)
+	for i := range all {
+		all[i] = &counter{client: w.over("moving"), id: fmt.Sprint("count", i)}
+		group.Go(func() { all[i].count(stop) })
+	}
+	// noneLost waits until every counter has been told of one more update, and requires that what it had been told of is there.
+	noneLost := func(when string) {
+		t.Helper()
+		for _, c := range all {
+			before := c.said.Load()
+			var status int
+			var n int64
+			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, patience, 10*time.Millisecond, when)
+			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
+			require.Eventually(t, func() bool { return c.said.Load() > before }, patience, 10*time.Millisecond, "%s: %s goes on", when, c.id)
+		}
+	}
+	noneLost("before")
+	copying := func(args ...string) tempool.SessionCopy {
+		t.Helper()
+		return told[tempool.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
+	}
+	killed := func(phase tempool.CopyPhase) {
+		t.Helper()
+		a.kill()
+		a = w.agent("moving")
+		var last string
+		require.Eventually(t, func() bool {
+			last = must(t, awaitSocket(t, w.over("moving")), "GET", "/v1/admin/sessions/copy", "", "")
+			var c tempool.SessionCopy
+			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
+		}, patience, 20*time.Millisecond, "%s: %s", phase, &last)
+		w.ready(pool, 1)
+		noneLost("killed when " + string(phase))
+	}
+
+	start := []string{"--from", "embedded", "--to", server.URL()}
+	require.Contains(t, []tempool.CopyPhase{tempool.CopyCopying, tempool.CopyInStep}, copying(append(start, "--no-wait")...).Phase)
+	killed(tempool.CopyInStep) // it was copying then
+	_, refusal := w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	require.Contains(t, refusal, "cut-over first")
+	begun := copying(start...) // again: it waits for the one that goes on
+	require.True(t, begun.InStep)
+	require.Equal(t, "embedded", begun.From)
+	require.Equal(t, server.URL(), begun.To)
+
+	require.Equal(t, tempool.CopyCutOver, copying("--cut-over").Phase)
+	noneLost("cut over")
+	killed(tempool.CopyCutOver)
+	copying("--back")
+	noneLost("gone back")
+	killed(tempool.CopyInStep)
+	copying("--cut-over")
+
+	_, refusal = w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	require.Contains(t, refusal, `apply one with sessions.store = "redis"`)
+	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
+	_, err := pool.Apply(t.Context(), file)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		status, _ := visit(t, w.over("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
+		return status == http.StatusOK
+	}, patience, 50*time.Millisecond, "the new spec comes to the worker, and then the copy can be finished")
+	out, _ := w.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
+	require.Contains(t, out, "no copy of sessions goes on")
+	noneLost("finished")
+	close(stop)
+	group.Wait()
+	a.stop()
+
+	kept, err := redis.Open(redis.Options{URL: server.URL()})
+	require.NoError(t, err)
+	defer kept.Close()
+	left, err := embedded.Open(embedded.Options{Path: w.dir + "/moving/sessions/sessions.db"})
+	require.NoError(t, err)
+	defer left.Close()
+	for _, c := range all {
+		found, err := kept.Get(t.Context(), c.id)
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprint(c.said.Load()), string(found.Data["n"]))
+		before, err := left.Get(t.Context(), c.id)
+		require.NoError(t, err)
+		require.True(t, before.CreatedAt.Equal(found.CreatedAt), "it is the same session")
+		require.Less(t, before.Version, found.Version, "the store that was let go is written no more")
+	}
+}
+
+// awaitSocket waits until somebody answers.
+func awaitSocket(t *testing.T, c *http.Client) *http.Client {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		response, err := c.Get("http://gateway/healthz")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return true
+	}, patience, 10*time.Millisecond)
+	return c
+}

@@ -1,0 +1,144 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// keeping makes stores in a folder for a pool p that keeps sessions in the file, and has workers on these hosts.
+func keeping(t *testing.T, dir string, hosts *[]string) *stores {
+	s := newStores("here", dir, slog.New(slog.DiscardHandler), func(context.Context, string) (view tempool.PoolView, err error) {
+		for _, host := range *hosts {
+			view.Workers = append(view.Workers, tempool.Worker{WorkerState: tempool.WorkerState{Host: host}})
+		}
+		return view, nil
+	})
+	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
+	t.Cleanup(func() { require.NoError(t, s.close()) })
+	return s
+}
+
+func stepped(t *testing.T, s *stores, step tempool.CopyStep) tempool.SessionCopy {
+	t.Helper()
+	report, err := s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: step})
+	require.NoError(t, err)
+	return report
+}
+
+func awaitStep(t *testing.T, s *stores) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.SessionCopy().InStep }, waitLimit, 5*time.Millisecond)
+}
+
+func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
+	server := redistest.Start(t)
+	hosts := []string{"here", "there"}
+	s := keeping(t, t.TempDir(), &hosts)
+	copies := func(from, to string, replace bool) error {
+		_, err := s.CopySessions(t.Context(), "p", tempool.SessionCopyRequest{From: from, To: to, Replace: replace})
+		return err
+	}
+	for want, ends := range map[string][2]string{
+		"it forgets all": {"embedded", "memory"},
+		`a store is "embedded" or a Redis server`: {"embedded", "http://there"},
+		"not in redis://a:xxxxx@there":            {"redis://a:secret@there", "embedded"},
+		"the two stores are the same":             {"embedded", "embedded"},
+		"scale the pool down to this host":        {"embedded", server.URL()},
+	} {
+		err := copies(ends[0], ends[1], false)
+		require.ErrorIs(t, err, tempool.ErrInvalid)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	_, err := s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepCutOver})
+	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.Equal(t, tempool.SessionCopy{Phase: tempool.CopyNone, Host: "here"}, s.SessionCopy())
+
+	hosts = []string{"here"}
+	require.NoError(t, copies("embedded", server.URL(), false))
+	require.NoError(t, copies("embedded", server.URL(), false), "it goes on already")
+	require.ErrorContains(t, copies("embedded", server.URL()+"/1", false), "goes on already")
+	awaitStep(t, s)
+	of, err := s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	for _, step := range []tempool.CopyStep{tempool.CopyStepBack, tempool.CopyStepFinish, "sideways"} {
+		_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: step})
+		require.ErrorIs(t, err, tempool.ErrInvalid, step)
+	}
+	hosts = []string{"here", "there"}
+	_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepCutOver})
+	require.ErrorContains(t, err, "scale the pool down")
+	hosts = []string{"here"}
+	require.Equal(t, tempool.CopyNone, stepped(t, s, tempool.CopyStepCancel).Phase)
+	require.ErrorContains(t, copies("embedded", server.URL(), false), "has 1 sessions already")
+	require.NoError(t, copies("embedded", server.URL(), true))
+	stepped(t, s, tempool.CopyStepCancel)
+}
+
+func TestTheNextAgentGoesOnWithACopyAsItStood(t *testing.T) {
+	server, dir, hosts := redistest.Start(t), t.TempDir(), []string{"here"}
+	s := keeping(t, dir, &hosts)
+	_, err := s.CopySessions(t.Context(), "p", tempool.SessionCopyRequest{From: "embedded", To: server.URL()})
+	require.NoError(t, err)
+	awaitStep(t, s)
+	require.Equal(t, tempool.CopyCutOver, stepped(t, s, tempool.CopyStepCutOver).Phase)
+	of, err := s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	require.NoError(t, s.close())
+
+	// The file is gone: the truth is in Redis, so sessions go on, and only going back is out of the question.
+	file := filepath.Join(dir, sessionFile)
+	require.NoError(t, os.Rename(file, file+".away"))
+	require.NoError(t, os.WriteFile(file, []byte("no store"), 0o600))
+	s = keeping(t, dir, &hosts)
+	require.NoError(t, s.resumeCopy())
+	of, err = s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	_, err = of.Store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitLimit, 5*time.Millisecond)
+	require.Equal(t, tempool.CopyCutOver, s.SessionCopy().Phase)
+	_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepBack})
+	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.NoError(t, s.close())
+
+	require.NoError(t, os.Rename(file+".away", file))
+	s = keeping(t, dir, &hosts)
+	require.NoError(t, s.resumeCopy())
+	awaitStep(t, s)
+	require.Equal(t, tempool.CopyInStep, stepped(t, s, tempool.CopyStepBack).Phase)
+	stepped(t, s, tempool.CopyStepCancel)
+	of, err = s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	_, err = of.Store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.NoFileExists(t, filepath.Join(dir, copyFile))
+	info, err := os.Stat(filepath.Dir(file))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "the record may hold a password")
+}
+
+func TestARecordThatCannotBeReadKeepsTheAgentFromGuessing(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "sessions"), 0o700))
+	for _, text := range []string{"", "{", `{"cut_over":true}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, copyFile), []byte(text), 0o600))
+		err := keeping(t, dir, &[]string{}).resumeCopy()
+		require.ErrorContains(t, err, "it alone says which store is the truth")
+	}
+}
