@@ -62,7 +62,7 @@ func (p *pool) shareOut(host string, processes []tempool.Process, problems map[s
 		Apply: p.Spec.Policy.Mode != spec.PolicyObserve,
 	})
 	p.sharing++
-	p.selector.AddFuture(future, func(f workflow.Future) {
+	p.ear.addFuture(future, func(f workflow.Future) {
 		p.sharing--
 		var result tempool.RebalanceResult
 		if err := f.Get(p.ctx, &result); err != nil {

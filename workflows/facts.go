@@ -73,7 +73,7 @@ type answer[T any] struct {
 	err    error
 }
 
-// outstanding is the work under way whose end the selector waits for; nil means none.
+// outstanding is the work under way whose end the ear waits for; nil means none.
 type outstanding struct {
 	room, start, watch, probe, drain, stop *task     // activities
 	hold, checkpoint, lease, drainLimit    *task     // timers
@@ -82,7 +82,8 @@ type outstanding struct {
 	watching                               tempool.WatchRequest
 }
 
-// task is one activity or timer. One that its slot no longer holds is not listened to.
+// task is one activity or timer that can be called off. One that its slot no longer holds is not listened to. Its cancel is to be
+// called in any case, also once it has ended: the run's context remembers the task's context until then, with all its options.
 type task struct{ cancel workflow.CancelFunc }
 
 // taken returns a parked fact and clears it.
@@ -96,11 +97,11 @@ func taken[T any](p **T) *T {
 func run[T any](w *worker, slot **task, park **answer[T], name string, o activityOptions, input any) {
 	t, future := w.activity(name, o, input)
 	*slot = t
-	w.selector.AddFuture(future, func(f workflow.Future) {
+	w.ear.addFuture(future, func(f workflow.Future) {
 		if *slot != t {
 			return
 		}
-		*slot = nil
+		stopTask(slot)
 		var a answer[T]
 		a.err = f.Get(w.ctx, &a.result)
 		*park = &a
@@ -113,16 +114,16 @@ func (w *worker) timer(slot **task, fired *bool, options timerOptions) {
 	t := &task{cancel}
 	*slot = t
 	future := workflow.NewTimerWithOptions(ctx, options.after, workflow.TimerOptions{Summary: options.summary})
-	w.selector.AddFuture(future, func(f workflow.Future) {
+	w.ear.addFuture(future, func(f workflow.Future) {
 		if *slot != t {
 			return
 		}
-		*slot = nil
 		*fired = f.Get(w.ctx, nil) == nil
+		stopTask(slot)
 	})
 }
 
-// stopTask cancels what slot holds, if anything, and stops listening to it.
+// stopTask cancels what slot holds, if anything, and stops listening to it. Of what has ended there is nothing left to cancel.
 func stopTask(slot **task) {
 	if *slot != nil {
 		(*slot).cancel()

@@ -140,9 +140,9 @@ func (p *pool) askAgain(after time.Duration) {
 	t := &task{cancel}
 	p.governor, p.lookAt = t, at
 	timer := workflow.NewTimerWithOptions(ctx, max(0, after), workflow.TimerOptions{Summary: "before the pool looks again"})
-	p.selector.AddFuture(timer, func(workflow.Future) {
+	p.ear.addFuture(timer, func(workflow.Future) {
 		if p.governor == t {
-			p.governor = nil
+			stopTask(&p.governor)
 		}
 	})
 }

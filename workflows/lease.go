@@ -114,7 +114,7 @@ func (w *worker) recall(ctx workflow.Context) {
 	id := w.Lease.ID
 	options := w.onHost("recall lease "+id, recallPatience)
 	options.toStart = recallPatience
-	_, future := w.activity(tempool.ActivityRecall, options, tempool.RecallRequest{Process: w.process(), LeaseID: id})
+	future := execute(w.ctx, tempool.ActivityRecall, options, tempool.RecallRequest{Process: w.process(), LeaseID: id})
 	var result tempool.RecallResult
 	if err := future.Get(ctx, &result); err != nil || !result.Returned {
 		return // the gateway uses it, or did not answer: the caller is refused as busy

@@ -43,6 +43,11 @@ type activityOptions struct {
 // activity starts an activity and returns it with the task that stands for it.
 func (w *worker) activity(name string, o activityOptions, input any) (*task, workflow.Future) {
 	ctx, cancel := workflow.WithCancel(w.ctx)
+	return &task{cancel}, execute(ctx, name, o, input)
+}
+
+// execute starts an activity that ctx calls off.
+func execute(ctx workflow.Context, name string, o activityOptions, input any) workflow.Future {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              o.queue,
 		ScheduleToStartTimeout: o.toStart,
@@ -52,7 +57,7 @@ func (w *worker) activity(name string, o activityOptions, input any) (*task, wor
 		RetryPolicy:            once,
 		Summary:                o.summary,
 	})
-	return &task{cancel}, workflow.ExecuteActivity(ctx, name, input)
+	return workflow.ExecuteActivity(ctx, name, input)
 }
 
 // onHost are the options of an activity that touches the process.

@@ -73,7 +73,7 @@ func (s slot) starting() bool { return s.Born && s.RunID == "" }
 type pool struct {
 	PoolRun
 	ctx      workflow.Context
-	selector workflow.Selector
+	ear      *ear
 	wake     workflow.Channel
 	signals  []inbox
 	retry    *task
@@ -94,14 +94,14 @@ const (
 // Pool is the workflow of a pool. It is never on the path of a lease or a call.
 func Pool(ctx workflow.Context, run PoolRun) error {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
-	p := &pool{PoolRun: run, ctx: lasting, selector: workflow.NewSelector(ctx), wake: workflow.NewBufferedChannel(ctx, 1)}
+	p := &pool{PoolRun: run, ctx: lasting, ear: newEar(ctx), wake: workflow.NewBufferedChannel(ctx, 1)}
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
 	}
+	p.ear.addReceive(p.wake, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil) })
 	if err := p.register(ctx); err != nil {
 		return err
 	}
-	p.selector.AddReceive(p.wake, func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, nil) })
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
 		p.stopAll("the pool's workflow was cancelled")
@@ -121,10 +121,7 @@ func Pool(ctx workflow.Context, run PoolRun) error {
 			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowPool, p.PoolRun)
 		}
 		p.turns++
-		p.selector.Select(ctx)
-		for p.selector.HasPending() {
-			p.selector.Select(ctx)
-		}
+		p.ear.listen(ctx)
 	}
 }
 
@@ -213,7 +210,7 @@ func (p *pool) startChild(number int) {
 	s.Closed = false
 	s.RunID = "" // or the end of the workflow before would be taken for this one's
 	var runID string
-	p.selector.AddFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
+	p.ear.addFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
 		var execution workflow.Execution
 		if err := f.Get(p.ctx, &execution); err != nil {
 			p.childFailed(number, err)
@@ -222,7 +219,7 @@ func (p *pool) startChild(number int) {
 		runID = execution.RunID
 		p.ensure(number).RunID = runID
 	})
-	p.selector.AddFuture(future, func(f workflow.Future) {
+	p.ear.addFuture(future, func(f workflow.Future) {
 		s := p.slot(number)
 		if s == nil || runID == "" || s.RunID != runID {
 			return
@@ -247,12 +244,11 @@ func (p *pool) childFailed(number int, err error) {
 
 func (p *pool) retryLater() {
 	ctx, cancel := workflow.WithCancel(p.ctx)
-	t := &task{cancel}
-	p.retry = t
+	p.retry = &task{cancel}
 	timer := workflow.NewTimerWithOptions(ctx, p.RetryAt.Sub(p.now()), workflow.TimerOptions{Summary: "before starting workers again"})
-	p.selector.AddFuture(timer, func(f workflow.Future) {
-		p.retry = nil
+	p.ear.addFuture(timer, func(f workflow.Future) {
 		p.retried = f.Get(p.ctx, nil) == nil
+		stopTask(&p.retry)
 	})
 }
 

@@ -26,7 +26,7 @@ func (p *pool) register(ctx workflow.Context) error {
 	poolInbox(p, tempool.SignalFilesChanged, p.filesChanged)
 	poolInbox(p, tempool.SignalMemoryPressure, p.pressed)
 	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
-	p.selector.AddReceive(force, func(c workflow.ReceiveChannel, _ bool) { p.force = c.ReceiveAsync(nil) })
+	p.ear.addReceive(force, func(c workflow.ReceiveChannel) { p.force = c.ReceiveAsync(nil) })
 
 	if err := workflow.SetQueryHandler(ctx, tempool.QueryStatus, p.status); err != nil {
 		return err
@@ -43,7 +43,7 @@ func poolInbox[T any](p *pool, name string, handle func(T)) {
 		workflow.GetLogger(p.ctx).Warn("a signal was refused", "pool", p.PoolStart.Pool, "what", what)
 	})
 	p.signals = append(p.signals, box)
-	p.selector.AddReceive(box.channel, func(workflow.ReceiveChannel, bool) { box.receive() })
+	p.ear.addReceive(box.channel, func(workflow.ReceiveChannel) { box.receive() })
 }
 
 // refuseIf makes an update's validator of a check.

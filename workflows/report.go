@@ -104,7 +104,7 @@ func (w *worker) tellPool(gone bool) workflow.Future {
 		tempool.WorkerChanged{RosterEntry: entry})
 	if !gone {
 		w.telling++
-		w.selector.AddFuture(future, func(f workflow.Future) {
+		w.ear.addFuture(future, func(f workflow.Future) {
 			w.telling--
 			var unknown *temporal.UnknownExternalWorkflowExecutionError
 			if err := f.Get(w.ctx, nil); errors.As(err, &unknown) {

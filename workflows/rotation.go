@@ -176,7 +176,7 @@ func (w *worker) endTurn(incarnation int64, failed bool, reason string) {
 func (w *worker) post(name string, message any) {
 	w.telling++
 	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", name, message)
-	w.selector.AddFuture(future, func(f workflow.Future) {
+	w.ear.addFuture(future, func(f workflow.Future) {
 		w.telling--
 		if err := f.Get(w.ctx, nil); err != nil { // a pool that is no more ends the worker elsewhere
 			workflow.GetLogger(w.ctx).Warn("the pool was not told", "message", name, "error", err)

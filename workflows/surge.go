@@ -57,7 +57,7 @@ func (w *worker) beginSuccessor() {
 		var a answer[tempool.StartResult]
 		a.err = future.Get(ctx, &a.result)
 		w.tally(a.err)
-		s.start = nil
+		stopTask(&s.start)
 		switch {
 		case w.Successor == s:
 			w.facts.successor = &a
@@ -149,7 +149,7 @@ func (w *worker) depart(d departure) {
 	workflow.Go(w.ctx, func(ctx workflow.Context) {
 		limit := w.Spec.Rotation.DrainTimeout
 		options := w.onHostOf(d.Host, fmt.Sprintf("drain incarnation %d: its calls in flight finish", d.Incarnation), limit.D()+slack)
-		_, future := w.activity(tempool.ActivityDrain, options, tempool.DrainRequest{Process: w.incarnation(d.Incarnation), Timeout: limit})
+		future := execute(w.ctx, tempool.ActivityDrain, options, tempool.DrainRequest{Process: w.incarnation(d.Incarnation), Timeout: limit})
 		var result tempool.DrainResult
 		if err := future.Get(ctx, &result); err == nil {
 			if result.Checkin != nil {
@@ -175,7 +175,7 @@ func (w *worker) depart(d departure) {
 // stopLeaving ends a process that leaves. Where its host does not answer, its number fences it, and the host's agent kills it.
 func (w *worker) stopLeaving(ctx workflow.Context, d departure) {
 	grace := w.Spec.Pool.StopGrace
-	_, future := w.activity(tempool.ActivityStop, w.onHostOf(d.Host, fmt.Sprintf("stop incarnation %d: %s", d.Incarnation, d.Reason), grace.D()+2*slack),
+	future := execute(w.ctx, tempool.ActivityStop, w.onHostOf(d.Host, fmt.Sprintf("stop incarnation %d: %s", d.Incarnation, d.Reason), grace.D()+2*slack),
 		tempool.StopRequest{Process: w.incarnation(d.Incarnation), Grace: grace, Reason: d.Reason})
 	var result tempool.StopResult
 	if err := future.Get(ctx, &result); err != nil {

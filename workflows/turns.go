@@ -125,7 +125,7 @@ func (p *pool) grantTurn(t *turn) {
 func (p *pool) tell(number int, name string, message any, lost func(*slot)) {
 	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "", name, message)
 	p.asking++
-	p.selector.AddFuture(future, func(f workflow.Future) {
+	p.ear.addFuture(future, func(f workflow.Future) {
 		p.asking--
 		err := f.Get(p.ctx, nil)
 		s := p.slot(number)

@@ -131,18 +131,18 @@ type Counters struct {
 }
 
 // worker is one run. Handlers of updates and signals change WorkerRun at once; everything that takes time is parked as a
-// fact by a callback of the selector and acted on by settle, the only place that starts activities and timers.
+// fact by a callback of the ear and acted on by settle, the only place that starts activities and timers.
 type worker struct {
 	WorkerRun
-	ctx      workflow.Context // never cancelled: the process must be stopped after a cancellation, too
-	selector workflow.Selector
-	wake     workflow.Channel
-	turns    int
-	telling  int  // signals on their way to the pool; a run that ends before they are delivered loses them
-	force    bool // continue as new as soon as possible
-	signals  []inbox
-	work     outstanding
-	facts    facts
+	ctx     workflow.Context // never cancelled: the process must be stopped after a cancellation, too
+	ear     *ear
+	wake    workflow.Channel
+	turns   int
+	telling int  // signals on their way to the pool; a run that ends before they are delivered loses them
+	force   bool // continue as new as soon as possible
+	signals []inbox
+	work    outstanding
+	facts   facts
 }
 
 // Worker is the workflow of one slot of a pool.
@@ -175,11 +175,9 @@ func Worker(ctx workflow.Context, run WorkerRun) error {
 // receiver would take a checkin off its channel before the loop has its turn, and the handler of a checkout in the same workflow
 // task, which runs before the loop, could not see it.
 func (w *worker) await() error {
-	err := workflow.Await(w.ctx, func() bool { return w.selector.HasPending() || w.signalled() })
+	err := workflow.Await(w.ctx, func() bool { return w.ear.pending() || w.signalled() })
 	w.drainSignals()
-	for w.selector.HasPending() {
-		w.selector.Select(w.ctx)
-	}
+	w.ear.parkPending(w.ctx)
 	return err
 }
 
@@ -188,7 +186,7 @@ func newWorker(ctx workflow.Context, run WorkerRun) *worker {
 	w := &worker{
 		WorkerRun: run,
 		ctx:       lasting,
-		selector:  workflow.NewSelector(ctx),
+		ear:       newEar(ctx),
 		wake:      workflow.NewBufferedChannel(ctx, 1),
 	}
 	if w.Machine.State == "" {
@@ -196,7 +194,7 @@ func newWorker(ctx workflow.Context, run WorkerRun) *worker {
 		w.Machine = lifecycle.New(workflow.Now(ctx))
 		w.Machine.Incarnation = incarnation
 	}
-	w.selector.AddReceive(w.wake, func(c workflow.ReceiveChannel, _ bool) { c.Receive(ctx, nil) })
+	w.ear.addReceive(w.wake, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil) })
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
 		w.cancelled()
