@@ -22,7 +22,7 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
 	if l.CallsPerMinute != before.CallsPerMinute {
 		return nil, coded(CodeInvalid, nil, "limits.calls_per_minute belongs to the pool's spec: change it there (ctl pool apply)")
 	}
-	sp := p.launch.Spec
+	sp := *p.spec
 	sp.Limits = l
 	planned, err := planLimits(&sp, p.supervisor.hostMeans)
 	if err != nil {

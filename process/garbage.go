@@ -15,9 +15,9 @@ const gcMethod = "tempool.gc"
 // if it serves one at a time. It fails with CodeInvalid for a worker of another protocol than frames, which has no way to be asked,
 // and otherwise as a ping does.
 func (p *Process) CollectGarbage(ctx context.Context) error {
-	if p.launch.Spec.Pool.Protocol != spec.ProtocolFrames {
+	if p.spec.Pool.Protocol != spec.ProtocolFrames {
 		return coded(CodeInvalid, nil, "a worker of protocol %q cannot be asked to collect garbage; only one of %q can",
-			p.launch.Spec.Pool.Protocol, spec.ProtocolFrames)
+			p.spec.Pool.Protocol, spec.ProtocolFrames)
 	}
 	err := p.conn.Notify(ctx, wire.Request{Method: gcMethod})
 	if err == nil {

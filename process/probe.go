@@ -25,7 +25,7 @@ func (p *Process) Probe(ctx context.Context) error {
 		return fmt.Errorf("probe %s: the process has ended", p.key())
 	default:
 	}
-	health := p.launch.Spec.Health
+	health := p.spec.Health
 	if limit := health.Timeout.D(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within health.timeout (%s)", health.Timeout))
@@ -57,7 +57,7 @@ func (p *Process) probeRPC(ctx context.Context) error {
 	if p.conn == nil {
 		return coded(CodeInvalid, nil, "a program of protocol none answers no rpc probe: set health.kind to http, tcp or exec")
 	}
-	if most := max(p.launch.Spec.Pool.MaxInflight, 1); p.conn.InFlight() >= most {
+	if most := max(p.spec.Pool.MaxInflight, 1); p.conn.InFlight() >= most {
 		return coded(CodeBusy, nil, "skipped: %d calls are in flight", most)
 	}
 	return p.conn.Ping(ctx)
@@ -65,7 +65,7 @@ func (p *Process) probeRPC(ctx context.Context) error {
 
 // target is where probes connect: the port the spec gives, or else the program's own address.
 func (p *Process) target() (network, where string, err error) {
-	if port := p.launch.Spec.Health.Port; port != 0 {
+	if port := p.spec.Health.Port; port != 0 {
 		return "tcp", address{port: port}.tcp(), nil
 	}
 	where = p.Info().Address
@@ -135,7 +135,7 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return coded(CodeInvalid, nil, "health.kind exec needs health.command")
 	}
-	dir := p.launch.Spec.Pool.Dir
+	dir := p.spec.Pool.Dir
 	program, err := lookProgram(command[0], dir, p.plan.environ)
 	if err != nil {
 		return err

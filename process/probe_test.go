@@ -44,8 +44,8 @@ func listens(kind, script string) spec.Spec {
 
 // probeAs probes once under another health section than the one the process was started with.
 func probeAs(p *Process, change func(*spec.Health)) error {
-	p.launch.Spec.Health.Timeout = spec.Duration(patience)
-	change(&p.launch.Spec.Health)
+	p.spec.Health.Timeout = spec.Duration(patience)
+	change(&p.spec.Health)
 	return p.Probe(context.Background())
 }
 

@@ -26,8 +26,9 @@ const (
 // Process is one incarnation. All methods are safe for concurrent use.
 type Process struct {
 	supervisor *Supervisor
-	launch     Launch
-	plan       plan
+	name       key
+	spec       *spec.Spec
+	plan       *plan
 	logs       *logRing
 	known      *memberSet
 	meter      meter
@@ -74,12 +75,12 @@ type Info struct {
 }
 
 // Worker is the worker's name, such as python/0.
-func (p *Process) Worker() string { return p.launch.Worker }
+func (p *Process) Worker() string { return p.name.worker }
 
 // Incarnation counts from 1.
-func (p *Process) Incarnation() int64 { return p.launch.Incarnation }
+func (p *Process) Incarnation() int64 { return p.name.incarnation }
 
-func (p *Process) key() key { return key{p.launch.Worker, p.launch.Incarnation} }
+func (p *Process) key() key { return p.name }
 
 // Info returns the facts of the process.
 func (p *Process) Info() Info {
@@ -140,7 +141,7 @@ func (p *Process) Kill(reason string) {
 
 func (p *Process) requestStop(grace time.Duration) {
 	if grace <= 0 {
-		grace = p.launch.Spec.Pool.StopGrace.D()
+		grace = p.spec.Pool.StopGrace.D()
 	}
 	p.change(func(e *ending) {
 		until := time.Now().Add(grace)

@@ -46,7 +46,7 @@ func (p *Process) handshake(ctx context.Context) error {
 	if p.connErr != nil {
 		return fmt.Errorf("open the protocol: %w", p.connErr)
 	}
-	switch p.launch.Spec.Pool.Protocol {
+	switch p.spec.Pool.Protocol {
 	case spec.ProtocolFrames:
 		if err := wire.AwaitReady(ctx, p.conn); err != nil {
 			return fmt.Errorf("wait for its hello: %w", err)
@@ -58,7 +58,7 @@ func (p *Process) handshake(ctx context.Context) error {
 }
 
 func (p *Process) warmUp(ctx context.Context) error {
-	for _, w := range p.launch.Spec.Start.Warmup {
+	for _, w := range p.spec.Start.Warmup {
 		request := wire.Request{Method: w.Method, Payload: w.Params}
 		if len(request.Payload) == 0 {
 			request.Payload = json.RawMessage("{}")
@@ -132,7 +132,7 @@ func (p *Process) findAddress(ctx context.Context) {
 
 // presumedAddress is that of a healthy program which did not listen where it was told to, or does so later.
 func (p *Process) presumedAddress() string {
-	if port := p.launch.Spec.Health.Port; port != 0 {
+	if port := p.spec.Health.Port; port != 0 {
 		return address{port: port}.tcp()
 	}
 	return p.plan.address.tcp()

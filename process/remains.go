@@ -1,22 +1,23 @@
 package process
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/tempool/tempool/spec"
 )
 
+// specOfRemains is the spec of all that ended a while ago: there is nothing to speak through.
+var specOfRemains = spec.Spec{Pool: spec.Pool{Protocol: spec.ProtocolNone}}
+
 // remains is what is remembered of a process that ended a while ago: how it ended, its last words, its numbers and the limits it had.
 // Its connection with all buffers, its environment and its spec are let go; whoever holds p itself keeps them.
 func (p *Process) remains() *Process {
 	r := &Process{
-		supervisor: p.supervisor, launch: Launch{Worker: p.Worker(), Incarnation: p.Incarnation()}, plan: plan{cookie: p.plan.cookie},
+		supervisor: p.supervisor, name: p.name, spec: &specOfRemains, plan: &plan{cookie: p.plan.cookie},
 		logs: p.logs.tail(), known: &memberSet{}, counted: p.Counts(),
 		root: p.root, startedAt: p.startedAt, exited: p.exited, done: p.done, exceeded: p.exceeded,
 	}
-	r.launch.Spec.Pool.Protocol = spec.ProtocolNone // there is nothing to speak through
 	r.meter.latest = p.LatestSample()
 	p.mu.Lock()
 	r.address, r.readyAt, r.exit, r.ending = p.address, p.readyAt, p.exit, p.ending
@@ -26,7 +27,7 @@ func (p *Process) remains() *Process {
 		r.exit.LogTail[i] = strings.Clone(cut(line, reasonBytes/reasonLines))
 	}
 	p.limitsMu.Lock()
-	r.limits, r.limitMeans, r.excess = p.limits, maps.Clone(p.limitMeans), p.excess
+	r.limits, r.limitMeans, r.excess = p.limits, p.limitMeans, p.excess
 	p.limitsMu.Unlock()
 	return r
 }

@@ -109,7 +109,7 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, launch: launch, plan: pl, logs: &logRing{}, known: &memberSet{},
+		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, known: &memberSet{},
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, limitMeans: pl.means, exceeded: make(chan struct{}),
 	}
@@ -155,11 +155,11 @@ func (p *Process) fork() error {
 			end.Close()
 		}
 	}()
-	cmd := p.plan.command(p.plan.program, p.launch.Spec.Pool.Command, p.launch.Spec.Pool.Dir)
-	err := pipes.open(p.launch.Spec.Pool.Protocol, cmd, &ends)
+	cmd := p.plan.command(p.plan.program, p.spec.Pool.Command, p.spec.Pool.Dir)
+	err := pipes.open(p.spec.Pool.Protocol, cmd, &ends)
 	if err == nil {
 		var reply launchReply
-		if reply, err = p.plan.launch(cmd, p.launch.Spec.Start.Timeout.D()); reply.OpenFiles > 0 {
+		if reply, err = p.plan.launch(cmd, p.spec.Start.Timeout.D()); reply.OpenFiles > 0 {
 			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files asks for", "worker", p.Worker(),
 				"wanted", p.plan.limits.OpenFiles, "in_force", reply.OpenFiles)
 		}
@@ -248,10 +248,10 @@ func (p *pipes) close() {
 
 // connect opens the protocol; nil for protocol none.
 func (p *Process) connect() (wire.Conn, error) {
-	pool := p.launch.Spec.Pool
+	pool := p.spec.Pool
 	options := wire.Options{
 		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
-		PingMethod: p.launch.Spec.Health.Method, HostCall: p.hostCall,
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall,
 	}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
@@ -271,14 +271,14 @@ func (p *Process) hostCall(ctx context.Context, method string, headers map[strin
 		return nil, errors.New("this host answers no calls of its workers")
 	}
 	return answer(ctx, HostCall{
-		Worker: p.launch.Worker, Incarnation: p.launch.Incarnation, Method: method, Headers: headers, Payload: payload,
+		Worker: p.name.worker, Incarnation: p.name.incarnation, Method: method, Headers: headers, Payload: payload,
 	})
 }
 
 // record is what the state folder holds about the process.
 func (p *Process) record() record {
 	return record{
-		Worker: p.launch.Worker, Incarnation: p.launch.Incarnation, Key: p.treeKey(),
+		Worker: p.name.worker, Incarnation: p.name.incarnation, Key: p.treeKey(),
 		Boot: bootID(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
 	}
 }
@@ -287,8 +287,8 @@ func (p *Process) record() record {
 func (p *Process) forget() {
 	s := p.supervisor
 	s.reaper.forget(p.plan.cookie)
-	if err := s.folder.removeRecord(p.launch.Worker, p.launch.Incarnation); err != nil {
-		s.logger.Warn("the record of an ended process stays", "worker", p.launch.Worker, "error", err)
+	if err := s.folder.removeRecord(p.name.worker, p.name.incarnation); err != nil {
+		s.logger.Warn("the record of an ended process stays", "worker", p.name.worker, "error", err)
 	}
 	p.plan.cgroup.remove(s.logger)
 	s.releaseAddress(p.plan.address)

@@ -150,7 +150,7 @@ func (p *Process) abandon(ctx context.Context, cause error) error {
 	case given == nil:
 		p.fault(fmt.Sprintf("it did not become ready: %v", cause))
 	case errors.Is(given, errStartTimeout):
-		p.fault(fmt.Sprintf("it did not become ready within start.timeout (%s): %v", p.launch.Spec.Start.Timeout, cause))
+		p.fault(fmt.Sprintf("it did not become ready within start.timeout (%s): %v", p.spec.Start.Timeout, cause))
 	case errors.Is(given, ErrSuperseded):
 		p.Kill(given.Error())
 	default:

@@ -155,7 +155,7 @@ func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
 func TestTheMemoryOfExitsIsBounded(t *testing.T) {
 	s := open(t)
 	for i := range rememberedExits + 5 {
-		p := &Process{launch: launch("p/0", int64(i), spec.Spec{}), logs: &logRing{}}
+		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}}
 		for range reasonLines + 1 {
 			p.logs.add(LogLine{Text: "x"})
 		}
@@ -182,7 +182,7 @@ func TestOfAnOldExitRemainsHowItCameAboutAndNoConnection(t *testing.T) {
 	p.Kill("the test is done")
 	was := ends(t, p)
 	for i := range rememberedLogs {
-		s.remember(&Process{launch: launch("p/1", int64(i), spec.Spec{}), logs: &logRing{}})
+		s.remember(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}})
 	}
 	old, found := s.Get("p/0", 1)
 	require.True(t, found)

@@ -82,9 +82,21 @@ type outstanding struct {
 	watching                               tempool.WatchRequest
 }
 
-// task is one activity or timer that can be called off. One that its slot no longer holds is not listened to. Its cancel is to be
-// called in any case, also once it has ended: the run's context remembers the task's context until then, with all its options.
-type task struct{ cancel workflow.CancelFunc }
+// task is one activity or timer that can be called off. One that its slot no longer holds is not listened to. Either is called in
+// the end: the run's context remembers the task's context until then, with all its options.
+type task struct {
+	cancel  func() // calls it off
+	release func() // lets go of it when it has ended
+}
+
+// calledOffAtMost is how many tasks a run calls off before it continues as new. The SDK keeps, as long as a run goes on, some four
+// kilobytes of each activity that was called off and ended otherwise than by that, and half a kilobyte of each such timer.
+const calledOffAtMost = 64
+
+// task makes the worker's task of what cancel calls off.
+func (w *worker) task(cancel workflow.CancelFunc) *task {
+	return &task{cancel: func() { w.calledOff++; cancel() }, release: cancel}
+}
 
 // taken returns a parked fact and clears it.
 func taken[T any](p **T) *T {
@@ -101,7 +113,7 @@ func run[T any](w *worker, slot **task, park **answer[T], name string, o activit
 		if *slot != t {
 			return
 		}
-		stopTask(slot)
+		endTask(slot)
 		var a answer[T]
 		a.err = f.Get(w.ctx, &a.result)
 		*park = &a
@@ -111,19 +123,25 @@ func run[T any](w *worker, slot **task, park **answer[T], name string, o activit
 // timer starts a timer that sets fired; slot holds it while it runs.
 func (w *worker) timer(slot **task, fired *bool, options timerOptions) {
 	ctx, cancel := workflow.WithCancel(w.ctx)
-	t := &task{cancel}
+	t := w.task(cancel)
 	*slot = t
 	future := workflow.NewTimerWithOptions(ctx, options.after, workflow.TimerOptions{Summary: options.summary})
 	w.ear.addFuture(future, func(f workflow.Future) {
 		if *slot != t {
 			return
 		}
+		endTask(slot)
 		*fired = f.Get(w.ctx, nil) == nil
-		stopTask(slot)
 	})
 }
 
-// stopTask cancels what slot holds, if anything, and stops listening to it. Of what has ended there is nothing left to cancel.
+// endTask lets go of what slot holds, which has ended.
+func endTask(slot **task) {
+	(*slot).release()
+	*slot = nil
+}
+
+// stopTask cancels what slot holds, if anything, and stops listening to it.
 func stopTask(slot **task) {
 	if *slot != nil {
 		(*slot).cancel()

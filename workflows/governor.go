@@ -137,12 +137,12 @@ func (p *pool) askAgain(after time.Duration) {
 	}
 	stopTask(&p.governor)
 	ctx, cancel := workflow.WithCancel(p.ctx)
-	t := &task{cancel}
+	t := &task{cancel, cancel}
 	p.governor, p.lookAt = t, at
 	timer := workflow.NewTimerWithOptions(ctx, max(0, after), workflow.TimerOptions{Summary: "before the pool looks again"})
 	p.ear.addFuture(timer, func(workflow.Future) {
 		if p.governor == t {
-			stopTask(&p.governor)
+			endTask(&p.governor)
 		}
 	})
 }

@@ -43,7 +43,7 @@ type activityOptions struct {
 // activity starts an activity and returns it with the task that stands for it.
 func (w *worker) activity(name string, o activityOptions, input any) (*task, workflow.Future) {
 	ctx, cancel := workflow.WithCancel(w.ctx)
-	return &task{cancel}, execute(ctx, name, o, input)
+	return w.task(cancel), execute(ctx, name, o, input)
 }
 
 // execute starts an activity that ctx calls off.

@@ -244,11 +244,11 @@ func (p *pool) childFailed(number int, err error) {
 
 func (p *pool) retryLater() {
 	ctx, cancel := workflow.WithCancel(p.ctx)
-	p.retry = &task{cancel}
+	p.retry = &task{cancel, cancel}
 	timer := workflow.NewTimerWithOptions(ctx, p.RetryAt.Sub(p.now()), workflow.TimerOptions{Summary: "before starting workers again"})
 	p.ear.addFuture(timer, func(f workflow.Future) {
 		p.retried = f.Get(p.ctx, nil) == nil
-		stopTask(&p.retry)
+		endTask(&p.retry)
 	})
 }
 

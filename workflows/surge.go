@@ -57,7 +57,7 @@ func (w *worker) beginSuccessor() {
 		var a answer[tempool.StartResult]
 		a.err = future.Get(ctx, &a.result)
 		w.tally(a.err)
-		stopTask(&s.start)
+		endTask(&s.start)
 		switch {
 		case w.Successor == s:
 			w.facts.successor = &a

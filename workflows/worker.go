@@ -134,15 +134,16 @@ type Counters struct {
 // fact by a callback of the ear and acted on by settle, the only place that starts activities and timers.
 type worker struct {
 	WorkerRun
-	ctx     workflow.Context // never cancelled: the process must be stopped after a cancellation, too
-	ear     *ear
-	wake    workflow.Channel
-	turns   int
-	telling int  // signals on their way to the pool; a run that ends before they are delivered loses them
-	force   bool // continue as new as soon as possible
-	signals []inbox
-	work    outstanding
-	facts   facts
+	ctx       workflow.Context // never cancelled: the process must be stopped after a cancellation, too
+	ear       *ear
+	wake      workflow.Channel
+	turns     int
+	calledOff int  // tasks
+	telling   int  // signals on their way to the pool; a run that ends before they are delivered loses them
+	force     bool // continue as new as soon as possible
+	signals   []inbox
+	work      outstanding
+	facts     facts
 }
 
 // Worker is the workflow of one slot of a pool.
@@ -269,7 +270,7 @@ func (w *worker) settled() bool {
 
 func (w *worker) mayContinue() bool {
 	info := workflow.GetInfo(w.ctx)
-	due := w.force || info.GetContinueAsNewSuggested() || (w.ContinueEvery > 0 && w.turns >= w.ContinueEvery)
+	due := w.force || info.GetContinueAsNewSuggested() || w.calledOff >= calledOffAtMost || (w.ContinueEvery > 0 && w.turns >= w.ContinueEvery)
 	return due && w.telling == 0 && w.settled() && !w.facts.any() && workflow.AllHandlersFinished(w.ctx)
 }
 

@@ -19,6 +19,11 @@ import (
 type footprint struct {
 	HeapBytes  int64 `json:"heap_bytes"`
 	Goroutines int   `json:"goroutines"`
+	Files      int   `json:"-"` // open
+	Threads    int   `json:"-"`
+	// The sizes of what the workflows carry from run to run, in JSON; of the workers the largest.
+	WorkerBytes int `json:"-"`
+	PoolBytes   int `json:"-"`
 }
 
 // leaveFootprints leaves one in dir for each USR1; it is the agent's side, and never returns. The heap profile beside the numbers is for whoever looks why they grow.
@@ -30,7 +35,7 @@ func leaveFootprints(dir string) {
 		runtime.GC() // what the first one's finalizers and pools still held
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		content, err := json.Marshal(footprint{int64(m.HeapAlloc), runtime.NumGoroutine()})
+		content, err := json.Marshal(footprint{HeapBytes: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine()})
 		if err != nil {
 			continue
 		}
@@ -59,5 +64,11 @@ func (a *agent) footprint(t *testing.T) (f footprint) {
 		content, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(content, &f) == nil
 	}, patience, 20*time.Millisecond)
+	count := func(kind string) int {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", a.cmd.Process.Pid, kind))
+		require.NoError(t, err)
+		return len(entries)
+	}
+	f.Files, f.Threads = count("fd"), count("task")
 	return f
 }
