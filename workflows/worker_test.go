@@ -385,7 +385,7 @@ func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
 		_, err := w.checkout(ctx, tempool.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
 		require.True(t, w.facts.restart.wanted)
-		require.True(t, w.selector.HasPending(), "the loop is woken")
+		require.True(t, w.ear.pending(), "the loop is woken")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
