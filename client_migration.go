@@ -22,12 +22,12 @@ type Migration struct {
 // WorkflowID is the ID of its workflow, by which Temporal's tools find it.
 func (m *Migration) WorkflowID() string { return m.workflowID }
 
-// Migrate begins to move the session to a worker of its pool, by its slot. A session that is on its way already is CodeBusy.
-func (s *Session) Migrate(ctx context.Context, slot int) (*Migration, error) {
+// Migrate begins to move the session to the worker that the request names; its pool and session are s's. A session that is on its way already
+// is CodeBusy.
+func (s *Session) Migrate(ctx context.Context, request MigrateSessionRequest) (*Migration, error) {
 	p := s.pool
-	to := WorkerName(p.name, slot)
-	return p.migration(ctx, MigrateSessionWorkflowID(p.name, s.id), WorkflowMigrateSession,
-		MigrateSessionRequest{Pool: p.name, Session: s.id, To: to}, fmt.Sprintf("move session %s to %s", s.id, to))
+	request.Pool, request.Session = p.name, s.id
+	return p.migration(ctx, MigrateSessionWorkflowID(p.name, s.id), WorkflowMigrateSession, request, fmt.Sprintf("move session %s to %s", s.id, request.To))
 }
 
 // RebalanceSessions begins to move as few of the pool's sessions as make their distribution what the weights say. While a rebalancing of

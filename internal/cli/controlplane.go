@@ -23,7 +23,7 @@ type controlPlane interface {
 	Close()
 }
 
-// pool is what the commands ask of tempool.Pool; each method is the pool's, Calls being its With.
+// pool is what the commands ask of tempool.Pool; each method is the pool's, Calls being its With, and Migrate its session's.
 type pool interface {
 	Scale(ctx context.Context, size int) (tempool.ScaleResult, error)
 	Apply(ctx context.Context, s spec.Spec) (tempool.ApplyResult, error)
@@ -44,6 +44,16 @@ type pool interface {
 	SessionCopy(ctx context.Context) (*tempool.SessionCopy, error)
 	CopySessions(ctx context.Context, request tempool.SessionCopyRequest) (*tempool.SessionCopy, error)
 	StepSessionCopy(ctx context.Context, step tempool.SessionCopyStep) (*tempool.SessionCopy, error)
+	Migrate(ctx context.Context, session string, request tempool.MigrateSessionRequest) (migration, error)
+	Evacuate(ctx context.Context, request tempool.EvacuateRequest) (migration, error)
+	RebalanceSessions(ctx context.Context, request tempool.RebalanceSessionsRequest) (migration, error)
+}
+
+// migration is what the commands ask of tempool.Migration.
+type migration interface {
+	WorkflowID() string
+	Progress(ctx context.Context) (tempool.SessionProgress, error)
+	Wait(ctx context.Context) (tempool.SessionMoves, error)
 }
 
 // calls is what the commands ask of tempool.Pool.With.
@@ -62,6 +72,18 @@ func (c connection) Pool(name string) pool { return poolOf{c.Client.Pool(name)} 
 type poolOf struct{ *tempool.Pool }
 
 func (p poolOf) Calls(o tempool.CallOptions) calls { return p.With(o) }
+
+func (p poolOf) Migrate(ctx context.Context, session string, request tempool.MigrateSessionRequest) (migration, error) {
+	return p.Session(session).Migrate(ctx, request)
+}
+
+func (p poolOf) Evacuate(ctx context.Context, request tempool.EvacuateRequest) (migration, error) {
+	return p.Pool.Evacuate(ctx, request)
+}
+
+func (p poolOf) RebalanceSessions(ctx context.Context, request tempool.RebalanceSessionsRequest) (migration, error) {
+	return p.Pool.RebalanceSessions(ctx, request)
+}
 
 func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
 	client, err := tempool.Dial(ctx, o)

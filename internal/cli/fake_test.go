@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"strings"
@@ -53,6 +54,7 @@ type fakePool struct {
 	options  tempool.CheckoutOptions
 	restart  tempool.RestartRequest
 	control  tempool.Control
+	moving   *fakeMigration
 }
 
 func newFakePlane(pools ...*fakePool) *fakePlane {
@@ -217,6 +219,52 @@ func (p *fakePool) StepSessionCopy(context.Context, tempool.SessionCopyStep) (*t
 
 func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
 	return &tempool.SessionList{}, p.refusal
+}
+
+func (p *fakePool) Migrate(_ context.Context, session string, r tempool.MigrateSessionRequest) (migration, error) {
+	p.plane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
+	return p.moving, p.refusal
+}
+
+func (p *fakePool) Evacuate(_ context.Context, r tempool.EvacuateRequest) (migration, error) {
+	p.plane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.KeepOff, r.Reason))
+	return p.moving, p.refusal
+}
+
+func (p *fakePool) RebalanceSessions(_ context.Context, r tempool.RebalanceSessionsRequest) (migration, error) {
+	p.plane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
+	return p.moving, p.refusal
+}
+
+// fakeMigration is over when it was asked how far it is as often as there are answers.
+type fakeMigration struct {
+	progress []tempool.SessionProgress
+	over     chan struct{}
+	moves    tempool.SessionMoves
+	err      error
+}
+
+func (m *fakeMigration) WorkflowID() string { return "tempool/x/sessions/y" }
+
+func (m *fakeMigration) Progress(context.Context) (tempool.SessionProgress, error) {
+	if len(m.progress) == 1 {
+		close(m.over)
+	}
+	if len(m.progress) == 0 {
+		return tempool.SessionProgress{}, tempool.ErrUnavailable
+	}
+	p := m.progress[0]
+	m.progress = m.progress[1:]
+	return p, nil
+}
+
+func (m *fakeMigration) Wait(ctx context.Context) (tempool.SessionMoves, error) {
+	select {
+	case <-m.over:
+		return m.moves, m.err
+	case <-ctx.Done():
+		return tempool.SessionMoves{}, ctx.Err()
+	}
 }
 
 // fakeCalls echoes, in two pieces.

@@ -21,11 +21,12 @@ import (
 func (a *app) sessionsCommand() *cobra.Command {
 	return a.group(&cobra.Command{
 		Use:   "sessions",
-		Short: "List, read, change and delete the sessions that a pool keeps",
+		Short: "List, read, change, delete and move the sessions that a pool keeps",
 		Example: `  ctl sessions list python
   ctl sessions get python user:42
-  ctl sessions set python user:42 'plan="gold"'`,
-	}, a.sessionsList(), a.sessionsGet(), a.sessionsSet(), a.sessionsRemove(), a.sessionsCopy())
+  ctl sessions set python user:42 'plan="gold"'
+  ctl sessions evacuate python/2`,
+	}, a.sessionsList(), a.sessionsGet(), a.sessionsSet(), a.sessionsRemove(), a.sessionsCopy(), a.sessionsMigrate(), a.sessionsEvacuate(), a.sessionsRebalance())
 }
 
 // aboutSessions has a leaf run with the pool that its first argument names, reached as ctl call reaches it, within --timeout.

@@ -49,19 +49,19 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	pool := w.start(s)
 	client := w.over("moving")
 	from := servedBy(t, client, "move", "mine", "of value")
-	to := map[string]int{"move/0": 1, "move/1": 0}[from]
+	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
-	migration, err := pool.Session("mine").Migrate(t.Context(), to)
+	migration, err := pool.Session("mine").Migrate(t.Context(), tempool.MigrateSessionRequest{To: to})
 	require.NoError(t, err)
 	moves, err := migration.Wait(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, tempool.SessionMoves{
-		Pool: "move", Session: "mine", Moved: 1, Flows: []tempool.SessionFlow{{From: from, To: tempool.WorkerName("move", to), Count: 1}},
+		Pool: "move", Session: "mine", Moved: 1, Flows: []tempool.SessionFlow{{From: from, To: to, Count: 1}},
 	}, moves)
 	require.Equal(t, `"of value"`, must(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has it, and gets the calls")
 
 	// Once more, to where it is.
-	migration, err = pool.Session("mine").Migrate(t.Context(), to)
+	migration, err = pool.Session("mine").Migrate(t.Context(), tempool.MigrateSessionRequest{To: to})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
@@ -75,9 +75,9 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 			slow = id
 		}
 	}
-	migration, err = pool.Session(slow).Migrate(t.Context(), 1)
+	migration, err = pool.Session(slow).Migrate(t.Context(), tempool.MigrateSessionRequest{To: "move/1"})
 	require.NoError(t, err)
-	_, err = pool.Session(slow).Migrate(t.Context(), 1)
+	_, err = pool.Session(slow).Migrate(t.Context(), tempool.MigrateSessionRequest{To: "move/1"})
 	require.ErrorIs(t, err, tempool.ErrBusy, "one migration of a session at a time")
 	var pid int
 	require.Eventually(t, func() bool {
