@@ -35,6 +35,7 @@ type desk struct {
 	scored time.Time          // when the seats' scores were last asked for
 	shutBy error              // why no call begins any more
 	freed  chan struct{}      // closed when there may be a worker to spare; nil while nobody waits for that
+	looks  time.Time          // when keep looks next, if nobody stirs it
 	looked time.Time          // when the roster was last asked for, and what it said
 	census error
 	// emptied is when the desk was first found vacant, zero while it is not; left says that it was given up for that.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,6 +74,7 @@ func (d *desk) look() time.Duration {
 	d.dispatch(now)
 	lost := d.gateway.contact.lost.Load()
 	next := time.Hour
+	defer func() { d.looks = now.Add(next) }()
 	if d.vacant(now) {
 		next = d.emptied.Add(d.gateway.deskKept).Sub(now)
 	}
@@ -205,6 +207,12 @@ func (d *desk) checkin(s *seat, gr *grant, r tempool.CheckinRequest) {
 	if s.grant == gr {
 		s.letGo()
 	}
+}
+
+// wanted reports whether a call that begins to wait is news to keep, under mu. Where all workers are leased and busy, as they are under
+// full load, it is not: the next of them to come free takes the call.
+func (d *desk) wanted(now time.Time) bool {
+	return d.looks.Sub(now) > waitersPause || slices.ContainsFunc(d.order, func(s *seat) bool { return d.leasable(s, now) })
 }
 
 // ask tries to lease more workers for the calls that wait, under mu.

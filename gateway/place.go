@@ -88,8 +88,11 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 	w := newWaiter(f, preferred, priority)
 	d.queue.Push(w)
 	f.entered()
+	wanted := d.wanted(now)
 	d.mu.Unlock()
-	d.stir()
+	if wanted {
+		d.stir()
+	}
 	return d.await(w, limits)
 }
 
