@@ -107,7 +107,7 @@ func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, bef
 			line += ", …"
 			break
 		}
-		line += fmt.Sprintf(", %d %s", w.Slot, w.State)
+		line += fmt.Sprintf(", %s %s", tempool.WorkerName(name, w.Slot), w.State)
 	}
 	a.show(line)
 	return status.Workers

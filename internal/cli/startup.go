@@ -35,7 +35,7 @@ type stuck struct {
 
 func (s standing) done() bool { return s.ready >= s.wanted }
 
-// line says how far it is: "python: 2/4 ready; 2 starting, 3 pending: backoff of 300ms after exit code 1".
+// line says how far it is: "python: 2/4 ready; python/2 starting, python/3 pending: backoff of 300ms after exit code 1".
 func (s standing) line(pool string) string {
 	text := fmt.Sprintf("%s: %d/%d ready", pool, s.ready, s.wanted)
 	var parts []string
@@ -44,7 +44,7 @@ func (s standing) line(pool string) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(s.waiting)-i))
 			break
 		}
-		part := fmt.Sprintf("%d %s", w.Slot, w.State)
+		part := fmt.Sprintf("%s %s", tempool.WorkerName(pool, w.Slot), w.State)
 		if w.State == lifecycle.Pending || w.State.Outcome() {
 			part += ": " + oneLine(w.Reason, 60)
 		}

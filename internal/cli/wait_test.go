@@ -42,8 +42,8 @@ func TestPoolStartWaitsUntilAllWorkersServe(t *testing.T) {
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"start python"}, f.asked)
 	require.Equal(t, lines(
-		"python: 0/2 ready; 0 starting, 1 created",
-		"python: 1/2 ready; 1 pending: backoff of 100ms after exit code 1",
+		"python: 0/2 ready; python/0 starting, python/1 created",
+		"python: 1/2 ready; python/1 pending: backoff of 100ms after exit code 1",
 		"python: 2/2 ready",
 	), r.err)
 	require.Contains(t, r.out, "Workers (2/4 ready)")

@@ -26,7 +26,7 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 	), states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
 	r := ctl(t, f, "workers", "restart", "python", "--worker", "0", "--reason", "leak")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, lines("python: 0/1 ready; 0 ready", "python: 0/1 ready; 0 starting", "python: 1/1 ready"), r.err)
+	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting", "python: 1/1 ready"), r.err)
 	require.Equal(t, "1 worker of pool python restarted\n", r.out)
 	require.Equal(t, "leak", f.pools["python"].restart.Reason)
 	require.Equal(t, 0, *f.pools["python"].restart.Worker)
