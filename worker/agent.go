@@ -117,7 +117,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return err
 	}
 	a.metrics = metrics.New(metrics.Config{
-		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, SDK: sdk, Logger: a.log,
+		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
 		Status: metrics.StatusFrom(a.temporal), Score: host.Score,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())

@@ -4,7 +4,6 @@ package affinity
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/sessions/ledger"
@@ -20,12 +19,12 @@ const (
 // Table binds sessions to workers. Its methods are safe for concurrent use and take well under a microsecond, UnbindWorker excepted,
 // which looks at every binding.
 type Table struct {
-	now          func() time.Time
-	hits, misses atomic.Int64
+	now func() time.Time
 
 	mu     sync.Mutex
 	ledger *ledger.Ledger[string] // the worker, by pool and session
 	ttls   map[string]int64       // of pools, in milliseconds
+	looks  map[string]*Looks      // of pools
 	closed map[string]int64       // workers that get no further sessions, and until when, in milliseconds since 1970
 }
 
@@ -34,7 +33,7 @@ func New(now func() time.Time) *Table {
 	if now == nil {
 		now = time.Now
 	}
-	return &Table{now: now, ledger: ledger.New[string](), ttls: make(map[string]int64), closed: make(map[string]int64)}
+	return &Table{now: now, ledger: ledger.New[string](), ttls: make(map[string]int64), looks: make(map[string]*Looks), closed: make(map[string]int64)}
 }
 
 // SetTTL sets how long the pool's bindings last since their last use; without it that is DefaultTTL.
@@ -61,10 +60,10 @@ func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	defer t.mu.Unlock()
 	e := t.ledger.Live(key(pool, session), now)
 	if e == nil {
-		t.misses.Add(1)
+		t.looksOf(pool).Misses++
 		return "", false
 	}
-	t.hits.Add(1)
+	t.looksOf(pool).Hits++
 	t.ledger.Touch(e, now, t.ttl(pool))
 	return e.Value, true
 }
@@ -129,6 +128,3 @@ func (t *Table) Len() int {
 	t.ledger.Sweep(now, func(*ledger.Entry[string]) {})
 	return t.ledger.Len()
 }
-
-// Lookups says how many found a worker and how many did not.
-func (t *Table) Lookups() (hits, misses int64) { return t.hits.Load(), t.misses.Load() }

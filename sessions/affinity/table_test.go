@@ -91,6 +91,21 @@ func TestManyAskAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	hits, misses := table.Lookups()
-	require.Equal(t, int64(4000), hits+misses)
+	looks := table.Pools()["p"]
+	require.Equal(t, int64(4000), looks.Hits+looks.Misses)
+}
+
+func TestLookupsAndBindingsAreCountedByPool(t *testing.T) {
+	now := time.Now()
+	table := New(func() time.Time { return now })
+	require.Empty(t, table.Pools())
+	table.Bind("p", "s", "p/0")
+	table.Bind("p", "a/b", "p/0")
+	table.Bind("q", "s", "q/0")
+	table.Lookup("p", "s")
+	table.Lookup("p", "s")
+	table.Lookup("p", "none")
+	require.Equal(t, map[string]Looks{"p": {Hits: 2, Misses: 1, Bindings: 2}, "q": {Bindings: 1}}, table.Pools())
+	now = now.Add(DefaultTTL)
+	require.Equal(t, map[string]Looks{"p": {Hits: 2, Misses: 1}}, table.Pools())
 }

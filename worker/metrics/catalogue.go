@@ -74,6 +74,12 @@ var (
 	probeFailures = define(Counter, "tempool_pool_probe_failures_total", "Health checks on this host that failed.", "pool")
 )
 
+// Sessions of pools, on this host.
+var (
+	affinityLookups  = define(Counter, "tempool_session_affinity_lookups_total", "Calls with a session that looked for the worker that served it last: result hit if one was remembered, else miss.", "pool", "result")
+	affinityBindings = define(Gauge, "tempool_session_affinity_bindings", "Sessions of which it is remembered which worker served them last.", "pool")
+)
+
 // Pools, as their workflows know them. Every agent that has or had a worker of the pool tells the same.
 var (
 	poolSize    = define(Gauge, "tempool_pool_size", "Workers the pool is to have, on all hosts.", "pool")

@@ -71,6 +71,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		pools[p.Pool] = true
 		c.pool(s, p)
 	}
+	c.affinity(s)
 	c.lives.mu.Lock()
 	c.lives.sweep(present(shown), now)
 	c.starts(s, pools)
@@ -99,6 +100,15 @@ func (c *collector) pool(s sink, p gateway.PoolSnapshot) {
 	s.put(queueLength, float64(p.Waiting), p.Pool)
 	for code, n := range p.Refused {
 		s.put(callsRefused, float64(n), p.Pool, string(code))
+	}
+}
+
+// affinity tells how calls with sessions found their workers.
+func (c *collector) affinity(s sink) {
+	for pool, looks := range c.config.Affinity.Pools() {
+		s.put(affinityLookups, float64(looks.Hits), pool, "hit")
+		s.put(affinityLookups, float64(looks.Misses), pool, "miss")
+		s.put(affinityBindings, float64(looks.Bindings), pool)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions/affinity"
 )
 
 // Config says where the values come from. All of it is asked at scrapes, and must be quick and safe for concurrent use.
@@ -31,6 +32,10 @@ type Config struct {
 	}
 	// Status asks a pool's workflow; it may take a moment.
 	Status func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	// Affinity counts how calls with sessions found their workers, by pool.
+	Affinity interface {
+		Pools() map[string]affinity.Looks
+	}
 	// SDK has what the Temporal SDK of this agent measured.
 	SDK    *SDK
 	Logger *slog.Logger

@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions/affinity"
 )
 
 func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
@@ -220,7 +221,11 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 	for _, m := range Catalogue() {
 		known[m.Name] = true
 	}
-	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
+	bound := affinity.New(nil)
+	bound.Bind("p", "s", "p/0")
+	bound.Lookup("p", "s")
+	bound.Lookup("p", "none")
+	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
 		Status: func(context.Context, string) (tempool.PoolStatus, error) { return tempool.PoolStatus{Size: 1}, nil },
 	})
 	answer := httptest.NewRecorder()
@@ -232,6 +237,12 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 		seen++
 	}
 	require.Positive(t, seen)
+	for _, line := range []string{
+		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
+		`tempool_session_affinity_bindings{pool="p"} 1`,
+	} {
+		require.Contains(t, answer.Body.String(), line+"\n")
+	}
 }
 
 func TestTheManualNamesEveryReason(t *testing.T) {
