@@ -81,7 +81,7 @@ func (s *Sessions) run(ctx context.Context, hook string, r tempool.SessionHooksR
 			return result, nil
 		}
 		result.Failed = append(result.Failed, failureOf(session, err))
-		if errors.Is(err, tempool.ErrBusy) || errors.Is(err, tempool.ErrUnavailable) {
+		if errors.Is(err, tempool.ErrBusy) || errors.Is(err, tempool.ErrDraining) || errors.Is(err, tempool.ErrUnavailable) {
 			for _, untried := range r.Sessions[i+1:] {
 				result.Failed = append(result.Failed, failureOf(untried, err))
 			}

@@ -17,7 +17,7 @@ const aimedPause = 2 * time.Millisecond
 // CallHook has one worker of this host run a hook about a session: a method that it may offer, called with the session's id. called is
 // false, without an error, for a worker that does not offer it. The call runs under a lease of the gateway's own and waits for the worker
 // until ctx ends, ahead of all other calls. Errors are coded: worker_not_found if no process of the worker lives here, busy if it did not
-// come free in time, and as Call's.
+// come free in time, draining, and as Call's.
 func (g *Gateway) CallHook(ctx context.Context, worker, hook, session string) (called bool, err error) {
 	pool, _, err := tempool.ParseWorkerName(worker)
 	if err != nil {
@@ -138,6 +138,9 @@ func (d *desk) hit(f *flight, worker string) (begun bool, err error) {
 			s.begin(f, now)
 			return true, nil
 		}
+	}
+	if newest.draining {
+		return false, tempool.Errorf(tempool.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
 	}
 	if d.leasable(newest, now) && d.asking < maxAsking && !d.gateway.contact.lost.Load() {
 		d.lease(newest)

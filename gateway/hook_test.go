@@ -57,6 +57,9 @@ func TestAHookSaysWhyItDidNotRun(t *testing.T) {
 	_, err = w.gateway.CallHook(ctx, "p/1", release, "mine")
 	require.ErrorIs(t, err, tempool.ErrBusy)
 	require.Empty(t, w.gateway.knownDesk("p").aimed)
+	require.True(t, w.gateway.Drain(t.Context(), "p/1", 1).Drained)
+	_, err = w.gateway.CallHook(t.Context(), "p/1", release, "mine")
+	require.ErrorIs(t, err, tempool.ErrDraining)
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/pid", nil).status, "others are served as before")
 }
 

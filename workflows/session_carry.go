@@ -134,7 +134,9 @@ func codeOf(err error) tempool.Code {
 }
 
 // begun reports whether a hook that failed may have run.
-func begun(f tempool.SessionFailure) bool { return f.Code != tempool.CodeBusy }
+func begun(f tempool.SessionFailure) bool {
+	return f.Code != tempool.CodeBusy && f.Code != tempool.CodeDraining
+}
 
 // reload has the old workers load again what they have released.
 func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessions []string) (notUndone string) {

@@ -1,0 +1,178 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// shelf is the bindings of pool p on one host.
+type shelf map[string]string
+
+func (s shelf) Where(_, session string) string               { return s[session] }
+func (s shelf) Counts(string) map[string]int                 { return map[string]int{"p/0": len(s)} }
+func (s shelf) Closed(string) []string                       { return []string{"p/1"} }
+func (s shelf) Page(_, after string, _ int) ([]string, bool) { return []string{after + "+"}, true }
+func (s shelf) Close(worker string, lasting time.Duration)   { s["closed"] = worker + lasting.String() }
+func (s shelf) Move(_, session, from, to string) (moved bool) {
+	if now := s[session]; now != "" && now != from && now != to {
+		return false
+	}
+	s[session] = to
+	return true
+}
+
+func (s shelf) UnbindFrom(_, session, worker string) {
+	if s[session] == worker {
+		delete(s, session)
+	}
+}
+
+// hookFunc runs hooks.
+type hookFunc func(ctx context.Context, worker, hook, session string) (bool, error)
+
+func (f hookFunc) CallHook(ctx context.Context, worker, hook, session string) (bool, error) {
+	return f(ctx, worker, hook, session)
+}
+
+func runActivity(t *testing.T, activity, input, result any) error {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(activity)
+	value, err := env.ExecuteActivity(activity, input)
+	if err == nil && result != nil {
+		require.NoError(t, value.Get(result))
+	}
+	return err
+}
+
+func typed(t *testing.T, err error, code tempool.Code) {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, string(code), app.Type())
+	require.True(t, app.NonRetryable())
+}
+
+func TestHooksRunOneAfterTheOtherAndTellTheirFailures(t *testing.T) {
+	var asked []string
+	answers := map[string]error{
+		"bad":   tempool.Errorf(tempool.CodeWorkerError, "it says no"),
+		"odd":   errors.New("nobody knows why"),
+		"taken": tempool.Errorf(tempool.CodeBusy, "somebody has it"),
+	}
+	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
+		deadline, bounded := ctx.Deadline()
+		require.True(t, bounded && time.Until(deadline) <= time.Minute)
+		asked = append(asked, worker+" "+hook+" "+session)
+		return true, answers[session]
+	})}
+	var result tempool.SessionHooksResult
+	request := tempool.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
+	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
+	require.Equal(t, tempool.SessionHooksResult{Called: 2, Failed: []tempool.SessionFailure{
+		{Session: "bad", Code: tempool.CodeWorkerError, Reason: "it says no"}, {Session: "odd", Code: tempool.CodeUnavailable, Reason: "nobody knows why"},
+	}}, result)
+	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b", "p/0 session.release odd"}, asked)
+
+	asked, result = nil, tempool.SessionHooksResult{}
+	request.Sessions = []string{"a", "taken", "b"}
+	require.NoError(t, runActivity(t, s.LoadSessions, request, &result))
+	require.Len(t, asked, 2, "a worker that somebody else has is waited for once")
+	require.Equal(t, 1, result.Called)
+	require.Equal(t, "b", result.Failed[1].Session)
+}
+
+func TestAWorkerWithoutTheHookOrWithoutAProcessHasNothingToDo(t *testing.T) {
+	calls := 0
+	for _, c := range []struct {
+		err  error
+		gone bool
+	}{{nil, false}, {tempool.Errorf(tempool.CodeWorkerNotFound, "it is not here"), true}} {
+		s := &Sessions{Hooks: hookFunc(func(context.Context, string, string, string) (bool, error) {
+			calls++
+			return false, c.err
+		})}
+		var result tempool.SessionHooksResult
+		require.NoError(t, runActivity(t, s.ReleaseSessions, tempool.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
+		require.Equal(t, tempool.SessionHooksResult{Gone: c.gone}, result)
+	}
+	require.Equal(t, 2, calls)
+}
+
+func TestACancelledHookIsNoFailureOfTheSession(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, _, _, _ string) (bool, error) {
+		cancel()
+		<-ctx.Done()
+		return true, ctx.Err()
+	})}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
+	env.RegisterActivity(s.LoadSessions)
+	_, err := env.ExecuteActivity(s.LoadSessions, tempool.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+}
+
+func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
+	bound := shelf{"mine": "p/0", "taken": "p/2"}
+	lives := 2 // so many times it is seen alive
+	s := &Sessions{Host: "here", Bindings: bound, Lives: func(string) bool { lives--; return lives >= 0 }}
+	var result tempool.BindSessionsResult
+	request := tempool.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
+	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
+	require.Equal(t, shelf{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
+	require.Equal(t, []tempool.SessionFailure{{Session: "taken", Code: tempool.CodeSuperseded, Reason: "it was moved to p/2 meanwhile"}}, result.Failed)
+
+	typed(t, runActivity(t, s.BindSessions, request, nil), tempool.CodeWorkerNotFound)
+	lives = 1 // it ends while they are bound
+	typed(t, runActivity(t, s.BindSessions, request, nil), tempool.CodeWorkerNotFound)
+	require.Equal(t, shelf{"taken": "p/2"}, bound)
+	typed(t, runActivity(t, s.BindSessions, tempool.BindSessionsRequest{To: "nobody"}, nil), tempool.CodeInvalid)
+}
+
+func TestBindingsAreToldAndForgotten(t *testing.T) {
+	bound := shelf{"mine": "p/0"}
+	s := &Sessions{Bindings: bound}
+	var result tempool.SessionBindingsResult
+	require.NoError(t, runActivity(t, s.SessionBindings, tempool.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
+	require.Equal(t, tempool.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
+	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
+	require.Contains(t, bound, "mine")
+	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
+	require.NotContains(t, bound, "mine")
+	require.NoError(t, runActivity(t, s.KeepSessionsOff, tempool.KeepSessionsOffRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
+	require.Equal(t, "p/01m0s", bound["closed"])
+	typed(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "nobody"}, nil), tempool.CodeInvalid)
+}
+
+func TestTheRosterSaysWhoServesAndIsToStay(t *testing.T) {
+	status := tempool.PoolStatus{Size: 2, Workers: []tempool.RosterEntry{
+		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a"},
+	}}
+	var failure error
+	r := &Roster{Status: func(context.Context, string) (tempool.PoolStatus, error) { return status, failure }}
+	var result tempool.PoolRosterResult
+	require.NoError(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, &result))
+	require.Equal(t, tempool.PoolRosterResult{Size: 2, Workers: []tempool.RosterWorker{
+		{Slot: 0, Host: "a", State: lifecycle.Ready, Serves: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
+	}}, result)
+	failure = tempool.Errorf(tempool.CodePoolNotFound, "there is none")
+	typed(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, nil), tempool.CodePoolNotFound)
+	failure = errors.New("away")
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, nil), &app)
+	require.False(t, app.NonRetryable())
+}
