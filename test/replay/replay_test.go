@@ -33,13 +33,23 @@ func histories(t *testing.T) []string {
 	return files
 }
 
-// replay replays one history against the given workflows.
-func replay(t *testing.T, file string, pool, slot any) error {
+// cast are the workflows that a history is replayed against, by their types.
+type cast map[string]any
+
+// shipped are the workflows as they are.
+var shipped = cast{
+	tempool.WorkflowPool: workflows.Pool, tempool.WorkflowWorker: workflows.Worker, tempool.WorkflowMigrateSession: workflows.MigrateSession,
+	tempool.WorkflowEvacuateWorker: workflows.EvacuateWorker, tempool.WorkflowRebalanceSessions: workflows.RebalanceSessions,
+}
+
+// replay replays one history.
+func replay(t *testing.T, file string, types cast) error {
 	t.Helper()
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{})
 	require.NoError(t, err)
-	replayer.RegisterWorkflowWithOptions(pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
-	replayer.RegisterWorkflowWithOptions(slot, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	for name, run := range types {
+		replayer.RegisterWorkflowWithOptions(run, workflow.RegisterOptions{Name: name})
+	}
 	return replayer.ReplayWorkflowHistoryFromJSONFile(silent{}, file)
 }
 
@@ -48,7 +58,7 @@ func TestEveryRecordedHistoryReplays(t *testing.T) {
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, replay(t, file, workflows.Pool, workflows.Worker))
+			require.NoError(t, replay(t, file, shipped))
 		})
 	}
 }
@@ -57,13 +67,22 @@ func TestEveryRecordedHistoryReplays(t *testing.T) {
 // change would. It is what makes the test above worth something.
 func TestAnIncompatibleChangeIsNoticed(t *testing.T) {
 	t.Parallel()
-	carelessPool := func(ctx workflow.Context, run workflows.PoolRun) error {
-		workflow.NewTimer(ctx, time.Second)
-		return workflows.Pool(ctx, run)
-	}
-	carelessWorker := func(ctx workflow.Context, run workflows.WorkerRun) error {
-		workflow.NewTimer(ctx, time.Second)
-		return workflows.Worker(ctx, run)
+	careless := cast{
+		tempool.WorkflowPool: func(ctx workflow.Context, run workflows.PoolRun) error {
+			return workflows.Pool(carelessly(ctx), run)
+		},
+		tempool.WorkflowWorker: func(ctx workflow.Context, run workflows.WorkerRun) error {
+			return workflows.Worker(carelessly(ctx), run)
+		},
+		tempool.WorkflowMigrateSession: func(ctx workflow.Context, in tempool.MigrateSessionRequest) (tempool.SessionMoves, error) {
+			return workflows.MigrateSession(carelessly(ctx), in)
+		},
+		tempool.WorkflowEvacuateWorker: func(ctx workflow.Context, run workflows.EvacuateRun) (tempool.SessionMoves, error) {
+			return workflows.EvacuateWorker(carelessly(ctx), run)
+		},
+		tempool.WorkflowRebalanceSessions: func(ctx workflow.Context, run workflows.RebalanceRun) (tempool.SessionMoves, error) {
+			return workflows.RebalanceSessions(carelessly(ctx), run)
+		},
 	}
 	for _, file := range histories(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -73,7 +92,13 @@ func TestAnIncompatibleChangeIsNoticed(t *testing.T) {
 			if !strings.Contains(string(content), "EVENT_TYPE_WORKFLOW_TASK_COMPLETED") {
 				return // ended before its first task: there is nothing to disagree with
 			}
-			require.Error(t, replay(t, file, carelessPool, carelessWorker))
+			require.Error(t, replay(t, file, careless))
 		})
 	}
+}
+
+// carelessly does one thing more.
+func carelessly(ctx workflow.Context) workflow.Context {
+	workflow.NewTimer(ctx, time.Second)
+	return ctx
 }
