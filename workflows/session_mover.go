@@ -124,8 +124,8 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 		if failures[i] != nil {
 			return s, fmt.Errorf("ask host %s which sessions its workers have: %w", host, failures[i])
 		}
-		for worker, n := range answers[i].Counts {
-			s.counts[worker] += n
+		for _, worker := range workflow.DeterministicKeys(answers[i].Counts) {
+			s.counts[worker] += answers[i].Counts[worker]
 		}
 		s.closed = append(s.closed, answers[i].Closed...)
 		if worker := answers[i].Bound; worker != "" {
