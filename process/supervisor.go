@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -296,7 +297,13 @@ func (s *Supervisor) remember(p *Process) {
 	s.endOrder = append(s.endOrder, k)
 	if n := len(s.endOrder); n > rememberedLogs {
 		old := s.endOrder[n-1-rememberedLogs]
-		s.ended[old] = s.ended[old].remains()
+		r := s.ended[old].remains()
+		if n-2 >= rememberedLogs { // most had the same limits as the one before, held by the same means
+			if before := s.ended[s.endOrder[n-2-rememberedLogs]]; maps.Equal(r.limitMeans, before.limitMeans) {
+				r.limitMeans = before.limitMeans
+			}
+		}
+		s.ended[old] = r
 	}
 	if len(s.endOrder) > rememberedExits {
 		delete(s.ended, s.endOrder[0])
