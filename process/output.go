@@ -102,7 +102,7 @@ func cut(text string, n int) string {
 // readLines calls line for each line of in, without its end, until in ends. Of a line longer than maxLine the rest is dropped, and
 // what is not UTF-8 is replaced.
 func readLines(in io.Reader, line func(string)) error {
-	buffered := bufio.NewReaderSize(in, 4<<10)
+	buffered := bufio.NewReaderSize(in, 1<<10) // each process has two, and most say little
 	var current []byte
 	dropped := false
 	for {

@@ -111,23 +111,23 @@ func parseStat(data []byte) (*row, bool) {
 	if open < 1 || end < open {
 		return nil, false
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data[:open])))
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(data[:open])))
 	if err != nil {
 		return nil, false
 	}
-	fields := strings.Fields(string(data[end+1:]))
-	if len(fields) < 22 {
+	fields, n := statFields(data)
+	if n < 22 {
 		return nil, false
 	}
 	number := func(field int) int64 { // numbered as in the manual page, where the state is field 3
-		n, _ := strconv.ParseInt(fields[field-3], 10, 64)
+		n, _ := strconv.ParseInt(string(fields[field-3]), 10, 64)
 		return n
 	}
-	start, err := strconv.ParseUint(fields[22-3], 10, 64)
+	start, err := strconv.ParseUint(string(fields[22-3]), 10, 64)
 	if err != nil {
 		return nil, false
 	}
-	state := fields[0]
+	state := string(fields[0])
 	return &row{
 		identity: identity{PID: pid, Start: start},
 		ppid:     int(number(4)), pgid: int(number(5)), sid: int(number(6)),
@@ -136,6 +136,19 @@ func parseStat(data []byte) (*row, bool) {
 		rss:     number(24) * pageSize,
 		cpu:     time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick,
 	}, true
+}
+
+// statFields are the fields from the state on, as far as they are of use, and how many there are. It makes no garbage: each look at
+// the process table reads the line of every process.
+func statFields(stat []byte) (fields [26 - 2][]byte, n int) {
+	for field := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
+		if n == len(fields) {
+			break
+		}
+		fields[n] = field
+		n++
+	}
+	return fields, n
 }
 
 var environBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
@@ -170,11 +183,11 @@ func cookieOf(pid int) (string, error) {
 // executes tells from a line of /proc/<pid>/stat whether the process has its new memory already, but not yet the program, its
 // arguments and its environment there. One that ends has no memory.
 func executes(stat []byte) bool {
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 26-2 {
+	fields, n := statFields(stat)
+	if n < len(fields) {
 		return false
 	}
-	memory, code := fields[23-3], fields[26-3] // numbered as in proc_pid_stat(5), where the state is field 3
+	memory, code := string(fields[23-3]), string(fields[26-3]) // numbered as in proc_pid_stat(5), where the state is field 3
 	return memory != "0" && code == "0"
 }
 

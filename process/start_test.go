@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -150,6 +151,26 @@ func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
 	require.ErrorContains(t, err, "has already ended: exited with code 3")
 	_, ok = s.Get("p/0", 2)
 	require.False(t, ok)
+}
+
+func TestWhoAskedIsToldOnceThatAProcessIsGone(t *testing.T) {
+	s := open(t)
+	p := begin(t, s, runs("sleep", "1000"))
+	told := make(chan error, 2)
+	tell := func() {
+		_, lives := s.Get("p/0", 1)
+		if !lives || p.Exit().Reason == "" {
+			told <- errors.New("it is not known how it ended")
+		}
+		told <- nil
+	}
+	p.AfterEnd(tell)
+	p.Kill("the test says so")
+	require.NoError(t, <-told)
+	p.AfterEnd(tell) // too late, and told all the same
+	require.NoError(t, <-told)
+	<-p.Done()
+	require.Empty(t, told)
 }
 
 func TestTheMemoryOfExitsIsBounded(t *testing.T) {

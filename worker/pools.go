@@ -42,10 +42,10 @@ func newPools(log *slog.Logger, serve func(pool string) (stop func(), err error)
 // join counts a process of its pool until it ends.
 func (s *pools) join(p *process.Process) {
 	pool, _, _ := strings.Cut(p.Worker(), "/")
-	s.joinPool(pool, p.Done())
+	s.joinPool(pool, p.AfterEnd)
 }
 
-func (s *pools) joinPool(pool string, done <-chan struct{}) {
+func (s *pools) joinPool(pool string, afterEnd func(func())) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -58,8 +58,9 @@ func (s *pools) joinPool(pool string, done <-chan struct{}) {
 		s.work.Go(func() { s.run(pool, service) })
 	}
 	service.count(1)
-	s.work.Go(func() {
-		<-done
+	s.work.Add(1)
+	afterEnd(func() {
+		defer s.work.Done()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		service.count(-1)

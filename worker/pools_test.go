@@ -15,6 +15,16 @@ import (
 
 const patience = 10 * time.Second
 
+// after calls what it is given when done is closed.
+func after(done <-chan struct{}) func(func()) {
+	return func(f func()) {
+		go func() {
+			<-done
+			f()
+		}()
+	}
+}
+
 func TestAPoolIsServedFromItsFirstProcessToItsLast(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var attempts, serving atomic.Int64
@@ -25,8 +35,8 @@ func TestAPoolIsServedFromItsFirstProcessToItsLast(t *testing.T) {
 	})
 	s.linger = time.Millisecond
 	first, second := make(chan struct{}), make(chan struct{})
-	s.joinPool("p", first)
-	s.joinPool("p", second)
+	s.joinPool("p", after(first))
+	s.joinPool("p", after(second))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, patience, time.Millisecond)
 	close(first)
 	close(second)
@@ -35,10 +45,10 @@ func TestAPoolIsServedFromItsFirstProcessToItsLast(t *testing.T) {
 	require.Empty(t, s.open)
 
 	third := make(chan struct{})
-	s.joinPool("p", third)
+	s.joinPool("p", after(third))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, patience, time.Millisecond)
 	s.close()
-	s.joinPool("p", make(chan struct{})) // one that never ends is not waited for: it came too late
+	s.joinPool("p", after(make(chan struct{}))) // one that never ends is not waited for: it came too late
 	close(third)
 	s.wait()
 	require.Zero(t, serving.Load())
@@ -54,7 +64,7 @@ func TestACrashDoesNotInterruptThePoolsService(t *testing.T) {
 	s.linger = patience
 	for range 20 {
 		done := make(chan struct{})
-		s.joinPool("p", done)
+		s.joinPool("p", after(done))
 		close(done)
 	}
 	s.close()
@@ -71,7 +81,7 @@ func TestAServiceThatCannotStartIsTriedAgainWhileThereIsAProcess(t *testing.T) {
 		return nil, errors.New("Temporal is away")
 	})
 	done := make(chan struct{})
-	s.joinPool("p", done)
+	s.joinPool("p", after(done))
 	<-tried
 	close(done)
 	s.close()

@@ -33,8 +33,9 @@ func (r *room) settle(p *process.Process) {
 		return
 	}
 	r.settled[p] = struct{}{}
-	r.watches.Go(func() {
-		<-p.Done()
+	r.watches.Add(1)
+	p.AfterEnd(func() {
+		defer r.watches.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.settled, p)

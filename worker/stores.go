@@ -82,8 +82,9 @@ func (s *stores) join(p *process.Process) {
 	}
 	s.know(poolOf(worker), settings).processes++
 	s.affinity.SetTTL(poolOf(worker), settings.AffinityTTL.D())
-	s.work.Go(func() {
-		<-p.Done()
+	s.work.Add(1)
+	p.AfterEnd(func() {
+		defer s.work.Done()
 		s.affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()

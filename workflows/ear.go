@@ -27,9 +27,6 @@ type awaitedFuture struct {
 	heard  bool
 }
 
-// heardAtMost is how many futures that have been parked an ear keeps before it looks whether they outnumber the others.
-const heardAtMost = 16
-
 func newEar(ctx workflow.Context) *ear { return &ear{ctx: ctx, selector: workflow.NewSelector(ctx)} }
 
 // addReceive has park called whenever the channel has something, for as long as the run goes on. Channels come before futures:
@@ -76,9 +73,10 @@ func (e *ear) parkPending(ctx workflow.Context) {
 	e.forget()
 }
 
-// forget replaces the selector by one that never knew what has been parked, when that is most of what it knows.
+// forget replaces the selector by one that never knew what has been parked, when that is half of what it knows: the selector of a pool has
+// two futures for each worker.
 func (e *ear) forget() {
-	if e.heard < heardAtMost || 2*e.heard < len(e.futures) {
+	if e.heard == 0 || 2*e.heard < len(e.futures) {
 		return
 	}
 	e.heard, e.selector = 0, workflow.NewSelector(e.ctx)

@@ -324,6 +324,24 @@ func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testi
 	require.Equal(t, 1, s.runs)
 }
 
+func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
+	s := newStage(t)
+	const turns = calledOffAtMost // each suspension calls off the timer of the checkpoint and replaces the watch, as does its end
+	for i := range turns {
+		at := time.Duration(i)*10*time.Second + 2*time.Second
+		s.at(at, s.signal(tempool.SignalSuspend, tempool.Control{}))
+		s.at(at+5*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
+	}
+	s.at(turns*10*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 1, s.state().Incarnation)
+		s.cancel()
+	})
+	s.play(orphan())
+	require.GreaterOrEqual(t, s.runs, 3)
+	require.LessOrEqual(t, s.runs, 6, "and no more often than that")
+}
+
 // TestContinueAsNewChangesNothing plays one eventful life with a new run every n turns, and expects the same life.
 func TestContinueAsNewChangesNothing(t *testing.T) {
 	life := func(every int) (story []string, runs int) {

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -20,8 +19,11 @@ type SDK struct {
 	dropped atomic.Int64
 
 	mu     sync.RWMutex
-	series map[string]series // by name and labels
+	series map[seriesKey]series
 }
+
+// seriesKey is the name of a series and its labels as one string.
+type seriesKey struct{ name, labels string }
 
 // maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics, of each activity or each request.
 const maxSeries = 5000
@@ -37,7 +39,7 @@ type series struct {
 }
 
 // NewSDK makes an SDK that has seen nothing yet.
-func NewSDK() *SDK { return &SDK{series: make(map[string]series)} }
+func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]series)} }
 
 // Handler is what the SDK reports to.
 func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
@@ -63,7 +65,7 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 
 // find returns a series, made where it is missing; false when there are too many.
 func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Labels) series) (series, bool) {
-	key := name + h.key
+	key := seriesKey{name, h.key}
 	s.mu.RLock()
 	found, known := s.series[key]
 	s.mu.RUnlock()
@@ -78,7 +80,7 @@ func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Label
 	if len(s.series) >= maxSeries {
 		return series{}, false
 	}
-	found = make(name, h.tags)
+	found = make(name, h.labels())
 	s.series[key] = found
 	return found, true
 }
@@ -86,26 +88,50 @@ func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Label
 // sdkHandler is the SDK's view: the tags it has set so far.
 type sdkHandler struct {
 	sdk  *SDK
-	tags prometheus.Labels
-	key  string // the tags in order, as one string
+	tags []tag  // in the order of their names
+	key  string // the same as one string
+}
+
+type tag struct{ name, value string }
+
+// labels are the tags as a series is made with them.
+func (h sdkHandler) labels() prometheus.Labels {
+	labels := make(prometheus.Labels, len(h.tags))
+	for _, t := range h.tags {
+		labels[t.name] = t.value
+	}
+	return labels
 }
 
 // poolQueues stands for the task queues of all pools, so that pools that come and go leave no series behind.
 var poolQueues = strings.TrimSuffix(tempool.PoolQueue(""), "/")
 
-// WithTags is part of client.MetricsHandler.
+// WithTags is part of client.MetricsHandler. The SDK calls it several times for each task and each request.
 func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
-	all := make(prometheus.Labels, len(h.tags)+len(tags))
-	maps.Copy(all, h.tags)
+	all := append(make([]tag, 0, len(h.tags)+len(tags)), h.tags...)
 	for name, value := range tags {
 		if name == "task_queue" && strings.HasPrefix(value, poolQueues+"/") {
 			value = poolQueues
 		}
-		all[name] = strings.ToValidUTF8(value, "\uFFFD")
+		t := tag{name, strings.ToValidUTF8(value, "\uFFFD")}
+		at, known := slices.BinarySearchFunc(all, name, func(t tag, name string) int { return strings.Compare(t.name, name) })
+		if known {
+			all[at] = t
+		} else {
+			all = slices.Insert(all, at, t)
+		}
+	}
+	size := 0
+	for _, t := range all {
+		size += len(t.name) + len(t.value) + 2
 	}
 	var key strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		key.WriteString("\x00" + name + "\x01" + all[name])
+	key.Grow(size)
+	for _, t := range all {
+		key.WriteByte(0)
+		key.WriteString(t.name)
+		key.WriteByte(1)
+		key.WriteString(t.value)
 	}
 	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
 }
