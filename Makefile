@@ -7,7 +7,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
 # Two packages at a time: many tests start processes and servers, and a machine of two cores is to run them in peace.
 TEST_PACKAGES_AT_ONCE ?= 2
-TEST_TIMEOUT          ?= 12m
+TEST_TIMEOUT          ?= 20m
 
 .PHONY: test check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test bench soak replay-record
 
