@@ -26,6 +26,27 @@ type StartRequest struct {
 	Spec spec.Spec `json:"spec"`
 	// Keep lists older incarnations that live on beside this one; every other one that is still on the host is killed first.
 	Keep []int64 `json:"keep,omitempty"`
+	// Tries is how many tries the start may make, each under the next incarnation and after the wait that the recovery policy asks for;
+	// 0 is one. Failures counts those in a row that came before the first, of which the newest was Brief if it followed soon on a start.
+	Tries    int  `json:"tries,omitempty"`
+	Failures int  `json:"failures,omitempty"`
+	Brief    bool `json:"brief,omitempty"`
+}
+
+// FailedTry is a try of a start that came to nothing.
+type FailedTry struct {
+	Incarnation int64     `json:"incarnation"`
+	Began       time.Time `json:"began"`
+	Ended       time.Time `json:"ended"`
+	Reason      string    `json:"reason"`
+	// Wait and Next are what the recovery policy said of the next try; empty where the worker is to decide.
+	Wait spec.Duration `json:"wait,omitempty"`
+	Next string        `json:"next,omitempty"`
+}
+
+// FailedTries is the detail of a start that failed, and of its heartbeats: all tries so far that failed, oldest first.
+type FailedTries struct {
+	Tries []FailedTry `json:"tries,omitempty"`
 }
 
 // StartResult is a process that has passed its handshake and warm-up.
@@ -38,6 +59,9 @@ type StartResult struct {
 	Sample    *Sample   `json:"sample,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
+	// Incarnation is the one that became ready, and Failed the tries before it.
+	Incarnation int64       `json:"incarnation,omitempty"`
+	Failed      []FailedTry `json:"failed,omitempty"`
 	// Limits says by which means each limit that is set is in force, by its key in the section limits: cgroup, rlimit, scheduler,
 	// kernel, gateway, sampler (the agent looks every second), or none where this host cannot hold it.
 	Limits map[string]string `json:"limits,omitempty"`
@@ -46,6 +70,7 @@ type StartResult struct {
 // SupersededDetails is the detail of a Start that failed as superseded: the highest incarnation the host has seen of the worker.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
+	FailedTries
 }
 
 // WatchRequest observes an incarnation until something happens. With Failures > 0 the first probe comes after

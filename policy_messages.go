@@ -100,6 +100,9 @@ type StartsHeld struct {
 type StartReleased struct {
 	Incarnation int64  `json:"incarnation"`
 	Reason      string `json:"reason,omitempty"`
+	// Pause, if positive, makes the worker try for all the others: it goes on by itself until it serves or gives up, with at least this
+	// time between two tries.
+	Pause spec.Duration `json:"pause,omitempty"`
 }
 
 // ApplyLimitsRequest gives a running process new limits; what is 0 stays as it is.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
@@ -58,16 +57,14 @@ func (h *Host) AwaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomRes
 	return tempool.AwaitRoomResult{Host: h.ID}, nil
 }
 
-// Start runs an incarnation until it is ready. A failure to become ready is typed start_failed, and superseded where a higher
-// incarnation of the worker has been here.
-func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+// start makes one try.
+func (h *Host) start(ctx context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
 	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
 		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError(
 			fmt.Sprintf("host %s has had incarnation %d of %s from an earlier pool of that name; counting goes on from there", h.ID, newest, r.Worker),
 			string(tempool.CodeSuperseded), nil, tempool.SupersededDetails{Newest: newest})
 	}
-	defer beat(ctx)()
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.Keep})
 	if err != nil {
@@ -76,10 +73,15 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 	}
 	h.Started(p)
 	h.observer().Started(r.Process, time.Since(began))
+	took := time.Since(began)
+	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.Brief)); err != nil {
+		h.observer().StartFailed(r.Process)
+		return tempool.StartResult{}, failure(err)
+	}
 	info := p.Info()
 	result := tempool.StartResult{
-		Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
-		TookMS: time.Since(began).Milliseconds(), Limits: means(p.LimitMeans()),
+		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
+		TookMS: took.Milliseconds(), Limits: means(p.LimitMeans()),
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = convert(sample)
@@ -97,29 +99,6 @@ func means(by map[string]process.Means) map[string]string {
 		words[limit] = string(m)
 	}
 	return words
-}
-
-// beat heartbeats until the returned function is called.
-func beat(ctx context.Context) (stop func()) {
-	activity.RecordHeartbeat(ctx)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(heartbeatEvery / 2)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				activity.RecordHeartbeat(ctx)
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
 }
 
 // Stop ends a process and its tree. One that this host does not know, or that has ended, is no error.

@@ -101,3 +101,23 @@ func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 		require.Equal(t, b, back)
 	}
 }
+
+func TestAWorkerThatTriesAloneIsWaitedForUntilItServesOrGivesUp(t *testing.T) {
+	b, d := failing(5).Ask("w/1", noon.Add(30*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+	b = b.TriesAlone()
+	later := noon.Add(time.Hour)
+	b = b.Recorded("w/1", true, later)
+	require.Equal(t, "w/1", b.Trial, "its failures are its own")
+	_, d = b.Ask("w/2", later)
+	require.Equal(t, policy.Wait, d.Action)
+	require.Contains(t, d.Reason, "w/1 is trying")
+	require.False(t, b.Recorded("w/1", false, later).Open())
+
+	b = b.GaveUp(later)
+	_, d = b.Ask("w/2", later)
+	require.Equal(t, 30*time.Second, d.Delay)
+	b, d = b.Ask("w/2", later.Add(30*time.Second))
+	require.Equal(t, policy.Restart, d.Action)
+	require.False(t, b.Alone)
+}

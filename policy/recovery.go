@@ -44,6 +44,41 @@ func (r Recovery) Next(failuresInARow int, cause string, random float64) Decisio
 		"Restarting in %s after failure %d%s in a row: %s", shown(delay), failuresInARow, r.ofHowMany(), cause)}
 }
 
+// Tries is how many tries a start may make before somebody has to wait longer than most for the next one, or gives up: at least 1.
+// failuresInARow come before the first.
+func (r Recovery) Tries(failuresInARow int, most time.Duration) int {
+	for n := 1; n < MaxTries; n++ {
+		failed := failuresInARow + n
+		if r.MaxConsecutiveFailures > 0 && failed >= r.MaxConsecutiveFailures || failed > 1 && r.backoff(failed, 1) > most {
+			return n
+		}
+	}
+	return MaxTries
+}
+
+// MaxTries bounds the tries of one start.
+const MaxTries = 8
+
+// Probation is how long a process has to live before its start counts as one, after so many failures in a row: as long as it was held
+// back, within bounds. A first failure asks for none, unless it was brief: whoever crashed once, after a while, is to be back at once.
+func (r Recovery) Probation(failuresInARow int, brief bool) time.Duration {
+	if failuresInARow < 1 || failuresInARow == 1 && !brief {
+		return 0
+	}
+	return min(max(r.backoff(max(2, failuresInARow), 0.5), leastProbation), longestProbation)
+}
+
+// Brief reports whether a life of that length is too short to tell that the process works; one that was never ready lived for 0.
+func Brief(life time.Duration) bool { return life < SettledAfter }
+
+// SettledAfter is how long a process has to live after a crash to be taken for one that will go on.
+const SettledAfter = 5 * time.Second
+
+const (
+	leastProbation   = 500 * time.Millisecond
+	longestProbation = 15 * time.Second
+)
+
 // Counted is the number of failures in a row, this one included: one more than previous, or 1 if the incarnation had been
 // healthy for HealthyReset or longer. An incarnation that was never ready was healthy for 0 and clears nothing.
 func (r Recovery) Counted(previous int, healthyFor time.Duration) int {

@@ -94,3 +94,30 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 	require.Equal(t, 4, at0.Counted(3, 0), "a worker that was never ready has not proved anything")
 	require.Equal(t, 1, at0.Counted(3, 1))
 }
+
+func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
+	for _, c := range []struct {
+		failures, tries int
+	}{{0, 6}, {1, 5}, {2, 4}, {4, 2}, {5, 1}, {8, 1}, {9, 1}, {20, 1}} {
+		require.Equal(t, c.tries, recovery.Tries(c.failures, 5*time.Second), "after %d failures", c.failures)
+	}
+	short := recovery
+	short.MaxConsecutiveFailures = 3
+	require.Equal(t, 3, short.Tries(0, 5*time.Second), "the third failure is the last")
+	endless := recovery
+	endless.MaxConsecutiveFailures, endless.BackoffMax = 0, time.Second
+	require.Equal(t, policy.MaxTries, endless.Tries(1000, 5*time.Second))
+}
+
+func TestAWorkerThatKeepsCrashingHasToLiveAsLongAsItWasHeldBack(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: 0, 1: 500 * time.Millisecond, 2: 500 * time.Millisecond, 3: 500 * time.Millisecond, 4: 900 * time.Millisecond, 5: 2700 * time.Millisecond,
+		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,
+	} {
+		require.InDelta(t, want, recovery.Probation(n, true), 1000, "after %d failures", n)
+	}
+	require.Zero(t, recovery.Probation(1, false), "who has lived for a while is to be back at once")
+	require.InDelta(t, 8100*time.Millisecond, recovery.Probation(6, false), 1000)
+	require.True(t, policy.Brief(0))
+	require.False(t, policy.Brief(policy.SettledAfter))
+}

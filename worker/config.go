@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -37,6 +38,8 @@ type Config struct {
 	StopTimeout time.Duration
 	// HostMemory looks at this host's memory, for tests. Default: what the system tells.
 	HostMemory func() (MemoryLook, error)
+	// MemoryRoot is the folder below which proc and sys are read for that, for tests of whole agents on Linux. Default: "/".
+	MemoryRoot string
 	// HostLost bounds how long a start waits for a former agent of this host id that may still live. Default: pollMemory.
 	HostLost time.Duration
 }
@@ -89,7 +92,8 @@ func (c *Config) complete() error {
 		c.StopTimeout = DefaultStopTimeout
 	}
 	if c.HostMemory == nil {
-		c.HostMemory = hostMemory
+		root := cmp.Or(c.MemoryRoot, "/")
+		c.HostMemory = func() (MemoryLook, error) { return memoryBelow(root) }
 	}
 	if c.HostLost == 0 {
 		c.HostLost = pollMemory

@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// hostMemory asks the kernel.
-func hostMemory() (MemoryLook, error) { return memoryBelow("/") }
-
 // memoryBelow reads the files of proc and sysfs below root: what is available on the host, or within the limits of the control groups
 // this process is in where that is less, and how much tasks stall for memory, on the host or in those groups, whichever is more.
 func memoryBelow(root string) (MemoryLook, error) {

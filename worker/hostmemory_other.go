@@ -8,8 +8,11 @@ import (
 	"github.com/shirou/gopsutil/v3/mem"
 )
 
-// hostMemory asks the system, which tells of no stalls.
-func hostMemory() (MemoryLook, error) {
+// memoryBelow asks the system, which tells of no stalls and has no files to read below another root.
+func memoryBelow(root string) (MemoryLook, error) {
+	if root != "/" {
+		return MemoryLook{}, fmt.Errorf("read the host's memory below %s: only Linux tells of it in files", root)
+	}
 	memory, err := mem.VirtualMemory()
 	if err != nil {
 		return MemoryLook{}, fmt.Errorf("read the host's memory: %w", err)

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
 
@@ -99,6 +100,8 @@ func (j *janitor) closed(ctx context.Context, id string) bool {
 func superfluous(state tempool.WorkerState, incarnation int64) bool {
 	switch {
 	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
+		return false
+	case state.State == lifecycle.Starting && incarnation > state.Incarnation: // a later try of the same start
 		return false
 	}
 	return true

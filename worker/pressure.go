@@ -35,6 +35,8 @@ type pressureWatch struct {
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
+	// drop gives back what this agent itself keeps and can do without; nil is nothing.
+	drop func(context.Context)
 
 	// Of run alone:
 	level   policy.Pressure
@@ -113,6 +115,9 @@ func obeys(sp spec.Spec) bool {
 func (w *pressureWatch) relieve(ctx context.Context, level policy.Level, worse bool) {
 	if !level.AtLeast(policy.PressureHigh) {
 		w.restore()
+	}
+	if worse && level.AtLeast(policy.PressureMedium) && w.drop != nil {
+		w.work.Go(func() { w.drop(ctx) })
 	}
 	for _, p := range w.processes.List() {
 		sp := p.Spec()

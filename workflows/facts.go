@@ -79,6 +79,7 @@ type outstanding struct {
 	hold, checkpoint, lease, drainLimit    *task     // timers
 	uptime, retry                          *task     // timers
 	leaseLook                              time.Time // when the lease timer fires
+	tries                                  int       // that the newest start may make
 	watching                               tempool.WatchRequest
 }
 

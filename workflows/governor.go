@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 )
 
 // The pool governs its workers' starts in two cases: while its breaker is open, since too many starts have failed, and where
@@ -90,6 +91,9 @@ func (p *pool) governStarts() bool {
 	if p.Breaker.Open() && p.allServe() {
 		p.closeBreaker() // those that somebody restarted asked for no leave, so nobody else would tell
 	}
+	if p.trialOver() {
+		p.Breaker = p.Breaker.GaveUp(p.now())
+	}
 	moved := false
 	for len(p.Wishes) > 0 {
 		wish := p.Wishes[0]
@@ -99,10 +103,25 @@ func (p *pool) governStarts() bool {
 			break
 		}
 		p.Wishes = p.Wishes[1:]
-		p.tell(wish.Slot, tempool.SignalStartReleased, tempool.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}, nil)
+		release := tempool.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}
+		if p.Breaker.Open() {
+			p.Breaker = p.Breaker.TriesAlone()
+			release.Pause = spec.Duration(policy.BreakerPause)
+		}
+		p.tell(wish.Slot, tempool.SignalStartReleased, release, nil)
 		moved = true
 	}
 	return moved
+}
+
+// trialOver reports whether the worker that tries for all will not come to anything: it gave up, was put to rest, or is no more.
+func (p *pool) trialOver() bool {
+	if !p.Breaker.Open() || p.Breaker.Trial == "" {
+		return false
+	}
+	_, number, err := tempool.ParseWorkerName(p.Breaker.Trial)
+	s := p.slot(number)
+	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= p.Size
 }
 
 // allServe reports whether every slot has a process in service.

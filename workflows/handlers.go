@@ -91,10 +91,10 @@ func (w *worker) listen() {
 		w.facts.restart.cause, w.facts.restart.inPlace = cmp.Or(r.Cause, tempool.CauseOperator), r.InPlace
 	})
 	onSignal(w, tempool.SignalRotationGrant, w.granted)
-	onSignal(w, tempool.SignalStartsHeld, func(h tempool.StartsHeld) { w.Held = h.Reason })
+	onSignal(w, tempool.SignalStartsHeld, func(h tempool.StartsHeld) { w.Held, w.TrialPause = h.Reason, 0 })
 	onSignal(w, tempool.SignalStartReleased, func(r tempool.StartReleased) {
 		if w.Hold.Pool && w.Machine.State == lifecycle.Pending && r.Incarnation == w.Machine.Incarnation {
-			w.Released = true
+			w.Released, w.TrialPause = true, r.Pause.D()
 		}
 	})
 	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })

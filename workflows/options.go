@@ -38,7 +38,20 @@ type activityOptions struct {
 	queue, summary           string
 	toStart, toClose, silent time.Duration
 	awaitCancel              bool
+	// tries is how often Temporal may try; 0 is once.
+	tries int
 }
+
+// retries lets Temporal try so often, at waits that the activity asks for; where it could not, since its host was lost, soon.
+func retries(tries int) *temporal.RetryPolicy {
+	if tries <= 1 {
+		return once
+	}
+	return &temporal.RetryPolicy{MaximumAttempts: int32(tries), InitialInterval: lostTryPause, BackoffCoefficient: 1}
+}
+
+// lostTryPause is the wait after a try of a start that was not heard of again.
+const lostTryPause = time.Second
 
 // activity starts an activity and returns it with the task that stands for it.
 func (w *worker) activity(name string, o activityOptions, input any) (*task, workflow.Future) {
@@ -54,7 +67,7 @@ func execute(ctx workflow.Context, name string, o activityOptions, input any) wo
 		StartToCloseTimeout:    o.toClose,
 		HeartbeatTimeout:       o.silent,
 		WaitForCancellation:    o.awaitCancel,
-		RetryPolicy:            once,
+		RetryPolicy:            retries(o.tries),
 		Summary:                o.summary,
 	})
 	return workflow.ExecuteActivity(ctx, name, input)

@@ -38,7 +38,7 @@ func (w *worker) pend() bool {
 	if w.facts.holdOver || !w.now().Before(w.Hold.Until) {
 		w.facts.holdOver = false
 		stopTask(&w.work.hold)
-		w.place("the wait is over")
+		w.place(waitOver)
 		return true
 	}
 	if w.work.hold == nil {
@@ -49,7 +49,7 @@ func (w *worker) pend() bool {
 
 // mustAsk reports whether the pool has to let a start go.
 func (w *worker) mustAsk() bool {
-	return !w.Orphan && (w.Held != "" || w.Spec.Start.RatePerSecond > 0)
+	return !w.Orphan && w.TrialPause == 0 && (w.Held != "" || w.Spec.Start.RatePerSecond > 0)
 }
 
 // awaitLeave has the worker wait for its pool's leave to start.
@@ -66,7 +66,7 @@ func (w *worker) awaitLeave(reason string) {
 }
 
 // leavePatience is how long a worker waits for its pool's answer before it asks again.
-const leavePatience = 2 * time.Minute
+const leavePatience = time.Hour
 
 func (w *worker) pendForLeave() bool {
 	if w.Released || !w.mustAsk() {

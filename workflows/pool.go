@@ -61,7 +61,7 @@ func (s slot) ended() bool { return s.Gone && (!s.Child || s.Closed) }
 // lost takes a slot's workflow for gone that did not say so itself. One whose starts failed has used numbers that it did not tell.
 func (s *slot) lost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
-		s.Incarnation += untoldIncarnations
+		s.Incarnation += untoldIncarnations + policy.MaxTries
 	}
 	s.Gone, s.Reason = true, reason
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -267,7 +268,7 @@ func TestAWorkerTerminatedByHandWhileItsStartsFailedGoesOnBeyondWhatItDidNotTell
 	p.stopAt(11 * time.Second)
 	p.play(poolOf(1))
 	require.Len(t, p.hired, 2)
-	require.EqualValues(t, 2+untoldIncarnations, p.hired[1].Machine.Incarnation)
+	require.EqualValues(t, 2+untoldIncarnations+policy.MaxTries, p.hired[1].Machine.Incarnation)
 }
 
 func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 )
 
 var (
@@ -50,21 +51,41 @@ func (w *worker) report() {
 	}
 }
 
-// A worker whose starts fail again and again would fill histories with its ups and downs: nine or ten events for each, its own and its
-// pool's. So it stays pending to its pool and to searches until something comes of it; who asks the worker itself hears what is.
+// A worker that crashes again and again would fill histories with its ups and downs: nine or ten events for each, its own and its
+// pool's. So it stays as it is to its pool and to searches until something comes of it; who asks the worker itself hears what is.
 const (
 	// untoldIncarnations bounds how far the pool's knowledge lags behind; the numbers of a lost worker's slot go on beyond it.
 	untoldIncarnations = 8
+	// untoldFailures bounds how many failed starts the pool's breaker does not know of, where it is there for more than one worker.
+	untoldFailures = 3
 	// flapStart is how long the newest start may have taken; a longer one costs little a second, and is told.
 	flapStart = 20 * time.Second
 )
 
-// flaps reports whether the newest change is one of those. A pool that holds starts hears everything, for its breaker.
+// flaps reports whether the newest change is one of those: never the end of a process that the pool knows to serve.
 func (w *worker) flaps(current reported) bool {
-	hidden := w.Reported.State == lifecycle.Pending && (current.State == lifecycle.Pending || current.State == lifecycle.Starting) ||
-		w.Reported.State == lifecycle.Starting && current.State == lifecycle.Starting // never the end of one that served
-	return hidden && w.Failures > 0 && w.Held == "" && !w.Hold.Room && !w.Hold.Pool &&
-		current.Incarnation-w.Reported.Incarnation < untoldIncarnations && w.lastStart() < flapStart
+	if w.Failures == 0 || w.Reported.State != lifecycle.Pending && w.Reported.State != lifecycle.Starting || w.Hold.Room {
+		return false
+	}
+	switch current.State {
+	case lifecycle.Ready:
+		return !w.settledIn()
+	case lifecycle.Starting:
+	case lifecycle.Pending:
+		if w.Hold.Pool && w.Held == "" || w.Reported.State == lifecycle.Starting && w.Hold.Until.Sub(w.now()) > shortWait {
+			return false
+		}
+	default:
+		return false
+	}
+	heard := w.Held != "" || w.Spec.Pool.Size <= 1 || current.StartsFailed-w.Reported.StartsFailed < untoldFailures
+	return heard && current.Incarnation-w.Reported.Incarnation < untoldIncarnations && w.lastStart() < flapStart
+}
+
+// settledIn reports whether a process that serves has lived for long enough after a crash; the pool is told of it then. It serves
+// before.
+func (w *worker) settledIn() bool {
+	return w.Failures == 0 || !policy.Brief(w.now().Sub(w.Machine.StartedAt))
 }
 
 // lastStart is how long the newest start took that has ended; long, if none is on record.

@@ -247,7 +247,7 @@ func (w *worker) keepUptimeTimer() {
 		w.want(tempool.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
 		return
 	}
-	if w.work.uptime == nil {
+	if w.work.uptime == nil && w.now().Add(limit-uptime).Before(w.NextCheckpoint) { // else the checkpoint comes first, and asks again
 		w.timer(&w.work.uptime, &w.facts.uptime, timerOptions{limit - uptime, "rotation.max_uptime"})
 	}
 }

@@ -86,16 +86,19 @@ func (w *worker) start() bool {
 		return true
 	}
 	if a := taken(&w.facts.start); a != nil {
+		w.retrace(a)
 		w.tally(a.err)
 		w.started(a)
 		return true
 	}
 	if w.work.start == nil {
+		w.work.tries = w.tries()
 		run(w, &w.work.start, &w.facts.start, tempool.ActivityStart, activityOptions{
 			queue:   tempool.PlacementQueue(w.Spec.Pool.Placement),
 			summary: fmt.Sprintf("start incarnation %d of %s", w.Machine.Incarnation, w.name()),
-			toStart: placementPatience, toClose: w.Spec.Start.Timeout.D() + slack, silent: heartbeatTimeout, awaitCancel: true,
-		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec, Keep: w.leaving()})
+			toStart: placementPatience, toClose: w.Spec.Start.Timeout.D() + w.recovery().Probation(w.Failures+w.work.tries-1, true) + slack,
+			silent: heartbeatTimeout, awaitCancel: true, tries: w.work.tries,
+		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec, Keep: w.leaving(), Tries: w.work.tries, Failures: w.Failures, Brief: w.Brief})
 	}
 	return false
 }
@@ -110,7 +113,11 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 		}})
 		w.drawLimit()
 		w.NextCheckpoint = w.now().Add(w.Spec.Health.Checkpoint.D())
-		w.armLeaseTimer(w.Spec.Lease.TTL.D())
+		if w.Failures > 0 { // a first look soon, and then the pool is told
+			w.NextCheckpoint = w.now().Add(min(policy.SettledAfter, w.Spec.Health.Checkpoint.D()))
+		} else {
+			w.armLeaseTimer(w.Spec.Lease.TTL.D())
+		}
 	case neverStarted(a.err):
 		reason := fmt.Sprintf("no agent with room took the start from %s within %s",
 			tempool.PlacementQueue(w.Spec.Pool.Placement), placementPatience)
@@ -158,6 +165,7 @@ func (w *worker) stop() bool {
 		return false
 	}
 	if a := taken(&w.facts.start); a != nil {
+		w.retrace(a)
 		if a.err != nil {
 			w.exited(&lifecycle.Exit{Interrupted: true}, "the start was called off")
 			return true
@@ -254,11 +262,15 @@ func (w *worker) recover() bool {
 		healthy = w.now().Sub(started)
 	}
 	recovery := w.recovery()
-	w.Failures = recovery.Counted(w.Failures, healthy)
+	w.Failures, w.Brief = recovery.Counted(w.Failures, healthy), policy.Brief(healthy)
 	decision := recovery.Next(w.Failures, w.lastReason(), rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
+	if w.TrialPause > decision.Delay {
+		decision.Delay = w.TrialPause
+		decision.Reason += fmt.Sprintf(" (at least %s apart, since this worker tries for the whole pool)", w.TrialPause)
+	}
 	switch {
 	case decision.Action == policy.GiveUp:
-		w.Resting = true
+		w.Resting, w.TrialPause = true, 0
 		w.Hold.Reason = decision.Reason
 	case decision.Delay > 0:
 		w.Hold = Hold{Until: w.now().Add(decision.Delay), Reason: decision.Reason}

@@ -41,6 +41,7 @@ type WorkerRun struct {
 	NextSpec       *VersionSpec `json:"next_spec,omitempty"`
 	Hold           Hold         `json:"hold"`
 	Failures       int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
+	Brief          bool         `json:"brief,omitempty"`          // the newest of them followed soon on a start
 	ProbeFailures  int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
 	LeaseErrors    int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
 	NextCheckpoint time.Time    `json:"next_checkpoint"`
@@ -52,10 +53,13 @@ type WorkerRun struct {
 	Successor    *successor            `json:"successor,omitempty"`
 	Leaving      []departure           `json:"leaving,omitempty"`
 	// Held is why the pool wants to be asked before each start; Released that it let the next one go.
-	Held         string `json:"held,omitempty"`
-	Released     bool   `json:"released,omitempty"`
-	Starts       int64  `json:"starts,omitempty"`
-	StartsFailed int64  `json:"starts_failed,omitempty"`
+	Held     string `json:"held,omitempty"`
+	Released bool   `json:"released,omitempty"`
+	// TrialPause, if positive, says that this worker tries for its pool, whose other starts are held: at least so long apart, until it
+	// serves or gives up.
+	TrialPause   time.Duration `json:"trial_pause,omitempty"`
+	Starts       int64         `json:"starts,omitempty"`
+	StartsFailed int64         `json:"starts_failed,omitempty"`
 
 	Counters Counters        `json:"counters"`
 	Sample   *tempool.Sample `json:"sample,omitempty"`

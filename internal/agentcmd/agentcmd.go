@@ -90,6 +90,8 @@ lets calls in flight finish, and stops its processes; their workers are placed e
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none, the Unix socket in the state folder is always there")
 	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "connections at one time, of each of the gateway's listeners; further ones wait")
 	flags.TextVar((*spec.Bytes)(&config.Limits.BodyBytes), "body-memory", spec.Bytes(gateway.DefaultBodyBytes), "memory that the bodies of calls over HTTP may take, all together; further ones wait")
+	flags.StringVar(&config.MemoryRoot, "memory-root", "", "folder below which proc and sys tell of this host's memory, for tests (default: /)")
+	_ = flags.MarkHidden("memory-root") // it is there
 	flags.BoolVar(&verbose, "verbose", false, "log more")
 	return command
 }

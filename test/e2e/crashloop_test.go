@@ -1,69 +1,115 @@
 package e2e
 
 import (
+	"flag"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
-// TestAPoolWhoseProgramCannotStartGivesUpAndWritesLittleHistory has the default recovery but for waits of a second at most,
-// and holds all that was written, from the beginnings of pool and worker on, against how long the default waits would have lasted.
-func TestAPoolWhoseProgramCannotStartGivesUpAndWritesLittleHistory(t *testing.T) {
+// crashers is the size of the largest pool whose program always crashes; make soak takes four.
+var crashers = flag.Int("crashers", 2, "how many workers a pool has that only crash")
+
+// defaultWait is how long the default recovery waits after each of so many failures in a row.
+func defaultWait(failure int) time.Duration {
+	r := spec.Default().Recovery
+	return policy.Recovery{
+		BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(), BackoffMultiplier: r.BackoffMultiplier,
+	}.Next(failure, "", 0.5).Delay
+}
+
+// A pool whose program always crashes is given up after exactly recovery.max_consecutive_failures, starts no more often than the backoff
+// and, of many workers, the breaker allow, and all its histories together, from their beginnings on, cost less than one event a second. The waits
+// are cut short where that changes nothing in what is written: the cost is held against how long the default waits last.
+func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.T) {
 	t.Parallel()
+	const (
+		limit  = 10               // the default of recovery.max_consecutive_failures
+		short  = 10 * time.Second // waits up to this are left to Temporal, longer ones are the worker's
+		tried  = 8                // failures of each worker of a pool of many here, of which the last is behind the breaker
+		perTry = 12               // events that a try more of the one that tries for all costs, at most
+	)
+	require.Equal(t, limit, spec.Default().Recovery.MaxConsecutiveFailures)
 	w := newWorld(t)
 	w.agent("hopeless")
-	s := spec.Default()
-	s.Pool.Name, s.Pool.Size, s.Pool.Command = "hopeless", 1, []string{"false"}
-	s.Recovery.BackoffMax = spec.Duration(time.Second)
-	require.Equal(t, 10, s.Recovery.MaxConsecutiveFailures)
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "hopeless", Spec: s}))
-	pool := w.client.Pool("hopeless")
-	w.until(pool, "the worker has given up", func(v tempool.PoolView) bool {
-		return len(v.Workers) == 1 && v.Workers[0].State == lifecycle.Failed
-	})
+	start := func(name string, size, failures int, protocol string, program ...string) *tempool.Pool {
+		s := spec.Default()
+		s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = name, size, program, protocol
+		s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = failures, spec.Duration(short+short/20)
+		require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: name, Spec: s}))
+		return w.client.Pool(name)
+	}
+	crash := []string{"sh", "-c", "sleep 0.3; exit 3"} // without a handshake it is ready before
+	one := start("unable", 1, limit, spec.ProtocolFrames, crash...)
+	ready := start("crashing", 1, limit, spec.ProtocolJSONRPC, crash...)
+	many := start("many", *crashers, tried, spec.ProtocolJSONRPC, crash...)
 
-	count := func(id string) (all int, by map[string]int, starts []time.Time) {
-		by = map[string]int{}
-		events := w.client.Temporal().GetWorkflowHistory(t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for events.HasNext() {
-			event, err := events.Next()
+	for _, p := range []struct {
+		pool           *tempool.Pool
+		name           string
+		size, failures int
+	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
+		w.untilWithin(time.Duration(p.size)*policy.BreakerPause+patience, p.pool, "all workers of "+p.name+" have given up", func(v tempool.PoolView) bool {
+			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x tempool.Worker) bool { return x.State != lifecycle.Failed })
+		})
+		pause(t, time.Second) // for the last words
+		written, _ := w.events(tempool.PoolWorkflowID(p.name))
+		var behindBreaker []time.Time
+		for slot := range p.size {
+			id := tempool.WorkerWorkflowID(p.name, slot)
+			n, by := w.events(id)
+			t.Logf("%s: %d events %v", id, n, by)
+			written += n
+			history, err := p.pool.History(t.Context(), slot)
 			require.NoError(t, err)
-			all++
-			by[event.GetEventType().String()]++
-			if event.GetEventType() == enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED {
-				starts = append(starts, event.GetEventTime().AsTime())
+			var began, ended []time.Time
+			for _, step := range history {
+				switch step.Event {
+				case lifecycle.Start, lifecycle.Release:
+					began = append(began, step.Timestamp)
+				case lifecycle.StartFailed, lifecycle.Exited:
+					require.Equal(t, lifecycle.Failed, step.To)
+					ended = append(ended, step.Timestamp)
+				}
+			}
+			require.Len(t, began, p.failures, "one start a failure, and none after the last")
+			require.Len(t, ended, p.failures)
+			for i := 1; i < len(began); i++ {
+				wait := min(defaultWait(i), short)
+				require.GreaterOrEqual(t, began[i].Sub(ended[i-1]), wait*9/10, "%s before start %d", id, i+1)
+			}
+			behindBreaker = append(behindBreaker, began[len(began)-1])
+		}
+		lasts := time.Duration(0)
+		for failure := 1; failure < limit; failure++ {
+			wait := defaultWait(failure)
+			if p.size > 1 && wait > short {
+				wait = time.Duration(p.size) * max(wait, policy.BreakerPause) // one after the other
+			}
+			lasts += wait
+		}
+		written += (limit - p.failures) * p.size * perTry
+		t.Logf("%s: %d events in %s: %.2f a second", p.name, written, lasts.Round(time.Second), float64(written)/lasts.Seconds())
+		require.Less(t, float64(written), 0.95*lasts.Seconds(), "%s: less than one event a second", p.name)
+		if p.size > 1 {
+			slices.SortFunc(behindBreaker, time.Time.Compare)
+			for i := 1; i < p.size; i++ {
+				require.GreaterOrEqual(t, behindBreaker[i].Sub(behindBreaker[i-1]), policy.BreakerPause*9/10, "one worker tries at a time")
 			}
 		}
-		return all, by, starts
+		status, err := p.pool.Status(t.Context())
+		require.NoError(t, err)
+		for _, entry := range status.Workers {
+			require.EqualValues(t, p.failures, entry.Incarnation, fmt.Sprintf("the pool knows how %s/%d has ended", p.name, entry.Slot))
+			require.True(t, entry.Resting)
+		}
 	}
-	worker, ofWorker, starts := count(tempool.WorkerWorkflowID("hopeless", 0))
-	pools, ofPool, _ := count(tempool.PoolWorkflowID("hopeless"))
-	t.Logf("worker: %d events %v", worker, ofWorker)
-	t.Logf("pool: %d events %v", pools, ofPool)
-
-	require.Len(t, starts, 10, "one start a failure, and none after the tenth")
-	wait := s.Recovery.BackoffInitial.D()
-	for i := 2; i < len(starts); i++ { // the first restart is at once
-		require.GreaterOrEqual(t, starts[i].Sub(starts[i-1]), wait*9/10, "before start %d", i+1)
-		wait = min(time.Duration(float64(wait)*s.Recovery.BackoffMultiplier), s.Recovery.BackoffMax.D())
-	}
-
-	lasts, next := time.Duration(0), spec.Default().Recovery
-	for wait, failure := next.BackoffInitial.D(), 2; failure < next.MaxConsecutiveFailures; failure++ {
-		lasts += wait
-		wait = min(time.Duration(float64(wait)*next.BackoffMultiplier), next.BackoffMax.D())
-	}
-	require.Less(t, float64(worker+pools), lasts.Seconds(), "one event a second")
-
-	entry, err := pool.Status(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 10, entry.Workers[0].Incarnation, "the pool knows how it has ended")
-	require.EqualValues(t, 10, entry.Workers[0].StartsFailed)
-	require.True(t, entry.Workers[0].Resting)
 }

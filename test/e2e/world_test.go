@@ -164,9 +164,14 @@ func (w *world) ready(pool *tempool.Pool, size int) tempool.PoolView {
 // until waits until a pool's view satisfies a condition.
 func (w *world) until(pool *tempool.Pool, what string, holds func(tempool.PoolView) bool) tempool.PoolView {
 	w.t.Helper()
+	return w.untilWithin(patience, pool, what, holds)
+}
+
+func (w *world) untilWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(tempool.PoolView) bool) tempool.PoolView {
+	w.t.Helper()
 	var last tempool.PoolView
 	var err error
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
 		if last, err = pool.View(w.t.Context()); err == nil && holds(last) {
 			return last
