@@ -152,6 +152,10 @@ type WatchHeartbeat struct {
 	Usage      Usage       `json:"usage"`
 	InFlight   int         `json:"in_flight"`
 	Assessment *Assessment `json:"assessment,omitempty"`
+	// Limits is by which means each limit is in force now; MemoryLimitBytes and CPULimitCores are two of them, whoever set them, 0 for none.
+	Limits           map[string]string `json:"limits,omitempty"`
+	MemoryLimitBytes int64             `json:"memory_limit_bytes,omitempty"`
+	CPULimitCores    float64           `json:"cpu_limit_cores,omitempty"`
 }
 
 // ProbeResult is one health check and one full sample.
@@ -190,6 +194,20 @@ type RecallRequest struct {
 type RecallResult struct {
 	Returned bool            `json:"returned"`
 	Checkin  *CheckinRequest `json:"checkin,omitempty"`
+}
+
+// ResetRequest has a worker forget what the holder of an expired lease left behind, within Timeout. No call under that lease goes on.
+type ResetRequest struct {
+	Process
+	LeaseID string        `json:"lease_id"`
+	Timeout spec.Duration `json:"timeout"`
+}
+
+// ResetResult says how that went: the worker is as new, or Problem says why it is not.
+type ResetResult struct {
+	Problem string `json:"problem,omitempty"`
+	// Usage is what was called under the lease, as its host saw it.
+	Usage Usage `json:"usage"`
 }
 
 // StopRequest ends a process: TERM, then KILL of the whole tree after Grace. A process the host does

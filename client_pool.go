@@ -207,6 +207,10 @@ func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *Worker
 		w.CurrentMemoryBytes, w.CPUPercent = beat.Sample.RSSBytes, beat.Sample.CPUPercent
 		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
 		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.RSSBytes)
+		w.MemoryLimitBytes, w.CPULimitCores = beat.MemoryLimitBytes, beat.CPULimitCores
+		if beat.Limits != nil {
+			w.Limits = beat.Limits
+		}
 		if beat.Assessment != nil {
 			w.Grade, w.Score, w.Warnings = beat.Assessment.Grade, &beat.Assessment.Score, beat.Assessment.Warnings
 		}

@@ -109,8 +109,10 @@ type WorkerState struct {
 	SpecVersion int64            `json:"spec_version"`
 	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted: what a gateway fences by
 	LastRefusal string           `json:"last_refusal,omitempty"`
-	// Limits says by which means each limit of the spec is in force for this process, see StartResult.
+	// Limits says by which means each limit is in force for this process, see StartResult.
 	Limits map[string]string `json:"limits,omitempty"`
+	// LimitsApplied is what the process was given since it started (resources); nil where it has the limits of its spec.
+	LimitsApplied *LimitsApplied `json:"limits_applied,omitempty"`
 	// Successor is the incarnation that starts beside this one to take over (rotation.surge); 0 if none does.
 	Successor int64 `json:"successor,omitempty"`
 	// Leaving are incarnations that finish their calls, or end, beside this one.
@@ -167,6 +169,9 @@ type Metrics struct {
 	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
 	// CallsCut counts calls that were still in flight when rotation.drain_timeout was over.
 	CallsCut int64 `json:"calls_cut,omitempty"`
+	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last told, whoever set them; 0 is none.
+	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
+	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
 	// Warnings has a sentence for each measure that is graded degraded or worse.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -257,10 +262,32 @@ type RosterEntry struct {
 	Leaving     bool            `json:"leaving,omitempty"` // asked to end for good
 	Gone        bool            `json:"gone,omitempty"`    // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"` // ended, and waits for an operator's restart
+	Why         Why             `json:"why,omitempty"`     // it is out of service, if it is
 	RunID       string          `json:"run_id,omitempty"`  // of the first run of its workflow
 	// Starts and StartsFailed count the starts of this workflow that ended, and those of them that failed.
 	Starts       int64 `json:"starts,omitempty"`
 	StartsFailed int64 `json:"starts_failed,omitempty"`
+}
+
+// Why is in one word why a worker is out of service: the label under which workers are counted.
+type Why string
+
+// The words; "" is for a worker that serves, or is on its way to.
+const (
+	WhyBackoff   Why = "backoff"    // it crashed, and is held back before the next start
+	WhyGaveUp    Why = "give_up"    // it failed too often in a row
+	WhyBreaker   Why = "breaker"    // too many starts of its pool failed
+	WhyStartRate Why = "start_rate" // start.rate_per_second
+	WhyNoRoom    Why = "no_room"    // no host takes it
+	WhyDegraded  Why = "degraded"   // a probe failed, or a lease ended in error
+	WhySuspended Why = "suspended"  // by an operator
+	WhyStopped   Why = "stopped"    // by an operator
+	WhyPressure  Why = "pressure"   // its host is short of memory
+)
+
+// Whys lists the words.
+func Whys() []Why {
+	return []Why{WhyBackoff, WhyGaveUp, WhyBreaker, WhyStartRate, WhyNoRoom, WhyDegraded, WhySuspended, WhyStopped, WhyPressure}
 }
 
 // PoolStatus answers the query status: last known states, no call to any worker.
@@ -275,11 +302,20 @@ type PoolStatus struct {
 	Held string `json:"held,omitempty"`
 	// Parked are the workers that are stopped until their host has memory again.
 	Parked []int `json:"parked,omitempty"`
+	// Pressure are the hosts of its workers that are short of memory, as they last told.
+	Pressure []PressureView `json:"pressure,omitempty"`
 	// Shares are how the hosts' budgets were last shared out (resources), AllocationProblem why they were not.
 	Shares            []Share       `json:"shares,omitempty"`
 	AllocationProblem string        `json:"allocation_problem,omitempty"`
 	Rollout           *Rollout      `json:"rollout,omitempty"`
 	Workers           []RosterEntry `json:"workers"`
+}
+
+// PressureView is how short of memory a host is: medium, high or critical.
+type PressureView struct {
+	Host   string `json:"host"`
+	Level  string `json:"level"`
+	Reason string `json:"reason"`
 }
 
 // PoolStart is what starts a pool workflow.

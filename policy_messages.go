@@ -118,6 +118,17 @@ type ApplyLimitsResult struct {
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
+// LimitsApplied is what a running process was given, beside the limits of its spec: a share of its host's budget. Limits is by which means
+// each limit of it is in force, see StartResult.
+type LimitsApplied struct {
+	Incarnation int64             `json:"incarnation"`
+	MemoryBytes int64             `json:"memory_bytes,omitempty"`
+	CPUCores    float64           `json:"cpu_cores,omitempty"`
+	Limits      map[string]string `json:"limits,omitempty"`
+	Reason      string            `json:"reason,omitempty"`
+	At          time.Time         `json:"at,omitzero"`
+}
+
 // CollectGarbageRequest has a worker that speaks frames give back what memory it can, within Timeout (0: as long as the activity has).
 type CollectGarbageRequest struct {
 	Process
@@ -153,4 +164,6 @@ type Share struct {
 	CPUCores    float64 `json:"cpu_cores"`
 	Applied     bool    `json:"applied,omitempty"`
 	Problem     string  `json:"problem,omitempty"`
+	// Limits is by which means each limit of the worker is in force, where the share was applied.
+	Limits map[string]string `json:"limits,omitempty"`
 }

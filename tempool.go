@@ -72,6 +72,8 @@ const (
 	SignalRotationGrant = "rotation-grant"
 	SignalStartsHeld    = "starts-held"
 	SignalStartReleased = "start-released"
+	// SignalLimitsApplied tells a worker which limits its process has been given since it started: LimitsApplied.
+	SignalLimitsApplied = "limits-applied"
 )
 
 // Queries of a worker.
@@ -113,6 +115,7 @@ const (
 	ActivityApplyLimits    = "ApplyLimits"
 	ActivityCollectGarbage = "CollectGarbage"
 	ActivityRebalance      = "Rebalance"
+	ActivityReset          = "Reset"
 	ActivityExecute        = "Execute"
 	// Of the session workflows, on the queue of the host whose workers they are about. PoolRoster is a local one.
 	ActivityPoolRoster      = "PoolRoster"
@@ -127,10 +130,12 @@ const (
 // QueryProgress asks a session workflow how far it is: SessionProgress.
 const QueryProgress = "progress"
 
-// Hooks that a worker may offer, as methods: called with a session's id before the session leaves it, and after one has come to it.
+// Hooks that a worker may offer, as methods: called with a session's id before the session leaves it, and after one has come to it; and
+// without arguments after a lease has expired (lease.on_expiry = "reset").
 const (
 	HookSessionRelease = "session.release"
 	HookSessionLoad    = "session.load"
+	HookLeaseReset     = "lease.reset"
 )
 
 var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)

@@ -27,6 +27,8 @@ type DataPlane interface {
 	Drain(ctx context.Context, worker string, incarnation int64) tempool.DrainResult
 	// Recall gives a lease back that the gateway itself holds, if no call is in flight under it.
 	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) tempool.RecallResult
+	// Reset ends an expired lease with the calls under it, which it counts, and has the worker forget what they left behind.
+	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (tempool.Usage, error)
 	// Usage counts the calls of an incarnation so far, and those in flight.
 	Usage(worker string, incarnation int64) (tempool.Usage, int)
 	// Final is Usage of an incarnation whose process has ended; it waits, until ctx ends, for its last calls to be counted.
@@ -152,6 +154,19 @@ func (h *Host) Drain(ctx context.Context, r tempool.DrainRequest) (tempool.Drain
 // Recall asks the gateway to give back a lease that it holds and does not use.
 func (h *Host) Recall(ctx context.Context, r tempool.RecallRequest) (tempool.RecallResult, error) {
 	return h.Plane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
+}
+
+// Reset has a worker forget what the holder of an expired lease left behind. That it does not is no error, but a problem.
+func (h *Host) Reset(ctx context.Context, r tempool.ResetRequest) (tempool.ResetResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
+	defer cancel()
+	usage, err := h.Plane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
+	result := tempool.ResetResult{Usage: usage}
+	if err != nil {
+		result.Problem = err.Error()
+		h.Logger.Warn("a worker was not reset after a lease had expired", "worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID, "error", err)
+	}
+	return result, nil
 }
 
 const unknownReason = "the host does not know the process: its agent was restarted, and its tree was taken down then"

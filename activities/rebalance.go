@@ -57,7 +57,8 @@ func (h *Host) Rebalance(ctx context.Context, r tempool.RebalanceRequest) (tempo
 		}
 		if r.Apply {
 			reason := fmt.Sprintf("its %s share of the host's budget", r.Resources.Allocation)
-			_, err := h.ApplyLimits(ctx, tempool.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
+			applied, err := h.ApplyLimits(ctx, tempool.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
+			share.Limits = applied.Limits
 			if share.Applied = err == nil; err != nil {
 				share.Problem = err.Error()
 			}

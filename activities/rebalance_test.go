@@ -21,6 +21,9 @@ func (idlePlane) Drain(context.Context, string, int64) tempool.DrainResult {
 func (idlePlane) Recall(context.Context, string, int64, string) tempool.RecallResult {
 	return tempool.RecallResult{}
 }
+func (idlePlane) Reset(context.Context, string, int64, string) (tempool.Usage, error) {
+	return tempool.Usage{}, nil
+}
 func (idlePlane) Final(context.Context, string, int64) tempool.Usage { return tempool.Usage{} }
 func (idlePlane) Usage(string, int64) (tempool.Usage, int)           { return tempool.Usage{}, 0 }
 

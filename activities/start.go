@@ -100,8 +100,8 @@ func (h *Host) probation(ctx context.Context, p *process.Process, lasts time.Dur
 }
 
 // beat heartbeats until the returned function is called.
-func beat(ctx context.Context, details tempool.FailedTries) (stop func()) {
-	activity.RecordHeartbeat(ctx, details)
+func beat(ctx context.Context, details ...any) (stop func()) {
+	activity.RecordHeartbeat(ctx, details...)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -112,7 +112,7 @@ func beat(ctx context.Context, details tempool.FailedTries) (stop func()) {
 			case <-done:
 				return
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx, details)
+				activity.RecordHeartbeat(ctx, details...)
 			}
 		}
 	}()

@@ -70,8 +70,10 @@ func (h *Host) final(p *process.Process) *tempool.Usage {
 
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
+	limits := p.Limits()
 	activity.RecordHeartbeat(ctx, tempool.WatchHeartbeat{
 		Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.vitals.of(p).assessment(),
+		Limits: means(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
 }
 

@@ -90,6 +90,8 @@ type NoteKind string
 const (
 	RotationFailed   NoteKind = "rotation_failed" // the next process did not start, or was given up; this one serves on
 	RotationObserved NoteKind = "observed"        // a rotation was decided and, as policy.mode says, not carried out
+	GaveUp           NoteKind = "gave_up"         // it failed too often in a row, and waits for an operator
+	LimitsApplied    NoteKind = "limits_applied"  // its process was given a share of its host's budget as limits
 )
 
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for

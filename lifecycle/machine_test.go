@@ -325,7 +325,7 @@ func TestANoteIsOnRecordAndMovesNothing(t *testing.T) {
 }
 
 func TestNoStateTakesANoteForAnEvent(t *testing.T) {
-	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved} {
+	for _, kind := range []lifecycle.NoteKind{lifecycle.RotationFailed, lifecycle.RotationObserved, lifecycle.GaveUp, lifecycle.LimitsApplied} {
 		for _, state := range lifecycle.States() {
 			_, allowed := lifecycle.Allowed(state, lifecycle.EventKind(kind))
 			require.False(t, allowed)

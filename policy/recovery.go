@@ -75,7 +75,7 @@ func Brief(life time.Duration) bool { return life < SettledAfter }
 const SettledAfter = 5 * time.Second
 
 const (
-	leastProbation   = 500 * time.Millisecond
+	leastProbation   = time.Second
 	longestProbation = 15 * time.Second
 )
 

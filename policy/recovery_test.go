@@ -111,7 +111,7 @@ func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
 
 func TestAWorkerThatKeepsCrashingHasToLiveAsLongAsItWasHeldBack(t *testing.T) {
 	for n, want := range map[int]time.Duration{
-		0: 0, 1: 500 * time.Millisecond, 2: 500 * time.Millisecond, 3: 500 * time.Millisecond, 4: 900 * time.Millisecond, 5: 2700 * time.Millisecond,
+		0: 0, 1: time.Second, 2: time.Second, 3: time.Second, 4: time.Second, 5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,
 	} {
 		require.InDelta(t, want, recovery.Probation(n, true), 1000, "after %d failures", n)

@@ -44,6 +44,9 @@ var conflicts = []conflict{
 		return fmt.Sprintf("[%d].params", i), clash(i >= 0 && s.Pool.Protocol == ProtocolJSONRPC,
 			`are neither a table nor a list, which pool.protocol = "jsonrpc" asks for`)
 	}, "a table or a list"},
+	{"lease.on_expiry", "pool.protocol", func(s *Spec) (string, string) {
+		return "", clash(s.Lease.OnExpiry == ExpiryReset && s.Pool.Protocol == ProtocolNone, `"reset" cannot be asked of a worker with pool.protocol = "none"`)
+	}, `"replace" with that protocol`},
 	{"health.kind", "pool.protocol", func(s *Spec) (string, string) {
 		return "", clash(s.Health.Kind == HealthRPC && s.Pool.Protocol == ProtocolNone, `"rpc" cannot be asked with pool.protocol = "none"`)
 	}, `"http", "tcp" or "exec" with that protocol`},

@@ -68,20 +68,6 @@ func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
 	require.Empty(t, rows, "docs/configuration.md describes keys that do not exist")
 }
 
-func TestDocumentationMarksWhatIsNotBuilt(t *testing.T) {
-	rows, intros, _ := documentation(t)
-	const mark, only = "*Not built yet.*", "*Not built yet: only the default.*"
-	for _, section := range sections {
-		_, gap := notBuilt[section]
-		require.Equal(t, gap, strings.Contains(intros[section], mark), "[%s]: the mark in docs/configuration.md", section)
-	}
-	for _, k := range keys {
-		g, gap := notBuilt[k.key()]
-		require.Equal(t, gap && !g.defaultHolds, strings.Contains(rows[k.key()].meaning, mark), "%s: the mark in docs/configuration.md", k.key())
-		require.Equal(t, gap && g.defaultHolds, strings.Contains(rows[k.key()].meaning, only), "%s: the mark in docs/configuration.md", k.key())
-	}
-}
-
 func TestDocumentationsWordsAreTheRules(t *testing.T) {
 	rows, _, _ := documentation(t)
 	word := regexp.MustCompile(`"[a-z0-9-]+"`)

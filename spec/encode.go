@@ -9,7 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Encode writes s as a pool.toml with every key that is built, such that Parse gives s back. A spec that Validate refuses is refused
+// Encode writes s as a pool.toml with every key, such that Parse gives s back. A spec that Validate refuses is refused
 // here with the same error. So are warm-up params with what TOML cannot say: a null, or a number out of its range.
 func Encode(s Spec) ([]byte, error) {
 	if err := s.Validate(); err != nil {
@@ -17,15 +17,12 @@ func Encode(s Spec) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	for _, section := range sections {
-		if _, found := notBuilt[section]; found {
-			continue
-		}
 		if out.Len() > 0 {
 			out.WriteByte('\n')
 		}
 		fmt.Fprintf(&out, "[%s]\n", section)
 		for _, k := range keys {
-			if g, found := notBuilt[k.key()]; k.section != section || k.form == warmups || found && !g.defaultHolds {
+			if k.section != section || k.form == warmups {
 				continue
 			}
 			if err := writeKey(&out, k.name, k.value(&s).Interface()); err != nil {

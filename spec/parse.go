@@ -129,14 +129,11 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 		return &Error{Key: name, Problem: "is a section, and a section is one table", Allowed: "[" + name + "]"}
 	}
 	if len(parts) == 1 {
-		return notBuiltPart(parts)
+		return nil
 	}
 	k, found := keyByName[name+"."+parts[1]]
 	if !found {
 		return unknownKey(name, parts[1])
-	}
-	if e := notBuiltPart(parts); e != nil {
-		return e
 	}
 	if !checked[k.key()] {
 		checked[k.key()] = true
@@ -176,15 +173,6 @@ func unknownInWarmup(parts []string) *Error {
 	}
 	names := sortedNames(warmupKeys)
 	return &Error{Key: joined(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
-}
-
-// notBuiltPart refuses by presence; where the default holds, the value decides later.
-func notBuiltPart(parts []string) *Error {
-	path := joined(parts[:min(len(parts), 2)])
-	if g, found := gapAt(parts[0], path); found && !g.defaultHolds {
-		return g.refusal(path, len(parts) == 1)
-	}
-	return nil
 }
 
 func namesIn(section string) []string {

@@ -71,8 +71,8 @@ notification = true
 		"the method a language server answers": {minimal + "protocol='jsonrpc'\nframing='content-length'\n[health]\nmethod = 'workspace/symbol'", func(s *Spec) {
 			s.Pool.Protocol, s.Pool.Framing, s.Health.Method = ProtocolJSONRPC, FramingContentLength, "workspace/symbol"
 		}},
-		"defaults of what is not built, where they hold": {minimal + "[lease]\non_expiry = 'replace'", func(s *Spec) {}},
-		"sections without keys":                          {minimal + "[start]\n[rotation]\n[lease]", func(s *Spec) {}},
+		"what becomes of an expired lease": {minimal + "[lease]\non_expiry = 'reset'", func(s *Spec) { s.Lease.OnExpiry = ExpiryReset }},
+		"sections without keys":            {minimal + "[start]\n[rotation]\n[lease]", func(s *Spec) {}},
 		"sizes and spans": {minimal + "max_message = '1.5MiB'\nstop_grace = '1m30s'", func(s *Spec) {
 			s.Pool.MaxMessage, s.Pool.StopGrace = 3<<19, Duration(90*time.Second)
 		}},
@@ -175,10 +175,10 @@ func TestBadFiles(t *testing.T) {
 		"a lease too long":           {minimal + "[lease]\nttl = '25h'", `5: lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`},
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
-		"an unbuilt value":       {minimal + "[lease]\non_expiry = 'reset'", "5: lease.on_expiry: not built yet: a worker whose lease expired is always replaced; remove the key"},
-		"a URL of no Redis":      {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: begins with neither redis:// nor rediss://; allowed: " + redisForms},
-		"a Redis without effect": {"sessions.url = 'redis://localhost'\n" + minimal, `1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis" with it, or no sessions.url`},
-		"a Redis nowhere":        {"sessions.store = 'redis'\n" + minimal, `1: sessions.url: is missing: sessions.store = "redis" must know where to connect; allowed: a URL such as "redis://localhost:6379/0"`},
+		"a reset that cannot be asked for": {minimal + "protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']\n[lease]\non_expiry = 'reset'", "9: lease.on_expiry: \"reset\" cannot be asked of a worker with pool.protocol = \"none\"; allowed: \"replace\" with that protocol"},
+		"a URL of no Redis":                {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: begins with neither redis:// nor rediss://; allowed: " + redisForms},
+		"a Redis without effect":           {"sessions.url = 'redis://localhost'\n" + minimal, `1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis" with it, or no sessions.url`},
+		"a Redis nowhere":                  {"sessions.store = 'redis'\n" + minimal, `1: sessions.url: is missing: sessions.store = "redis" must know where to connect; allowed: a URL such as "redis://localhost:6379/0"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Parse([]byte(c.file), "some/pool.toml")

@@ -60,7 +60,6 @@ const (
 )
 
 // Spec says what a pool runs and by which rules. Start from Default, never from the zero value: most zeros are refused by Validate.
-// Keys of features that are not built hold their defaults, which are not in force.
 type Spec struct {
 	Pool       Pool       `json:"pool" toml:"pool"`
 	Start      Start      `json:"start" toml:"start"`

@@ -1,7 +1,7 @@
 package spec
 
 // Validate says what is wrong with a spec that did not come from a file: the same rules, in the same words, without a line. The
-// error is a *Error. A feature that is not built is refused where its key does not have its default.
+// error is a *Error.
 func (s Spec) Validate() error {
 	e, _ := check(&s)
 	if e == nil {
@@ -15,8 +15,5 @@ func check(s *Spec) (e *Error, with string) {
 	if e := broken(s); e != nil {
 		return e, ""
 	}
-	if e, with := clashing(s); e != nil {
-		return e, with
-	}
-	return firstGap(s), ""
+	return clashing(s)
 }

@@ -1,12 +1,8 @@
 package spec
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,52 +47,6 @@ func TestValidateTakesNilForEmpty(t *testing.T) {
 	s.Pool.Env, s.Pool.EnvFrom, s.Start.Warmup, s.Health.Command = nil, nil, nil, nil
 	s.Limits.CPUAffinity, s.Watch.Paths, s.Watch.Ignore = nil, nil, nil
 	require.NoError(t, s.Validate())
-}
-
-// Sections and keys of the list must exist, or deleting a line would change nothing.
-func TestWhatIsNotBuiltIsKnown(t *testing.T) {
-	for at, g := range notBuilt {
-		_, isKey := keyByName[at]
-		require.True(t, isKey || slices.Contains(sections, at), at)
-		require.NotEmpty(t, g.missing)
-		require.False(t, strings.HasSuffix(g.missing, "."), at)
-	}
-}
-
-func TestEachUnbuiltKeyIsRefused(t *testing.T) {
-	refused := 0
-	for _, k := range keys {
-		g, gap := gapAt(k.section, k.key())
-		if !gap {
-			continue
-		}
-		defaults := Default()
-		value := k.value(&defaults)
-		if g.defaultHolds {
-			spoilt := good()
-			changed := k.value(&spoilt)
-			switch changed.Kind() {
-			case reflect.String:
-				changed.SetString(ExpiryReset)
-			default:
-				changed.SetInt(changed.Int() + 1)
-			}
-			require.ErrorContains(t, spoilt.Validate(), k.key()+": not built yet: "+g.missing)
-			value = changed
-		}
-		text := new(strings.Builder)
-		text.WriteString(minimal)
-		if k.section != "pool" {
-			text.WriteString("[" + k.section + "]\n")
-		}
-		line := new(bytes.Buffer)
-		require.NoError(t, writeKey(line, k.name, value.Interface()))
-		text.Write(line.Bytes())
-		_, err := Parse([]byte(text.String()), "pool.toml")
-		require.ErrorContains(t, err, "not built yet: "+g.missing, k.key())
-		refused++
-	}
-	require.Positive(t, refused)
 }
 
 // Every key has a rule of its own unless its form says it all, and the rules let the defaults pass.

@@ -201,7 +201,7 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 	for name, run := range map[string]any{
 		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
 		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
-		tempool.ActivityCollectGarbage: host.CollectGarbage, tempool.ActivityRebalance: host.Rebalance,
+		tempool.ActivityCollectGarbage: host.CollectGarbage, tempool.ActivityRebalance: host.Rebalance, tempool.ActivityReset: host.Reset,
 		tempool.ActivitySessionBindings: moving.SessionBindings, tempool.ActivityReleaseSessions: moving.ReleaseSessions,
 		tempool.ActivityLoadSessions: moving.LoadSessions, tempool.ActivityBindSessions: moving.BindSessions,
 		tempool.ActivityUnbindSessions: moving.UnbindSessions, tempool.ActivityKeepSessionsOff: moving.KeepSessionsOff,

@@ -1,6 +1,9 @@
 package workflows
 
 import (
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -77,6 +80,7 @@ func (p *pool) shareOut(host string, processes []tempool.Process, problems map[s
 			return slices.ContainsFunc(processes, func(o tempool.Process) bool { return o.Worker == s.Worker })
 		}
 		p.Shares = append(slices.DeleteFunc(p.Shares, gone), result.Shares...)
+		p.tellShares(result.Shares)
 		slices.SortFunc(p.Shares, func(a, b tempool.Share) int { return strings.Compare(a.Worker, b.Worker) })
 	})
 }
@@ -88,4 +92,39 @@ func inHostOrder(problems map[string]string) string {
 		all = append(all, problems[host])
 	}
 	return strings.Join(all, "; ")
+}
+
+// shareGrain is by which part of it a share has to change before its worker is told: each word costs some nine events.
+const shareGrain = 0.1
+
+// tellShares tells workers which limits they have now, where that is news.
+func (p *pool) tellShares(shares []tempool.Share) {
+	p.ToldShares = slices.DeleteFunc(p.ToldShares, func(old tempool.Share) bool { // of incarnations that are gone
+		return !slices.ContainsFunc(p.Roster, func(s slot) bool {
+			return tempool.WorkerName(p.PoolStart.Pool, s.Slot) == old.Worker && s.Incarnation == old.Incarnation
+		})
+	})
+	for _, share := range shares {
+		_, number, err := tempool.ParseWorkerName(share.Worker)
+		i := slices.IndexFunc(p.ToldShares, func(old tempool.Share) bool { return old.Process == share.Process })
+		if err != nil || !share.Applied || i >= 0 && alike(p.ToldShares[i], share) {
+			continue
+		}
+		if i >= 0 {
+			p.ToldShares[i] = share
+		} else {
+			p.ToldShares = append(p.ToldShares, share)
+		}
+		workflow.GetLogger(p.ctx).Info("a share of a host's budget", "worker", share.Worker, "memory_bytes", share.MemoryBytes, "cpu_cores", share.CPUCores)
+		p.tell(number, tempool.SignalLimitsApplied, tempool.LimitsApplied{
+			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Limits: share.Limits,
+			Reason: fmt.Sprintf("its %s share of the host's budget is %d MB and %.2f cores", p.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),
+		}, nil)
+	}
+}
+
+// alike reports whether two shares differ so little that it is no news.
+func alike(a, b tempool.Share) bool {
+	near := func(x, y float64) bool { return math.Abs(x-y) <= shareGrain*math.Max(x, y) }
+	return near(float64(a.MemoryBytes), float64(b.MemoryBytes)) && near(a.CPUCores, b.CPUCores) && maps.Equal(a.Limits, b.Limits)
 }

@@ -21,6 +21,7 @@ type facts struct {
 	drained *answer[tempool.DrainResult]
 	stop    request
 	stopped *answer[tempool.StopResult]
+	reset   *answer[tempool.ResetResult]
 	suspend request
 	resume  request
 	restart request
@@ -32,7 +33,7 @@ type facts struct {
 
 // any reports whether something waits to be acted on.
 func (f facts) any() bool {
-	return f.room != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil ||
+	return f.room != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil || f.reset != nil ||
 		f.drain.wanted || f.stop.wanted || f.suspend.wanted || f.resume.wanted || f.restart.wanted ||
 		f.successor != nil || f.holdOver || f.checkpoint || f.leaseTimer || f.drainOver || f.uptime || f.retry
 }
@@ -75,7 +76,8 @@ type answer[T any] struct {
 
 // outstanding is the work under way whose end the ear waits for; nil means none.
 type outstanding struct {
-	room, start, watch, probe, drain, stop *task     // activities
+	room, start, watch, probe, drain, stop *task // activities
+	reset                                  *task
 	hold, checkpoint, lease, drainLimit    *task     // timers
 	uptime, retry                          *task     // timers
 	leaseLook                              time.Time // when the lease timer fires

@@ -64,7 +64,7 @@ func (p *pool) announceBreaker() {
 	if p.Breaker.Open() {
 		message.Reason = heldReason
 	}
-	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open())
+	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open(), "reason", message.Reason)
 	for i := range p.Roster {
 		if s := p.Roster[i]; s.Born && !s.Gone && !s.starting() {
 			p.tell(s.Slot, tempool.SignalStartsHeld, message, nil)

@@ -97,6 +97,7 @@ func (w *worker) listen() {
 			w.Released, w.TrialPause = true, r.Pause.D()
 		}
 	})
+	onSignal(w, tempool.SignalLimitsApplied, w.limited)
 	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })
 	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
 	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // maxGrants bounds how many request IDs are remembered.
@@ -239,11 +240,16 @@ func (w *worker) checkin(r tempool.CheckinRequest) {
 // endLease drops the lease with the process it was for; its holder is fenced.
 func (w *worker) endLease() { w.Lease = nil }
 
-// leaseOverdue replaces a worker whose lease has expired.
+// leaseOverdue replaces a worker whose lease has expired, or has it reset, as lease.on_expiry says.
 func (w *worker) leaseOverdue() bool {
 	if w.Lease == nil || w.now().Before(w.Lease.ExpiresAt) {
 		return false
 	}
+	if w.Spec.Lease.OnExpiry == spec.ExpiryReset {
+		w.beginReset()
+		return true
+	}
+	workflow.GetLogger(w.ctx).Warn("a lease has expired", "worker", w.name(), "lease", w.Lease.ID, "holder", w.Lease.Holder)
 	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
 	w.Cause = tempool.CauseLease
 	w.intend(IntentReplace, reason)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -59,6 +61,7 @@ func (w *worker) awaitLeave(reason string) {
 		why = fmt.Sprintf("the pool starts at most %g processes a second (start.rate_per_second)", w.Spec.Start.RatePerSecond)
 	}
 	w.Hold = Hold{Pool: true, For: reason, Reason: why}
+	workflow.GetLogger(w.ctx).Info("a start is held", "worker", w.name(), "for", reason, "reason", why)
 	if w.Machine.State != lifecycle.Pending {
 		w.countOn()
 		w.next(lifecycle.Hold, why, nil)

@@ -35,6 +35,8 @@ type PoolRun struct {
 	Shares            []tempool.Share `json:"shares,omitempty"`
 	AllocationProblem string          `json:"allocation_problem,omitempty"`
 	NextRebalance     time.Time       `json:"next_rebalance,omitzero"`
+	// ToldShares are those that workers were last told of.
+	ToldShares []tempool.Share `json:"told_shares,omitempty"`
 	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
 	Former map[int]reached `json:"former,omitempty"`
 }

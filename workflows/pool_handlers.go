@@ -207,6 +207,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	st.Shares, st.AllocationProblem = p.Shares, p.AllocationProblem
 	for _, h := range p.Pressure {
 		st.Parked = append(st.Parked, h.Parked...)
+		st.Pressure = append(st.Pressure, tempool.PressureView{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
 	}
 	if p.Rollout != nil {
 		view := p.Rollout.view()
@@ -214,6 +215,9 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	}
 	for i := range p.Roster {
 		s := p.Roster[i]
+		if p.parked(s.Slot) && !s.serving() {
+			s.Why = tempool.WhyPressure
+		}
 		st.Workers = append(st.Workers, s.RosterEntry)
 		if s.serving() {
 			st.Ready++

@@ -83,6 +83,7 @@ func (p *pool) park(h *hostPressure, m tempool.MemoryPressure) {
 		reason := fmt.Sprintf("host %s is critically short of memory, and this worker uses %d MB: stopped until that has passed. %s",
 			h.Host, w.RSSBytes/1_000_000, m.Reason)
 		h.Parked = append(h.Parked, w.Slot)
+		workflow.GetLogger(p.ctx).Warn("a worker is stopped for want of memory", "pool", p.PoolStart.Pool, "worker", w.Slot, "reason", reason)
 		p.tell(w.Slot, tempool.SignalDrain, tempool.Control{Reason: reason, By: "pool"}, nil)
 	}
 }
@@ -96,6 +97,7 @@ func (p *pool) recycleLargest(h *hostPressure, m tempool.MemoryPressure) {
 	largest := workers[0]
 	h.Recycled = p.now()
 	reason := fmt.Sprintf("host %s is short of memory, and this is its largest worker with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
+	workflow.GetLogger(p.ctx).Warn("a worker is replaced for want of memory", "pool", p.PoolStart.Pool, "worker", largest.Slot, "reason", reason)
 	p.Turns = append(p.Turns, turn{Slot: largest.Slot, From: largest.Incarnation, Cause: tempool.CausePressure, Reason: reason, Granted: true})
 	p.tell(largest.Slot, tempool.SignalRestart, tempool.Restart{Reason: reason, By: "pool", Cause: tempool.CausePressure, InPlace: true}, nil)
 }

@@ -119,7 +119,7 @@ func (w *worker) tellPool(gone bool) workflow.Future {
 		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
 		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
 		Starts: w.Starts, StartsFailed: w.StartsFailed,
-		Resting: w.Resting, Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
+		Resting: w.Resting, Why: w.why(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
 	}
 	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", tempool.SignalWorkerChanged,
 		tempool.WorkerChanged{RosterEntry: entry})
@@ -144,6 +144,29 @@ func (w *worker) sayGoodbye() error {
 		_ = w.tellPool(true).Get(w.ctx, nil)
 	}
 	return nil
+}
+
+// why is in one word why the worker is out of service.
+func (w *worker) why() tempool.Why {
+	switch {
+	case w.GaveUp:
+		return tempool.WhyGaveUp
+	case w.Resting:
+		return tempool.WhyStopped
+	case w.Machine.State == lifecycle.Degraded:
+		return tempool.WhyDegraded
+	case w.Machine.State == lifecycle.Suspended:
+		return tempool.WhySuspended
+	case w.Machine.State != lifecycle.Pending:
+		return ""
+	case w.Hold.Room:
+		return tempool.WhyNoRoom
+	case w.Hold.Pool && w.Held != "":
+		return tempool.WhyBreaker
+	case w.Hold.Pool:
+		return tempool.WhyStartRate
+	}
+	return tempool.WhyBackoff
 }
 
 // reason is why the worker is where it is, for people.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -45,6 +47,7 @@ func (p *pool) beginRollout(cause tempool.Cause, reason string, version int64, s
 		})
 	}
 	p.Rollout = next
+	workflow.GetLogger(p.ctx).Info("a rollout begins", "pool", p.PoolStart.Pool, "cause", cause, "workers", len(slots), "reason", reason)
 }
 
 // roll takes the rollout a step further and reports whether it did.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -33,13 +35,14 @@ func (w *worker) serveRequests() bool {
 		w.restarted(r)
 		return true
 	}
-	if r := w.facts.suspend; r.wanted && w.Machine.State != lifecycle.Busy {
+	if r := w.facts.suspend; r.wanted && w.Machine.State != lifecycle.Busy && !w.resetting() {
 		w.facts.suspend, w.SuspendWanted = request{}, false
 		if w.Machine.State == lifecycle.Suspended {
 			w.refuse("suspend: it is suspended already")
 			return true
 		}
 		w.yieldTurn()
+		workflow.GetLogger(w.ctx).Info("a worker is suspended", "worker", w.name(), "reason", r.reason)
 		w.next(lifecycle.Suspend, r.reason, nil)
 		stopTask(&w.work.checkpoint)
 		return true
@@ -61,6 +64,10 @@ func (w *worker) serveRequests() bool {
 func (w *worker) serveObservations() bool {
 	if a := taken(&w.facts.watch); a != nil {
 		w.watched(a)
+		return true
+	}
+	if a := taken(&w.facts.reset); a != nil {
+		w.wasReset(a)
 		return true
 	}
 	if a := taken(&w.facts.probe); a != nil {
@@ -133,6 +140,7 @@ func (w *worker) probeFailed(reason string) {
 	w.Machine = lifecycle.WithHealth(w.Machine, lifecycle.Unhealthy, w.now())
 	limit := w.Spec.Health.MaxFailures
 	counted := fmt.Sprintf("%s (failure %d of %d)", reason, w.ProbeFailures, limit)
+	workflow.GetLogger(w.ctx).Warn("a health check failed", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", counted)
 	if w.Machine.State == lifecycle.Ready {
 		w.next(lifecycle.ProbeFailed, counted, nil)
 	}
@@ -145,7 +153,7 @@ func (w *worker) probeFailed(reason string) {
 func (w *worker) probePassed() {
 	w.ProbeFailures = 0
 	w.Machine = lifecycle.WithHealth(w.Machine, lifecycle.Healthy, w.now())
-	if w.Machine.State == lifecycle.Degraded {
+	if w.Machine.State == lifecycle.Degraded && !w.resetting() {
 		w.next(lifecycle.ProbePassed, "a probe passed", nil)
 	}
 }

@@ -58,7 +58,7 @@ func (w *worker) place(reason string) {
 		w.Spec, w.SpecVersion, w.NextSpec = w.NextSpec.Spec, w.NextSpec.Version, nil
 	}
 	w.Process = RunningProcess{}
-	w.Intent, w.IntentReason, w.Resting, w.Hold = IntentRecover, "", false, Hold{}
+	w.Intent, w.IntentReason, w.Resting, w.GaveUp, w.Hold = IntentRecover, "", false, false, Hold{}
 	w.ProbeFailures, w.LeaseErrors, w.Sample, w.Assessment = 0, 0, nil, nil
 	event := lifecycle.Start
 	if w.Machine.State == lifecycle.Pending {
@@ -203,7 +203,7 @@ func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 	if w.Cause == "" {
 		w.Cause = tempool.CauseExit
 	}
-	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit, &w.work.uptime} {
+	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.reset, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit, &w.work.uptime} {
 		stopTask(slot)
 	}
 	w.facts = facts{drain: w.facts.drain, stop: w.facts.stop, restart: w.facts.restart, successor: w.facts.successor}
@@ -268,15 +268,21 @@ func (w *worker) recover() bool {
 		decision.Delay = w.TrialPause
 		decision.Reason += fmt.Sprintf(" (at least %s apart, since this worker tries for the whole pool)", w.TrialPause)
 	}
+	logger := workflow.GetLogger(w.ctx)
 	switch {
 	case decision.Action == policy.GiveUp:
 		w.Resting, w.TrialPause = true, 0
 		w.Hold.Reason = decision.Reason
+		w.GaveUp = true
+		w.note(lifecycle.GaveUp, decision.Reason)
+		logger.Error("a worker gave up", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", decision.Reason)
 	case decision.Delay > 0:
 		w.Hold = Hold{Until: w.now().Add(decision.Delay), Reason: decision.Reason}
 		w.countOn()
 		w.next(lifecycle.Hold, decision.Reason, nil)
+		logger.Warn("a worker is held back", "worker", w.name(), "incarnation", w.Machine.Incarnation, "failures", w.Failures, "reason", decision.Reason)
 	default:
+		logger.Warn("a worker is restarted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", decision.Reason)
 		w.place(decision.Reason)
 	}
 	return true

@@ -47,6 +47,7 @@ type stage struct {
 	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
 	onStop  func(tempool.StopRequest) (tempool.StopResult, error)
 	onDrain func(tempool.DrainRequest) (tempool.DrainResult, error)
+	onReset func(tempool.ResetRequest) (tempool.ResetResult, error)
 	onWatch func(tempool.WatchRequest)
 }
 
@@ -129,6 +130,7 @@ func (s *stage) set(now time.Time) {
 	for name, do := range map[string]any{
 		tempool.ActivityAwaitRoom: s.awaitRoom, tempool.ActivityStart: s.start, tempool.ActivityWatch: s.watch,
 		tempool.ActivityProbe: s.probe, tempool.ActivityDrain: s.drain, tempool.ActivityStop: s.stop,
+		tempool.ActivityReset: func(_ context.Context, r tempool.ResetRequest) (tempool.ResetResult, error) { return s.onReset(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}

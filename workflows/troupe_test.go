@@ -305,7 +305,7 @@ func (a *actor) signal(name string, argument any) {
 		a.troupe.countRestarting()
 		a.tell(lifecycle.Draining)
 		a.then(sceneTakes, a.start)
-	case tempool.SignalStartsHeld, tempool.SignalStartReleased:
+	case tempool.SignalStartsHeld, tempool.SignalStartReleased, tempool.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:
 		require.FailNow(a.troupe.t, "a pool does not send "+name)

@@ -26,6 +26,19 @@ func (w *worker) count(u tempool.Usage, incarnation int64) {
 	}
 }
 
+// limited hears which limits the process has now.
+func (w *worker) limited(l tempool.LimitsApplied) {
+	if l.Incarnation != w.Machine.Incarnation || !w.Machine.State.Live() {
+		return
+	}
+	l.At = w.now()
+	w.Process.Applied = &l
+	if l.Limits != nil {
+		w.Process.Limits = l.Limits
+	}
+	w.note(lifecycle.LimitsApplied, l.Reason)
+}
+
 // add counts calls for the worker as a whole.
 func (w *worker) add(u tempool.Usage) {
 	w.Counters.RequestsServed += max(0, u.Requests)

@@ -38,6 +38,7 @@ type WorkerRun struct {
 	Ending         bool         `json:"ending,omitempty"`  // cancelled: the workflow ends when the process has
 	Excused        bool         `json:"excused,omitempty"` // the pool is about to continue as new
 	Resting        bool         `json:"resting,omitempty"`
+	GaveUp         bool         `json:"gave_up,omitempty"` // which is why it rests
 	NextSpec       *VersionSpec `json:"next_spec,omitempty"`
 	Hold           Hold         `json:"hold"`
 	Failures       int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
@@ -77,8 +78,9 @@ type RunningProcess struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	Endpoint  string    `json:"endpoint,omitempty"`
 	Address   string    `json:"address,omitempty"`
-	// Limits is by which means each limit is in force.
-	Limits map[string]string `json:"limits,omitempty"`
+	// Limits is by which means each limit is in force, Applied what the process was given since it started.
+	Limits  map[string]string      `json:"limits,omitempty"`
+	Applied *tempool.LimitsApplied `json:"applied,omitempty"`
 	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
@@ -265,7 +267,7 @@ func (w *worker) settled() bool {
 	}
 	switch w.Machine.State {
 	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
-		return w.work.probe == nil
+		return w.work.probe == nil && !w.resetting()
 	case lifecycle.Pending:
 		return true
 	}

@@ -30,6 +30,27 @@ def turn():
     return turns
 
 
+spoilt = False
+
+
+@tempool.method
+def spoil():
+    """From now on the process cannot be reset."""
+    global spoilt
+    spoilt = True
+
+
+def reset():
+    global turns
+    if spoilt:
+        raise tempool.Error("beyond repair")
+    turns = 0
+
+
+if "NO_RESET" not in os.environ:
+    tempool.on_lease_reset(reset)
+
+
 @tempool.method
 def hold(path):
     """Runs until the file is there, or the call is cancelled."""

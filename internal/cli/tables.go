@@ -95,15 +95,22 @@ func statsRow(w tempool.Worker) []string {
 		w.Worker, string(w.State), size(w.CurrentMemoryBytes), size(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
 		number(w.OpenFiles), number(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
 		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
-		limits(w.Limits),
+		limits(w),
 	}
 }
 
-// limits is by which means each limit is in force.
-func limits(by map[string]string) string {
+// limits is by which means each limit is in force, and how much of memory and CPU is allowed.
+func limits(w tempool.Worker) string {
 	var parts []string
-	for _, limit := range slices.Sorted(maps.Keys(by)) {
-		parts = append(parts, limit+":"+by[limit])
+	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
+		part := limit + ":" + w.Limits[limit]
+		switch {
+		case limit == "memory" && w.MemoryLimitBytes > 0:
+			part += "=" + strings.ReplaceAll(size(w.MemoryLimitBytes), " ", "")
+		case limit == "cpu" && w.CPULimitCores > 0:
+			part += fmt.Sprintf("=%.2f", w.CPULimitCores)
+		}
+		parts = append(parts, part)
 	}
 	return or(strings.Join(parts, " "))
 }

@@ -47,10 +47,10 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 		require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: name, Spec: s}))
 		return w.client.Pool(name)
 	}
-	crash := []string{"sh", "-c", "sleep 0.3; exit 3"} // without a handshake it is ready before
+	crash := []string{"sh", "-c", "exit 3"} // without a handshake it is ready before
 	one := start("unable", 1, limit, spec.ProtocolFrames, crash...)
 	ready := start("crashing", 1, limit, spec.ProtocolJSONRPC, crash...)
-	many := start("many", *crashers, tried, spec.ProtocolJSONRPC, crash...)
+	many := start("many", *crashers, tried, spec.ProtocolFrames, crash...)
 
 	for _, p := range []struct {
 		pool           *tempool.Pool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestOfAHundredCheckoutsOfOneWorkerOneIsGranted(t *testing.T) {
@@ -145,6 +147,33 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	perDay := each * float64(everyDay)
 	t.Logf("%.1f events for each checkpoint, %d checkpoints a day: %.0f events", each, everyDay, perDay)
 	require.LessOrEqual(t, perDay+500, 4000.0, "with 500 to spare for the start, the end and the Watch between them")
+}
+
+func TestAWorkerIsResetAfterALeaseThatExpiredWhereTheSpecSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("reset")
+	s := echo("reset", 1)
+	s.Lease.OnExpiry = spec.ExpiryReset
+	pool := w.start(s)
+	before := w.state(pool, 0, lifecycle.Ready)
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
+	require.NoError(t, err)
+	var history []lifecycle.Transition
+	require.Eventually(t, func() bool {
+		history, err = pool.History(t.Context(), 0)
+		return err == nil && history[len(history)-1].Event == lifecycle.ProbePassed
+	}, patience, 50*time.Millisecond)
+	require.Contains(t, history[len(history)-1].Reason, "was reset")
+	after := w.state(pool, 0, lifecycle.Ready)
+	require.Equal(t, before.PID, after.PID, "the same process")
+	status, _, code := post(t, w.over("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
+	require.NoError(t, err)
+	require.Greater(t, next.Seq, lease.Seq)
+	require.Equal(t, lease.Incarnation, next.Incarnation)
 }
 
 func TestALeaseThatIsNotRenewedExpiresAndIsFenced(t *testing.T) {

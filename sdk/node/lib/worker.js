@@ -69,6 +69,14 @@ export class Worker {
     this.method('session.load', fn)
   }
 
+  /**
+   * fn(), which may be async, runs when a lease has expired whose holder went silent, where the spec says lease.on_expiry = "reset": forget
+   * what that client left behind. A failure has this process replaced.
+   */
+  onLeaseReset(fn) {
+    this.method('lease.reset', fn)
+  }
+
   /** Serves until Tempool ends this worker, then exits the process. Calls run at once, as the spec's max_inflight lets them come. */
   async run() {
     const fd = descriptor('TEMPOOL_FD')

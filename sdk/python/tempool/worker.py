@@ -75,6 +75,14 @@ class Worker:
         self._add(fn, "session.load", False, False)
         return fn
 
+    def on_lease_reset(self, fn):
+        """Decorator: fn() runs when a lease has expired whose holder went silent, where the spec says lease.on_expiry = "reset".
+
+        Forget what that client left behind. An exception has this process replaced.
+        """
+        self._add(fn, "lease.reset", False, False)
+        return fn
+
     def run(self, threads=1):
         """Serves until Tempool ends this worker, then exits the process; it does not return.
 

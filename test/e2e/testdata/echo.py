@@ -27,4 +27,9 @@ def pid():
     return os.getpid()
 
 
+@tempool.on_lease_reset
+def reset():
+    """Nothing is kept from call to call."""
+
+
 tempool.run()
