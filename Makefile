@@ -72,4 +72,4 @@ RECORD_VERSION ?= v0.1
 replay-record: temporal-server
 	rm -rf /tmp/tempool-recorded
 	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
-		-run 'AKilled|Expires|Scales|Budget|Noticing|ByHand|Ctl|Pending|Capacity|Lost|Asked|Recalled|Migrates|EvacuatingA|RebalancingMoves'
+		-run 'AKilled|Expires|Scales|Budget|Noticing|ByHand|Ctl|Pending|Capacity|Lost|Asked|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|AlwaysCrashes'

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
@@ -132,7 +133,8 @@ func (h *hall) set() {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	h.env = env
-	env.SetTestTimeout(time.Minute)
+	env.SetTestTimeout(stalled)
+	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: stalled})
 	env.RegisterWorkflowWithOptions(MigrateSession, workflow.RegisterOptions{Name: tempool.WorkflowMigrateSession})
 	env.RegisterWorkflowWithOptions(EvacuateWorker, workflow.RegisterOptions{Name: tempool.WorkflowEvacuateWorker})
 	env.RegisterWorkflowWithOptions(RebalanceSessions, workflow.RegisterOptions{Name: tempool.WorkflowRebalanceSessions})

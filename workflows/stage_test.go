@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
@@ -81,6 +82,9 @@ type step struct {
 	done bool
 }
 
+// stalled is how long a busy machine may leave a test waiting: the SDK takes a workflow task of a second of real time for a deadlock.
+const stalled = 2 * time.Minute
+
 const never = 10_000 * time.Hour
 
 func testSpec() spec.Spec {
@@ -124,7 +128,8 @@ func (s *stage) set(now time.Time) {
 	env := suite.NewTestWorkflowEnvironment()
 	s.env = env
 	s.env.SetStartTime(now)
-	s.env.SetTestTimeout(30 * time.Second)
+	s.env.SetTestTimeout(stalled)
+	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: stalled})
 	s.env.SetWorkflowRunTimeout(never)
 	s.env.RegisterWorkflowWithOptions(Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
 	for name, do := range map[string]any{

@@ -151,9 +151,11 @@ func (p *troupe) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
 	p.env = suite.NewTestWorkflowEnvironment()
 	p.env.SetStartTime(now)
-	p.env.SetTestTimeout(30 * time.Second)
+	p.env.SetTestTimeout(stalled)
 	p.env.SetWorkflowRunTimeout(never)
-	p.env.SetWorkerOptions(sdk.Options{Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}})
+	p.env.SetWorkerOptions(sdk.Options{
+		Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}, DeadlockDetectionTimeout: stalled,
+	})
 	p.env.SetOnChildWorkflowStartedListener(p.enter)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: tempool.ActivityRebalance})
 	p.env.RegisterWorkflowWithOptions(Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
