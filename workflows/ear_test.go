@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -15,6 +16,8 @@ func inWorkflow(t *testing.T, f func(ctx workflow.Context)) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(stalled)
+	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: stalled})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error { f(ctx); return nil })
 	require.True(t, env.IsWorkflowCompleted())
 	require.NoError(t, env.GetWorkflowError())
