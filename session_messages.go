@@ -11,7 +11,8 @@ import (
 // served the session last.
 
 // MigrateSessionRequest is the input of the workflow MigrateSession, whose result is SessionMoves. A session that is bound to no worker is
-// only bound and loaded. The workflow fails, with everything as it was, if a step fails.
+// only bound and loaded; one that is not in the store either is session_not_found. The workflow fails, with everything as it was, if a step
+// fails.
 type MigrateSessionRequest struct {
 	Pool    string `json:"pool"`
 	Session string `json:"session"`
@@ -133,8 +134,9 @@ type SessionBindingsResult struct {
 	// Counts are the sessions bound to each worker that has any, Closed the workers that sessions are kept off.
 	Counts map[string]int `json:"counts,omitempty"`
 	Closed []string       `json:"closed,omitempty"`
-	// Bound is the worker of the session that was asked for, "" for none.
-	Bound string `json:"bound,omitempty"`
+	// Bound is the worker of the session that was asked for, "" for none; Unknown says that the host's store has no such session.
+	Bound   string `json:"bound,omitempty"`
+	Unknown bool   `json:"unknown,omitempty"`
 	// Page are the ids that follow After, in their order; More says that there are others behind.
 	Page []string `json:"page,omitempty"`
 	More bool     `json:"more,omitempty"`

@@ -37,13 +37,16 @@ type Sessions struct {
 	Hooks    Hooks
 	// Lives reports whether the worker has a process here that is ready.
 	Lives func(worker string) bool
+	// Kept is nil if the pool's store has the session, and session_not_found if it has not; with other errors that is not known.
+	Kept func(ctx context.Context, pool, session string) error
 }
 
 // SessionBindings says which sessions are bound to workers of this host.
-func (s *Sessions) SessionBindings(_ context.Context, r tempool.SessionBindingsRequest) (tempool.SessionBindingsResult, error) {
+func (s *Sessions) SessionBindings(ctx context.Context, r tempool.SessionBindingsRequest) (tempool.SessionBindingsResult, error) {
 	result := tempool.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
+		result.Unknown = errors.Is(s.Kept(ctx, r.Pool, r.Session), tempool.ErrSessionNotFound)
 	}
 	if r.Worker != "" {
 		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)

@@ -145,10 +145,16 @@ func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
 
 func TestBindingsAreToldAndForgotten(t *testing.T) {
 	bound := shelf{"mine": "p/0"}
-	s := &Sessions{Bindings: bound}
+	var kept error
+	s := &Sessions{Bindings: bound, Kept: func(context.Context, string, string) error { return kept }}
 	var result tempool.SessionBindingsResult
 	require.NoError(t, runActivity(t, s.SessionBindings, tempool.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
 	require.Equal(t, tempool.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
+	for _, kept = range []error{tempool.Errorf(tempool.CodeSessionNotFound, "it is not there"), tempool.Errorf(tempool.CodeStoreUnavailable, "the store is away")} {
+		var other tempool.SessionBindingsResult
+		require.NoError(t, runActivity(t, s.SessionBindings, tempool.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
+		require.Equal(t, errors.Is(kept, tempool.ErrSessionNotFound), other.Unknown)
+	}
 	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
 	require.Contains(t, bound, "mine")
 	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))

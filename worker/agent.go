@@ -125,7 +125,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, Lives: a.lives}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, Lives: a.lives, Kept: a.stores.kept}
 	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
 		return err
 	}

@@ -125,6 +125,16 @@ func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error
 	return s.find(settings)
 }
 
+// kept is nil if the pool's store has the session, whose life it extends.
+func (s *stores) kept(ctx context.Context, pool, session string) error {
+	calls, err := s.Of(ctx, pool)
+	if err != nil {
+		return err
+	}
+	_, err = calls.Store.Get(ctx, session)
+	return err
+}
+
 // settings of a pool, or of all pools here if they agree on a store.
 func (s *stores) settings(pool string) (spec.Sessions, error) {
 	s.mu.Lock()

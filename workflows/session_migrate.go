@@ -71,5 +71,8 @@ func (m *mover) itinerary(ctx workflow.Context, in tempool.MigrateSessionRequest
 	case !w.Serves || slices.Contains(s.silent, w.Host):
 		return to, nil, refusalError(tempool.Errorf(tempool.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
 	}
+	if len(s.bound) == 0 && s.unknown {
+		return to, nil, refusalError(tempool.Errorf(tempool.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
+	}
 	return to, s.bound, nil
 }

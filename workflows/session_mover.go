@@ -59,6 +59,7 @@ type scene struct {
 	counts  map[string]int
 	closed  []string
 	bound   []place // of the session that was asked for
+	unknown bool    // the session is in no store
 	silent  []string
 }
 
@@ -95,7 +96,7 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 	if err := workflow.ExecuteLocalActivity(local, tempool.ActivityPoolRoster, tempool.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
 		return scene{}, fmt.Errorf("find the workers of pool %s: %w", m.pool, err)
 	}
-	s := scene{workers: roster.Workers, counts: map[string]int{}}
+	s := scene{workers: roster.Workers, counts: map[string]int{}, unknown: true}
 	var hosts []string
 	for _, w := range roster.Workers {
 		if w.Host != "" && w.State.Live() && !slices.Contains(hosts, w.Host) {
@@ -128,6 +129,7 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 			s.counts[worker] += answers[i].Counts[worker]
 		}
 		s.closed = append(s.closed, answers[i].Closed...)
+		s.unknown = s.unknown && answers[i].Unknown
 		if worker := answers[i].Bound; worker != "" {
 			s.bound = append(s.bound, place{worker, host})
 		}

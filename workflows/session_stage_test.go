@@ -34,7 +34,9 @@ type hall struct {
 	bound map[string]map[string]string // by host and session
 	warm  map[string]bool              // "worker session": the worker has what the session's calls need
 	shut  map[string]time.Duration     // what was last asked for
-	steps []string                     // what happened, in order
+	// known are the sessions in the store, bound or not.
+	known map[string]bool
+	steps []string // what happened, in order
 	// mishap is asked before and after each step takes effect; an error ends the step there.
 	mishap func(step, worker string, sessions []string, after bool) error
 	// stuck is asked about each hook: an error is that session's failure.
@@ -43,7 +45,7 @@ type hall struct {
 
 // newHall has workers t/0, t/1, … on these hosts.
 func newHall(t *testing.T, hosts ...string) *hall {
-	h := &hall{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, shut: map[string]time.Duration{}}
+	h := &hall{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, shut: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
 		h.workers = append(h.workers, tempool.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, Serves: true})
 		if h.bound[host] == nil {
@@ -176,7 +178,7 @@ func (h *hall) roster(context.Context, tempool.PoolRosterRequest) (tempool.PoolR
 
 func (h *hall) bindings(ctx context.Context, r tempool.SessionBindingsRequest) (result tempool.SessionBindingsResult, err error) {
 	err = h.step(ctx, "look", "", nil, func(host string) {
-		result.Counts = map[string]int{}
+		result.Counts, result.Unknown = map[string]int{}, r.Session != "" && !h.known[r.Session]
 		for _, session := range slices.Sorted(maps.Keys(h.bound[host])) {
 			worker := h.bound[host][session]
 			result.Counts[worker]++

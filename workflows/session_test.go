@@ -40,6 +40,9 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h := newHall(t, "a", "a")
+	_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+	codeIs(t, err, tempool.CodeSessionNotFound)
+	h.known["s"], h.steps = true, nil
 	moves, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)

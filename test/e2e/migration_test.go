@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
@@ -72,9 +73,13 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	require.Zero(t, moves.Moved)
 	require.Contains(t, moves.Note, "already")
 
+	_, unknown := w.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
+	require.Contains(t, unknown, "pool move keeps no session nobodys")
+
 	// A worker that dies while it loads a session gives it back to the one before.
 	slow := ""
 	for i := 0; slow == ""; i++ {
+		require.Less(t, i, 100, "worker 0 gets no session at all")
 		if id := fmt.Sprint("slow", i); servedBy(t, client, "move", id, "precious") == "move/0" {
 			slow = id
 		}
