@@ -160,6 +160,8 @@ func (h *Host) Recall(ctx context.Context, r tempool.RecallRequest) (tempool.Rec
 func (h *Host) Reset(ctx context.Context, r tempool.ResetRequest) (tempool.ResetResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
+	h.observer().Decided(r.Worker, ResetWorker)
+	h.Logger.Info("a worker is reset, since a lease has expired", "worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
 	usage, err := h.Plane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
 	result := tempool.ResetResult{Usage: usage}
 	if err != nil {

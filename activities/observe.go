@@ -20,6 +20,26 @@ type Observer interface {
 	Probed(p tempool.Process, err error)
 	// Stopping is told that a process is asked to exit.
 	Stopping(p tempool.Process)
+	// Decided is told what this host decided about a worker by itself.
+	Decided(worker string, d Decision)
+}
+
+// Decision is what a host decides by itself, in one word: the label under which decisions are counted.
+type Decision string
+
+// The decisions.
+const (
+	TryAgain       Decision = "try_again"       // a start failed, and Temporal is asked for a further try after a wait
+	ResetWorker    Decision = "reset"           // a lease expired, and the worker is asked to forget what that left behind
+	ApplyShare     Decision = "apply_share"     // its share of the host's budget became its limits
+	CollectGarbage Decision = "collect_garbage" // the host is short of memory
+	LowerLimit     Decision = "lower_limit"     // the host is very short of memory
+	RestoreLimit   Decision = "restore_limit"   // it is not any more
+)
+
+// Decisions lists them.
+func Decisions() []Decision {
+	return []Decision{TryAgain, ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
 }
 
 // unobserved is the Observer of a Host that has none.
@@ -30,6 +50,7 @@ func (unobserved) StartFailed(tempool.Process)            {}
 func (unobserved) Watching(tempool.WatchRequest)          {}
 func (unobserved) Probed(tempool.Process, error)          {}
 func (unobserved) Stopping(tempool.Process)               {}
+func (unobserved) Decided(string, Decision)               {}
 
 func (h *Host) observer() Observer {
 	if h.Observer == nil {

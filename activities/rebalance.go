@@ -61,6 +61,8 @@ func (h *Host) Rebalance(ctx context.Context, r tempool.RebalanceRequest) (tempo
 			share.Limits = applied.Limits
 			if share.Applied = err == nil; err != nil {
 				share.Problem = err.Error()
+			} else {
+				h.observer().Decided(share.Worker, ApplyShare)
 			}
 		}
 		result.Shares = append(result.Shares, share)

@@ -57,6 +57,7 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 		if again = next.Action == policy.Restart; again {
 			wait = max(next.Delay, soonest)
 			one.Wait, one.Next = spec.Duration(next.Delay), next.Reason
+			h.observer().Decided(r.Worker, TryAgain)
 			h.Logger.Info("a start is tried again", "worker", r.Worker, "incarnation", r.Incarnation, "wait", next.Delay, "reason", next.Reason)
 		}
 	}

@@ -135,7 +135,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
 	a.background.Go(func() { files.run(a.life) })
 	pressure := newPressureWatch(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
-	pressure.drop = a.stores.drop
+	pressure.drop, pressure.decided = a.stores.drop, a.metrics.Observer().Decided
 	a.background.Go(func() { pressure.run(a.life) })
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -37,6 +38,8 @@ type pressureWatch struct {
 	log       *slog.Logger
 	// drop gives back what this agent itself keeps and can do without; nil is nothing.
 	drop func(context.Context)
+	// decided is told what was decided about a worker; nil is nobody.
+	decided func(worker string, d activities.Decision)
 
 	// Of run alone:
 	level   policy.Pressure
@@ -133,7 +136,14 @@ func (w *pressureWatch) relieve(ctx context.Context, level policy.Level, worse b
 	}
 }
 
+func (w *pressureWatch) note(p *process.Process, d activities.Decision) {
+	if w.decided != nil {
+		w.decided(p.Worker(), d)
+	}
+}
+
 func (w *pressureWatch) collect(ctx context.Context, p *process.Process) {
+	w.note(p, activities.CollectGarbage)
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	before := p.LatestSample().RSSBytes
@@ -171,6 +181,7 @@ func (w *pressureWatch) lower(p *process.Process) {
 		return
 	}
 	w.lowered[p] = l
+	w.note(p, activities.LowerLimit)
 	w.log.Info("a memory limit was lowered", "worker", p.Worker(), "before", l.before, "now", l.to)
 }
 
@@ -185,6 +196,9 @@ func (w *pressureWatch) restore() {
 		limits.Memory = l.before
 		if _, err := p.ApplyLimits(limits); err != nil && !errors.Is(err, process.ErrUnavailable) {
 			w.log.Warn("a lowered memory limit was not given back", "worker", p.Worker(), "error", err)
+		} else if err == nil {
+			w.note(p, activities.RestoreLimit)
+			w.log.Info("a lowered memory limit was given back", "worker", p.Worker(), "now", l.before)
 		}
 	}
 }

@@ -57,6 +57,7 @@ func (w *worker) restarted(r request) {
 	if s := w.Successor; s != nil && w.NextSpec != nil && s.SpecVersion != w.NextSpec.Version {
 		w.dismissSuccessor("a newer spec is to be started")
 	}
+	workflow.GetLogger(w.ctx).Info("restart wanted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "cause", r.cause, "reason", r.reason)
 	view := tempool.RotationView{Cause: r.cause, Reason: r.reason, Incarnation: w.Machine.Incarnation, Since: w.now(), Granted: true}
 	w.Rotation = &rotation{RotationView: view, InPlace: r.inPlace || w.Machine.State == lifecycle.Suspended}
 }

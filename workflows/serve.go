@@ -21,6 +21,7 @@ func (w *worker) serveRequests() bool {
 		w.facts.stop = request{}
 		w.dropRotation()
 		w.rest(r.rest)
+		w.tell("a worker is stopped", r.reason)
 		w.next(lifecycle.Stop, r.reason, nil)
 		return true
 	}
@@ -28,6 +29,7 @@ func (w *worker) serveRequests() bool {
 		w.facts.drain = request{}
 		w.dropRotation()
 		w.rest(r.rest)
+		w.tell("a worker is drained", r.reason)
 		w.next(lifecycle.Drain, r.reason, nil)
 		return true
 	}
@@ -42,7 +44,7 @@ func (w *worker) serveRequests() bool {
 			return true
 		}
 		w.yieldTurn()
-		workflow.GetLogger(w.ctx).Info("a worker is suspended", "worker", w.name(), "reason", r.reason)
+		w.tell("a worker is suspended", r.reason)
 		w.next(lifecycle.Suspend, r.reason, nil)
 		stopTask(&w.work.checkpoint)
 		return true
@@ -59,6 +61,11 @@ func (w *worker) serveRequests() bool {
 		return true
 	}
 	return false
+}
+
+// tell logs what was decided about this incarnation, and why.
+func (w *worker) tell(what, reason string) {
+	workflow.GetLogger(w.ctx).Warn(what, "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", reason)
 }
 
 func (w *worker) serveObservations() bool {
@@ -111,11 +118,13 @@ func (w *worker) watched(a *answer[tempool.WatchResult]) {
 		w.exited(a.result.Exit, a.result.Reason)
 	case tempool.WatchUnknown:
 		w.Cause = tempool.CauseHostLost
+		w.tell("a process is lost", a.result.Reason)
 		w.intend(IntentReplace, a.result.Reason)
 		w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 	case tempool.WatchShutdown:
 		w.dropRotation()
 		w.Cause = tempool.CauseHostLost
+		w.tell("a worker is placed anew", a.result.Reason)
 		w.intend(IntentReplace, a.result.Reason)
 		w.next(lifecycle.Drain, a.result.Reason, nil)
 	case tempool.WatchProbeFailed:
@@ -131,6 +140,7 @@ func (w *worker) watched(a *answer[tempool.WatchResult]) {
 func (w *worker) hostLost(err error) {
 	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, tempool.HostQueue(w.Process.Host), hostPatience)
 	w.Cause = tempool.CauseHostLost
+	w.tell("a host is lost", reason)
 	w.intend(IntentReplace, reason)
 	w.exited(&lifecycle.Exit{Error: "host lost: " + sentence(err)}, reason)
 }
@@ -140,7 +150,7 @@ func (w *worker) probeFailed(reason string) {
 	w.Machine = lifecycle.WithHealth(w.Machine, lifecycle.Unhealthy, w.now())
 	limit := w.Spec.Health.MaxFailures
 	counted := fmt.Sprintf("%s (failure %d of %d)", reason, w.ProbeFailures, limit)
-	workflow.GetLogger(w.ctx).Warn("a health check failed", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", counted)
+	w.tell("a health check failed", counted)
 	if w.Machine.State == lifecycle.Ready {
 		w.next(lifecycle.ProbeFailed, counted, nil)
 	}

@@ -268,21 +268,20 @@ func (w *worker) recover() bool {
 		decision.Delay = w.TrialPause
 		decision.Reason += fmt.Sprintf(" (at least %s apart, since this worker tries for the whole pool)", w.TrialPause)
 	}
-	logger := workflow.GetLogger(w.ctx)
 	switch {
 	case decision.Action == policy.GiveUp:
 		w.Resting, w.TrialPause = true, 0
 		w.Hold.Reason = decision.Reason
 		w.GaveUp = true
 		w.note(lifecycle.GaveUp, decision.Reason)
-		logger.Error("a worker gave up", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", decision.Reason)
+		w.tell("a worker gave up", decision.Reason)
 	case decision.Delay > 0:
 		w.Hold = Hold{Until: w.now().Add(decision.Delay), Reason: decision.Reason}
 		w.countOn()
 		w.next(lifecycle.Hold, decision.Reason, nil)
-		logger.Warn("a worker is held back", "worker", w.name(), "incarnation", w.Machine.Incarnation, "failures", w.Failures, "reason", decision.Reason)
+		w.tell("a worker is held back", decision.Reason)
 	default:
-		logger.Warn("a worker is restarted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", decision.Reason)
+		w.tell("a worker is restarted", decision.Reason)
 		w.place(decision.Reason)
 	}
 	return true

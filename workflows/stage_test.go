@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -42,6 +43,8 @@ type stage struct {
 	fate   map[int64]fate
 	newest int64 // incarnation
 	born   map[int64]time.Time
+
+	log log.Logger // the worker's; nil is the environment's own
 
 	// Answers, where the default will not do.
 	onStart func(tempool.StartRequest) (tempool.StartResult, error)
@@ -125,6 +128,9 @@ func (s *stage) play(run WorkerRun) {
 
 func (s *stage) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
+	if s.log != nil {
+		suite.SetLogger(s.log)
+	}
 	env := suite.NewTestWorkflowEnvironment()
 	s.env = env
 	s.env.SetStartTime(now)

@@ -37,6 +37,7 @@ func (w *worker) limited(l tempool.LimitsApplied) {
 		w.Process.Limits = l.Limits
 	}
 	w.note(lifecycle.LimitsApplied, l.Reason)
+	w.tell("a process has new limits", l.Reason)
 }
 
 // add counts calls for the worker as a whole.

@@ -71,6 +71,7 @@ var (
 	callsRefused  = define(Counter, "tempool_pool_calls_refused_total", "Calls of the pool that this gateway refused before a worker had seen them.", "pool", "code")
 	startSeconds  = define(Histogram, "tempool_pool_start_duration_seconds", "Times from the spawn of a process on this host until it was ready.", "pool")
 	startFailures = define(Counter, "tempool_pool_start_failures_total", "Starts on this host that did not become ready.", "pool")
+	decisions     = define(Counter, "tempool_pool_decisions_total", "What this host decided by itself about workers of the pool.", "pool", "decision")
 	probeFailures = define(Counter, "tempool_pool_probe_failures_total", "Health checks on this host that failed.", "pool")
 )
 
@@ -86,6 +87,7 @@ var (
 	poolReady   = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
 	poolWorkers = define(Gauge, "tempool_pool_workers", "Workers of the pool by the state they last reported, on all hosts. A busy worker counts as ready.", "pool", "state")
 	poolResting = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were told to rest.", "pool")
+	poolOut     = define(Gauge, "tempool_pool_out_of_service", "Workers of the pool that are out of service, by why, on all hosts.", "pool", "reason")
 	poolHeld    = define(Gauge, "tempool_pool_starts_held", "1 while the pool's breaker is open: too many starts have failed, and one at a time tries whether they work again.", "pool")
 	poolHalted  = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart has halted because a worker did not come back, else 0.", "pool")
 )

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -119,6 +120,9 @@ func (c *collector) starts(s sink, pools map[string]bool) {
 		starts.took.Collect(s.out)
 		s.put(startFailures, float64(starts.failed), pool)
 		s.put(probeFailures, float64(starts.probesFailed), pool)
+		for _, d := range activities.Decisions() {
+			s.put(decisions, float64(starts.decided[d]), pool, string(d))
+		}
 	}
 }
 
@@ -129,7 +133,7 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 		s.put(poolReady, float64(status.Ready), pool)
 		s.flag(poolHeld, status.Held != "", pool)
 		s.flag(poolHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
-		resting, states := 0, make(map[lifecycle.State]int)
+		resting, states, out := 0, make(map[lifecycle.State]int), make(map[tempool.Why]int)
 		for _, w := range status.Workers {
 			if w.Gone {
 				continue
@@ -141,6 +145,10 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 				w.State = lifecycle.Ready
 			}
 			states[w.State]++
+			out[w.Why]++
+		}
+		for _, why := range tempool.Whys() {
+			s.put(poolOut, float64(out[why]), pool, string(why))
 		}
 		s.put(poolResting, float64(resting), pool)
 		for _, state := range lifecycle.States() {

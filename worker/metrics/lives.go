@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -41,6 +42,7 @@ type starts struct {
 	took          prometheus.Histogram
 	failed        int64
 	probesFailed  int64
+	decided       map[activities.Decision]int64
 	latestMention time.Time
 }
 
@@ -85,6 +87,7 @@ func (l *lives) starts(worker string) *starts {
 		s = &starts{took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: startBuckets, ConstLabels: prometheus.Labels{"pool": pool},
 		})}
+		s.decided = make(map[activities.Decision]int64)
 		l.pools[pool] = s
 	}
 	s.latestMention = time.Now()
@@ -143,6 +146,15 @@ func (l *lives) Stopping(p tempool.Process) {
 	defer l.mu.Unlock()
 	if w := l.workers[p.Worker]; w != nil {
 		w.stopping[p.Incarnation] = true
+	}
+}
+
+// Decided is told what this host decided about a worker by itself.
+func (l *lives) Decided(worker string, d activities.Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.starts(worker); s != nil {
+		s.decided[d]++
 	}
 }
 

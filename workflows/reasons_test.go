@@ -1,0 +1,177 @@
+package workflows
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// pages is a log that a test reads.
+type pages struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *pages) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which metrics count it: a
+// cause of rotations or restarts, or why the worker is out of service.
+func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
+	finding := func(cause tempool.Cause, reason string) func(*stage, *WorkerRun) {
+		return func(s *stage, _ *WorkerRun) {
+			s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchFinding, Cause: cause, Reason: reason}}
+		}
+	}
+	told := func(name string, payload any) func(*stage, *WorkerRun) {
+		return func(s *stage, _ *WorkerRun) { s.at(time.Minute, s.signal(name, payload)) }
+	}
+	restart := func(cause tempool.Cause, reason string) func(*stage, *WorkerRun) {
+		return told(tempool.SignalRestart, tempool.Restart{Reason: reason, By: "somebody", Cause: cause})
+	}
+	crashes := func(n int64) func(*stage, *WorkerRun) {
+		return func(s *stage, _ *WorkerRun) {
+			for i := range n {
+				s.fate[i+1] = crash(time.Minute)
+			}
+		}
+	}
+	failing := func(code tempool.Code, details ...any) func(*stage, *WorkerRun) {
+		return func(s *stage, _ *WorkerRun) {
+			s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+				if r.Incarnation == 1 {
+					return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil, details...)
+				}
+				return tempool.StartResult{Host: "h", PID: 7}, nil
+			}
+		}
+	}
+	leased := func(s *stage, run *WorkerRun) {
+		s.at(time.Minute, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: 1000}))
+	}
+	for name, c := range map[string]struct {
+		play              func(*stage, *WorkerRun)
+		reason            string // in the history and in the log
+		rotation, restart tempool.Cause
+		why               tempool.Why
+	}{
+		"requests":   {play: finding(tempool.CauseRequests, "it has served 100 requests"), reason: "it has served 100 requests", rotation: tempool.CauseRequests},
+		"memory":     {play: finding(tempool.CauseMemory, "it uses 600 MB"), reason: "it uses 600 MB", rotation: tempool.CauseMemory},
+		"grade":      {play: finding(tempool.CauseGrade, "it is failing"), reason: "it is failing", rotation: tempool.CauseGrade},
+		"prediction": {play: finding(tempool.CausePrediction, "it will run out"), reason: "it will run out", rotation: tempool.CausePrediction},
+		"limits":     {play: finding(tempool.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: tempool.CauseLimits},
+		"uptime": {
+			play:   func(_ *stage, run *WorkerRun) { run.Spec.Rotation.MaxUptime = spec.Duration(time.Hour) },
+			reason: "it has been up for 1h0m0s", rotation: tempool.CauseUptime,
+		},
+		"restart by an operator": {play: restart("", "new moon"), reason: "new moon (by somebody)", rotation: tempool.CauseOperator},
+		"a new spec":             {play: restart(tempool.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: tempool.CauseSpec},
+		"changed files":          {play: restart(tempool.CauseFiles, "file a changed"), reason: "file a changed", rotation: tempool.CauseFiles},
+		"pressure":               {play: restart(tempool.CausePressure, "no memory"), reason: "no memory", rotation: tempool.CausePressure},
+
+		"a first crash":  {play: crashes(1), reason: "Restarting at once after a first failure of at most 10: was ended by SIGKILL", restart: tempool.CauseExit},
+		"a failed start": {play: failing(tempool.CodeStartFailed), reason: "no module named torch", restart: tempool.CauseStartFailed},
+		"superseded":     {play: failing(tempool.CodeSuperseded, tempool.SupersededDetails{Newest: 4}), reason: "no module named torch", restart: tempool.CauseSuperseded},
+		"unhealthy": {
+			play: func(s *stage, run *WorkerRun) {
+				run.Spec.Health.MaxFailures = 1
+				s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}}
+			},
+			reason: "no answer within 5s (failure 1 of 1)", restart: tempool.CauseUnhealthy,
+		},
+		"a lease that expired": {play: leased, reason: "t.0.1.1", restart: tempool.CauseLease},
+		"a lost host": {
+			play: func(s *stage, _ *WorkerRun) {
+				s.fate[1] = fate{time.Minute, tempool.WatchResult{
+					Event: tempool.WatchUnknown, Reason: "its agent was restarted", Exit: &lifecycle.Exit{Error: "its agent was restarted"},
+				}}
+			},
+			reason: "its agent was restarted", restart: tempool.CauseHostLost,
+		},
+
+		"backoff": {
+			play: func(s *stage, run *WorkerRun) {
+				crashes(2)(s, run)
+				run.Spec.Recovery.HealthyReset, run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour), spec.Duration(time.Minute)
+			},
+			reason: "after failure 2 of at most 10 in a row: was ended by SIGKILL", why: tempool.WhyBackoff,
+		},
+		"giving up": {
+			play: func(s *stage, run *WorkerRun) {
+				crashes(1)(s, run)
+				run.Spec.Recovery.MaxConsecutiveFailures = 1
+			},
+			reason: "Gave up after 1 failure in a row", why: tempool.WhyGaveUp,
+		},
+		"the breaker": {play: func(_ *stage, run *WorkerRun) { run.Held = heldReason }, reason: heldReason, why: tempool.WhyBreaker},
+		"the rate of starts": {
+			play:   func(_ *stage, run *WorkerRun) { run.Spec.Start.RatePerSecond = 0.5 },
+			reason: "at most 0.5 processes a second", why: tempool.WhyStartRate,
+		},
+		"degraded": {
+			play: func(s *stage, _ *WorkerRun) {
+				s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}}
+			},
+			reason: "no answer within 5s (failure 1 of 3)", why: tempool.WhyDegraded,
+		},
+		"suspended": {play: told(tempool.SignalSuspend, tempool.Control{Reason: "a look at it"}), reason: "a look at it", why: tempool.WhySuspended},
+		"stopped":   {play: told(tempool.SignalDrain, tempool.Control{Reason: "no need"}), reason: "no need", why: tempool.WhyStopped},
+		"a share of the host's budget": {
+			play:   told(tempool.SignalLimitsApplied, tempool.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, Reason: "its equal share"}),
+			reason: "its equal share",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			written := &pages{}
+			s.log = log.NewStructuredLogger(slog.New(slog.NewTextHandler(written, nil)))
+			run := inPool(func(*spec.Spec) {})
+			run.Orphan = c.why == "" // who has no pool takes its turns by itself
+			run.Spec.Prediction.Enabled = true
+			c.play(s, &run)
+			var counted tempool.Metrics
+			var history []lifecycle.Transition
+			s.at(5*time.Hour, func() {
+				counted, history = s.metrics().Metrics, s.history()
+				s.signal(tempool.SignalEnd, tempool.Control{})()
+			})
+			s.play(run)
+
+			require.Contains(t, reasons(history), c.reason, "the history")
+			require.Contains(t, strings.ReplaceAll(written.String(), `\"`, `"`), c.reason, "the log")
+			if c.rotation != "" {
+				require.Positive(t, counted.RotationsByReason[string(c.rotation)], "%v", counted.RotationsByReason)
+			}
+			if c.restart != "" {
+				require.Positive(t, counted.RestartsByReason[string(c.restart)], "%v", counted.RestartsByReason)
+			}
+			if c.why != "" {
+				words := map[tempool.Why]bool{}
+				for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
+					words[m.(tempool.WorkerChanged).Why] = true
+				}
+				require.Contains(t, words, c.why)
+			}
+		})
+	}
+}
