@@ -59,14 +59,16 @@ type treeHunt struct {
 	deadline  time.Time
 	pause     time.Duration
 	signalled map[identity]bool
+	knows     bool // the members there were at first
 	report    killReport
 }
 
 // round scans and kills once, and reports whether that was the last time.
 func (h *treeHunt) round() bool {
-	// Who carries the cookie dies in the middle of the scan, as soon as it is read: it may be about to fork its successor and exit.
+	// Who carries the cookie dies in the middle of the scan, as soon as it is read: it may be about to fork its successor and exit. Not in
+	// the first scan, which is there to know all members: a child that cleared its environment belongs to the tree only by its parent.
 	t, err := scan(func(r *row) {
-		if r.cookie == h.key.Cookie && !r.zombie {
+		if h.knows && r.cookie == h.key.Cookie && !r.zombie {
 			h.kill(r)
 		}
 	})
@@ -79,6 +81,7 @@ func (h *treeHunt) round() bool {
 		return false
 	}
 	members := t.members(h.key)
+	h.knows = true
 	if len(members) == 0 {
 		return true
 	}
