@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// storeWait is the longest that anything about a session may take while its store is down: some tries of five seconds, and a slow machine.
+const storeWait = 30 * time.Second
+
+// asker makes one kind of call after the other, and counts how they went.
+type asker struct {
+	client          *http.Client
+	path, body      string
+	session         string
+	served, without atomic.Int64 // answered, and failed for want of the store
+	mu              sync.Mutex
+	longest         time.Duration
+	unexpected      string
+}
+
+// ask goes on until stop is closed. A call may fail for want of the store if tolerant, and for nothing else.
+func (a *asker) ask(stop <-chan struct{}, tolerant bool) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		began := time.Now()
+		status, answer := a.once()
+		took := time.Since(began)
+		a.mu.Lock()
+		a.longest = max(a.longest, took)
+		switch {
+		case status == http.StatusOK:
+			a.served.Add(1)
+		case tolerant && wantsStore(answer):
+			a.without.Add(1)
+		default:
+			a.unexpected = fmt.Sprintf("status %d: %s", status, answer)
+		}
+		wrong := a.unexpected != ""
+		a.mu.Unlock()
+		if wrong {
+			return
+		}
+	}
+}
+
+func (a *asker) once() (status int, answer string) {
+	request, err := http.NewRequest("POST", "http://gateway"+a.path, strings.NewReader(a.body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	if a.session != "" {
+		request.Header.Set("Tempool-Session", a.session)
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(content)
+}
+
+// wantsStore reports whether a call failed in its worker because the store did not answer, and says so with a code.
+func wantsStore(answer string) bool {
+	var problem struct {
+		Code        tempool.Code
+		WorkerError struct{ Code, Message string } `json:"worker_error"`
+	}
+	return json.Unmarshal([]byte(answer), &problem) == nil && problem.Code == tempool.CodeWorkerError &&
+		strings.Contains(problem.WorkerError.Code+problem.WorkerError.Message, string(tempool.CodeStoreUnavailable))
+}
+
+func TestWhileRedisIsDownOnlyWhatNeedsASessionFailsAndItComesBackByItself(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := newWorld(t)
+	w.agent("keeper")
+	file := python("keeper", 4, "sessions.py")
+	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
+	w.start(file)
+	client := w.over("keeper")
+	const calls = "/v1/pools/keeper/call/"
+	with := []*asker{
+		{client: client, path: calls + "remember", body: `["k",1]`, session: "mine"},
+		{client: client, path: calls + "recall", body: `["name"]`, session: "mine"},
+	}
+	without := &asker{client: client, path: calls + "plain", body: `[]`}
+	must(t, client, "PUT", "/v1/sessions/mine", `{"data":{"name":"Ada"}}`, "")
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for _, a := range with {
+		group.Go(func() { a.ask(stop, true) })
+	}
+	group.Go(func() { without.ask(stop, false) })
+	// more waits until a count has grown, or something went wrong.
+	more := func(what string, count *atomic.Int64, by int64) {
+		t.Helper()
+		before := count.Load()
+		require.Eventually(t, func() bool { return count.Load() >= before+by }, patience, 5*time.Millisecond, what)
+	}
+	for range 2 {
+		for _, a := range with {
+			more("served with a session", &a.served, 5)
+		}
+		server.Kill()
+		for _, a := range with {
+			more("refused for want of the store", &a.without, 2)
+		}
+		more("served without a session", &without.served, 20)
+		began := time.Now()
+		status, answer := visit(t, client, "GET", "/v1/sessions/mine", "", "")
+		require.Equal(t, http.StatusServiceUnavailable, status, answer)
+		require.Contains(t, answer, string(tempool.CodeStoreUnavailable))
+		require.Less(t, time.Since(began), storeWait)
+		server.Restart()
+	}
+	for _, a := range with {
+		more("served again", &a.served, 5)
+	}
+	close(stop)
+	group.Wait()
+	for _, a := range append(with, without) {
+		require.Empty(t, a.unexpected)
+		require.Less(t, a.longest, storeWait)
+		t.Logf("%s: %d served, %d refused for want of the store, the longest took %s", a.path, a.served.Load(), a.without.Load(), a.longest.Round(time.Millisecond))
+	}
+	require.Zero(t, without.without.Load())
+	require.Equal(t, `"Ada"`, must(t, client, "POST", calls+"recall", `["name"]`, "mine"))
+}
