@@ -305,10 +305,18 @@ type PoolStatus struct {
 	// Pressure are the hosts of its workers that are short of memory, as they last told.
 	Pressure []PressureView `json:"pressure,omitempty"`
 	// Shares are how the hosts' budgets were last shared out (resources), AllocationProblem why they were not.
-	Shares            []Share       `json:"shares,omitempty"`
-	AllocationProblem string        `json:"allocation_problem,omitempty"`
-	Rollout           *Rollout      `json:"rollout,omitempty"`
-	Workers           []RosterEntry `json:"workers"`
+	Shares            []Share `json:"shares,omitempty"`
+	AllocationProblem string  `json:"allocation_problem,omitempty"`
+	// SessionsHost is the host that keeps the pool's sessions in a store of its own, once any are used; no other host takes workers then.
+	SessionsHost string        `json:"sessions_host,omitempty"`
+	Rollout      *Rollout      `json:"rollout,omitempty"`
+	Workers      []RosterEntry `json:"workers"`
+}
+
+// SessionsKept tells a pool that a host wants to keep its sessions in a store that other hosts cannot reach. The first one is
+// remembered, as PoolStatus.SessionsHost, for as long as it has workers of the pool.
+type SessionsKept struct {
+	Host string `json:"host"`
 }
 
 // PressureView is how short of memory a host is: medium, high or critical.

@@ -99,8 +99,10 @@ const (
 	// Agents tell a pool what happens on their hosts: FilesChanged, MemoryPressure.
 	SignalFilesChanged   = "files-changed"
 	SignalMemoryPressure = "memory-pressure"
-	QueryStatus          = "status"
-	QueryReport          = "report"
+	// An agent tells a pool that its host keeps the pool's sessions: SessionsKept.
+	SignalSessionsKept = "sessions-kept"
+	QueryStatus        = "status"
+	QueryReport        = "report"
 )
 
 // Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.

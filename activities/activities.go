@@ -40,6 +40,8 @@ type Host struct {
 	ID        string
 	Processes *process.Supervisor
 	Plane     DataPlane
+	// Admit refuses a start that this host must not make, with a coded error; nil admits all.
+	Admit func(ctx context.Context, r tempool.StartRequest) error
 	// Started is told of every process that became ready, before the slot of its start is given back.
 	Started func(*process.Process)
 	// Observer is told what is seen of workers; nil is nobody.
@@ -66,6 +68,12 @@ func (h *Host) start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError(
 			fmt.Sprintf("host %s has had incarnation %d of %s from an earlier pool of that name; counting goes on from there", h.ID, newest, r.Worker),
 			string(tempool.CodeSuperseded), nil, tempool.SupersededDetails{Newest: newest})
+	}
+	if h.Admit != nil {
+		if err := h.Admit(ctx, r); err != nil {
+			h.observer().StartFailed(r.Process)
+			return tempool.StartResult{}, refusal(err)
+		}
 	}
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.Keep})
@@ -172,6 +180,16 @@ func (h *Host) Reset(ctx context.Context, r tempool.ResetRequest) (tempool.Reset
 }
 
 const unknownReason = "the host does not know the process: its agent was restarted, and its tree was taken down then"
+
+// refusal gives a coded error its Temporal type, with the same sentence.
+func refusal(err error) error {
+	sentence := err.Error()
+	var coded *tempool.Error
+	if errors.As(err, &coded) {
+		sentence = coded.Message
+	}
+	return temporal.NewNonRetryableApplicationError(sentence, string(tempool.CodeOf(err)), nil)
+}
 
 // failure gives an error of this host its Temporal type. None is retried by Temporal: the worker decides what follows.
 func failure(err error) error {

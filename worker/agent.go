@@ -93,7 +93,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View)
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View, poolClaims{a.temporal, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Started: a.started, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.started, Stopping: a.stopping, Logger: a.log}
 	host.MemoryTotal = func() (int64, error) {
 		look, err := a.config.HostMemory()
 		return look.TotalBytes, err

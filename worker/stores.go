@@ -31,6 +31,7 @@ const sessionFile = "sessions/sessions.db"
 type stores struct {
 	hostID, dir string
 	view        func(ctx context.Context, pool string) (tempool.PoolView, error)
+	claims      claims
 	affinity    *affinity.Table
 	log         *slog.Logger
 	work        sync.WaitGroup
@@ -50,7 +51,7 @@ type stores struct {
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
-	// alone means that this host may keep the pool's sessions by itself; askedAt is when that was last looked at.
+	// alone means that this host keeps the pool's sessions by itself; askedAt is when that was last looked at.
 	alone    bool
 	askedAt  time.Time
 	elsewise error // why not
@@ -62,9 +63,9 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (tempool.PoolView, error)) *stores {
+func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (tempool.PoolView, error), c claims) *stores {
 	return &stores{
-		hostID: hostID, dir: dir, view: view, affinity: affinity.New(nil), log: log,
+		hostID: hostID, dir: dir, view: view, claims: c, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
@@ -184,8 +185,8 @@ const (
 	askFor = 5 * time.Second
 )
 
-// mayKeep fails if the pool's sessions are kept in a store of one host and other hosts have workers of it. Who has once been alone
-// stays in possession.
+// mayKeep fails if another host keeps the pool's sessions in a store that this one cannot reach. Who was the first to use its store stays in
+// possession for as long as it has workers.
 func (s *stores) mayKeep(ctx context.Context, pool string) error {
 	s.mu.Lock()
 	p := s.pools[pool]
@@ -198,9 +199,16 @@ func (s *stores) mayKeep(ctx context.Context, pool string) error {
 	if known || refused != nil {
 		return refused
 	}
-	others, err := s.hostsBeside(ctx, pool)
-	if len(others) > 0 {
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has workers on %s, too, which cannot reach a session store on host %s: set sessions.store = \"redis\" and sessions.url for a pool on several hosts", pool, strings.Join(others, ", "), s.hostID)
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	holder, err := s.claims.claim(asking, pool)
+	switch {
+	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
+		err = nil
+	case err != nil:
+		err = tempool.Errorf(tempool.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
+	case holder != s.hostID:
+		err = s.keptElsewhere(pool, holder)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

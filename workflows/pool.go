@@ -37,6 +37,8 @@ type PoolRun struct {
 	NextRebalance     time.Time       `json:"next_rebalance,omitzero"`
 	// ToldShares are those that workers were last told of.
 	ToldShares []tempool.Share `json:"told_shares,omitempty"`
+	// SessionsHost is the host that keeps the pool's sessions in a store of its own.
+	SessionsHost string `json:"sessions_host,omitempty"`
 	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
 	Former map[int]reached `json:"former,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.temporal.io/api/enums/v1"
@@ -25,6 +26,7 @@ func (p *pool) register(ctx workflow.Context) error {
 	poolInbox(p, tempool.SignalStartRequested, p.startWished)
 	poolInbox(p, tempool.SignalFilesChanged, p.filesChanged)
 	poolInbox(p, tempool.SignalMemoryPressure, p.pressed)
+	poolInbox(p, tempool.SignalSessionsKept, p.sessionsKept)
 	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
 	p.ear.addReceive(force, func(c workflow.ReceiveChannel) { p.force = c.ReceiveAsync(nil) })
 
@@ -204,7 +206,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	if p.Breaker.Open() {
 		st.Held = heldReason
 	}
-	st.Shares, st.AllocationProblem = p.Shares, p.AllocationProblem
+	st.Shares, st.AllocationProblem, st.SessionsHost = p.Shares, p.AllocationProblem, p.SessionsHost
 	for _, h := range p.Pressure {
 		st.Parked = append(st.Parked, h.Parked...)
 		st.Pressure = append(st.Pressure, tempool.PressureView{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
@@ -224,6 +226,17 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 		}
 	}
 	return st, nil
+}
+
+// sessionsKept remembers the host that keeps the pool's sessions, unless another one does that has workers still.
+func (p *pool) sessionsKept(m tempool.SessionsKept) {
+	if p.SessionsHost == "" || !p.livesOn(p.SessionsHost) {
+		p.SessionsHost = m.Host
+	}
+}
+
+func (p *pool) livesOn(host string) bool {
+	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Gone && s.State.Live() })
 }
 
 // serving reports whether the slot has a process that is in service; to a pool, busy and ready are one.

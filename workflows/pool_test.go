@@ -482,3 +482,20 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 		})
 	}
 }
+
+func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
+	p := newTroupe(t)
+	p.at(5*time.Second, func() {
+		worker := p.status().Workers[0]
+		worker.Host = "here"
+		p.env.SignalWorkflow(tempool.SignalWorkerChanged, worker)
+	})
+	kept := map[string]string{}
+	for i, from := range []string{"gone", "here", "late"} {
+		p.tellAt(time.Duration(6+2*i)*time.Second, tempool.SignalSessionsKept, tempool.SessionsKept{Host: from})
+		p.at(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
+	}
+	p.at(15*time.Second, func() { p.update(tempool.UpdateStop, tempool.Control{}) })
+	p.play(poolOf(2))
+	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept, "a host without workers is followed by the next one")
+}

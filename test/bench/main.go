@@ -35,6 +35,8 @@ var benchmarks = []benchmark{
 	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
 	{"idle", "ten thousand idle connections", measureIdle},
 	{"sessions", "the embedded session store, and what sessions weigh", measureSessions},
+	{"redis", "sessions in Redis, against a bare client of the same server", measureRedis},
+	{"engines", "the session store's engine, against two others", measureEngines},
 	{"spread", "how calls fall upon eight workers, with sessions", measureSpread},
 	{"events", "what leases and idle days write into histories", measureEvents},
 	{"fleet", "a pool of a hundred, against a hundred spawned by hand", measureFleet},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
@@ -106,7 +107,7 @@ func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
 	require.Equal(t, `49`, call("recall", `["k49"]`, "mine"))
 }
 
-func TestAPoolOnTwoHostsNeedsAStoreThatBothReach(t *testing.T) {
+func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.agent("first", "--capacity", "1")
@@ -117,14 +118,36 @@ func TestAPoolOnTwoHostsNeedsAStoreThatBothReach(t *testing.T) {
 	w.agent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	w.ready(pool, 2)
-	status, answer := visit(t, w.over("second"), "GET", "/v1/sessions/mine", "", "")
-	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, answer, `pool wide has workers on first, too`)
-	require.Contains(t, answer, `set sessions.store = \"redis\"`)
+	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
+	require.Eventually(t, func() bool {
+		out, _ := w.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
+		var views []tempool.PoolView
+		var view tempool.PoolView
+		if json.Unmarshal([]byte(out), &view) != nil && json.Unmarshal([]byte(out), &views) == nil && len(views) == 1 {
+			view = views[0]
+		}
+		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
+	}, patience, 100*time.Millisecond)
+	table, _ := w.ctl(cli.ExitOK, "pool", "status", "wide")
+	require.Contains(t, table, "host first keeps the sessions")
 	must(t, first, "GET", "/v1/sessions/mine", "", "")
-	status, answer = visit(t, w.over("second"), "POST", "/v1/pools/wide/call/plain", `[]`, "")
+	require.Equal(t, `1`, must(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
+}
+
+func TestOfTwoHostsThatHaveAPoolTheFirstToKeepASessionKeepsThemAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("left", "--capacity", "1")
+	w.agent("right", "--capacity", "1")
+	w.start(python("both", 2, "sessions.py"))
+	must(t, w.over("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
+	status, answer := visit(t, w.over("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, answer, "host right keeps the sessions of pool both")
+	require.Contains(t, answer, `set sessions.store = \"redis\"`)
+	status, answer = visit(t, w.over("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
+	must(t, w.over("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
 }
 
 func TestHostsShareSessionsInRedis(t *testing.T) {

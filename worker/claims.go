@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker/metrics"
+)
+
+// claims knows from the pools which host keeps their sessions in a store of its own. A pool that has ended is CodePoolNotFound.
+type claims interface {
+	// claim makes this host the one if there is none, and says who it is.
+	claim(ctx context.Context, pool string) (holder string, err error)
+	// status is how a pool stands; it changes nothing.
+	status(ctx context.Context, pool string) (tempool.PoolStatus, error)
+}
+
+// poolClaims asks the pools' workflows.
+type poolClaims struct {
+	temporal client.Client
+	hostID   string
+}
+
+func (c poolClaims) claim(ctx context.Context, pool string) (string, error) {
+	err := c.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalSessionsKept, tempool.SessionsKept{Host: c.hostID})
+	var gone *serviceerror.NotFound
+	switch {
+	case errors.As(err, &gone):
+		return "", tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+	case err != nil:
+		return "", fmt.Errorf("tell pool %s where its sessions are: %w", pool, err)
+	}
+	status, err := c.status(ctx, pool) // a query sees all that was signalled before it
+	return status.SessionsHost, err
+}
+
+func (c poolClaims) status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
+	return metrics.StatusFrom(c.temporal)(ctx, pool)
+}
+
+// keptElsewhere is why this host has nothing to do with a pool's sessions.
+func (s *stores) keptElsewhere(pool, holder string) error {
+	return tempool.Errorf(tempool.CodeStoreUnavailable, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
+		"for several hosts set sessions.store = \"redis\" and sessions.url", holder, pool, s.hostID)
+}
+
+// admit refuses to start a worker of a pool whose sessions another host keeps in a store of its own, for as long as that one has workers
+// of it. It is asked of the pool while no process of the pool is here.
+func (s *stores) admit(ctx context.Context, r tempool.StartRequest) error {
+	pool := poolOf(r.Worker)
+	s.mu.Lock()
+	here := s.pools[pool] != nil && s.pools[pool].processes > 0
+	s.mu.Unlock()
+	if here || r.Spec.Sessions.Store == spec.StoreRedis {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	status, err := s.claims.status(asking, pool)
+	if err != nil || status.SessionsHost == "" || status.SessionsHost == s.hostID {
+		return nil // what is not known now, the first use of a session finds out
+	}
+	for _, w := range status.Workers {
+		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
+			return s.keptElsewhere(pool, status.SessionsHost)
+		}
+	}
+	return nil
+}
