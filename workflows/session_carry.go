@@ -116,7 +116,7 @@ func all(sessions []string, failures []tempool.SessionFailure, err error) []temp
 		return failures
 	}
 	for _, session := range sessions {
-		failures = append(failures, tempool.SessionFailure{Session: session, Code: codeOf(err), Reason: sentence(err)})
+		failures = append(failures, tempool.SessionFailure{Session: session, Code: codeOf(err), Reason: whyNot(err)})
 	}
 	return failures
 }
@@ -131,6 +131,24 @@ func codeOf(err error) tempool.Code {
 		return tempool.Code(app.Type())
 	}
 	return tempool.CodeUnavailable
+}
+
+// whyNot says to a person why a step failed.
+func whyNot(err error) string {
+	switch {
+	case temporal.IsCanceledError(err):
+		return "the workflow was cancelled"
+	case neverStarted(err):
+		return fmt.Sprintf("its host did not take that up within %s; is an agent running there?", hostPatience)
+	case timedOut(err):
+		return "its host began that and was not heard of in time"
+	}
+	return sentence(err)
+}
+
+// stepError is a failed step as the failure of the workflow; what is the step.
+func stepError(what string, err error) error {
+	return refusalError(tempool.Errorf(codeOf(err), "%s: %s", what, whyNot(err)))
 }
 
 // begun reports whether a hook that failed may have run.
@@ -148,7 +166,7 @@ func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessio
 		result, err := m.hook(lasting, tempool.ActivityLoadSessions, from, sessions)
 		switch {
 		case err != nil:
-			notUndone = join(notUndone, from.worker+" was not told to load it again: "+brief(sentence(err)))
+			notUndone = join(notUndone, from.worker+" was not told to load it again: "+brief(whyNot(err)))
 		case len(result.Failed) > 0:
 			notUndone = join(notUndone, from.worker+" could not load it again: "+brief(result.Failed[0].Reason))
 		}
@@ -163,13 +181,13 @@ func (m *mover) back(ctx workflow.Context, c carriage, released []bool, sessions
 	for _, from := range c.from {
 		_, err := m.bind(lasting, carriage{from: []place{c.to}, to: from}, sessions)
 		if err != nil {
-			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+brief(sentence(err)))
+			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+brief(whyNot(err)))
 		}
 		forgotten = forgotten || err == nil && from.host == c.to.host
 	}
 	if !forgotten {
 		if err := m.unbind(lasting, c.to, sessions); err != nil {
-			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+brief(sentence(err)))
+			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+brief(whyNot(err)))
 		}
 	}
 	return join(notUndone, m.reload(ctx, c, released, sessions))

@@ -63,7 +63,7 @@ func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (tempool.SessionMoves
 		err = temporal.NewCanceledError(run.Progress.SessionMoves)
 	}
 	if err != nil {
-		m.tell(ctx, "given up: "+brief(sentence(err)))
+		m.tell(ctx, "given up: "+brief(whyNot(err)))
 	} else {
 		m.tell(ctx, "done")
 	}
@@ -116,7 +116,7 @@ func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 		input: tempool.KeepSessionsOffRequest{Worker: e.at.worker, For: spec.Duration(d)},
 	}, nil)
 	if err != nil {
-		return fmt.Errorf("%s: %w", summary, err)
+		return stepError(summary, err)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (e *evacuation) spread(s scene, sessions []string) (carriages []carriage, e
 	}
 	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(tempool.RosterWorker) int { return 1 }))
 	if err != nil {
-		return nil, err
+		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%w", err))
 	}
 	for i, n := range takes {
 		if n > 0 {

@@ -19,8 +19,11 @@ func MigrateSession(ctx workflow.Context, in tempool.MigrateSessionRequest) (tem
 		return progress.SessionMoves, err
 	}
 	to, from, err := m.itinerary(ctx, in)
+	if ctx.Err() != nil {
+		err = temporal.NewCanceledError(progress.SessionMoves)
+	}
 	if err != nil {
-		m.tell(ctx, "failed")
+		m.tell(ctx, "failed: "+brief(whyNot(err)))
 		return progress.SessionMoves, err
 	}
 	if len(from) == 1 && from[0] == to {

@@ -94,7 +94,7 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 	})
 	var roster tempool.PoolRosterResult
 	if err := workflow.ExecuteLocalActivity(local, tempool.ActivityPoolRoster, tempool.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
-		return scene{}, fmt.Errorf("find the workers of pool %s: %w", m.pool, err)
+		return scene{}, stepError("find the workers of pool "+m.pool, err)
 	}
 	s := scene{workers: roster.Workers, counts: map[string]int{}, unknown: true}
 	var hosts []string
@@ -123,7 +123,7 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 			continue
 		}
 		if failures[i] != nil {
-			return s, fmt.Errorf("ask host %s which sessions its workers have: %w", host, failures[i])
+			return s, stepError("ask host "+host+" which sessions its workers have", failures[i])
 		}
 		for _, worker := range workflow.DeterministicKeys(answers[i].Counts) {
 			s.counts[worker] += answers[i].Counts[worker]
@@ -144,7 +144,7 @@ func (m *mover) page(ctx workflow.Context, at place, after string, limit int) (r
 		input: tempool.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit},
 	}, &r)
 	if err != nil {
-		err = fmt.Errorf("list the sessions of %s: %w", at.worker, err)
+		err = stepError("list the sessions of "+at.worker, err)
 	}
 	return r, err
 }

@@ -47,7 +47,7 @@ func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (tempool.SessionM
 		err = temporal.NewCanceledError(run.Progress.SessionMoves)
 	}
 	if err != nil {
-		m.tell(ctx, "given up: "+brief(sentence(err)))
+		m.tell(ctx, "given up: "+brief(whyNot(err)))
 	} else {
 		m.tell(ctx, "done")
 	}

@@ -173,6 +173,11 @@ func (h *hall) step(ctx context.Context, name, worker string, sessions []string,
 }
 
 func (h *hall) roster(context.Context, tempool.PoolRosterRequest) (tempool.PoolRosterResult, error) {
+	if h.mishap != nil {
+		if err := h.mishap("roster", "", nil, false); err != nil {
+			return tempool.PoolRosterResult{}, err
+		}
+	}
 	return tempool.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
 }
 

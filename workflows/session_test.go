@@ -322,3 +322,29 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)
 }
+
+func TestWhatKeepsTheSessionWorkflowsFromBeginningHasItsCodeAndASentence(t *testing.T) {
+	for _, step := range []string{"roster", "look", "keep off"} {
+		for name, input := range map[string]any{
+			tempool.WorkflowMigrateSession: migration("s", "t/1"), tempool.WorkflowEvacuateWorker: evacuationOf(0),
+			tempool.WorkflowRebalanceSessions: RebalanceRun{RebalanceSessionsRequest: tempool.RebalanceSessionsRequest{Pool: "t"}},
+		} {
+			if step == "keep off" && name != tempool.WorkflowEvacuateWorker {
+				continue
+			}
+			h := newHall(t, "a", "a")
+			h.give("t/0", many("s", 3)...)
+			before := h.picture()
+			h.mishap = func(now, _ string, _ []string, _ bool) error {
+				if now == step {
+					return temporal.NewNonRetryableApplicationError("there is none", string(tempool.CodePoolNotFound), nil)
+				}
+				return nil
+			}
+			_, err := h.play(name, input)
+			codeIs(t, err, tempool.CodePoolNotFound)
+			require.ErrorContains(t, err, ": there is none")
+			require.Equal(t, before, h.picture())
+		}
+	}
+}
