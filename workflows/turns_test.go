@@ -368,6 +368,9 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			p.at(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
 			p.stopAt(12 * time.Minute)
 			p.play(run)
+			for i, times := range []int{1, 1, 0} {
+				require.Len(t, p.actors[i].heardOf(tempool.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+			}
 		})
 	}
 }

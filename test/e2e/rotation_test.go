@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -219,4 +220,18 @@ func TestAHostsBudgetIsSharedOutAmongItsWorkers(t *testing.T) {
 	}, patience, 100*time.Millisecond, "%+v", &status)
 	require.EqualValues(t, 1<<30, status.Shares[0].MemoryBytes+status.Shares[1].MemoryBytes)
 	require.InDelta(t, 1, status.Shares[0].CPUCores+status.Shares[1].CPUCores, 1e-9)
+	for slot := range 2 { // what is in force is told by each worker, too, and once
+		require.Eventually(t, func() bool {
+			st, err := pool.State(t.Context(), slot)
+			return err == nil && st.LimitsApplied != nil && st.LimitsApplied.MemoryBytes == 512<<20 &&
+				st.LimitsApplied.CPUCores == 0.5 && st.Limits["memory"] != "" && st.Limits["cpu"] != ""
+		}, patience, 100*time.Millisecond, "worker %d", slot)
+		history, err := pool.History(t.Context(), slot)
+		require.NoError(t, err)
+		require.Equal(t, lifecycle.EventKind(lifecycle.LimitsApplied), history[len(history)-1].Event)
+		require.Contains(t, history[len(history)-1].Reason, "its equal share of the host's budget is 536 MB and 0.50 cores")
+	}
+	w.until(pool, "the host tells of the limits", func(v tempool.PoolView) bool {
+		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""
+	})
 }

@@ -102,6 +102,15 @@ test('hooks are calls of the session', async (t) => {
   assert.equal(await store(host, session, host.request('session.load', '["s1"]', headers)), 's1')
 })
 
+test('the hook of a lease that expired takes nothing', async (t) => {
+  const host = await start(t, `let kept = 1; tempool.onLeaseReset(() => { kept = 0 }); method('count', () => kept); run()`)
+  assert.deepEqual(host.hello.methods, ['count', 'lease.reset'])
+  const session = { id: 's1', data: {}, metadata: {}, programs: {}, version: 1 }
+  assert.equal(await store(host, session, host.request('count', '[]', {})), 1)
+  await store(host, session, host.request('lease.reset', '[]', {}))
+  assert.equal(await store(host, session, host.request('count', '[]', {})), 0)
+})
+
 test('a notification tells what it counted', async (t) => {
   const host = await start(t, `method('note', () => { context().count('api_calls', 3); throw new Error('no') }); run()`)
   host.send(frames.NOTIFY, { method: 'note' })

@@ -108,6 +108,16 @@ class Mapping(unittest.TestCase):
             self.assertEqual(store(host, session, host.request("session.load", b'["s1"]', {"tempool-session": "s1"})), "s1")
 
 
+    @each_way
+    def test_the_hook_of_a_lease_that_expired_takes_nothing(self, start):
+        with start("kept = [1]\n@tempool.on_lease_reset\ndef reset(): kept.clear()\n@tempool.method\ndef count(): return len(kept)") as host:
+            self.assertEqual(host.hello["methods"], ["count", "lease.reset"])
+            session = {"id": "s1", "data": {}, "metadata": {}, "programs": {}, "version": 1}
+            self.assertEqual(store(host, session, host.request("count", b"[]", {})), 1)
+            self.assertIsNone(store(host, session, host.request("lease.reset", b"[]", {})))
+            self.assertEqual(store(host, session, host.request("count", b"[]", {})), 0)
+
+
 class Counting(unittest.TestCase):
     @each_way
     def test_a_notification_tells_what_it_counted(self, start):
