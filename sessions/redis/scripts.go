@@ -29,8 +29,10 @@ end
 const withBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
 
 var (
-	// getScript returns a session with its body, or nothing.
-	getScript = redis.NewScript(fresh + `if not live then return {} end` + use + withBody)
+	// getScript returns a session with its body, or nothing. The body is left out if its word is the one that ARGV[2] knows.
+	getScript = redis.NewScript(fresh + `if not live then return {} end` + use + `
+if h[2] ~= ARGV[2] then h[6] = redis.call('HGET', KEYS[1], 'b') end
+return h`)
 	// readScript does so without a use.
 	readScript = redis.NewScript(fresh + `if not live then return {} end ` + withBody)
 	// peekScript returns v, g, t, l and c without a use, or nothing.
