@@ -64,8 +64,8 @@ bench: temporal-server
 # Long: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
 # thousand sessions on eight workers, a minute without Temporal.
 soak: temporal-server
-	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestManyRotations|TestWithAWorkerKilled|TestACrowd|TestCallsGoOn' -v \
-		-pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s
+	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestManyRotations|TestWithAWorkerKilled|TestACrowd|TestCallsGoOn|AlwaysCrashes' -v \
+		-pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
 
 # Histories of real runs for test/replay, in a folder named after the version that is about to be shipped.
 RECORD_VERSION ?= v0.1
