@@ -75,49 +75,40 @@ func TestTheCallsOfAProcessAreToldAlsoWhenTheNextOneTookItsSeat(t *testing.T) {
 	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
 }
 
-// The roster of processes may name one for a moment after it has ended.
-func TestAProcessThatHasEndedGetsNoSecondSeat(t *testing.T) {
-	w := open(t, 1)
+// once has one call made of a new world, and gives the process that served it, and the seat that a process gets.
+func once(t *testing.T) (w *world, served *process.Process, seatOf func(*process.Process) *seat) {
+	w = open(t, 1)
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
-	p, found := w.processes.Get("p/0", 1)
+	served, found := w.processes.Get("p/0", 1)
 	require.True(t, found)
-	p.Kill("to see")
-	<-p.Done()
-	d := w.gateway.knownDesk("p")
-	require.Eventually(t, func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.seatAt("p/0", 1) == nil
-	}, patience, tick)
-	d.mu.Lock()
-	second := d.take(p)
-	d.mu.Unlock()
-	require.Nil(t, second)
-	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
-}
-
-func TestAnIncarnationThatLeavesKeepsItsSeatWhenTheNewestHasDied(t *testing.T) {
-	w := open(t, 1)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
-	first, found := w.processes.Get("p/0", 1)
-	require.True(t, found)
-	second := w.beside(0, 2)
-	d := w.gateway.knownDesk("p")
-	seatOf := func(p *process.Process) *seat {
+	return w, served, func(p *process.Process) *seat {
+		d := w.gateway.knownDesk("p")
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.take(p)
 	}
-	before := seatOf(first)
-	require.NotSame(t, before, seatOf(second))
+}
+
+// The roster of processes may name one for a moment after it has ended.
+func TestAProcessThatHasEndedGetsNoSecondSeat(t *testing.T) {
+	w, p, seatOf := once(t)
+	first := seatOf(p)
+	p.Kill("to see")
+	<-p.Done()
+	require.Eventually(t, func() bool { return seatOf(p) != first }, patience, tick, "it is forgotten")
+	require.Nil(t, seatOf(p))
+	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
+}
+
+func TestAnIncarnationThatLeavesKeepsItsSeatWhenTheNewestHasDied(t *testing.T) {
+	w, p, seatOf := once(t)
+	first, second := seatOf(p), w.beside(0, 2)
+	newest := seatOf(second)
+	require.NotSame(t, first, newest)
 	second.Kill("to see")
-	require.Eventually(t, func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.seatAt("p/0", 2) == nil
-	}, patience, tick)
-	require.Same(t, before, seatOf(first))
-	first.Kill("to see")
-	<-first.Done()
+	require.Eventually(t, func() bool { return seatOf(second) != newest }, patience, tick, "it is forgotten")
+	require.Same(t, first, seatOf(p))
+	p.Kill("to see")
+	<-p.Done()
 	require.EqualValues(t, 1, w.gateway.Final(t.Context(), "p/0", 1).Requests)
 }

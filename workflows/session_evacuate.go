@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
@@ -56,18 +55,10 @@ func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (tempool.SessionMoves
 		return run.Progress.SessionMoves, refusalError(tempool.Errorf(tempool.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, tempool.MaxKeepOff))
 	}
 	again, err := e.run(ctx)
-	switch {
-	case again:
+	if again {
 		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowEvacuateWorker, run)
-	case ctx.Err() != nil:
-		err = temporal.NewCanceledError(run.Progress.SessionMoves)
 	}
-	if err != nil {
-		m.tell(ctx, "given up: "+brief(whyNot(err)))
-	} else {
-		m.tell(ctx, "done")
-	}
-	return run.Progress.SessionMoves, err
+	return m.conclude(ctx, err)
 }
 
 // run carries page after page until the worker has no session that could be moved; again asks for a next run.

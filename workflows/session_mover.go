@@ -204,6 +204,19 @@ func (m *mover) loadsOf(s scene, workers []tempool.RosterWorker, weight func(tem
 	return loads
 }
 
+// conclude gives what a workflow returns whose last run ended so, and tells it.
+func (m *mover) conclude(ctx workflow.Context, err error) (tempool.SessionMoves, error) {
+	if ctx.Err() != nil {
+		err = temporal.NewCanceledError(m.progress.SessionMoves)
+	}
+	if err != nil {
+		m.tell(ctx, "given up: "+brief(whyNot(err)))
+	} else {
+		m.tell(ctx, "done")
+	}
+	return m.progress.SessionMoves, err
+}
+
 // tell sets the page that a reader of the Web UI sees above the history.
 func (m *mover) tell(ctx workflow.Context, stand string) {
 	p := m.progress

@@ -3,7 +3,6 @@ package workflows
 import (
 	"slices"
 
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
@@ -40,18 +39,10 @@ func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (tempool.SessionM
 	}
 	r.mover = m
 	again, err := r.run(ctx)
-	switch {
-	case again:
+	if again {
 		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowRebalanceSessions, run)
-	case ctx.Err() != nil:
-		err = temporal.NewCanceledError(run.Progress.SessionMoves)
 	}
-	if err != nil {
-		m.tell(ctx, "given up: "+brief(whyNot(err)))
-	} else {
-		m.tell(ctx, "done")
-	}
-	return run.Progress.SessionMoves, err
+	return m.conclude(ctx, err)
 }
 
 // run carries page after page until nothing is left of the plan; again asks for a next run.
