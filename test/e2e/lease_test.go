@@ -54,7 +54,9 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.agent("many")
-	pool := w.start(echo("many", 1))
+	s := echo("many", 1)
+	s.Rotation.MaxRequests = 0
+	pool := w.start(s)
 	var seq int64
 	refusals := map[tempool.Code]int{}
 	for i := range *pairs {
