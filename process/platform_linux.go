@@ -158,7 +158,7 @@ var environBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); ret
 func cookieOf(pid int) (string, error) {
 	buffer := environBuffers.Get().(*[]byte)
 	defer environBuffers.Put(buffer)
-	for settled := false; ; settled = true {
+	for looks := 1; ; looks++ {
 		environ, err := readProc(pid, "environ", *buffer)
 		if err != nil {
 			return "", unlessGone(err)
@@ -166,7 +166,7 @@ func cookieOf(pid int) (string, error) {
 		if len(environ) > 0 {
 			return cookieIn(environ), nil
 		}
-		if settled { // it was empty before and after the process was seen not to execute anything
+		if looks == emptyLooks {
 			return "", nil
 		}
 		var stat [1024]byte
@@ -174,21 +174,28 @@ func cookieOf(pid int) (string, error) {
 		if err != nil {
 			return "", unlessGone(err)
 		}
-		if executes(data) {
+		switch has, executing := memoryOf(data); {
+		case executing:
 			return "", errExecuting
+		case !has: // of the kernel, or at its end
+			return "", nil
 		}
 	}
 }
 
-// executes tells from a line of /proc/<pid>/stat whether the process has its new memory already, but not yet the program, its
-// arguments and its environment there. One that ends has no memory.
-func executes(stat []byte) bool {
+// emptyLooks is how often an environment has to be seen empty, with the process seen not to execute anything in between: one that executes
+// again and again may do so at two looks in a row by chance, about once in ten thousand times.
+const emptyLooks = 6
+
+// memoryOf tells from a line of /proc/<pid>/stat whether the process has memory, and whether that is new: not yet with the program, its
+// arguments and its environment there. One that ends has none.
+func memoryOf(stat []byte) (has, executing bool) {
 	fields, n := statFields(stat)
 	if n < len(fields) {
-		return false
+		return true, false
 	}
 	memory, code := string(fields[23-3]), string(fields[26-3]) // numbered as in proc_pid_stat(5), where the state is field 3
-	return memory != "0" && code == "0"
+	return memory != "0", memory != "0" && code == "0"
 }
 
 // signalIdentity sends a signal to exactly the process id names, or fails with ESRCH.

@@ -32,12 +32,16 @@ func TestAProcessExecutesWhileItHasMemoryAndNoCode(t *testing.T) {
 	line := func(memory, code string) []byte {
 		return []byte("4242 (a) 1 (b) R 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 " + memory + " 25 18446744073709551615 " + code + " 0 0\n")
 	}
-	require.True(t, executes(line("139264", "0")))
-	require.False(t, executes(line("2920448", "94110350381056")), "it runs")
-	require.False(t, executes(line("2920448", "1")), "it runs, as another account's")
-	require.False(t, executes(line("0", "0")), "it ends")
-	require.False(t, executes([]byte("4242 (a)")))
-	require.False(t, executes(nil))
+	executing := func(stat []byte) bool {
+		_, executing := memoryOf(stat)
+		return executing
+	}
+	require.True(t, executing(line("139264", "0")))
+	require.False(t, executing(line("2920448", "94110350381056")), "it runs")
+	require.False(t, executing(line("2920448", "1")), "it runs, as another account's")
+	require.False(t, executing(line("0", "0")), "it ends")
+	require.False(t, executing([]byte("4242 (a)")))
+	require.False(t, executing(nil))
 }
 
 func TestTheCookieOfAProcessThatAlwaysExecutesIsFound(t *testing.T) {
