@@ -34,7 +34,7 @@ func (g *Gateway) table() []route {
 		{http.MethodPost, "/v1/pools/{pool}/leases", g.postLease},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", g.callLease},
 		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", g.notifyLease},
-		{http.MethodPut, "/v1/leases/{id}", g.putLease},
+		{http.MethodPut, "/v1/leases/{id}", exchange(http.StatusOK, g.putLease)},
 		{http.MethodDelete, "/v1/leases/{id}", g.deleteLease},
 		{http.MethodGet, "/v1/pools", g.getPools},
 		{http.MethodGet, "/v1/pools/{pool}", g.getPool},
@@ -127,23 +127,14 @@ func (g *Gateway) takeBack(id string) {
 	}
 }
 
+// renewalRequest asks for more time for a lease.
+type renewalRequest struct {
+	TTLMS int64 `json:"ttl_ms"`
+}
+
 // putLease is PUT /v1/leases/{id}.
-func (g *Gateway) putLease(w http.ResponseWriter, r *http.Request) {
-	var request struct {
-		TTLMS int64 `json:"ttl_ms"`
-	}
-	if err := readJSON(w, r, &request); err != nil {
-		writeProblem(w, err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
-	defer cancel()
-	lease, err := g.Renew(ctx, r.PathValue("id"), request.TTLMS)
-	if err != nil {
-		writeProblem(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, lease)
+func (g *Gateway) putLease(ctx context.Context, r *http.Request, request renewalRequest) (*tempool.Lease, error) {
+	return g.Renew(ctx, r.PathValue("id"), request.TTLMS)
 }
 
 // deleteLease is DELETE /v1/leases/{id}?outcome=…&error=….
@@ -255,6 +246,26 @@ func (g *Gateway) getReady(w http.ResponseWriter, _ *http.Request) {
 		ready.Status, status = "closing", http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, ready)
+}
+
+// exchange answers a request whose body is JSON of type Q with JSON of type A and the status, or with a problem. What it asks for has to
+// be done within answerTimeout.
+func exchange[Q, A any](status int, do func(context.Context, *http.Request, Q) (A, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request Q
+		if err := readJSON(w, r, &request); err != nil {
+			writeProblem(w, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+		defer cancel()
+		answer, err := do(ctx, r, request)
+		if err != nil {
+			writeProblem(w, err)
+			return
+		}
+		writeJSON(w, status, answer)
+	}
 }
 
 // readJSON reads a body of one JSON object with known keys; an empty body is an empty object.

@@ -21,8 +21,8 @@ type Copies interface {
 func (g *Gateway) copyRoutes() []route {
 	return []route{
 		{http.MethodGet, "/v1/admin/sessions/copy", g.operator(g.getCopy)},
-		{http.MethodPost, "/v1/admin/sessions/copy", g.operator(g.postCopy)},
-		{http.MethodPost, "/v1/admin/sessions/copy/step", g.operator(g.postCopyStep)},
+		{http.MethodPost, "/v1/admin/sessions/copy", g.operator(exchange(http.StatusAccepted, g.postCopy))},
+		{http.MethodPost, "/v1/admin/sessions/copy/step", g.operator(exchange(http.StatusOK, g.postCopyStep))},
 	}
 }
 
@@ -44,35 +44,11 @@ func (g *Gateway) getCopy(w http.ResponseWriter, _ *http.Request) {
 }
 
 // postCopy is POST /v1/admin/sessions/copy?pool=….
-func (g *Gateway) postCopy(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
-	defer cancel()
-	var request tempool.SessionCopyRequest
-	if err := readJSON(w, r, &request); err != nil {
-		writeProblem(w, err)
-		return
-	}
-	report, err := g.config.Copies.CopySessions(ctx, r.URL.Query().Get("pool"), request)
-	if err != nil {
-		writeProblem(w, err)
-		return
-	}
-	writeJSON(w, http.StatusAccepted, report)
+func (g *Gateway) postCopy(ctx context.Context, r *http.Request, request tempool.SessionCopyRequest) (tempool.SessionCopy, error) {
+	return g.config.Copies.CopySessions(ctx, r.URL.Query().Get("pool"), request)
 }
 
 // postCopyStep is POST /v1/admin/sessions/copy/step.
-func (g *Gateway) postCopyStep(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
-	defer cancel()
-	var step tempool.SessionCopyStep
-	if err := readJSON(w, r, &step); err != nil {
-		writeProblem(w, err)
-		return
-	}
-	report, err := g.config.Copies.StepSessionCopy(ctx, step)
-	if err != nil {
-		writeProblem(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, report)
+func (g *Gateway) postCopyStep(ctx context.Context, _ *http.Request, step tempool.SessionCopyStep) (tempool.SessionCopy, error) {
+	return g.config.Copies.StepSessionCopy(ctx, step)
 }
