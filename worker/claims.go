@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -49,6 +50,57 @@ func (c poolClaims) status(ctx context.Context, pool string) (tempool.PoolStatus
 func (s *stores) keptElsewhere(pool, holder string) error {
 	return tempool.Errorf(tempool.CodeStoreUnavailable, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
 		"for several hosts set sessions.store = \"redis\" and sessions.url", holder, pool, s.hostID)
+}
+
+// settingsOf asks a pool that has no process here, as when this agent has just been restarted, how it keeps sessions: they are where they
+// were, and are not to be taken for gone. What was known of it stands while it does not answer. It fails with CodePoolNotFound for a pool that
+// was never here and does not run, and with CodeStoreUnavailable for one whose sessions are not to be had here.
+func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, error) {
+	s.mu.Lock()
+	p := s.pools[pool]
+	var known spec.Sessions
+	fresh := false
+	if p != nil {
+		known, fresh = p.settings, p.processes > 0 || time.Since(p.learnedAt) < askAgain
+	}
+	if p != nil && !fresh {
+		p.learnedAt = time.Now() // one asks, and the others do not wait for it
+	}
+	s.mu.Unlock()
+	if fresh {
+		return known, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	status, err := s.claims.status(asking, pool)
+	switch {
+	case err != nil && p != nil:
+		return known, nil
+	case errors.Is(err, tempool.ErrPoolNotFound):
+		return known, err
+	case err != nil:
+		return known, tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p = s.pools[pool]
+	if p != nil && p.processes > 0 { // one came meanwhile, and knows better
+		return p.settings, nil
+	}
+	if settings := status.Spec.Sessions; settings.Store != spec.StoreRedis && status.SessionsHost != s.hostID {
+		switch {
+		case status.SessionsHost != "" && p != nil: // another host has it now
+			p.alone, p.elsewise, p.askedAt = false, s.keptElsewhere(pool, status.SessionsHost), time.Now()
+			return known, p.elsewise
+		case status.SessionsHost != "":
+			return known, s.keptElsewhere(pool, status.SessionsHost)
+		case p == nil:
+			return known, tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
+		}
+	}
+	p = s.know(pool, status.Spec.Sessions)
+	p.learnedAt = time.Now()
+	return p.settings, nil
 }
 
 // admit refuses to start a worker of a pool whose sessions another host keeps in a store of its own, for as long as that one has workers

@@ -84,7 +84,7 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request tempool.
 	}
 	s.copying.Lock()
 	defer s.copying.Unlock()
-	settings, err := s.settings(pool)
+	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return none, err
 	}

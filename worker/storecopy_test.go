@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -28,48 +27,6 @@ func keeping(t *testing.T, dir string, hosts *[]string) *stores {
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
 	t.Cleanup(func() { require.NoError(t, s.close()) })
 	return s
-}
-
-// keeper is a pool that knows who keeps its sessions.
-type keeper struct {
-	holder string
-	state  lifecycle.State
-}
-
-func (k keeper) claim(context.Context, string) (string, error) { return k.holder, nil }
-
-func (k keeper) status(context.Context, string) (tempool.PoolStatus, error) {
-	return tempool.PoolStatus{SessionsHost: k.holder, Workers: []tempool.RosterEntry{{Host: k.holder, State: k.state}}}, nil
-}
-
-func TestAHostStartsNoWorkerOfAPoolWhoseSessionsAreInAFileOfAnother(t *testing.T) {
-	request := func(change func(*spec.Spec)) tempool.StartRequest {
-		r := tempool.StartRequest{Process: tempool.Process{Worker: "p/1"}, Spec: spec.Default()}
-		if change != nil {
-			change(&r.Spec)
-		}
-		return r
-	}
-	for name, c := range map[string]struct {
-		keeper  keeper
-		change  func(*spec.Spec)
-		refused bool
-	}{
-		"nobody keeps any":          {keeper{}, nil, false},
-		"it keeps them itself":      {keeper{"here", lifecycle.Ready}, nil, false},
-		"another one does":          {keeper{"there", lifecycle.Ready}, nil, true},
-		"another one did":           {keeper{"there", lifecycle.Pending}, nil, false},
-		"all reach the same server": {keeper{"there", lifecycle.Ready}, func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
-	} {
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.keeper)
-		err := s.admit(t.Context(), request(c.change))
-		if !c.refused {
-			require.NoError(t, err, name)
-			continue
-		}
-		require.ErrorIs(t, err, tempool.ErrStoreUnavailable, name)
-		require.ErrorContains(t, err, `set sessions.store = "redis"`)
-	}
 }
 
 func stepped(t *testing.T, s *stores, step tempool.CopyStep) tempool.SessionCopy {

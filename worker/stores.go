@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -47,10 +48,12 @@ type stores struct {
 	closed bool
 }
 
-// poolSessions is what is known of a pool that has or had a process here. stores.mu guards it.
+// poolSessions is what is known of a pool that has or had a process here, or whose sessions were asked for here. stores.mu guards it.
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
+	// learnedAt is when the pool was last asked for its settings, having no process here that says them.
+	learnedAt time.Time
 	// alone means that this host keeps the pool's sessions by itself; askedAt is when that was last looked at.
 	alone    bool
 	askedAt  time.Time
@@ -114,7 +117,7 @@ func storeKey(settings spec.Sessions) string { return settings.Store + " " + set
 
 // Of is gateway.Sessions.
 func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
-	settings, err := s.settings(pool)
+	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
 	}
@@ -137,26 +140,20 @@ func (s *stores) kept(ctx context.Context, pool, session string) error {
 }
 
 // settings of a pool, or of all pools here if they agree on a store.
-func (s *stores) settings(pool string) (spec.Sessions, error) {
+func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
+	if pool != "" {
+		return s.settingsOf(ctx, pool)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if pool != "" {
-		p := s.pools[pool]
-		if p == nil {
-			return spec.Sessions{}, tempool.Errorf(tempool.CodePoolNotFound, "pool %s has no worker on this host, so its session store is not known here", pool)
-		}
-		return p.settings, nil
+	names := s.present()
+	if len(names) == 0 {
+		return spec.Sessions{}, tempool.Errorf(tempool.CodeStoreUnavailable, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
 	}
-	settings, from := spec.Default().Sessions, ""
-	for name, p := range s.pools {
-		if p.processes == 0 {
-			continue
-		}
-		if from != "" && s.canonical(p.settings) != s.canonical(settings) {
-			return spec.Sessions{}, tempool.Errorf(tempool.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", from, name, name)
-		}
-		if from == "" || name < from {
-			settings, from = p.settings, name
+	settings := s.pools[names[0]].settings
+	for _, name := range names[1:] {
+		if s.canonical(s.pools[name].settings) != s.canonical(settings) {
+			return spec.Sessions{}, tempool.Errorf(tempool.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
 		}
 	}
 	return settings, nil
@@ -169,17 +166,26 @@ func (s *stores) sharing(pool string) []string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var names []string
+	return s.present()
+}
+
+// present are the pools that have a process here, or if none has, as while a single worker is replaced, those that are known; in order. s.mu
+// is held.
+func (s *stores) present() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
 			names = append(names, name)
 		}
 	}
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(s.pools))
+	}
+	slices.Sort(names)
 	return names
 }
 
 const (
-	// askAgain is how long a refusal of mayKeep stands.
+	// askAgain is how long a refusal of mayKeep stands, and what a pool without a process here says of its settings.
 	askAgain = 5 * time.Second
 	// askFor is how long the pool may take to say where its workers are.
 	askFor = 5 * time.Second

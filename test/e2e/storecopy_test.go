@@ -27,6 +27,7 @@ type counter struct {
 	client *http.Client
 	id     string
 	said   atomic.Int64
+	gone   atomic.Bool // it was told that there is no such session, though one had been acknowledged
 }
 
 // count sets the number to one more, until it is told to stop. An update that fails may have happened: it is repeated with the same number.
@@ -42,6 +43,10 @@ func (c *counter) count(stop <-chan struct{}) {
 		case http.StatusOK:
 			c.said.Store(next)
 		case http.StatusNotFound:
+			if c.said.Load() > 0 {
+				c.gone.Store(true)
+				return
+			}
 			c.request("PUT", `{"data":{"n":0}}`)
 		}
 	}
@@ -93,6 +98,7 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	noneLost := func(when string) {
 		t.Helper()
 		for _, c := range all {
+			require.False(t, c.gone.Load(), "%s: %s was said not to exist", when, c.id)
 			before := c.said.Load()
 			var status int
 			var n int64
@@ -108,6 +114,7 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	}
 	killed := func(phase tempool.CopyPhase) {
 		t.Helper()
+		before := w.ready(pool, 1).Workers[0].Incarnation
 		a.kill()
 		a = w.agent("moving")
 		var last string
@@ -116,8 +123,8 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 			var c tempool.SessionCopy
 			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
 		}, patience, 20*time.Millisecond, "%s: %s", phase, &last)
-		w.ready(pool, 1)
-		noneLost("killed when " + string(phase))
+		noneLost("killed when " + string(phase)) // whether the pool has a worker again or not
+		w.until(pool, "the worker is back", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
