@@ -251,6 +251,9 @@ func errNotSent(err error) error { return fmt.Errorf("the call was not sent: %w"
 
 // fatality is why the worker that gave this error wants to be replaced; empty if it does not.
 func fatality(err error) string {
+	if err == nil {
+		return "" // before the variable, which costs an allocation
+	}
 	var remote *wire.RemoteError
 	if errors.As(err, &remote) && remote.Fatal {
 		return "the worker asked to be replaced: " + remote.Error()

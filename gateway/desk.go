@@ -205,9 +205,10 @@ func (d *desk) land(f *flight, err error) {
 		}
 	}
 	stir := f.grant.ours && s.inFlight == 0 && (f.grant.ended || f.grant.fatal != "" || f.grant.tired(now))
-	var next []*waiter
+	var room [2]*waiter // for the usual one, without an allocation
+	next := room[:0]
 	if d.queue.Len() > 0 {
-		next = d.admit(now)
+		next = d.admit(now, next)
 	}
 	d.tellFreed()
 	d.mu.Unlock()

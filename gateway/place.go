@@ -93,21 +93,21 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 	if wanted {
 		d.stir()
 	}
-	return d.await(w, limits)
+	return d.await(w, limits, now)
 }
 
 // await waits for a queued call to begin.
-func (d *desk) await(w *waiter, limits spec.Queue) (failure error) {
-	queued := time.Now()
+func (d *desk) await(w *waiter, limits spec.Queue, now time.Time) (failure error) {
+	queued := now
 	defer func() {
 		over := time.Now()
 		if failure == nil { // its answer may be there already
 			over = w.flight.began
 		}
 		d.books.waits.observe(over.Sub(queued))
+		w.recycle()
 	}()
-	timer := time.NewTimer(limits.Timeout.D())
-	defer timer.Stop()
+	w.timer.Reset(limits.Timeout.D())
 	var why error
 	select {
 	case err := <-w.placed:
@@ -116,7 +116,7 @@ func (d *desk) await(w *waiter, limits spec.Queue) (failure error) {
 		return nil
 	case <-w.flight.ctx.Done():
 		why = context.Cause(w.flight.ctx)
-	case <-timer.C:
+	case <-w.timer.C:
 		cause := ""
 		if d.gateway.contact.lost.Load() {
 			cause = "; Temporal does not answer, so that no worker can be leased beyond those the gateway holds"
@@ -140,12 +140,11 @@ func (d *desk) await(w *waiter, limits spec.Queue) (failure error) {
 	return err
 }
 
-// admit begins the calls that wait while there is room, under mu. The caller hands them over without mu.
-func (d *desk) admit(now time.Time) []*waiter {
+// admit begins the calls that wait while there is room, under mu, and appends them to admitted. The caller hands them over without mu.
+func (d *desk) admit(now time.Time, admitted []*waiter) []*waiter {
 	if d.gateway.contact.fenced(now) {
-		return nil
+		return admitted
 	}
-	var admitted []*waiter
 	for w := d.queue.Peek(); w != nil; w = d.queue.Peek() {
 		s := d.pick(w.session, now)
 		if s == nil || d.spend(s, now) != nil {
@@ -160,7 +159,7 @@ func (d *desk) admit(now time.Time) []*waiter {
 
 // dispatch is admit for those who hold mu for longer: the callers send their requests themselves.
 func (d *desk) dispatch(now time.Time) {
-	for _, w := range d.admit(now) {
+	for _, w := range d.admit(now, nil) {
 		w.placed <- nil
 	}
 }

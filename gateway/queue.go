@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"container/heap"
+	"sync"
+	"time"
 )
 
 // Priorities of calls: 9 goes first, equals go in the order of their coming, and who says nothing has the default.
@@ -18,11 +20,28 @@ type waiter struct {
 	priority int
 	seq      int64
 	index    int        // in the heap; -1 when it is not there
-	placed   chan error // gets one value: nil when the flight has begun, or why it never will
+	placed   chan error // gets one value: nil when the flight has begun, or why it never will; none if somebody else has sent the request
+	timer    *time.Timer
 }
 
+// idleWaiters are kept because a waiter's channel and timer cost more than all else of a wait.
+var idleWaiters = sync.Pool{New: func() any {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &waiter{placed: make(chan error, 1), timer: timer}
+}}
+
 func newWaiter(f *flight, session string, priority int) *waiter {
-	return &waiter{flight: f, session: session, priority: priority, index: -1, placed: make(chan error, 1)}
+	w := idleWaiters.Get().(*waiter)
+	w.flight, w.session, w.priority, w.seq, w.index = f, session, priority, 0, -1
+	return w
+}
+
+// recycle keeps the waiter for the next call. It must be out of the queue, and what placed was to get have been taken.
+func (w *waiter) recycle() {
+	w.timer.Stop()
+	w.flight = nil
+	idleWaiters.Put(w)
 }
 
 // refuse tells a waiter that is out of the queue that it waits in vain.
