@@ -24,7 +24,7 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
 	}
 	sp := *p.spec
 	sp.Limits = l
-	planned, err := planLimits(&sp, p.supervisor.hostMeans)
+	planned, err := planLimits(&sp, p.Worker(), p.supervisor.hostMeans)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
 			}
 		}
 	}
-	if err := p.changeOwn(ownLimits(before), planned.own); err != nil {
+	if err := p.changeOwn(ownLimits(before, coresOf(before, p.Worker(), p.supervisor.hostMeans.cores)), planned.own); err != nil {
 		return nil, err
 	}
 	if p.plan.cgroup != nil {
@@ -50,9 +50,9 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
 }
 
 // ownLimits are the limits that processes hold themselves, whatever the host can do.
-func ownLimits(l spec.Limits) processLimits {
+func ownLimits(l spec.Limits, cores []int) processLimits {
 	return processLimits{
-		OpenFiles: uint64(l.OpenFiles), CPUSeconds: wholeSeconds(l.CPUTime.D()), Affinity: l.CPUAffinity, Nice: l.Nice, OOMScoreAdj: l.OOMScoreAdj,
+		OpenFiles: uint64(l.OpenFiles), CPUSeconds: wholeSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice, OOMScoreAdj: l.OOMScoreAdj,
 	}
 }
 

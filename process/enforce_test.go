@@ -1,6 +1,8 @@
 package process
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,9 +63,45 @@ func TestTheSamplerJudges(t *testing.T) {
 	})
 }
 
+func TestWorkersShareTheCoresInTurn(t *testing.T) {
+	host := []int{0, 1, 2, 3}
+	of := func(l spec.Limits, worker string) []int { return coresOf(l, worker, host) }
+	each := spec.Limits{CPUAffinityEach: 1}
+	seen := map[int]int{}
+	for slot := range 8 {
+		cores := of(each, fmt.Sprint("p/", slot))
+		require.Len(t, cores, 1)
+		seen[cores[0]]++
+	}
+	require.Equal(t, map[int]int{0: 2, 1: 2, 2: 2, 3: 2}, seen)
+	firsts := map[int]bool{}
+	for _, pool := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		firsts[of(each, pool+"/0")[0]] = true
+	}
+	require.Greater(t, len(firsts), 1, "the first workers of many pools do not share a core")
+
+	two := spec.Limits{CPUAffinity: []int{1, 2, 3}, CPUAffinityEach: 2}
+	seen = map[int]int{}
+	for slot := range 3 {
+		cores := of(two, fmt.Sprint("p/", slot))
+		require.Len(t, cores, 2)
+		require.IsIncreasing(t, cores)
+		for _, core := range cores {
+			seen[core]++
+		}
+	}
+	require.Equal(t, map[int]int{1: 2, 2: 2, 3: 2}, seen)
+
+	require.Empty(t, of(spec.Limits{}, "p/0"))
+	require.Empty(t, of(spec.Limits{CPUAffinityEach: 4}, "p/0"), "all there are")
+	require.Equal(t, []int{3, 1}, of(spec.Limits{CPUAffinity: []int{3, 1}, CPUAffinityEach: 9}, "p/0"))
+	require.Empty(t, coresOf(each, "p/0", nil), "the host does not say which it has")
+	require.Len(t, of(each, "p/"+strings.Repeat("9", 30)), 1)
+}
+
 func TestLimitsAreHeldByTheStrongestMeansOfTheHost(t *testing.T) {
 	all := spec.Limits{
-		Memory: 1 << 30, CPU: 1.5, OpenFiles: 10, Processes: 5, CPUTime: spec.Duration(time.Minute), CPUAffinity: []int{1}, Nice: 1, OOMScoreAdj: 1,
+		Memory: 1 << 30, CPU: 1.5, OpenFiles: 10, Processes: 5, CPUTime: spec.Duration(time.Minute), CPUAffinity: []int{1}, CPUAffinityEach: 1, Nice: 1, OOMScoreAdj: 1,
 		CallsPerMinute: 60,
 	}
 	linux := hostMeans{rlimits: true, affinity: true, oomScoreAdj: true}
@@ -73,13 +111,13 @@ func TestLimitsAreHeldByTheStrongestMeansOfTheHost(t *testing.T) {
 	plan := func(l spec.Limits, host hostMeans) (plannedLimits, error) {
 		sp := spec.Default()
 		sp.Limits = l
-		return planLimits(&sp, host)
+		return planLimits(&sp, "p/0", host)
 	}
 	planned, err := plan(all, linux)
 	require.NoError(t, err)
 	require.Equal(t, map[string]Means{
 		"memory": BySampler, "cpu": BySampler, "processes": BySampler, "open_files": ByRlimit, "cpu_time": ByRlimit,
-		"cpu_affinity": ByScheduler, "nice": ByScheduler, "oom_score_adj": ByKernel, "calls_per_minute": ByGateway,
+		"cpu_affinity": ByScheduler, "cpu_affinity_each": ByScheduler, "nice": ByScheduler, "oom_score_adj": ByKernel, "calls_per_minute": ByGateway,
 	}, planned.means)
 	require.False(t, planned.useCgroup)
 
@@ -88,7 +126,7 @@ func TestLimitsAreHeldByTheStrongestMeansOfTheHost(t *testing.T) {
 	require.Equal(t, []Means{ByCgroup, BySampler, ByCgroup}, []Means{planned.means["memory"], planned.means["cpu"], planned.means["processes"]})
 	require.True(t, planned.useCgroup)
 
-	for key, l := range map[string]spec.Limits{"cpu_affinity": {CPUAffinity: []int{0}}, "oom_score_adj": {OOMScoreAdj: 1}} {
+	for key, l := range map[string]spec.Limits{"cpu_affinity": {CPUAffinity: []int{0}}, "cpu_affinity_each": {CPUAffinityEach: 1}, "oom_score_adj": {OOMScoreAdj: 1}} {
 		_, err := plan(l, mac)
 		require.ErrorContains(t, err, "limits."+key+" cannot be held on macOS: remove it, or run the pool on Linux")
 	}

@@ -1,8 +1,13 @@
 package process
 
 import (
+	"cmp"
+	"hash/fnv"
 	"maps"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool/spec"
@@ -27,6 +32,7 @@ type hostMeans struct {
 	cgroup       map[string]bool // controllers to use: memory, cpu, pids
 	rlimits      bool            // of a child, before it runs
 	affinity     bool
+	cores        []int // the agent may use
 	oomScoreAdj  bool
 	unsupported  string // the system, for sentences about what it lacks
 	changeLimits bool   // rlimits of a process that runs
@@ -44,7 +50,7 @@ type plannedLimits struct {
 
 // planLimits chooses the strongest means for each limit. It fails with CodeInvalid where a limit cannot be held on this host at all,
 // rather than run a worker without it; only open_files, which is set by default, then counts as not enforced.
-func planLimits(sp *spec.Spec, host hostMeans) (plannedLimits, error) {
+func planLimits(sp *spec.Spec, worker string, host hostMeans) (plannedLimits, error) {
 	l := sp.Limits
 	planned := plannedLimits{means: map[string]Means{}}
 	byTree := func(key, controller string, set bool) {
@@ -80,13 +86,18 @@ func planLimits(sp *spec.Spec, host hostMeans) (plannedLimits, error) {
 		planned.means["cpu_time"] = ByRlimit
 		planned.own.CPUSeconds = wholeSeconds(l.CPUTime.D())
 	}
-	if len(l.CPUAffinity) > 0 {
-		if !host.affinity {
-			return planned, refuse("cpu_affinity")
+	bind := func(key string, set bool) error {
+		if set && !host.affinity {
+			return refuse(key)
+		} else if set {
+			planned.means[key] = ByScheduler
 		}
-		planned.means["cpu_affinity"] = ByScheduler
-		planned.own.Affinity = l.CPUAffinity
+		return nil
 	}
+	if err := cmp.Or(bind("cpu_affinity", len(l.CPUAffinity) > 0), bind("cpu_affinity_each", l.CPUAffinityEach > 0)); err != nil {
+		return planned, err
+	}
+	planned.own.Affinity = coresOf(l, worker, host.cores)
 	if l.Nice != 0 {
 		if !host.rlimits {
 			return planned, refuse("nice")
@@ -105,6 +116,29 @@ func planLimits(sp *spec.Spec, host hostMeans) (plannedLimits, error) {
 		planned.means["calls_per_minute"] = ByGateway
 	}
 	return planned, nil
+}
+
+// coresOf are the cores that a worker is bound to; none for all. With limits.cpu_affinity_each its slot decides, and each pool begins at
+// another core, so that the first workers of many pools do not share the first one.
+func coresOf(l spec.Limits, worker string, host []int) []int {
+	among, each := l.CPUAffinity, l.CPUAffinityEach
+	if len(among) == 0 {
+		among = host
+	}
+	if each == 0 || each >= len(among) {
+		return l.CPUAffinity
+	}
+	pool, number, _ := strings.Cut(worker, "/")
+	slot, _ := strconv.Atoi(number) // 0 for what is no worker of a pool
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(pool)) // never fails
+	begin := int(hash.Sum32()%uint32(len(among))) + slot%len(among)*each
+	cores := make([]int, each)
+	for i := range cores {
+		cores[i] = among[(begin+i)%len(among)]
+	}
+	slices.Sort(cores)
+	return cores
 }
 
 // wholeSeconds rounds up: that is how the kernel counts CPU time.

@@ -12,7 +12,21 @@ import (
 
 // kernelMeans is what every Linux has, cgroups apart.
 func kernelMeans() hostMeans {
-	return hostMeans{rlimits: true, affinity: true, oomScoreAdj: true, changeLimits: true}
+	return hostMeans{rlimits: true, affinity: true, cores: allowedCores(), oomScoreAdj: true, changeLimits: true}
+}
+
+// allowedCores are those that the agent may use; nil if the kernel does not say.
+func allowedCores() (cores []int) {
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil {
+		return nil
+	}
+	for core := 0; len(cores) < allowed.Count(); core++ {
+		if allowed.IsSet(core) {
+			cores = append(cores, core)
+		}
+	}
+	return cores
 }
 
 // limitSelfHere sets what only Linux has.

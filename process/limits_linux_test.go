@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/spec"
 )
@@ -209,6 +210,26 @@ func TestLimitsOfARunningTreeAreChanged(t *testing.T) {
 		return a
 	}
 	require.Equal(t, line(string(own)), line(string(status)))
+}
+
+func TestAWorkerIsBoundToACoreOfItsOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out")
+	report := "grep Cpus_allowed_list /proc/$$/status | cut -f2 > " + file + "; exec sleep 1000"
+	p := begin(t, open(t), limited(report, spec.Limits{CPUAffinityEach: 1}))
+	host := allowedCores()
+	require.NotEmpty(t, host)
+	core, err := strconv.Atoi(contentOf(t, file))
+	require.NoError(t, err, "one, and no list")
+	require.Contains(t, host, core)
+	require.Equal(t, map[string]Means{"cpu_affinity_each": ByScheduler}, p.LimitMeans())
+
+	l := p.Limits()
+	l.CPUAffinityEach = 0
+	_, err = p.ApplyLimits(l)
+	require.NoError(t, err)
+	var now unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(p.Info().PID, &now))
+	require.Equal(t, len(host), now.Count(), "all of them again")
 }
 
 func TestLimitsThatCannotChangeAreRefused(t *testing.T) {

@@ -74,7 +74,7 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 
 // planLimits chooses the means of the launch's limits, and makes the control group if there is to be one.
 func (s *Supervisor) planLimits(launch Launch, p *plan) error {
-	planned, err := planLimits(&launch.Spec, s.hostMeans)
+	planned, err := planLimits(&launch.Spec, launch.Worker, s.hostMeans)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,7 @@ limits.open_files=1024
 limits.processes=0
 limits.cpu_time=""
 limits.cpu_affinity=[]
+limits.cpu_affinity_each=0
 limits.nice=0
 limits.oom_score_adj=0
 limits.calls_per_minute=0

@@ -146,6 +146,7 @@ var rules = []rule{
 		}
 		return "", ""
 	}},
+	whole("limits.cpu_affinity_each", 0, 4096),
 	whole("limits.nice", -20, 19),
 	whole("limits.oom_score_adj", -1000, 1000),
 	whole("limits.calls_per_minute", 0, maxCount),

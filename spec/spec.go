@@ -219,6 +219,8 @@ type Limits struct {
 	CPUTime Duration `json:"cpu_time" toml:"cpu_time"`
 	// CPUAffinity lists the cores the worker may run on; empty means all.
 	CPUAffinity []int `json:"cpu_affinity" toml:"cpu_affinity"`
+	// CPUAffinityEach is to how many of those cores each worker is bound, in turn by its slot; 0 means all of them.
+	CPUAffinityEach int `json:"cpu_affinity_each" toml:"cpu_affinity_each"`
 	// Nice is the scheduling priority, −20 (first) to 19 (last).
 	Nice int `json:"nice" toml:"nice"`
 	// OOMScoreAdj, −1000 to 1000, moves the worker in the kernel's order of whom to kill when memory runs out.

@@ -49,9 +49,12 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 	}
 	const single, eight, four, rivalSingle, rivalEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
+	const bound = ", a core each"
 	add(rivalEight, callers, nil)
-	for _, inflight := range []int{1, 4} {
-		pool, err := b.startPool(ctx, b.steady(fmt.Sprintf("calls-%d", inflight), callWorkers, inflight))
+	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}} {
+		sp := b.steady(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
+		sp.Limits.CPUAffinityEach = kind.coresEach
+		pool, err := b.startPool(ctx, sp)
 		if err != nil {
 			return err
 		}
@@ -63,12 +66,16 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(callPool(ctx)) }
-		if inflight == 1 {
+		switch {
+		case kind.inflight > 1:
+			add(four, callers, byPool)
+		case kind.coresEach > 0:
+			add(eight+bound, callers, byPool)
+			add(single+bound, 1, byPool)
+		default:
 			add(eight, callers, byPool)
 			add(single, 1, byPool)
 			add(rivalSingle, 1, nil)
-		} else {
-			add(four, callers, byPool)
 		}
 	}
 	leased, drop, err := b.leased(ctx, g)
@@ -96,6 +103,8 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		r.Rows = append(r.Rows, ratio)
 		r.atLeast(c.ours+", in RoadRunner's calls", ratio.Median, c.target, "×")
 	}
+	r.Rows = append(r.Rows, ratios(eight+bound+" ÷ RoadRunner", rates[eight+bound], rates[rivalEight]),
+		ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rivalSingle]))
 	r.note("%d Python workers each, an echo of %d bytes; each side %s a turn after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
 	return nil
 }
