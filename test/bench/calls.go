@@ -51,7 +51,7 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
 	const bound = ", a core each"
 	add(rivalEight, callers, nil)
-	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}} {
+	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
 		sp := b.steady(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
 		pool, err := b.startPool(ctx, sp)
@@ -66,15 +66,17 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		byPool := func(ctx context.Context, _ int) error { return checkEcho(body)(callPool(ctx)) }
-		switch {
-		case kind.inflight > 1:
-			add(four, callers, byPool)
-		case kind.coresEach > 0:
-			add(eight+bound, callers, byPool)
-			add(single+bound, 1, byPool)
-		default:
-			add(eight, callers, byPool)
-			add(single, 1, byPool)
+		how := ""
+		if kind.coresEach > 0 {
+			how = bound
+		}
+		if kind.inflight > 1 {
+			add(four+how, callers, byPool)
+			continue
+		}
+		add(eight+how, callers, byPool)
+		add(single+how, 1, byPool)
+		if kind.coresEach == 0 {
 			add(rivalSingle, 1, nil)
 		}
 	}
@@ -103,8 +105,10 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		r.Rows = append(r.Rows, ratio)
 		r.atLeast(c.ours+", in RoadRunner's calls", ratio.Median, c.target, "×")
 	}
-	r.Rows = append(r.Rows, ratios(eight+bound+" ÷ RoadRunner", rates[eight+bound], rates[rivalEight]),
-		ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rivalSingle]))
+	for _, ours := range []string{eight, four} {
+		r.Rows = append(r.Rows, ratios(ours+bound+" ÷ RoadRunner", rates[ours+bound], rates[rivalEight]))
+	}
+	r.Rows = append(r.Rows, ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rivalSingle]))
 	r.note("%d Python workers each, an echo of %d bytes; each side %s a turn after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
 	return nil
 }
