@@ -189,7 +189,7 @@ func (c *Client) fleet(pool string) *fleet {
 	defer c.mu.Unlock()
 	f := c.fleets[pool]
 	if f == nil {
-		f = &fleet{read: c.Pool(pool).Status, begin: c.begin, now: time.Now}
+		f = &fleet{read: c.Pool(pool).Running, begin: c.begin, now: time.Now}
 		c.fleets[pool] = f
 	}
 	return f

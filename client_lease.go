@@ -59,7 +59,7 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 	if o.Slot != nil {
 		return p.CheckoutOnce(ctx, *o.Slot, o)
 	}
-	status, err := p.Status(ctx)
+	status, err := p.Running(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -43,28 +44,39 @@ func (c *Client) update(ctx context.Context, workflowID, name, updateID string, 
 	return c.understand(err, what)
 }
 
+// query asks a workflow, be it one that has ended.
 func (c *Client) query(ctx context.Context, workflowID, name string, result any) error {
+	_, err := c.queryIf(ctx, workflowID, name, enums.QUERY_REJECT_CONDITION_NONE, result)
+	return err
+}
+
+// queryIf asks a workflow unless it is in the condition to reject, which is no error.
+func (c *Client) queryIf(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition, result any) (rejected bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	value, err := c.queryOnce(ctx, workflowID, name)
+	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
+	answer, err := c.queryOnce(ctx, request)
 	for errors.Is(err, errQueryLost) && ctx.Err() == nil {
-		value, err = c.queryOnce(ctx, workflowID, name)
+		answer, err = c.queryOnce(ctx, request)
+	}
+	if err == nil && answer.QueryRejected != nil {
+		return true, nil
 	}
 	if err == nil {
-		err = value.Get(result)
+		err = answer.QueryResult.Get(result)
 	}
-	return c.understand(err, "ask "+workflowID+" for its "+name)
+	return false, c.understand(err, "ask "+workflowID+" for its "+name)
 }
 
 // queryOnce fails with errQueryLost when nobody has answered for queryAttempt.
-func (c *Client) queryOnce(ctx context.Context, workflowID, name string) (converter.EncodedValue, error) {
+func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queryAttempt, errQueryLost)
 	defer cancel()
-	value, err := c.temporal.QueryWorkflow(ctx, workflowID, "", name)
+	answer, err := c.temporal.QueryWorkflowWithOptions(ctx, request)
 	if err != nil && errors.Is(context.Cause(ctx), errQueryLost) {
 		return nil, fmt.Errorf("%w: %w", errQueryLost, err)
 	}
-	return value, err
+	return answer, err
 }
 
 const (
@@ -132,9 +144,22 @@ func (p *Pool) Signal(ctx context.Context, slot int, signal string, control Cont
 		p.client.temporal.SignalWorkflow(ctx, WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+WorkerName(p.name, slot))
 }
 
-// Status is what the pool last heard of its workers; it asks none of them.
+// Status is what the pool last heard of its workers; it asks none of them. A pool that has ended tells how it stood then, and is Ended.
 func (p *Pool) Status(ctx context.Context) (s PoolStatus, err error) {
-	err = p.named(p.client.query(ctx, PoolWorkflowID(p.name), QueryStatus, &s))
+	ended, err := p.client.queryIf(ctx, PoolWorkflowID(p.name), QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	if ended {
+		err = p.client.query(ctx, PoolWorkflowID(p.name), QueryStatus, &s)
+		s.Ended = true
+	}
+	return s, p.named(err)
+}
+
+// Running is Status, and CodePoolNotFound of a pool that has ended: for whoever wants something of its workers.
+func (p *Pool) Running(ctx context.Context) (PoolStatus, error) {
+	s, err := p.Status(ctx)
+	if err == nil && s.Ended {
+		err = Errorf(CodePoolNotFound, "pool %s has ended; ctl pool list names those that run", p.name)
+	}
 	return s, err
 }
 
@@ -147,7 +172,7 @@ func (p *Pool) View(ctx context.Context) (PoolView, error) {
 	if err != nil {
 		return PoolView{}, err
 	}
-	view := PoolView{Pool: p.name, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Workers: make([]Worker, len(status.Workers))}
+	view := PoolView{Pool: p.name, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Workers: make([]Worker, len(status.Workers))}
 	var group sync.WaitGroup
 	room := make(chan struct{}, concurrentQueries)
 	for i, entry := range status.Workers {

@@ -147,7 +147,7 @@ func (p *Pool) aboutSessions(ctx context.Context, method, rest string, query url
 			switch CodeOf(err) {
 			case CodeUnavailable:
 				return method == http.MethodGet || !startedOf(err)
-			case CodePoolNotFound: // on that host
+			case CodePoolNotFound, CodeNoWorkers: // on that host
 				return true
 			case CodeStoreUnavailable: // on that host; a change may have been stored all the same
 				return method == http.MethodGet

@@ -191,6 +191,7 @@ type Worker struct {
 // PoolView is what ctl ps and ctl pool status print: the roster with live states and metrics.
 type PoolView struct {
 	Pool        string   `json:"pool"`
+	Ended       bool     `json:"ended,omitempty"` // the rest is how it stood then
 	Size        int      `json:"size"`
 	Ready       int      `json:"ready"`
 	SpecVersion int64    `json:"spec_version"`
@@ -298,6 +299,8 @@ type PoolStatus struct {
 	SpecVersion int64     `json:"spec_version"`
 	Spec        spec.Spec `json:"spec"`
 	Stopping    bool      `json:"stopping,omitempty"`
+	// Ended says that the pool has ended, and the rest how it stood then. Who asks sets it, not the workflow.
+	Ended bool `json:"ended,omitempty"`
 	// Held says why starts are held: the pool's breaker is open.
 	Held string `json:"held,omitempty"`
 	// Parked are the workers that are stopped until their host has memory again.

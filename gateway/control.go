@@ -63,7 +63,7 @@ func (c control) View(ctx context.Context, pool string) (tempool.PoolView, error
 }
 
 func (c control) Status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
-	return c.c.Pool(pool).Status(ctx)
+	return c.c.Pool(pool).Running(ctx)
 }
 
 func (c control) ListPools(ctx context.Context) ([]string, error) { return c.c.ListPools(ctx) }

@@ -47,14 +47,15 @@ func (c poolClaims) status(ctx context.Context, pool string) (tempool.PoolStatus
 }
 
 // keptElsewhere is why this host has nothing to do with a pool's sessions.
-func (s *stores) keptElsewhere(pool, holder string) error {
-	return tempool.Errorf(tempool.CodeStoreUnavailable, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
+func (s *stores) keptElsewhere(code tempool.Code, pool, holder string) error {
+	return tempool.Errorf(code, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
 		"for several hosts set sessions.store = \"redis\" and sessions.url", holder, pool, s.hostID)
 }
 
 // settingsOf asks a pool that has no process here, as when this agent has just been restarted, how it keeps sessions: they are where they
 // were, and are not to be taken for gone. What was known of it stands while it does not answer. It fails with CodePoolNotFound for a pool that
-// was never here and does not run, and with CodeStoreUnavailable for one whose sessions are not to be had here.
+// was never here and does not run, with CodeNoWorkers for one whose sessions are another host's, and with CodeUnavailable when it does not answer:
+// nothing has been stored then, and another gateway may be asked.
 func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, error) {
 	s.mu.Lock()
 	p := s.pools[pool]
@@ -79,7 +80,7 @@ func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, er
 	case errors.Is(err, tempool.ErrPoolNotFound):
 		return known, err
 	case err != nil:
-		return known, tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
+		return known, tempool.Errorf(tempool.CodeUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,12 +91,12 @@ func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, er
 	if settings := status.Spec.Sessions; settings.Store != spec.StoreRedis && status.SessionsHost != s.hostID {
 		switch {
 		case status.SessionsHost != "" && p != nil: // another host has it now
-			p.alone, p.elsewise, p.askedAt = false, s.keptElsewhere(pool, status.SessionsHost), time.Now()
+			p.alone, p.elsewise, p.askedAt = false, s.keptElsewhere(tempool.CodeStoreUnavailable, pool, status.SessionsHost), time.Now()
 			return known, p.elsewise
 		case status.SessionsHost != "":
-			return known, s.keptElsewhere(pool, status.SessionsHost)
+			return known, s.keptElsewhere(tempool.CodeNoWorkers, pool, status.SessionsHost)
 		case p == nil:
-			return known, tempool.Errorf(tempool.CodeStoreUnavailable, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
+			return known, tempool.Errorf(tempool.CodeNoWorkers, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
 		}
 	}
 	p = s.know(pool, status.Spec.Sessions)
@@ -121,7 +122,7 @@ func (s *stores) admit(ctx context.Context, r tempool.StartRequest) error {
 	}
 	for _, w := range status.Workers {
 		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
-			return s.keptElsewhere(pool, status.SessionsHost)
+			return s.keptElsewhere(tempool.CodeStoreUnavailable, pool, status.SessionsHost)
 		}
 	}
 	return nil

@@ -71,10 +71,10 @@ func TestSessionsAreFoundWhileTheirPoolHasNoWorkerHere(t *testing.T) {
 		want   error
 	}{
 		"in the file of this host":      {keeper{holder: "here", spec: file}, nil},
-		"in that of another one":        {keeper{holder: "there", spec: file}, tempool.ErrStoreUnavailable},
-		"in nobody's yet":               {keeper{spec: file}, tempool.ErrStoreUnavailable},
+		"in that of another one":        {keeper{holder: "there", spec: file}, tempool.ErrNoWorkers},
+		"in nobody's yet":               {keeper{spec: file}, tempool.ErrNoWorkers},
 		"on a server":                   {keeper{spec: redis}, nil},
-		"the pool does not answer":      {keeper{silent: errors.New("no connection")}, tempool.ErrStoreUnavailable},
+		"the pool does not answer":      {keeper{silent: errors.New("no connection")}, tempool.ErrUnavailable},
 		"there is no pool of that name": {keeper{silent: tempool.Errorf(tempool.CodePoolNotFound, "no pool p is running")}, tempool.ErrPoolNotFound},
 	} {
 		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.keeper)
@@ -112,7 +112,7 @@ func TestWithoutAPoolsNameTheStoreIsThatOfThePoolsThatAreKnown(t *testing.T) {
 	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, keeper{holder: "here"})
 	defer func() { require.NoError(t, s.close()) }()
 	_, err := s.Of(t.Context(), "")
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable, "nothing is known yet, and a session on a server is not to look gone")
+	require.ErrorIs(t, err, tempool.ErrNoWorkers, "nothing is known yet, and a session on a server is not to look gone")
 	file, server := spec.Default().Sessions, spec.Default().Sessions
 	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
 	s.pools["replaced"] = &poolSessions{settings: server}

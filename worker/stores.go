@@ -148,7 +148,7 @@ func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 	defer s.mu.Unlock()
 	names := s.present()
 	if len(names) == 0 {
-		return spec.Sessions{}, tempool.Errorf(tempool.CodeStoreUnavailable, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
+		return spec.Sessions{}, tempool.Errorf(tempool.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
@@ -214,7 +214,7 @@ func (s *stores) mayKeep(ctx context.Context, pool string) error {
 	case err != nil:
 		err = tempool.Errorf(tempool.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
 	case holder != s.hostID:
-		err = s.keptElsewhere(pool, holder)
+		err = s.keptElsewhere(tempool.CodeStoreUnavailable, pool, holder)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,6 +44,9 @@ func writeWorkers(w io.Writer, views []tempool.PoolView) error {
 		}
 	}
 	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
+	if len(views) == 1 && views[0].Ended {
+		title = fmt.Sprintf("Pool %s has ended; this is how it stood then", views[0].Pool)
+	}
 	if plane := planesLine(views); plane != "" {
 		title += ", " + plane
 	}

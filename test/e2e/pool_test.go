@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -71,8 +72,15 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 	require.Empty(t, bearers("ops"))
-	_, err = pool.Status(t.Context())
+	status, err := pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a pool that has ended can still be read")
+	require.True(t, status.Ended)
+	out, _ := w.ctl(cli.ExitOK, "ps", "ops")
+	require.Contains(t, out, "Pool ops has ended; this is how it stood then")
+	_, refusal := w.ctl(cli.ExitFailed, "call", "ops", "echo", `"too late"`)
+	require.Contains(t, refusal, "pool ops has ended")
+	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
+	require.ErrorIs(t, err, tempool.ErrPoolNotFound)
 }
 
 // forgetful loses the first query.
