@@ -225,7 +225,7 @@ func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Ses
 			if done, err := s.swap(ctx, doing, now, current, next, body); err != nil {
 				return nil, err
 			} else if done {
-				return next.Clone(), nil
+				return next, nil
 			}
 		}
 	}
@@ -244,7 +244,7 @@ func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Ses
 			return nil, err
 		}
 		if done {
-			return next.Clone(), nil
+			return next, nil
 		}
 		if err := giveWay(ctx, attempt); err != nil {
 			return nil, fmt.Errorf("%s: %w", doing, err)
