@@ -97,8 +97,7 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 }
 
 // await waits for a queued call to begin.
-func (d *desk) await(w *waiter, limits spec.Queue, now time.Time) (failure error) {
-	queued := now
+func (d *desk) await(w *waiter, limits spec.Queue, queued time.Time) (failure error) {
 	defer func() {
 		over := time.Now()
 		if failure == nil { // its answer may be there already

@@ -93,7 +93,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View, poolClaims{a.temporal, a.config.HostID})
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View, poolClaims{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: metrics.StatusFrom(a.temporal), Score: host.Score,
+		Status: control.Status, Score: host.Score,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.Plane, host.Observer = a.gateway, a.metrics.Observer()

@@ -12,7 +12,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/worker/metrics"
 )
 
 // claims knows from the pools which host keeps their sessions in a store of its own. A pool that has ended is CodePoolNotFound.
@@ -23,9 +22,10 @@ type claims interface {
 	status(ctx context.Context, pool string) (tempool.PoolStatus, error)
 }
 
-// poolClaims asks the pools' workflows.
+// poolClaims asks the pools' workflows, as ask does for their status.
 type poolClaims struct {
 	temporal client.Client
+	ask      func(ctx context.Context, pool string) (tempool.PoolStatus, error)
 	hostID   string
 }
 
@@ -43,7 +43,7 @@ func (c poolClaims) claim(ctx context.Context, pool string) (string, error) {
 }
 
 func (c poolClaims) status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
-	return metrics.StatusFrom(c.temporal)(ctx, pool)
+	return c.ask(ctx, pool)
 }
 
 // keptElsewhere is why this host has nothing to do with a pool's sessions.

@@ -46,6 +46,9 @@ func checkArguments(names, args []string) error {
 }
 
 func checkPoolName(name string) error {
+	if pool, _, err := tempool.ParseWorkerName(name); err == nil {
+		return usagef("%q is a worker and cannot name a pool: write %s", name, pool)
+	}
 	if !tempool.ValidPoolName(name) {
 		return usagef("%q cannot name a pool: write 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", name)
 	}

@@ -32,6 +32,7 @@ type pool interface {
 	Wait(ctx context.Context) error
 	Signal(ctx context.Context, slot int, signal string, control tempool.Control) error
 	Status(ctx context.Context) (tempool.PoolStatus, error)
+	Running(ctx context.Context) (tempool.PoolStatus, error)
 	View(ctx context.Context) (tempool.PoolView, error)
 	State(ctx context.Context, slot int) (tempool.WorkerState, error)
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)

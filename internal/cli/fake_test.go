@@ -165,6 +165,8 @@ func (p *fakePool) Status(context.Context) (tempool.PoolStatus, error) {
 	return next(&p.statuses), nil
 }
 
+func (p *fakePool) Running(ctx context.Context) (tempool.PoolStatus, error) { return p.Status(ctx) }
+
 func (p *fakePool) View(context.Context) (tempool.PoolView, error) { return p.view, p.refusal }
 
 func (p *fakePool) State(_ context.Context, slot int) (tempool.WorkerState, error) {

@@ -74,7 +74,7 @@ func (a *app) allReports(ctx context.Context, cp controlPlane) ([]policy.Report,
 func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (policy.Report, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
-	status, err := cp.Pool(name).Status(request)
+	status, err := cp.Pool(name).Running(request)
 	if err != nil {
 		return policy.Report{}, err
 	}

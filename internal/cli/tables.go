@@ -44,8 +44,8 @@ func writeWorkers(w io.Writer, views []tempool.PoolView) error {
 		}
 	}
 	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
-	if len(views) == 1 && views[0].Ended {
-		title = fmt.Sprintf("Pool %s has ended; this is how it stood then", views[0].Pool)
+	if ended := endedLine(views); ended != "" {
+		title = ended
 	}
 	if plane := planesLine(views); plane != "" {
 		title += ", " + plane
@@ -54,6 +54,14 @@ func writeWorkers(w io.Writer, views []tempool.PoolView) error {
 		return err
 	}
 	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
+}
+
+// endedLine says that the one pool asked for has ended; "" for one that runs.
+func endedLine(views []tempool.PoolView) string {
+	if len(views) != 1 || !views[0].Ended {
+		return ""
+	}
+	return fmt.Sprintf("Pool %s has ended; this is how it stood then", views[0].Pool)
 }
 
 func workerRow(w tempool.Worker) []string {
@@ -87,6 +95,11 @@ func writeStats(w io.Writer, views []tempool.PoolView) error {
 	for _, view := range views {
 		for _, worker := range view.Workers {
 			rows = append(rows, statsRow(worker))
+		}
+	}
+	if ended := endedLine(views); ended != "" {
+		if _, err := fmt.Fprintln(w, ended); err != nil {
+			return err
 		}
 	}
 	return table(w, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",

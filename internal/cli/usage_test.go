@@ -33,7 +33,7 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"pool start -f p.toml --wait-timeout 0":      "--wait-timeout is 0s",
 		"pool apply":                                 `"file" not set`,
 		"pool stop":                                  "takes exactly POOL",
-		"pool status python/0":                       "cannot name a pool",
+		"pool status python/0":                       `"python/0" is a worker and cannot name a pool: write python`,
 		"pool scale python":                          "takes exactly POOL N; it got 1 argument",
 		"pool scale python many":                     `"many" is no number of workers`,
 		"pool scale python 0":                        "from 1 on",

@@ -77,8 +77,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.True(t, status.Ended)
 	out, _ := w.ctl(cli.ExitOK, "ps", "ops")
 	require.Contains(t, out, "Pool ops has ended; this is how it stood then")
-	_, refusal := w.ctl(cli.ExitFailed, "call", "ops", "echo", `"too late"`)
-	require.Contains(t, refusal, "pool ops has ended")
+	out, _ = w.ctl(cli.ExitOK, "workers", "stats", "ops")
+	require.Contains(t, out, "Pool ops has ended")
+	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"}, {"sessions", "list", "ops"}} {
+		_, refusal := w.ctl(cli.ExitFailed, late...)
+		require.Contains(t, refusal, "pool ops has ended", late)
+	}
 	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
 	require.ErrorIs(t, err, tempool.ErrPoolNotFound)
 }

@@ -3,13 +3,9 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
@@ -91,24 +87,4 @@ func (r *poolReader) refresh(pools []string) {
 		})
 	}
 	_ = group.Wait() // its functions have no error to give
-}
-
-// StatusFrom asks the workflow of a pool. One that has ended, which would answer all the same, is CodePoolNotFound.
-func StatusFrom(temporal client.Client) func(ctx context.Context, pool string) (tempool.PoolStatus, error) {
-	return func(ctx context.Context, pool string) (status tempool.PoolStatus, err error) {
-		answer, err := temporal.QueryWorkflowWithOptions(ctx, &client.QueryWorkflowWithOptionsRequest{
-			WorkflowID: tempool.PoolWorkflowID(pool), QueryType: tempool.QueryStatus, QueryRejectCondition: enums.QUERY_REJECT_CONDITION_NOT_OPEN,
-		})
-		var unknown *serviceerror.NotFound
-		switch {
-		case errors.As(err, &unknown), err == nil && answer.QueryRejected != nil:
-			return status, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
-		case err != nil:
-			return status, fmt.Errorf("ask pool %s how it stands: %w", pool, err)
-		}
-		if err := answer.QueryResult.Get(&status); err != nil {
-			return status, fmt.Errorf("read how pool %s stands: %w", pool, err)
-		}
-		return status, nil
-	}
 }
