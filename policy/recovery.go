@@ -68,8 +68,9 @@ func (r Recovery) Probation(failuresInARow int, brief bool) time.Duration {
 	return min(max(r.backoff(max(2, failuresInARow), 0.5), leastProbation), longestProbation)
 }
 
-// Brief reports whether a life of that length is too short to tell that the process works; one that was never ready lived for 0.
-func Brief(life time.Duration) bool { return life < SettledAfter }
+// Brief reports whether a life of that length is too short to tell that the process works: it would not have passed the least probation, and
+// does not count as healthy. One that was never ready lived for 0.
+func (r Recovery) Brief(life time.Duration) bool { return life < min(leastProbation, r.HealthyReset) }
 
 // SettledAfter is how long a process has to live after a crash to be taken for one that will go on.
 const SettledAfter = 5 * time.Second

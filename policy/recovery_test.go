@@ -118,6 +118,10 @@ func TestAWorkerThatKeepsCrashingHasToLiveAsLongAsItWasHeldBack(t *testing.T) {
 	}
 	require.Zero(t, recovery.Probation(1, false), "who has lived for a while is to be back at once")
 	require.InDelta(t, 8100*time.Millisecond, recovery.Probation(6, false), 1000)
-	require.True(t, policy.Brief(0))
-	require.False(t, policy.Brief(policy.SettledAfter))
+	require.True(t, recovery.Brief(0))
+	require.True(t, recovery.Brief(999*time.Millisecond))
+	require.False(t, recovery.Brief(time.Second), "it has outlived what a probation would have asked of it")
+	quick := recovery
+	quick.HealthyReset = 500 * time.Millisecond
+	require.False(t, quick.Brief(500*time.Millisecond), "what counts as healthy is not brief")
 }

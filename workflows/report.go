@@ -85,7 +85,7 @@ func (w *worker) flaps(current reported) bool {
 // settledIn reports whether a process that serves has lived for long enough after a crash; the pool is told of it then. It serves
 // before.
 func (w *worker) settledIn() bool {
-	return w.Failures == 0 || !policy.Brief(w.now().Sub(w.Machine.StartedAt))
+	return w.Failures == 0 || w.now().Sub(w.Machine.StartedAt) >= policy.SettledAfter
 }
 
 // lastStart is how long the newest start took that has ended; long, if none is on record.

@@ -262,7 +262,7 @@ func (w *worker) recover() bool {
 		healthy = w.now().Sub(started)
 	}
 	recovery := w.recovery()
-	w.Failures, w.Brief = recovery.Counted(w.Failures, healthy), policy.Brief(healthy)
+	w.Failures, w.Brief = recovery.Counted(w.Failures, healthy), recovery.Brief(healthy)
 	decision := recovery.Next(w.Failures, w.lastReason(), rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
 	if w.TrialPause > decision.Delay {
 		decision.Delay = w.TrialPause
