@@ -3,7 +3,6 @@ package tempool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -43,51 +42,6 @@ func (c *Client) update(ctx context.Context, workflowID, name, updateID string, 
 	}
 	return c.understand(err, what)
 }
-
-// query asks a workflow, be it one that has ended.
-func (c *Client) query(ctx context.Context, workflowID, name string, result any) error {
-	_, err := c.queryIf(ctx, workflowID, name, enums.QUERY_REJECT_CONDITION_NONE, result)
-	return err
-}
-
-// queryIf asks a workflow unless it is in the condition to reject, which is no error.
-func (c *Client) queryIf(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition, result any) (rejected bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
-	answer, err := c.queryOnce(ctx, request)
-	for errors.Is(err, errQueryLost) && ctx.Err() == nil {
-		answer, err = c.queryOnce(ctx, request)
-	}
-	if err == nil && answer.QueryRejected != nil {
-		return true, nil
-	}
-	if err == nil {
-		err = answer.QueryResult.Get(result)
-	}
-	return false, c.understand(err, "ask "+workflowID+" for its "+name)
-}
-
-// queryOnce fails with errQueryLost when nobody has answered for queryAttempt.
-func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest) (*client.QueryWorkflowWithOptionsResponse, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, queryAttempt, errQueryLost)
-	defer cancel()
-	answer, err := c.temporal.QueryWorkflowWithOptions(ctx, request)
-	if err != nil && errors.Is(context.Cause(ctx), errQueryLost) {
-		return nil, fmt.Errorf("%w: %w", errQueryLost, err)
-	}
-	return answer, err
-}
-
-const (
-	// queryTimeout bounds a query; without an agent nobody answers.
-	queryTimeout = 10 * time.Second
-	// queryAttempt is how long an answer may take before it is asked for again: one is lost now and then, where the agent that was to give
-	// it has just left, or the server dropped it.
-	queryAttempt = 4 * time.Second
-)
-
-var errQueryLost = errors.New("nobody answered in time")
 
 func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
 	return p.named(p.client.update(ctx, PoolWorkflowID(p.name), name, uuid.NewString(), argument, result, name+" pool "+p.name))
