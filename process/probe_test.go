@@ -102,9 +102,9 @@ func TestAProgramWithAPortOfItsOwnIsFoundByItsHealthPort(t *testing.T) {
 
 func TestAProgramThatListensButIsNotHealthyIsNotReady(t *testing.T) {
 	sp := listens(spec.HealthHTTP, web)
-	sp.Health.Path, sp.Start.Timeout = "/sick", spec.Duration(3*time.Second) // Python is to be listening by then
+	sp.Health.Path, sp.Start.Timeout = "/sick", spec.Duration(8*time.Second) // Python listens by then on a busy machine, too
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "did not become ready within start.timeout (3s): http probe of p/0 incarnation 1: GET /sick answered 503")
+	require.ErrorContains(t, err, "did not become ready within start.timeout (8s): http probe of p/0 incarnation 1: GET /sick answered 503")
 }
 
 func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {

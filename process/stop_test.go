@@ -56,7 +56,7 @@ func TestNothingOutlivesAnAgentThatIsKilled(t *testing.T) {
 	require.NoError(t, agent.Process.Kill())
 	died := time.Now()
 	for _, id := range ids {
-		require.Eventually(t, func() bool { return !lives(t, id) }, 2*time.Second, time.Millisecond)
+		eventually(t, func() bool { return !lives(t, id) }, "nothing outlives the agent")
 	}
 	t.Logf("all descendants were gone %s after the agent's death", time.Since(died))
 	eventually(t, func() bool { return !lives(t, reaper) }, "the reaper must not linger")
@@ -71,7 +71,7 @@ func TestAReaperThatIsKilledIsReplacedAndKnowsAllTrees(t *testing.T) {
 	require.NoError(t, signalIdentity(first, syscall.SIGKILL))
 	require.NotEqual(t, first, agent.reaper(t))
 	require.NoError(t, agent.Process.Kill())
-	require.Eventually(t, func() bool { return !lives(t, worker) }, 2*time.Second, time.Millisecond)
+	eventually(t, func() bool { return !lives(t, worker) }, "the new reaper knows the worker")
 }
 
 func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {

@@ -46,7 +46,7 @@ func TestNoDescendantOutlivesAKilledAgentAndTheNextAgentBringsThePoolBack(t *tes
 	pool := w.start(python("doomed", 2, "grandchild.py"))
 	require.GreaterOrEqual(t, len(bearers("doomed")), 4, "two workers and a grandchild of each")
 	first.kill()
-	require.Eventually(t, func() bool { return len(bearers("doomed")) == 0 }, 2*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(bearers("doomed")) == 0 }, patience, 10*time.Millisecond)
 
 	w.agent("doomed")
 	view := w.until(pool, "the pool is back", func(v tempool.PoolView) bool {
