@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -18,10 +19,12 @@ import (
 // web is a program of protocol none that listens on $PORT after a while; /sick answers 503 and /moved redirects.
 const web = `
 import http.server, os, time
+asked = []
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.path == "/slow": time.sleep(1000)
-        self.send_response({"/sick": 503, "/moved": 302}.get(self.path, 200))
+        if self.path == "/slow" or self.path == "/worse" and asked: time.sleep(1000)
+        asked.append(self.path)
+        self.send_response({"/sick": 503, "/worse": 503, "/moved": 302}.get(self.path, 200))
         if self.path == "/moved": self.send_header("Location", "/sick")
         self.end_headers()
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
@@ -101,10 +104,14 @@ func TestAProgramWithAPortOfItsOwnIsFoundByItsHealthPort(t *testing.T) {
 }
 
 func TestAProgramThatListensButIsNotHealthyIsNotReady(t *testing.T) {
-	sp := listens(spec.HealthHTTP, web)
-	sp.Health.Path, sp.Start.Timeout = "/sick", spec.Duration(8*time.Second) // Python listens by then on a busy machine, too
-	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "did not become ready within start.timeout (8s): http probe of p/0 incarnation 1: GET /sick answered 503")
+	const why = "did not become ready within start.timeout (5s): http probe of p/0 incarnation 1: GET %s answered 503 Service Unavailable"
+	for path, more := range map[string]string{"/sick": "", "/worse": "; the probe after it was cut off after "} {
+		sp := listens(spec.HealthHTTP, web)
+		sp.Health.Path, sp.Start.Timeout = path, spec.Duration(5*time.Second) // Python listens by then on a busy machine, too
+		sp.Health.Timeout = spec.Duration(patience)
+		_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
+		require.ErrorContains(t, err, fmt.Sprintf(why, path)+more)
+	}
 }
 
 func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {

@@ -96,10 +96,13 @@ func (p *Process) markReady() bool {
 }
 
 // awaitListening waits until the program passes its health probe, which for a program without a fixed health.port needs it to listen on
-// its socket or its port. The one that answers first is the worker's address.
+// its socket or its port. The one that answers first is the worker's address. Where ctx ends before that, the error is that of the last
+// probe that came to an end: one that was cut off knows less.
 func (p *Process) awaitListening(ctx context.Context) error {
+	var verdict error
 	for pause := listenPauseFirst; ; pause = min(2*pause, listenPauseMost) {
 		p.findAddress(ctx)
+		began := time.Now()
 		err := p.Probe(ctx)
 		if err == nil {
 			if p.Info().Address == "" {
@@ -107,12 +110,17 @@ func (p *Process) awaitListening(ctx context.Context) error {
 			}
 			return nil
 		}
+		if cutOff := ctx.Err() != nil; !cutOff || verdict == nil {
+			verdict = err
+		} else {
+			verdict = fmt.Errorf("%w; the probe after it was cut off after %s", verdict, time.Since(began).Round(time.Millisecond))
+		}
 		select {
 		case <-ctx.Done():
 			if p.Info().Address == "" {
 				return fmt.Errorf("it listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
 			}
-			return err
+			return verdict
 		case <-time.After(pause):
 		}
 	}
