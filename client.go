@@ -15,6 +15,8 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
 )
 
 // Options say where Temporal is. Empty fields are found by the standard environment and profile settings
@@ -41,17 +43,17 @@ type Client struct {
 	temporal  client.Client
 	namespace string
 	owned     bool
-	gate      *gate
-	gateways  *gateways
-	given     *fleet          // of Options.Gateways; nil without
+	updates   *updateLimiter
+	transport *transport
+	fixed     *balancer       // of Options.Gateways; nil without
 	life      context.Context // ends with Close; every goroutine of the client lives in it
 	end       context.CancelFunc
 	work      sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	fleets map[string]*fleet // by pool
-	kept   map[string]*hold  // leases that are being renewed, by ID
+	mu        sync.Mutex
+	closed    bool
+	balancers map[string]*balancer   // by pool
+	renewing  map[string]*leaseState // leases that are being renewed, by ID
 }
 
 // dialTimeout bounds the first contact with Temporal.
@@ -67,7 +69,7 @@ func DialTemporal(ctx context.Context, o Options) (client.Client, string, error)
 	defer cancel()
 	c, err := client.DialContext(ctx, found)
 	if err != nil {
-		return nil, "", Errorf(CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter does) or set --address or TEMPORAL_ADDRESS: %w", found.HostPort, err)
+		return nil, "", api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter does) or set --address or TEMPORAL_ADDRESS: %w", found.HostPort, err)
 	}
 	return c, found.Namespace, nil
 }
@@ -76,7 +78,7 @@ func DialTemporal(ctx context.Context, o Options) (client.Client, string, error)
 func (o Options) temporal() (client.Options, error) {
 	found, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
-		return client.Options{}, Errorf(CodeInvalid, "Temporal's environment or profile settings cannot be used: %w", err)
+		return client.Options{}, api.Errorf(api.CodeInvalid, "Temporal's environment or profile settings cannot be used: %w", err)
 	}
 	if o.Address != "" {
 		found.HostPort = o.Address
@@ -123,10 +125,10 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		}
 		lazy, err := client.NewLazyClient(found)
 		if err != nil {
-			return nil, Errorf(CodeInvalid, "Temporal's settings cannot be used: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "Temporal's settings cannot be used: %w", err)
 		}
 		c := newClient(lazy, found.Namespace, o)
-		c.owned, c.given = true, givenFleet(o.Gateways)
+		c.owned, c.fixed = true, newFixedBalancer(o.Gateways)
 		return c, nil
 	}
 	temporal, namespace, err := DialTemporal(ctx, o)
@@ -144,8 +146,8 @@ func NewClient(c client.Client, namespace string) *Client { return newClient(c, 
 func newClient(temporal client.Client, namespace string, o Options) *Client {
 	life, end := context.WithCancel(context.Background())
 	return &Client{
-		temporal: temporal, namespace: namespace, gate: newGate(), gateways: newGateways(o.GatewayToken, o.GatewayTLS),
-		life: life, end: end, fleets: map[string]*fleet{}, kept: map[string]*hold{},
+		temporal: temporal, namespace: namespace, updates: newUpdateLimiter(), transport: newTransport(o.GatewayToken, o.GatewayTLS),
+		life: life, end: end, balancers: map[string]*balancer{}, renewing: map[string]*leaseState{},
 	}
 }
 
@@ -163,14 +165,14 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.end()
 	c.work.Wait()
-	c.gateways.close()
+	c.transport.close()
 	if c.owned {
 		c.temporal.Close()
 	}
 }
 
-// begin runs work until the client closes, which waits for it; false means that it is closed.
-func (c *Client) begin(work func(context.Context)) bool {
+// goBackground runs work until the client closes, which waits for it; false means that it is closed.
+func (c *Client) goBackground(work func(context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -181,16 +183,16 @@ func (c *Client) begin(work func(context.Context)) bool {
 }
 
 // fleet is the gateways for the calls of a pool.
-func (c *Client) fleet(pool string) *fleet {
-	if c.given != nil {
-		return c.given
+func (c *Client) balancerFor(pool string) *balancer {
+	if c.fixed != nil {
+		return c.fixed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.fleets[pool]
+	f := c.balancers[pool]
 	if f == nil {
-		f = &fleet{read: c.Pool(pool).Running, begin: c.begin, now: time.Now}
-		c.fleets[pool] = f
+		f = &balancer{read: c.Pool(pool).Running, begin: c.goBackground, now: time.Now}
+		c.balancers[pool] = f
 	}
 	return f
 }
@@ -199,7 +201,7 @@ func (c *Client) fleet(pool string) *fleet {
 func (c *Client) forget(pool string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.fleets, pool)
+	delete(c.balancers, pool)
 }
 
 // Pool names a pool; whether it exists is found out by the first request.
@@ -207,9 +209,9 @@ func (c *Client) Pool(name string) *Pool { return &Pool{client: c, name: name} }
 
 // StartPool starts a pool. One of that name that is running already is CodePoolExists. It returns at once; Pool.Status tells
 // how the workers fare.
-func (c *Client) StartPool(ctx context.Context, start PoolStart) error {
+func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 	if err := start.Spec.Validate(); err != nil {
-		return Errorf(CodeInvalid, "%w", err)
+		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	missing, err := c.MissingSearchAttributes(ctx)
 	if err != nil {
@@ -217,40 +219,40 @@ func (c *Client) StartPool(ctx context.Context, start PoolStart) error {
 	}
 	start.Searchable = len(missing) == 0
 	options := client.StartWorkflowOptions{
-		ID: PoolWorkflowID(start.Pool), TaskQueue: TaskQueue,
+		ID: api.PoolWorkflowID(start.Pool), TaskQueue: api.TaskQueue,
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		StaticSummary:                            "pool " + start.Pool,
 	}
 	if start.Searchable {
-		options.TypedSearchAttributes = temporal.NewSearchAttributes(temporal.NewSearchAttributeKeyKeyword(SearchAttributePool).ValueSet(start.Pool))
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool).ValueSet(start.Pool))
 	}
-	_, err = c.temporal.ExecuteWorkflow(ctx, options, WorkflowPool, start)
+	_, err = c.temporal.ExecuteWorkflow(ctx, options, api.WorkflowPool, start)
 	var exists *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &exists) {
-		return Errorf(CodePoolExists, "pool %s is running already; change it with ctl pool apply, or stop it first", start.Pool)
+		return api.Errorf(api.CodePoolExists, "pool %s is running already; change it with ctl pool apply, or stop it first", start.Pool)
 	}
-	return c.understand(err, "start pool "+start.Pool)
+	return c.fromTemporal(err, "start pool "+start.Pool)
 }
 
 // ListPools names the running pools.
 func (c *Client) ListPools(ctx context.Context) ([]string, error) {
 	var pools []string
-	err := c.eachOpen(ctx, fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", WorkflowPool), func(id string) {
-		pools = append(pools, id[len(PoolWorkflowID("")):])
+	err := c.eachOpen(ctx, fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool), func(id string) {
+		pools = append(pools, id[len(api.PoolWorkflowID("")):])
 	})
 	return pools, err
 }
 
-// understand turns Temporal's errors into ours; what says what was attempted.
-func (c *Client) understand(err error, what string) error {
+// fromTemporal turns Temporal's errors into ours; what says what was attempted.
+func (c *Client) fromTemporal(err error, what string) error {
 	if err == nil {
 		return nil
 	}
 	var app *temporal.ApplicationError
 	if errors.As(err, &app) && app.Type() != "" {
-		coded := &Error{Code: Code(app.Type()), Message: app.Message(), Err: err}
-		var details RefusalDetails
+		coded := &api.Error{Code: api.Code(app.Type()), Message: app.Message(), Err: err}
+		var details api.RefusalDetails
 		if app.HasDetails() && app.Details(&details) == nil {
 			coded.RetryAfter = time.Duration(details.RetryAfterMS) * time.Millisecond
 		}
@@ -262,18 +264,18 @@ func (c *Client) understand(err error, what string) error {
 	var noPoller *serviceerror.WorkflowNotReady
 	switch {
 	case errors.As(err, &namespaceNotFound):
-		return Errorf(CodeUnavailable, "%s: Temporal has no namespace %q; create it, or set --namespace or TEMPORAL_NAMESPACE: %w", what, c.namespace, err)
+		return api.Errorf(api.CodeUnavailable, "%s: Temporal has no namespace %q; create it, or set --namespace or TEMPORAL_NAMESPACE: %w", what, c.namespace, err)
 	case errors.As(err, &notFound):
-		return Errorf(CodeWorkerNotFound, "%s: nothing of that name is running: %w", what, err)
+		return api.Errorf(api.CodeWorkerNotFound, "%s: nothing of that name is running: %w", what, err)
 	case errors.As(err, &exhausted):
-		return Errorf(CodeBusy, "%s: Temporal is asked too much at once: %w", what, err).After(retryExhausted)
+		return api.Errorf(api.CodeBusy, "%s: Temporal is asked too much at once: %w", what, err).After(retryExhausted)
 	case errors.As(err, &noPoller), errors.Is(err, context.DeadlineExceeded):
-		return Errorf(CodeUnavailable, "%s: no answer in time; is an agent running (worker, or go run ./cmd/starter)? %w", what, err)
+		return api.Errorf(api.CodeUnavailable, "%s: no answer in time; is an agent running (worker, or go run ./cmd/starter)? %w", what, err)
 	}
 	var unavailable *serviceerror.Unavailable
 	var deadline *serviceerror.DeadlineExceeded
 	if errors.As(err, &unavailable) || errors.As(err, &deadline) {
-		return Errorf(CodeUnavailable, "%s: Temporal or the agents did not answer; see whether the server and an agent run: %w", what, err)
+		return api.Errorf(api.CodeUnavailable, "%s: Temporal or the agents did not answer; see whether the server and an agent run: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

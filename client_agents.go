@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
+
+	"github.com/tempool/tempool/api"
 )
 
 // recentPoll is how long ago a live agent may have asked a task queue last: a poll waits a minute for work.
@@ -21,18 +23,18 @@ type Agents struct {
 
 // Agents counts the agents that polled lately, for workers with this placement label ("" is the default label).
 func (c *Client) Agents(ctx context.Context, label string) (Agents, error) {
-	workflows, err := c.pollers(ctx, TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
+	workflows, err := c.pollers(ctx, api.TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
 		return Agents{}, err
 	}
-	placement, err := c.pollers(ctx, PlacementQueue(label), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	placement, err := c.pollers(ctx, api.PlacementQueue(label), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	return Agents{Workflows: workflows, Placement: placement}, err
 }
 
 func (c *Client) pollers(ctx context.Context, queue string, kind enums.TaskQueueType) (int, error) {
 	answer, err := c.temporal.DescribeTaskQueue(ctx, queue, kind)
 	if err != nil {
-		return 0, c.understand(err, "ask who polls task queue "+queue)
+		return 0, c.fromTemporal(err, "ask who polls task queue "+queue)
 	}
 	recent := 0
 	for _, poller := range answer.GetPollers() {

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 // CallOptions say how calls are made; see Pool.With and Lease.With. The zero value makes a call of the default priority, without a
@@ -86,33 +88,33 @@ func (p *Pool) send(ctx context.Context, method string, body payload) (*reply, e
 	if err != nil {
 		return nil, err
 	}
-	if !ValidPoolName(p.name) {
-		return nil, Errorf(CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
+	if !api.ValidPoolName(p.name) {
+		return nil, api.Errorf(api.CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
 	}
-	return p.ask(ctx, question{
-		put:      func(endpoint string) (*reply, error) { return p.client.exchange(ctx, endpoint, path, p.call, body) },
-		another:  worthAnother,
-		consumed: body.consumed,
+	return p.tryGateways(ctx, request{
+		send:           func(endpoint string) (*reply, error) { return p.client.exchange(ctx, endpoint, path, p.call, body) },
+		retryElsewhere: retryElsewhere,
+		consumed:       body.consumed,
 	})
 }
 
-// question is a request that one gateway of a pool is to answer.
-type question struct {
-	put      func(endpoint string) (*reply, error)
-	another  func(error) bool // whether another gateway may answer after this failure
-	consumed func() bool      // whether it cannot be put again
+// request is a request that one gateway of a pool is to answer.
+type request struct {
+	send           func(endpoint string) (*reply, error)
+	retryElsewhere func(error) bool // whether another gateway may answer after this failure
+	consumed       func() bool      // whether it cannot be put again
 }
 
-// ask puts a question to one gateway after another until one has taken it, in rounds.
-func (p *Pool) ask(ctx context.Context, q question) (*reply, error) {
-	fleet := p.client.fleet(p.name)
+// tryGateways puts a question to one gateway after another until one has taken it, in rounds.
+func (p *Pool) tryGateways(ctx context.Context, q request) (*reply, error) {
+	fleet := p.client.balancerFor(p.name)
 	pause := roundPause
 	for round := 1; ; round++ {
-		answer, err := q.oneRound(ctx, fleet)
-		if CodeOf(err) == CodePoolNotFound {
+		answer, err := q.tryEach(ctx, fleet)
+		if api.CodeOf(err) == api.CodePoolNotFound {
 			p.client.forget(p.name)
 		}
-		if err == nil || !worthARound(err) || round == callRounds || q.consumed() {
+		if err == nil || !retryRound(err) || round == callRounds || q.consumed() {
 			return answer, err
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
@@ -129,54 +131,54 @@ func (p *Pool) ask(ctx context.Context, q question) (*reply, error) {
 	}
 }
 
-// oneRound asks each gateway once, the best first, until one takes the question; its error is that of the last one that could be asked.
-func (q question) oneRound(ctx context.Context, f *fleet) (*reply, error) {
+// tryEach asks each gateway once, the best first, until one takes the question; its error is that of the last one that could be asked.
+func (q request) tryEach(ctx context.Context, f *balancer) (*reply, error) {
 	passed := map[string]bool{}
 	var refusal error
 	for {
-		l, err := f.take(ctx, passed)
+		l, err := f.acquire(ctx, passed)
 		if err != nil || l == nil {
 			if refusal == nil {
 				refusal = err
 			}
 			return nil, refusal
 		}
-		answer, err := q.put(l.endpoint)
+		answer, err := q.send(l.endpoint)
 		if err == nil {
-			answer.left = func() { f.end(l, nil) }
+			answer.left = func() { f.release(l, nil) }
 			return answer, nil
 		}
-		f.end(l, err)
-		if !q.another(err) || q.consumed() {
+		f.release(l, err)
+		if !q.retryElsewhere(err) || q.consumed() {
 			return nil, err
 		}
 		passed[l.endpoint] = true
-		f.direct(directionsOf(err))
-		if refusal == nil || CodeOf(err) != CodeUnavailable { // what a gateway says tells more than that there is none
+		f.add(gatewaysIn(err))
+		if refusal == nil || api.CodeOf(err) != api.CodeUnavailable { // what a gateway says tells more than that there is none
 			refusal = err
 		}
 	}
 }
 
-// worthAnother reports whether another gateway may take a call that failed with err.
-func worthAnother(err error) bool {
-	if startedOf(err) {
+// retryElsewhere reports whether another gateway may take a call that failed with err.
+func retryElsewhere(err error) bool {
+	if mayHaveStarted(err) {
 		return false
 	}
-	switch CodeOf(err) {
-	case CodeUnavailable, CodeNoWorkers, CodeQueueFull, CodeWorkerCrashed:
+	switch api.CodeOf(err) {
+	case api.CodeUnavailable, api.CodeNoWorkers, api.CodeQueueFull, api.CodeWorkerCrashed:
 		return true
 	}
 	return false
 }
 
-// worthARound reports whether the same gateways, or those that the roster names by then, may take in a moment what none took now.
-func worthARound(err error) bool {
-	return !startedOf(err) && (CodeOf(err) == CodeUnavailable || CodeOf(err) == CodeNoWorkers)
+// retryRound reports whether the same gateways, or those that the roster names by then, may take in a moment what none took now.
+func retryRound(err error) bool {
+	return !mayHaveStarted(err) && (api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)
 }
 
-// startedOf reports whether a worker may have seen the call that failed with err.
-func startedOf(err error) bool {
-	var coded *Error
+// mayHaveStarted reports whether a worker may have seen the call that failed with err.
+func mayHaveStarted(err error) bool {
+	var coded *api.Error
 	return !errors.As(err, &coded) || coded.Started
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestACallGoesThroughAGatewayOnTCPAndOnASocket(t *testing.T) {
@@ -75,9 +77,9 @@ func TestACallThatOutlastsItsContextEndsWithIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := pool.Call(ctx, "slow", nil, nil)
-	require.ErrorIs(t, err, ErrDeadlineExceeded)
+	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.True(t, startedOf(err))
+	require.True(t, mayHaveStarted(err))
 	<-entered
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
@@ -85,30 +87,30 @@ func TestACallThatOutlastsItsContextEndsWithIt(t *testing.T) {
 		cancel()
 	}()
 	err = pool.Call(ctx, "slow", nil, nil)
-	require.ErrorIs(t, err, ErrCancelled)
+	require.ErrorIs(t, err, api.ErrCancelled)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 2, g.served(), "it is not made again")
 	err = pool.Call(ctx, "slow", nil, nil)
-	require.ErrorIs(t, err, ErrCancelled)
-	require.False(t, startedOf(err), "nothing was sent")
+	require.ErrorIs(t, err, api.ErrCancelled)
+	require.False(t, mayHaveStarted(err), "nothing was sent")
 }
 
 func TestOnlyACallThatNobodyCanHaveSeenIsMadeAgain(t *testing.T) {
 	for _, c := range []struct {
-		code    Code
+		code    api.Code
 		started bool
 		again   bool
 	}{
-		{CodeUnavailable, false, true}, {CodeNoWorkers, false, true}, {CodeQueueFull, false, true}, {CodeWorkerCrashed, false, true},
-		{CodeUnavailable, true, false}, {CodeWorkerCrashed, true, false}, {CodeWorkerError, true, false}, {CodeQueueFull, true, false},
-		{CodeDeadlineExceeded, false, false}, {CodeQueueTimeout, false, false}, {CodeRateLimited, false, false},
-		{CodeInvalid, false, false}, {CodePoolNotFound, false, false}, {CodePayloadTooLarge, false, false},
+		{api.CodeUnavailable, false, true}, {api.CodeNoWorkers, false, true}, {api.CodeQueueFull, false, true}, {api.CodeWorkerCrashed, false, true},
+		{api.CodeUnavailable, true, false}, {api.CodeWorkerCrashed, true, false}, {api.CodeWorkerError, true, false}, {api.CodeQueueFull, true, false},
+		{api.CodeDeadlineExceeded, false, false}, {api.CodeQueueTimeout, false, false}, {api.CodeRateLimited, false, false},
+		{api.CodeInvalid, false, false}, {api.CodePoolNotFound, false, false}, {api.CodePayloadTooLarge, false, false},
 	} {
 		t.Run(fmt.Sprintf("%s, started %t", c.code, c.started), func(t *testing.T) {
 			bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 			bad.answer = refusing(c.code, c.started)
 			client := clientOf(t, bad, good)
-			client.given.lanes[1].inFlight = 1 // so that bad is asked first
+			client.fixed.endpoints[1].inFlight = 1 // so that bad is asked first
 			out, err := client.Pool("p").CallRaw(t.Context(), "m", []byte("hi"))
 			require.Equal(t, 1, bad.served())
 			if c.again {
@@ -117,12 +119,12 @@ func TestOnlyACallThatNobodyCanHaveSeenIsMadeAgain(t *testing.T) {
 				return
 			}
 			require.Zero(t, good.served())
-			var coded *Error
+			var coded *api.Error
 			require.ErrorAs(t, err, &coded)
 			require.Equal(t, c.code, coded.Code)
 			require.Equal(t, c.started, coded.Started)
 			require.Equal(t, 1500*time.Millisecond, coded.RetryAfter)
-			require.ErrorIs(t, err, &Error{Code: c.code})
+			require.ErrorIs(t, err, &api.Error{Code: c.code})
 		})
 	}
 }
@@ -136,20 +138,20 @@ func TestAGatewayThatIsGoneIsLeftOut(t *testing.T) {
 	}
 	require.Equal(t, 50, live.served())
 	live.server.Close()
-	client.gateways.close() // else the call could be written to a connection whose end has not been noticed
+	client.transport.close() // else the call could be written to a connection whose end has not been noticed
 	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
-	require.ErrorIs(t, err, ErrUnavailable)
-	require.False(t, startedOf(err), "a connection that was refused is no call")
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.False(t, mayHaveStarted(err), "a connection that was refused is no call")
 }
 
 func TestACallThatBrokeOffAfterItWasSentIsNotMadeAgain(t *testing.T) {
 	first, second := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 	first.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	client := clientOf(t, first, second)
-	client.given.lanes[1].inFlight = 1
+	client.fixed.endpoints[1].inFlight = 1
 	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
-	require.ErrorIs(t, err, ErrUnavailable)
-	require.True(t, startedOf(err))
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.True(t, mayHaveStarted(err))
 	require.Zero(t, second.served())
 }
 
@@ -161,7 +163,7 @@ func TestAWorkersErrorIsToldWhole(t *testing.T) {
 			"worker_error":{"code":"-32602","message":"no such tool","data":{"tool":"x"}}}`)
 	}
 	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
-	require.ErrorIs(t, err, ErrWorkerError)
+	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "no such tool")
 	var theirs *WorkerError
 	require.True(t, errors.As(err, &theirs))
@@ -173,20 +175,20 @@ func TestWhatIsNoGatewayIsUnavailable(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	g.answer = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }
 	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
-	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, api.ErrUnavailable)
 	require.Equal(t, 1, g.served(), "a redirect is not followed")
 	g.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }
 	var out any
-	require.ErrorIs(t, clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, &out), ErrWorkerError)
+	require.ErrorIs(t, clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, &out), api.ErrWorkerError)
 }
 
 func TestMistakesAreFoundBeforeAnythingIsSent(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
-	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "", nil, nil), ErrInvalid)
-	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "m", func() {}, nil), ErrInvalid)
-	require.ErrorIs(t, c.Pool("../x").Call(t.Context(), "m", nil, nil), ErrPoolNotFound)
-	require.ErrorIs(t, (&Lease{ID: "p.0.1.1"}).Call(t.Context(), "m", nil, nil), ErrInvalid)
+	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "", nil, nil), api.ErrInvalid)
+	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "m", func() {}, nil), api.ErrInvalid)
+	require.ErrorIs(t, c.Pool("../x").Call(t.Context(), "m", nil, nil), api.ErrPoolNotFound)
+	require.ErrorIs(t, (&Lease{Lease: api.Lease{ID: "p.0.1.1"}}).Call(t.Context(), "m", nil, nil), api.ErrInvalid)
 	require.Zero(t, g.served())
 }
 
@@ -235,7 +237,7 @@ func TestLeavingAStreamEarlyCancelsTheCall(t *testing.T) {
 	case <-time.After(patience):
 		require.FailNow(t, "the call goes on")
 	}
-	require.Zero(t, client.given.lanes[0].inFlight)
+	require.Zero(t, client.fixed.endpoints[0].inFlight)
 }
 
 func TestAStreamThatBreaksOffSaysSo(t *testing.T) {
@@ -252,26 +254,26 @@ func TestAStreamThatBreaksOffSaysSo(t *testing.T) {
 		last = err
 	}
 	require.Equal(t, "half", got)
-	require.ErrorIs(t, last, ErrUnavailable)
-	require.True(t, startedOf(last))
+	require.ErrorIs(t, last, api.ErrUnavailable)
+	require.True(t, mayHaveStarted(last))
 }
 
 func TestAReaderIsSentAgainOnlyIfNobodyReadIt(t *testing.T) {
 	dead, live := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 	client := clientOf(t, dead, live)
 	dead.server.Close()
-	client.given.lanes[1].inFlight = 1
+	client.fixed.endpoints[1].inFlight = 1
 	for piece, err := range client.Pool("p").Stream(t.Context(), "m", io.LimitReader(strings.NewReader("whole"), 5)) {
 		require.NoError(t, err)
 		require.Equal(t, "whole", string(piece))
 	}
 	require.Equal(t, 1, live.served())
 	refused, never := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
-	refused.answer = refusing(CodeNoWorkers, false)
+	refused.answer = refusing(api.CodeNoWorkers, false)
 	client = clientOf(t, refused, never)
-	client.given.lanes[1].inFlight = 1
+	client.fixed.endpoints[1].inFlight = 1
 	for _, err := range client.Pool("p").Stream(t.Context(), "m", io.LimitReader(strings.NewReader("whole"), 5)) {
-		require.ErrorIs(t, err, ErrNoWorkers)
+		require.ErrorIs(t, err, api.ErrNoWorkers)
 	}
 	require.Zero(t, never.served(), "half of a body is no call")
 }
@@ -294,10 +296,10 @@ func TestATokenIsShownToThoseAloneWhoMaySeeIt(t *testing.T) {
 
 func TestCallsAreSpreadByWorkersAndByWhatIsInFlight(t *testing.T) {
 	now := time.Now()
-	one, three := &lane{endpoint: "one", workers: 1}, &lane{endpoint: "three", workers: 3}
+	one, three := &endpointState{endpoint: "one", workers: 1}, &endpointState{endpoint: "three", workers: 3}
 	counts := map[string]int{}
 	for range 400 {
-		l := pickLane([]*lane{one, three}, nil, now)
+		l := pickEndpoint([]*endpointState{one, three}, nil, now)
 		l.inFlight++
 		counts[l.endpoint]++
 	}
@@ -305,38 +307,38 @@ func TestCallsAreSpreadByWorkersAndByWhatIsInFlight(t *testing.T) {
 	one.inFlight, three.inFlight = 0, 0
 	clear(counts)
 	for range 4000 { // calls one after the other
-		counts[pickLane([]*lane{one, three}, nil, now).endpoint]++
+		counts[pickEndpoint([]*endpointState{one, three}, nil, now).endpoint]++
 	}
 	require.InDelta(t, 1000, counts["one"], 250)
-	one.missed(now)
-	require.Equal(t, three, pickLane([]*lane{one, three}, nil, now))
-	require.Equal(t, one, pickLane([]*lane{one, three}, map[string]bool{"three": true}, now), "a gateway that rests is better than none")
-	require.Nil(t, pickLane([]*lane{one}, map[string]bool{"one": true}, now))
+	one.markFailed(now)
+	require.Equal(t, three, pickEndpoint([]*endpointState{one, three}, nil, now))
+	require.Equal(t, one, pickEndpoint([]*endpointState{one, three}, map[string]bool{"three": true}, now), "a gateway that rests is better than none")
+	require.Nil(t, pickEndpoint([]*endpointState{one}, map[string]bool{"one": true}, now))
 	for range 20 {
-		one.missed(now)
+		one.markFailed(now)
 	}
-	require.Equal(t, now.Add(laneMaxRest), one.restUntil)
-	one.answered()
-	require.Equal(t, one, pickLane([]*lane{one, {endpoint: "busy", workers: 1, inFlight: 1}}, nil, now))
+	require.Equal(t, now.Add(endpointMaxBackoff), one.backoffUntil)
+	one.markHealthy()
+	require.Equal(t, one, pickEndpoint([]*endpointState{one, {endpoint: "busy", workers: 1, inFlight: 1}}, nil, now))
 }
 
 func TestTheRosterNamesTheGateways(t *testing.T) {
-	at := func(endpoint string, state string) RosterEntry {
-		var e RosterEntry
+	at := func(endpoint string, state string) api.RosterEntry {
+		var e api.RosterEntry
 		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"endpoint":%q,"state":%q}`, endpoint, state), &e))
 		return e
 	}
-	old := &lane{endpoint: "a", workers: 9, inFlight: 4}
-	lanes := lanesOf([]RosterEntry{at("a", "ready"), at("b", "busy"), at("a", "busy"), at("c", "failed"), at("", "ready")}, []*lane{old})
+	old := &endpointState{endpoint: "a", workers: 9, inFlight: 4}
+	lanes := endpointsOf([]api.RosterEntry{at("a", "ready"), at("b", "busy"), at("a", "busy"), at("c", "failed"), at("", "ready")}, []*endpointState{old})
 	require.Len(t, lanes, 2)
 	require.Same(t, old, lanes[0], "what is in flight stays counted")
 	require.Equal(t, 2, lanes[0].workers)
-	require.Equal(t, lane{endpoint: "b", workers: 1}, *lanes[1])
+	require.Equal(t, endpointState{endpoint: "b", workers: 1}, *lanes[1])
 	gone := at("d", "stopped")
 	gone.Gone = true
-	lanes = lanesOf([]RosterEntry{at("c", "failed"), at("c", "starting"), gone}, nil)
-	require.Equal(t, []*lane{{endpoint: "c", workers: 2}}, lanes, "where none serves, those that may again")
-	require.Empty(t, lanesOf([]RosterEntry{at("", "pending")}, nil))
+	lanes = endpointsOf([]api.RosterEntry{at("c", "failed"), at("c", "starting"), gone}, nil)
+	require.Equal(t, []*endpointState{{endpoint: "c", workers: 2}}, lanes, "where none serves, those that may again")
+	require.Empty(t, endpointsOf([]api.RosterEntry{at("", "pending")}, nil))
 }
 
 func TestAGatewayThatNamesOthersIsBelieved(t *testing.T) {
@@ -352,12 +354,12 @@ func TestAGatewayThatNamesOthersIsBelieved(t *testing.T) {
 		require.Equal(t, "there", out)
 	}
 	require.Equal(t, 2, other.served())
-	require.Len(t, client.given.lanes, 2)
+	require.Len(t, client.fixed.endpoints, 2)
 
-	f := givenFleet(nil)
-	f.read = func(context.Context) (PoolStatus, error) { return PoolStatus{}, nil }
-	f.direct([]string{other.endpoint})
-	require.Empty(t, f.lanes, "where there is a roster, it alone names gateways")
+	f := newFixedBalancer(nil)
+	f.read = func(context.Context) (api.PoolStatus, error) { return api.PoolStatus{}, nil }
+	f.add([]string{other.endpoint})
+	require.Empty(t, f.endpoints, "where there is a roster, it alone names gateways")
 }
 
 func TestALeaseIsUsedByTheGatewayThatGrantedItUntilThatNamesAnother(t *testing.T) {

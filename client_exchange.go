@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -67,7 +69,7 @@ func jsonPayload(in any) (payload, error) {
 	}
 	text, err := json.Marshal(in)
 	if err != nil {
-		return payload{}, Errorf(CodeInvalid, "the parameters cannot be written as JSON: %w", err)
+		return payload{}, api.Errorf(api.CodeInvalid, "the parameters cannot be written as JSON: %w", err)
 	}
 	return payload{kind: "application/json", bytes: text}, nil
 }
@@ -85,7 +87,7 @@ func anyPayload(in any) (payload, error) {
 // methodPath is the path of a call; a method may hold slashes.
 func methodPath(prefix, method string) (string, error) {
 	if method == "" {
-		return "", Errorf(CodeInvalid, "a call needs the name of a method")
+		return "", api.Errorf(api.CodeInvalid, "a call needs the name of a method")
 	}
 	parts := strings.Split(method, "/")
 	for i := range parts {
@@ -124,7 +126,7 @@ func (c *Client) exchange(ctx context.Context, endpoint, path string, o CallOpti
 	} else {
 		ctx, stop = context.WithCancel(ctx)
 	}
-	response, err := c.gateways.do(ctx, endpoint, http.MethodPost, path, header, body.body())
+	response, err := c.transport.do(ctx, endpoint, http.MethodPost, path, header, body.body())
 	if err != nil {
 		stop()
 		return nil, err
@@ -155,7 +157,7 @@ func callHeader(ctx context.Context, o CallOptions, body payload) (http.Header, 
 	if deadline, has := ctx.Deadline(); has {
 		left := time.Until(deadline)
 		if left <= 0 {
-			return nil, brokenOff(ctx, context.DeadlineExceeded, "the call's time was over before it could begin", false)
+			return nil, transportError(ctx, context.DeadlineExceeded, "the call's time was over before it could begin", false)
 		}
 		if timeout <= 0 || left < timeout {
 			timeout = left
@@ -173,12 +175,12 @@ func callJSON(ctx context.Context, send sender, method string, in, out any) erro
 	if err != nil {
 		return err
 	}
-	text, err := whole(send(ctx, method, body))
+	text, err := readAll(send(ctx, method, body))
 	if err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		failure := Errorf(CodeWorkerError, "the answer to %s is not the JSON expected: %w", method, err)
+		failure := api.Errorf(api.CodeWorkerError, "the answer to %s is not the JSON expected: %w", method, err)
 		failure.Started = true
 		return failure
 	}
@@ -186,11 +188,11 @@ func callJSON(ctx context.Context, send sender, method string, in, out any) erro
 }
 
 func callRaw(ctx context.Context, send sender, method string, body []byte) ([]byte, error) {
-	return whole(send(ctx, method, payload{bytes: body}))
+	return readAll(send(ctx, method, payload{bytes: body}))
 }
 
-// whole reads all of an answer.
-func whole(r *reply, err error) ([]byte, error) {
+// readAll reads all of an answer.
+func readAll(r *reply, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +209,7 @@ func whole(r *reply, err error) ([]byte, error) {
 	case err != nil:
 		return nil, r.broken(err)
 	case len(text) > maxWhole:
-		failure := Errorf(CodePayloadTooLarge, "the answer is larger than %d bytes; take it by Stream", maxWhole)
+		failure := api.Errorf(api.CodePayloadTooLarge, "the answer is larger than %d bytes; take it by Stream", maxWhole)
 		failure.Started = true
 		return nil, failure
 	}
@@ -216,7 +218,7 @@ func whole(r *reply, err error) ([]byte, error) {
 
 // broken is the failure of an answer that did not come to its end.
 func (r *reply) broken(err error) error {
-	return brokenOff(r.ctx, err, "the answer broke off; its worker or its gateway ended", true)
+	return transportError(r.ctx, err, "the answer broke off; its worker or its gateway ended", true)
 }
 
 // stream hands an answer on piece by piece.

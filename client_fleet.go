@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -17,23 +19,23 @@ const (
 
 // fleet is the gateways that carry the calls of one pool, as the pool's roster last named them. The roster is read when it is
 // needed first, and again while calls go on; if it cannot be read, the gateways that are known stay. It is safe for concurrent use.
-type fleet struct {
-	read  func(context.Context) (PoolStatus, error) // nil if the gateways are given and no roster is asked
-	begin func(work func(context.Context)) bool     // runs work in the client's life; false once that is over
+type balancer struct {
+	read  func(context.Context) (api.PoolStatus, error) // nil if the gateways are given and no roster is asked
+	begin func(work func(context.Context)) bool         // runs work in the client's life; false once that is over
 	now   func() time.Time
 
-	mu      sync.Mutex
-	lanes   []*lane
-	failure error // of the last reading
-	readAt  time.Time
-	reading chan struct{} // closed when the reading under way is over; nil if there is none
+	mu        sync.Mutex
+	endpoints []*endpointState
+	failure   error // of the last reading
+	readAt    time.Time
+	reading   chan struct{} // closed when the reading under way is over; nil if there is none
 }
 
 // given is a fleet of these gateways and no others.
-func givenFleet(endpoints []string) *fleet {
-	f := &fleet{now: time.Now}
+func newFixedBalancer(endpoints []string) *balancer {
+	f := &balancer{now: time.Now}
 	for _, endpoint := range endpoints {
-		f.lanes = append(f.lanes, laneTo(endpoint, 1, f.lanes))
+		f.endpoints = append(f.endpoints, endpointFor(endpoint, 1, f.endpoints))
 	}
 	return f
 }
@@ -41,94 +43,94 @@ func givenFleet(endpoints []string) *fleet {
 // maxGiven bounds the gateways that a client of given ones comes to know.
 const maxGiven = 256
 
-// direct adds gateways that another one named, unless the roster is who names them.
-func (f *fleet) direct(endpoints []string) {
+// add adds gateways that another one named, unless the roster is who names them.
+func (f *balancer) add(endpoints []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, endpoint := range endpoints {
-		known := slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.endpoint == endpoint })
-		if f.read == nil && !known && endpoint != "" && len(f.lanes) < maxGiven {
-			f.lanes = append(f.lanes, &lane{endpoint: endpoint, workers: 1})
+		known := slices.ContainsFunc(f.endpoints, func(l *endpointState) bool { return l.endpoint == endpoint })
+		if f.read == nil && !known && endpoint != "" && len(f.endpoints) < maxGiven {
+			f.endpoints = append(f.endpoints, &endpointState{endpoint: endpoint, workers: 1})
 		}
 	}
 }
 
-// take picks the gateway for a call and counts the call in, which end counts out. No gateway at all is the failure of the roster's
+// acquire picks the gateway for a call and counts the call in, which end counts out. No gateway at all is the failure of the roster's
 // reading, or CodeNoWorkers; nil without an error means that passed names all there are.
-func (f *fleet) take(ctx context.Context, passed map[string]bool) (*lane, error) {
+func (f *balancer) acquire(ctx context.Context, passed map[string]bool) (*endpointState, error) {
 	for {
 		f.mu.Lock()
 		now := f.now()
 		if f.read != nil && now.Sub(f.readAt) > rosterFresh && f.reading == nil {
-			f.look()
+			f.startRefresh()
 		}
-		if len(f.lanes) > 0 || f.reading == nil {
+		if len(f.endpoints) > 0 || f.reading == nil {
 			l, err := f.pick(passed, now)
 			f.mu.Unlock()
 			return l, err
 		}
 		reading := f.reading
 		f.mu.Unlock()
-		if err := awaited(ctx, reading); err != nil {
+		if err := waitClosed(ctx, reading); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // pick is take with mu held.
-func (f *fleet) pick(passed map[string]bool, now time.Time) (*lane, error) {
-	if len(f.lanes) == 0 {
+func (f *balancer) pick(passed map[string]bool, now time.Time) (*endpointState, error) {
+	if len(f.endpoints) == 0 {
 		if f.failure != nil {
 			return nil, f.failure
 		}
-		return nil, Errorf(CodeNoWorkers, "no worker of the pool has a gateway yet; ctl ps shows how the workers fare").After(time.Second)
+		return nil, api.Errorf(api.CodeNoWorkers, "no worker of the pool has a gateway yet; ctl ps shows how the workers fare").After(time.Second)
 	}
-	l := pickLane(f.lanes, passed, now)
+	l := pickEndpoint(f.endpoints, passed, now)
 	if l != nil {
 		l.inFlight++
 	}
 	return l, nil
 }
 
-// end counts a call out that ended with err, and notes what that tells of its gateway.
-func (f *fleet) end(l *lane, err error) {
+// release counts a call out that ended with err, and notes what that tells of its gateway.
+func (f *balancer) release(l *endpointState, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l.inFlight--
 	outOfTime := errors.Is(err, context.DeadlineExceeded) // the caller's, not what a gateway says
 	switch {
-	case CodeOf(err) == CodeUnavailable, outOfTime && !startedOf(err): // as with a host that swallows what is sent to it
-		l.missed(f.now())
+	case api.CodeOf(err) == api.CodeUnavailable, outOfTime && !mayHaveStarted(err): // as with a host that swallows what is sent to it
+		l.markFailed(f.now())
 	case outOfTime, errors.Is(err, context.Canceled): // it may be there or not
 	default:
-		l.answered()
+		l.markHealthy()
 	}
 }
 
 // refresh has the roster read again, unless that was done just now, and waits for it.
-func (f *fleet) refresh(ctx context.Context) error {
+func (f *balancer) refresh(ctx context.Context) error {
 	f.mu.Lock()
 	if f.read != nil && f.reading == nil && f.now().Sub(f.readAt) > rosterPause {
-		f.look()
+		f.startRefresh()
 	}
 	reading := f.reading
 	f.mu.Unlock()
 	if reading == nil {
 		return nil
 	}
-	return awaited(ctx, reading)
+	return waitClosed(ctx, reading)
 }
 
-// look begins a reading of the roster, with mu held.
-func (f *fleet) look() {
+// startRefresh begins a reading of the roster, with mu held.
+func (f *balancer) startRefresh() {
 	over := make(chan struct{})
 	f.reading = over
-	if !f.begin(func(ctx context.Context) { f.learn(ctx, over) }) {
+	if !f.begin(func(ctx context.Context) { f.readRoster(ctx, over) }) {
 		f.reading, f.readAt, f.failure = nil, f.now(), errClientClosed
 	}
 }
 
-func (f *fleet) learn(ctx context.Context, over chan struct{}) {
+func (f *balancer) readRoster(ctx context.Context, over chan struct{}) {
 	status, err := f.read(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,20 +138,20 @@ func (f *fleet) learn(ctx context.Context, over chan struct{}) {
 	f.reading, f.readAt, f.failure = nil, f.now(), err
 	switch {
 	case err == nil:
-		f.lanes = lanesOf(status.Workers, f.lanes)
-	case CodeOf(err) == CodePoolNotFound:
-		f.lanes = nil
+		f.endpoints = endpointsOf(status.Workers, f.endpoints)
+	case api.CodeOf(err) == api.CodePoolNotFound:
+		f.endpoints = nil
 	}
 }
 
-var errClientClosed = Errorf(CodeUnavailable, "this client is closed")
+var errClientClosed = api.Errorf(api.CodeUnavailable, "this client is closed")
 
-// awaited waits for a channel to be closed.
-func awaited(ctx context.Context, closed <-chan struct{}) error {
+// waitClosed waits for a channel to be closed.
+func waitClosed(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case <-closed:
 		return nil
 	case <-ctx.Done():
-		return brokenOff(ctx, ctx.Err(), "the pool's gateways were not found out in time", false)
+		return transportError(ctx, ctx.Err(), "the pool's gateways were not found out in time", false)
 	}
 }

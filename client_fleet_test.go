@@ -9,16 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 // rosterOf is a fleet whose roster is what read says, and whose clock stands until the test moves it.
-func rosterOf(t *testing.T, read func(context.Context) (PoolStatus, error)) (f *fleet, forward func(time.Duration)) {
+func rosterOf(t *testing.T, read func(context.Context) (api.PoolStatus, error)) (f *balancer, forward func(time.Duration)) {
 	var mu sync.Mutex
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	var work sync.WaitGroup
 	t.Cleanup(work.Wait)
-	f = &fleet{
+	f = &balancer{
 		read:  read,
 		begin: func(do func(context.Context)) bool { work.Go(func() { do(t.Context()) }); return true },
 		now: func() time.Time {
@@ -34,25 +35,25 @@ func rosterOf(t *testing.T, read func(context.Context) (PoolStatus, error)) (f *
 	}
 }
 
-func rosterAt(endpoints ...string) PoolStatus {
-	var s PoolStatus
+func rosterAt(endpoints ...string) api.PoolStatus {
+	var s api.PoolStatus
 	for i, endpoint := range endpoints {
-		s.Workers = append(s.Workers, RosterEntry{Slot: i, State: lifecycle.Ready, Endpoint: endpoint})
+		s.Workers = append(s.Workers, api.RosterEntry{Slot: i, State: lifecycle.Ready, Endpoint: endpoint})
 	}
 	return s
 }
 
 // takeOne is where a call would go now.
-func takeOne(t *testing.T, f *fleet) string {
-	l, err := f.take(t.Context(), nil)
+func takeOne(t *testing.T, f *balancer) string {
+	l, err := f.acquire(t.Context(), nil)
 	require.NoError(t, err)
-	f.end(l, nil)
+	f.release(l, nil)
 	return l.endpoint
 }
 
 func TestTheRosterIsReadOnceForManyCallsAndAgainBehindTheirBack(t *testing.T) {
 	var reads atomic.Int64
-	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) {
+	f, forward := rosterOf(t, func(context.Context) (api.PoolStatus, error) {
 		if reads.Add(1) == 1 {
 			return rosterAt("old"), nil
 		}
@@ -77,10 +78,10 @@ func TestTheRosterIsReadOnceForManyCallsAndAgainBehindTheirBack(t *testing.T) {
 func TestWhileTemporalIsDownTheGatewaysThatAreKnownStay(t *testing.T) {
 	var down atomic.Bool
 	var reads atomic.Int64
-	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) {
+	f, forward := rosterOf(t, func(context.Context) (api.PoolStatus, error) {
 		reads.Add(1)
 		if down.Load() {
-			return PoolStatus{}, ErrUnavailable
+			return api.PoolStatus{}, api.ErrUnavailable
 		}
 		return rosterAt("a"), nil
 	})
@@ -95,34 +96,34 @@ func TestWhileTemporalIsDownTheGatewaysThatAreKnownStay(t *testing.T) {
 }
 
 func TestAPoolThatCannotBeFoundOutIsAFailureOfTheCall(t *testing.T) {
-	why := error(ErrUnavailable)
-	f, forward := rosterOf(t, func(context.Context) (PoolStatus, error) { return rosterAt(), why })
-	_, err := f.take(t.Context(), nil)
-	require.ErrorIs(t, err, ErrUnavailable)
-	why = ErrPoolNotFound
+	why := error(api.ErrUnavailable)
+	f, forward := rosterOf(t, func(context.Context) (api.PoolStatus, error) { return rosterAt(), why })
+	_, err := f.acquire(t.Context(), nil)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	why = api.ErrPoolNotFound
 	forward(time.Hour)
-	_, err = f.take(t.Context(), nil)
-	require.ErrorIs(t, err, ErrPoolNotFound)
+	_, err = f.acquire(t.Context(), nil)
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
 	why = nil
 	forward(time.Hour)
-	_, err = f.take(t.Context(), nil)
-	require.ErrorIs(t, err, ErrNoWorkers)
+	_, err = f.acquire(t.Context(), nil)
+	require.ErrorIs(t, err, api.ErrNoWorkers)
 }
 
 func TestACallDoesNotWaitForTheRosterBeyondItsTime(t *testing.T) {
-	f, _ := rosterOf(t, func(ctx context.Context) (PoolStatus, error) {
+	f, _ := rosterOf(t, func(ctx context.Context) (api.PoolStatus, error) {
 		<-ctx.Done()
-		return PoolStatus{}, ctx.Err()
+		return api.PoolStatus{}, ctx.Err()
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := f.take(ctx, nil)
-	require.ErrorIs(t, err, ErrDeadlineExceeded)
-	require.False(t, startedOf(err))
+	_, err := f.acquire(ctx, nil)
+	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
+	require.False(t, mayHaveStarted(err))
 }
 
 func TestWhatACallsEndTellsOfItsGateway(t *testing.T) {
-	unavailable := Errorf(CodeUnavailable, "it broke off")
+	unavailable := api.Errorf(api.CodeUnavailable, "it broke off")
 	unavailable.Started = true
 	for name, c := range map[string]struct {
 		err   error
@@ -130,22 +131,22 @@ func TestWhatACallsEndTellsOfItsGateway(t *testing.T) {
 		known bool
 	}{
 		"an answer":                             {nil, false, true},
-		"a worker's error":                      {&Error{Code: CodeWorkerError, Started: true}, false, true},
-		"the gateway says that time is over":    {&Error{Code: CodeDeadlineExceeded}, false, true},
-		"nobody there":                          {Errorf(CodeUnavailable, "refused"), true, true},
+		"a worker's error":                      {&api.Error{Code: api.CodeWorkerError, Started: true}, false, true},
+		"the gateway says that time is over":    {&api.Error{Code: api.CodeDeadlineExceeded}, false, true},
+		"nobody there":                          {api.Errorf(api.CodeUnavailable, "refused"), true, true},
 		"it broke off":                          {unavailable, true, true},
-		"no connection in time":                 {Errorf(CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
-		"the caller's time was over in mid-way": {&Error{Code: CodeDeadlineExceeded, Started: true, Err: context.DeadlineExceeded}, false, false},
-		"the caller went away":                  {Errorf(CodeCancelled, "gone: %w", context.Canceled), false, false},
+		"no connection in time":                 {api.Errorf(api.CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
+		"the caller's time was over in mid-way": {&api.Error{Code: api.CodeDeadlineExceeded, Started: true, Err: context.DeadlineExceeded}, false, false},
+		"the caller went away":                  {api.Errorf(api.CodeCancelled, "gone: %w", context.Canceled), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := givenFleet([]string{"a"})
-			l, err := f.take(t.Context(), nil)
+			f := newFixedBalancer([]string{"a"})
+			l, err := f.acquire(t.Context(), nil)
 			require.NoError(t, err)
 			l.failures = 1
-			f.end(l, c.err)
+			f.release(l, c.err)
 			require.Zero(t, l.inFlight)
-			require.Equal(t, c.rests, !l.restUntil.IsZero())
+			require.Equal(t, c.rests, !l.backoffUntil.IsZero())
 			switch {
 			case c.rests:
 				require.Equal(t, 2, l.failures)

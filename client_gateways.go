@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -26,9 +28,9 @@ const (
 	maxProblem = 4 << 20
 )
 
-// gateways carries requests to gateways by their endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) and keeps the
+// transport carries requests to gateways by their endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) and keeps the
 // connections. It knows nothing of pools. It is safe for concurrent use.
-type gateways struct {
+type transport struct {
 	token string
 	tls   *tls.Config
 
@@ -36,12 +38,12 @@ type gateways struct {
 	clients map[string]*http.Client // by Unix socket; "" is the one for TCP
 }
 
-func newGateways(token string, config *tls.Config) *gateways {
-	return &gateways{token: token, tls: config, clients: map[string]*http.Client{}}
+func newTransport(token string, config *tls.Config) *transport {
+	return &transport{token: token, tls: config, clients: map[string]*http.Client{}}
 }
 
 // client is the HTTP client for an endpoint, and the base of its URLs.
-func (g *gateways) client(endpoint string) (client *http.Client, base string) {
+func (g *transport) client(endpoint string) (client *http.Client, base string) {
 	socket, isSocket := strings.CutPrefix(endpoint, "unix:")
 	base = "http://gateway"
 	if !isSocket {
@@ -69,7 +71,7 @@ func (g *gateways) client(endpoint string) (client *http.Client, base string) {
 // do makes one request and returns its answer if that is no error; the caller closes its body. A failure that the gateway tells
 // has the gateway's code and Started. One of the way there is CodeUnavailable, one of ctx CodeDeadlineExceeded or CodeCancelled;
 // then Started is false only if nothing of the request was written.
-func (g *gateways) do(ctx context.Context, endpoint, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
+func (g *transport) do(ctx context.Context, endpoint, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	client, base := g.client(endpoint)
 	var written atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -78,7 +80,7 @@ func (g *gateways) do(ctx context.Context, endpoint, method, path string, header
 	})
 	request, err := http.NewRequestWithContext(traced, method, base+path, body)
 	if err != nil {
-		return nil, Errorf(CodeInvalid, "%q is no endpoint of a gateway; one looks like http://127.0.0.1:7460 or unix:/run/gateway.sock: %w", endpoint, err)
+		return nil, api.Errorf(api.CodeInvalid, "%q is no endpoint of a gateway; one looks like http://127.0.0.1:7460 or unix:/run/gateway.sock: %w", endpoint, err)
 	}
 	if header != nil {
 		request.Header = header
@@ -88,7 +90,7 @@ func (g *gateways) do(ctx context.Context, endpoint, method, path string, header
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, brokenOff(ctx, err, "the gateway at "+endpoint+" could not be asked", written.Load())
+		return nil, transportError(ctx, err, "the gateway at "+endpoint+" could not be asked", written.Load())
 	}
 	if response.StatusCode/100 == 2 {
 		return response, nil
@@ -108,7 +110,7 @@ func private(u *url.URL) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-func (g *gateways) close() {
+func (g *transport) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, client := range g.clients {
@@ -116,22 +118,22 @@ func (g *gateways) close() {
 	}
 }
 
-// brokenOff is the failure of a request that no gateway answered.
-func brokenOff(ctx context.Context, err error, what string, started bool) *Error {
+// transportError is the failure of a request that no gateway answered.
+func transportError(ctx context.Context, err error, what string, started bool) *api.Error {
 	var inURL *url.Error
 	if errors.As(err, &inURL) { // its sentence repeats the URL
 		err = inURL.Err
 	}
-	code := CodeUnavailable
+	code := api.CodeUnavailable
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		code, err = CodeDeadlineExceeded, ctx.Err()
+		code, err = api.CodeDeadlineExceeded, ctx.Err()
 		what = "no answer came within the call's time"
 	case ctx.Err() != nil:
-		code, err = CodeCancelled, ctx.Err()
+		code, err = api.CodeCancelled, ctx.Err()
 		what = "the call was cancelled by its caller"
 	}
-	failure := Errorf(code, "%s: %w", what, err)
+	failure := api.Errorf(code, "%s: %w", what, err)
 	failure.Started = started
 	return failure
 }

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -24,11 +25,11 @@ const maxRuns = 10_000
 // because more happened within one run than a worker keeps or because old runs are gone; HistoryGaps tells where. (What a run
 // did in its middle is in no answer of Temporal but its event history; ctl replays that.)
 func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecycle.Transition, complete bool, err error) {
-	id := WorkerWorkflowID(p.name, slot)
-	what := "read the history of " + WorkerName(p.name, slot)
+	id := api.WorkerWorkflowID(p.name, slot)
+	what := "read the history of " + api.WorkerName(p.name, slot)
 	description, err := p.client.temporal.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
-		return nil, false, p.client.understand(err, what)
+		return nil, false, p.client.fromTemporal(err, what)
 	}
 	newest, err := p.History(ctx, slot)
 	if err != nil {
@@ -42,11 +43,11 @@ func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecyc
 			break // no longer retained
 		}
 		if err != nil {
-			return nil, false, p.client.understand(err, what)
+			return nil, false, p.client.fromTemporal(err, what)
 		}
 		ring, err := carriedRing(started)
 		if err != nil {
-			return nil, false, Errorf(CodeInvalid, "%s: the input of run %s cannot be read: %w", what, runID, err)
+			return nil, false, api.Errorf(api.CodeInvalid, "%s: the input of run %s cannot be read: %w", what, runID, err)
 		}
 		rings = append(rings, ring)
 		runID = started.GetContinuedExecutionRunId()

@@ -10,21 +10,32 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
+// Lease is the exclusive right to one worker, and the handle to use the worker by (Call, Stream, Renew, Checkin). Clients make it:
+// Checkout, TryCheckout, CheckoutOnce, Renew and Adopt. It is safe for concurrent use.
+type Lease struct {
+	api.Lease
+
+	state   *leaseState  // nil in a Lease that no client made
+	options *CallOptions // of calls under it; nil for none
+}
+
 // hold is what makes a Lease usable by the program that took it: its client, and what became of it since it was granted.
-type hold struct {
+type leaseState struct {
 	client *Client
-	lease  Lease // as granted
+	lease  api.Lease // as granted
 	ttl    time.Duration
 
 	mu       sync.Mutex
 	endpoint string    // of the gateway that carries its calls
 	expires  time.Time // by this machine's clock
-	usage    Usage
+	usage    api.Usage
 	returned bool
-	lost     error         // why the lease is no longer good, or no longer renewed
-	over     chan struct{} // closed with lost or returned set
+	failure  error         // why the lease is no longer good, or no longer renewed
+	done     chan struct{} // closed with lost or returned set
 
 	// stop ends the renewing, and renewing is closed when it has ended; both are nil if nothing renews.
 	stop     context.CancelFunc
@@ -32,29 +43,25 @@ type hold struct {
 }
 
 // bind makes a lease usable that was granted just now, in answer to a request sent at asked.
-func (c *Client) bind(lease *Lease, asked time.Time) *Lease {
+func (c *Client) bind(lease api.Lease, asked time.Time) *Lease {
 	granted := lease.ExpiresAt.Sub(lease.GrantedAt)
-	lease.hold = &hold{client: c, ttl: granted, endpoint: lease.Endpoint, expires: asked.Add(granted), over: make(chan struct{})}
-	lease.hold.lease = *lease
-	return lease
+	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: granted, endpoint: lease.Endpoint, expires: asked.Add(granted), done: make(chan struct{})}}
 }
 
 // Adopt makes a lease usable through this client that somebody else took, for example ctl checkout -o json. It is not renewed in the
 // background.
-func (c *Client) Adopt(lease Lease) *Lease {
+func (c *Client) Adopt(lease api.Lease) *Lease {
 	// When it was renewed is not known, so neither is its TTL; the next renewal is for what the spec says.
-	lease.hold = &hold{client: c, endpoint: lease.Endpoint, expires: lease.ExpiresAt, over: make(chan struct{})}
-	lease.hold.lease = lease
-	return &lease
+	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint, expires: lease.ExpiresAt, done: make(chan struct{})}}
 }
 
-var errUnbound = Errorf(CodeInvalid, "this lease is a message that was read; Client.Adopt makes it usable")
+var errUnbound = api.Errorf(api.CodeInvalid, "this lease is a message that was read; Client.Adopt makes it usable")
 
 // With is the lease with other options for its calls; l itself stays as it is. Session and Priority are for calls of a pool: a lease
 // has the session it was checked out with.
 func (l *Lease) With(o CallOptions) *Lease {
 	other := *l
-	other.call = &o
+	other.options = &o
 	return &other
 }
 
@@ -108,37 +115,37 @@ func (l *Lease) send(ctx context.Context, method string, body payload) (*reply, 
 	return l.ask(ctx, "/call/", method, body)
 }
 
-// ask makes a call or a notification.
+// tryGateways makes a call or a notification.
 func (l *Lease) ask(ctx context.Context, verb, method string, body payload) (*reply, error) {
 	path, err := methodPath("/v1/leases/"+url.PathEscape(l.ID)+verb, method)
 	if err != nil {
 		return nil, err
 	}
-	endpoint := l.hold.gateway()
+	endpoint := l.state.gateway()
 	if endpoint == "" {
-		return nil, Errorf(CodeUnavailable, "worker %s cannot be called: its host has no gateway", l.Worker)
+		return nil, api.Errorf(api.CodeUnavailable, "worker %s cannot be called: its host has no gateway", l.Worker)
 	}
 	var o CallOptions
-	if l.call != nil {
-		o = *l.call
+	if l.options != nil {
+		o = *l.options
 	}
-	answer, err := l.hold.client.exchange(ctx, endpoint, path, o, body)
-	if others := directionsOf(err); len(others) > 0 && others[0] != endpoint && !body.consumed() {
-		l.hold.moveTo(others[0])
-		return l.hold.client.exchange(ctx, others[0], path, o, body)
+	answer, err := l.state.client.exchange(ctx, endpoint, path, o, body)
+	if others := gatewaysIn(err); len(others) > 0 && others[0] != endpoint && !body.consumed() {
+		l.state.moveTo(others[0])
+		return l.state.client.exchange(ctx, others[0], path, o, body)
 	}
 	return answer, err
 }
 
 // gateway is the endpoint for calls under the lease.
-func (h *hold) gateway() string {
+func (h *leaseState) gateway() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.endpoint
 }
 
 // moveTo has further calls go through another gateway.
-func (h *hold) moveTo(endpoint string) {
+func (h *leaseState) moveTo(endpoint string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.endpoint = endpoint
@@ -146,19 +153,19 @@ func (h *hold) moveTo(endpoint string) {
 
 // counted makes a call unless the lease is over, and counts it for the checkin.
 func (l *Lease) counted(call func() error) error {
-	if l.hold == nil {
+	if l.state == nil {
 		return errUnbound
 	}
-	h := l.hold
+	h := l.state
 	h.mu.Lock()
 	returned := h.returned
 	h.mu.Unlock()
 	if returned {
-		return Errorf(CodeLeaseFenced, "lease %s was given back", l.ID)
+		return api.Errorf(api.CodeLeaseFenced, "lease %s was given back", l.ID)
 	}
 	began := time.Now()
 	err := call()
-	if err == nil || startedOf(err) {
+	if err == nil || mayHaveStarted(err) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.usage.Requests++
@@ -172,72 +179,72 @@ func (l *Lease) counted(call func() error) error {
 
 // Expires is when the lease ends unless it is renewed, by this machine's clock; renewals move it, while the field ExpiresAt stays.
 func (l *Lease) Expires() time.Time {
-	if l.hold == nil {
+	if l.state == nil {
 		return l.ExpiresAt
 	}
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	return l.hold.expires
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	return l.state.expires
 }
 
 // Done is closed when the lease was given back, was lost, or is no longer renewed; Err says which. It is nil for a lease that was read
 // from a message.
 func (l *Lease) Done() <-chan struct{} {
-	if l.hold == nil {
+	if l.state == nil {
 		return nil
 	}
-	return l.hold.over
+	return l.state.done
 }
 
 // Err is nil while the lease is held or after it was given back, else why it was lost: lease_fenced, lease_not_found, or the end of the
 // context of its Checkout.
 func (l *Lease) Err() error {
-	if l.hold == nil {
+	if l.state == nil {
 		return nil
 	}
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	return l.hold.lost
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	return l.state.failure
 }
 
 // Renew makes the lease last for the TTL it was checked out with, from now. A lease that Checkout returned does so by itself.
 func (l *Lease) Renew(ctx context.Context) error {
-	if l.hold == nil {
+	if l.state == nil {
 		return errUnbound
 	}
-	return l.hold.renew(ctx)
+	return l.state.renew(ctx)
 }
 
 // Checkin gives the lease back and says how it went, with what was counted under it; the renewing has ended when it returns. It is as
 // Client.Checkin: done when the worker's workflow has the message. If it fails, it may be tried again; otherwise a second time changes nothing.
-func (l *Lease) Checkin(ctx context.Context, outcome Outcome) error {
-	if l.hold == nil {
+func (l *Lease) Checkin(ctx context.Context, outcome api.Outcome) error {
+	if l.state == nil {
 		return errUnbound
 	}
-	return l.hold.checkin(ctx, outcome)
+	return l.state.checkin(ctx, outcome)
 }
 
 // finish ends the lease for this program, once; lost is nil if it was given back.
-func (h *hold) finish(lost error) {
+func (h *leaseState) finish(lost error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-h.over:
+	case <-h.done:
 	default:
-		h.lost = lost
-		close(h.over)
+		h.failure = lost
+		close(h.done)
 	}
 }
 
-func (h *hold) renew(ctx context.Context) error {
+func (h *leaseState) renew(ctx context.Context) error {
 	asked := time.Now()
-	renewed := &Lease{}
+	var renewed api.Lease
 	var err error
-	if h.client.given != nil {
+	if h.client.fixed != nil {
 		path := "/v1/leases/" + url.PathEscape(h.lease.ID)
-		err = h.client.control(ctx, h.gateway(), http.MethodPut, path, map[string]int64{"ttl_ms": h.ttl.Milliseconds()}, renewed)
+		err = h.client.control(ctx, h.gateway(), http.MethodPut, path, map[string]int64{"ttl_ms": h.ttl.Milliseconds()}, &renewed)
 	} else {
-		renewed, err = h.client.Renew(ctx, h.lease.ID, h.ttl)
+		renewed, err = h.client.extend(ctx, h.lease.ID, h.ttl)
 	}
 	if err != nil {
 		return err
@@ -250,20 +257,20 @@ func (h *hold) renew(ctx context.Context) error {
 	return nil
 }
 
-func (h *hold) checkin(ctx context.Context, outcome Outcome) error {
+func (h *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	h.mu.Lock()
 	again := h.returned
 	h.returned = true
-	request := CheckinRequest{LeaseID: h.lease.ID, Outcome: outcome, Usage: h.usage}
+	request := api.CheckinRequest{LeaseID: h.lease.ID, Outcome: outcome, Usage: h.usage}
 	h.mu.Unlock()
 	if again {
 		return nil
 	}
-	h.client.endKeeping(h.lease.ID)
+	h.client.stopRenewing(h.lease.ID)
 	var err error
-	if h.client.given != nil { // the gateway counted what it carried
+	if h.client.fixed != nil { // the gateway counted what it carried
 		path := "/v1/leases/" + url.PathEscape(h.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = h.client.control(ctx, h.gateway(), http.MethodDelete, path, nil, &CheckinResult{})
+		err = h.client.control(ctx, h.gateway(), http.MethodDelete, path, nil, &api.CheckinResult{})
 	} else {
 		err = h.client.Checkin(ctx, request)
 	}
@@ -284,19 +291,19 @@ const (
 	renewMaxPause = 5 * time.Second // between attempts that failed
 )
 
-// keep renews the lease until it is given back, is lost, or ctx ends.
-func (c *Client) keep(ctx context.Context, h *hold) {
+// keepAlive renews the lease until it is given back, is lost, or ctx ends.
+func (c *Client) keepAlive(ctx context.Context, h *leaseState) {
 	ctx, stop := context.WithCancelCause(ctx)
 	h.stop, h.renewing = func() { stop(nil) }, make(chan struct{})
 	c.mu.Lock()
-	c.kept[h.lease.ID] = h
+	c.renewing[h.lease.ID] = h
 	c.mu.Unlock()
-	started := c.begin(func(life context.Context) {
+	started := c.goBackground(func(life context.Context) {
 		defer close(h.renewing)
 		defer context.AfterFunc(life, func() { stop(errClientClosed) })()
-		h.finishUnlessReturned(h.renewOn(ctx))
+		h.finishUnlessReturned(h.renewLoop(ctx))
 		c.mu.Lock()
-		delete(c.kept, h.lease.ID)
+		delete(c.renewing, h.lease.ID)
 		c.mu.Unlock()
 	})
 	if !started {
@@ -306,7 +313,7 @@ func (c *Client) keep(ctx context.Context, h *hold) {
 }
 
 // finishUnlessReturned ends a lease whose renewing has ended by itself.
-func (h *hold) finishUnlessReturned(why error) {
+func (h *leaseState) finishUnlessReturned(why error) {
 	h.mu.Lock()
 	returned := h.returned
 	h.mu.Unlock()
@@ -315,8 +322,8 @@ func (h *hold) finishUnlessReturned(why error) {
 	}
 }
 
-// renewOn renews the lease again and again, and returns why it does so no longer.
-func (h *hold) renewOn(ctx context.Context) error {
+// renewLoop renews the lease again and again, and returns why it does so no longer.
+func (h *leaseState) renewLoop(ctx context.Context) error {
 	failures := 0
 	timer := time.NewTimer(h.nextRenewal(0))
 	defer timer.Stop()
@@ -329,8 +336,8 @@ func (h *hold) renewOn(ctx context.Context) error {
 		attempt, cancel := context.WithTimeout(ctx, max(renewMinPause, min(renewAttempt, h.ttl/2)))
 		err := h.renew(attempt)
 		cancel()
-		switch CodeOf(err) {
-		case CodeLeaseFenced, CodeLeaseNotFound, CodeWorkerNotFound, CodeInvalid:
+		switch api.CodeOf(err) {
+		case api.CodeLeaseFenced, api.CodeLeaseNotFound, api.CodeWorkerNotFound, api.CodeInvalid:
 			return err
 		}
 		if err == nil {
@@ -344,7 +351,7 @@ func (h *hold) renewOn(ctx context.Context) error {
 
 // nextRenewal is how long to wait: until about half of the TTL is left, or, after failures, less and less often. Whether the lease
 // is over is for its worker to say, so time that has run out by this clock ends nothing.
-func (h *hold) nextRenewal(failures int) time.Duration {
+func (h *leaseState) nextRenewal(failures int) time.Duration {
 	if failures > 0 {
 		pause := min(max(h.ttl/16, renewMinPause)<<min(failures-1, 8), renewMaxPause)
 		return pause/2 + rand.N(pause)
@@ -353,10 +360,10 @@ func (h *hold) nextRenewal(failures int) time.Duration {
 	return max(renewMinPause, half-rand.N(half/4+1))
 }
 
-// endKeeping ends the renewing of a lease that is being given back, if there is any, and waits for it.
-func (c *Client) endKeeping(leaseID string) {
+// stopRenewing ends the renewing of a lease that is being given back, if there is any, and waits for it.
+func (c *Client) stopRenewing(leaseID string) {
 	c.mu.Lock()
-	h := c.kept[leaseID]
+	h := c.renewing[leaseID]
 	c.mu.Unlock()
 	if h == nil {
 		return
@@ -375,13 +382,13 @@ func (c *Client) control(ctx context.Context, endpoint, method, path string, in,
 	if err != nil {
 		return err
 	}
-	response, err := c.gateways.do(ctx, endpoint, method, path, http.Header{"Content-Type": {"application/json"}}, body.body())
+	response, err := c.transport.do(ctx, endpoint, method, path, http.Header{"Content-Type": {"application/json"}}, body.body())
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(out); err != nil {
-		return Errorf(CodeUnavailable, "the answer of the gateway at %s to %s %s cannot be read: %w", endpoint, method, strconv.Quote(path), err)
+		return api.Errorf(api.CodeUnavailable, "the answer of the gateway at %s to %s %s cannot be read: %w", endpoint, method, strconv.Quote(path), err)
 	}
 	return nil
 }

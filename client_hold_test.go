@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 // leaseTTL is short, so that renewals come soon, but long enough for a slow machine to be in time.
@@ -39,17 +41,17 @@ func TestALeaseRenewsItselfUntilItIsCheckedIn(t *testing.T) {
 	require.NoError(t, lease.Notify(t.Context(), "textDocument/didChange", "x"))
 	require.True(t, slices.ContainsFunc(g.requests(), func(r *http.Request) bool { return r.URL.Path == "/v1/leases/p.0.3.1/notify/textDocument/didChange" }))
 	require.NoError(t, lease.Err())
-	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK))
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	<-lease.Done()
 	require.NoError(t, lease.Err())
 	require.Equal(t, []string{"ok"}, g.outcomes)
-	require.Empty(t, c.kept, "nothing renews it")
-	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK), "a second time changes nothing")
+	require.Empty(t, c.renewing, "nothing renews it")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK), "a second time changes nothing")
 	require.Equal(t, []string{"ok"}, g.outcomes)
 	served := g.served()
-	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), ErrLeaseFenced)
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrLeaseFenced)
 	for _, err := range lease.Stream(t.Context(), "echo", 1) {
-		require.ErrorIs(t, err, ErrLeaseFenced)
+		require.ErrorIs(t, err, api.ErrLeaseFenced)
 	}
 	require.Equal(t, served, g.served(), "what was given back is not used")
 }
@@ -63,7 +65,7 @@ func TestTheEndOfItsContextEndsTheRenewing(t *testing.T) {
 	<-lease.Done()
 	require.ErrorIs(t, lease.Err(), context.Canceled)
 	require.NotNil(t, g.lease, "it was not given back")
-	require.NoError(t, lease.Checkin(t.Context(), OutcomeClose), "which its holder still can")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeClose), "which its holder still can")
 	require.Equal(t, []string{"close"}, g.outcomes)
 }
 
@@ -73,11 +75,11 @@ func TestClosingTheClientEndsTheRenewing(t *testing.T) {
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
 	c.Close()
 	<-lease.Done()
-	require.ErrorIs(t, lease.Err(), ErrUnavailable)
-	late := c.bind(&Lease{ID: "p.0.1.9"}, time.Now())
-	c.keep(t.Context(), late.hold)
+	require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
+	late := c.bind(api.Lease{ID: "p.0.1.9"}, time.Now())
+	c.keepAlive(t.Context(), late.state)
 	<-late.Done()
-	require.ErrorIs(t, late.Err(), ErrUnavailable, "a client that is closed begins nothing")
+	require.ErrorIs(t, late.Err(), api.ErrUnavailable, "a client that is closed begins nothing")
 }
 
 func TestALeaseThatIsLostSaysSo(t *testing.T) {
@@ -85,36 +87,37 @@ func TestALeaseThatIsLostSaysSo(t *testing.T) {
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
 	g.mu.Lock()
-	g.refusal = CodeUnavailable
+	g.refusal = api.CodeUnavailable
 	g.mu.Unlock()
 	before := g.served()
 	require.Eventually(t, func() bool { return g.served() >= before+4 }, patience, tick)
 	require.NoError(t, lease.Err(), "while nobody says that it is lost, it may be good")
 	g.mu.Lock()
-	g.refusal = CodeLeaseFenced
+	g.refusal = api.CodeLeaseFenced
 	g.mu.Unlock()
 	<-lease.Done()
-	require.ErrorIs(t, lease.Err(), ErrLeaseFenced)
+	require.ErrorIs(t, lease.Err(), api.ErrLeaseFenced)
 }
 
 func TestALeaseIsNotRenewedForWhoDoesNotWantThat(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL, NoRenew: true})
-	require.Empty(t, c.kept)
+	require.Empty(t, c.renewing)
 	require.NoError(t, lease.Renew(t.Context()), "but by hand")
 	require.Equal(t, 1, g.renewed())
 	text, err := json.Marshal(lease)
 	require.NoError(t, err)
-	var message Lease
+	var message api.Lease
 	require.NoError(t, json.Unmarshal(text, &message))
-	require.ErrorIs(t, message.Renew(t.Context()), ErrInvalid, "a message is no handle")
-	require.ErrorIs(t, message.Checkin(t.Context(), OutcomeOK), ErrInvalid)
+	unbound := Lease{Lease: message}
+	require.ErrorIs(t, unbound.Renew(t.Context()), api.ErrInvalid, "a message is no handle")
+	require.ErrorIs(t, unbound.Checkin(t.Context(), api.OutcomeOK), api.ErrInvalid)
 	adopted := c.Adopt(message)
 	raw, err := adopted.CallRaw(t.Context(), "echo", []byte("mine"))
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(raw))
-	require.NoError(t, adopted.Checkin(t.Context(), OutcomeError))
+	require.NoError(t, adopted.Checkin(t.Context(), api.OutcomeError))
 	require.Equal(t, []string{"error"}, g.outcomes)
 }
 
@@ -123,13 +126,13 @@ func TestACheckinThatFailsMayBeTriedAgain(t *testing.T) {
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
 	g.mu.Lock()
-	g.refusal = CodeUnavailable
+	g.refusal = api.CodeUnavailable
 	g.mu.Unlock()
-	require.ErrorIs(t, lease.Checkin(t.Context(), OutcomeOK), ErrUnavailable)
+	require.ErrorIs(t, lease.Checkin(t.Context(), api.OutcomeOK), api.ErrUnavailable)
 	g.mu.Lock()
 	g.refusal = ""
 	g.mu.Unlock()
-	require.NoError(t, lease.Checkin(t.Context(), OutcomeOK))
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	require.Equal(t, []string{"ok"}, g.outcomes)
 }
 
@@ -138,24 +141,24 @@ func TestACheckoutWaitsForAWorkerToComeFree(t *testing.T) {
 	c := clientOf(t, g)
 	first := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
 	_, err := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute, Wait: 50 * time.Millisecond})
-	require.ErrorIs(t, err, ErrQueueTimeout)
-	require.ErrorIs(t, err, ErrNoWorkers)
+	require.ErrorIs(t, err, api.ErrQueueTimeout)
+	require.ErrorIs(t, err, api.ErrNoWorkers)
 	granted := make(chan *Lease)
 	go func() {
 		lease, _ := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute})
 		granted <- lease
 	}()
-	require.NoError(t, first.Checkin(t.Context(), OutcomeOK))
+	require.NoError(t, first.Checkin(t.Context(), api.OutcomeOK))
 	second := <-granted
 	require.NotNil(t, second)
 	require.Greater(t, second.Seq, first.Seq)
-	require.NoError(t, second.Checkin(t.Context(), OutcomeOK))
+	require.NoError(t, second.Checkin(t.Context(), api.OutcomeOK))
 }
 
 func TestReadyWorkersAreAskedBeforeOthers(t *testing.T) {
-	var roster []RosterEntry
+	var roster []api.RosterEntry
 	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {
-		var e RosterEntry
+		var e api.RosterEntry
 		require.NoError(t, json.Unmarshal([]byte(`{"state":"`+state+`"}`), &e))
 		e.Slot = i
 		roster = append(roster, e)

@@ -4,47 +4,48 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// lane is one gateway as the calls of one pool see it.
-type lane struct {
+// endpointState is one gateway as the calls of one pool see it.
+type endpointState struct {
 	endpoint string
 	workers  int // of the pool there, at least 1
 	inFlight int // calls of this client
 	failures int // in a row
-	// restUntil is when a gateway that did not answer is asked again before others.
-	restUntil time.Time
+	// backoffUntil is when a gateway that did not answer is asked again before others.
+	backoffUntil time.Time
 }
 
 // Rests of a gateway that could not be reached: the first, and the longest after more failures in a row.
 const (
-	laneRest    = time.Second
-	laneMaxRest = 30 * time.Second
+	endpointBackoff    = time.Second
+	endpointMaxBackoff = 30 * time.Second
 )
 
-// answered notes that the gateway is there.
-func (l *lane) answered() { l.failures, l.restUntil = 0, time.Time{} }
+// markHealthy notes that the gateway is there.
+func (l *endpointState) markHealthy() { l.failures, l.backoffUntil = 0, time.Time{} }
 
-// missed notes that the gateway could not be reached.
-func (l *lane) missed(now time.Time) {
-	l.restUntil = now.Add(min(laneRest<<min(l.failures, 10), laneMaxRest))
+// markFailed notes that the gateway could not be reached.
+func (l *endpointState) markFailed(now time.Time) {
+	l.backoffUntil = now.Add(min(endpointBackoff<<min(l.failures, 10), endpointMaxBackoff))
 	l.failures++
 }
 
-// pickLane chooses among the lanes that passed does not name: the one with the fewest calls in flight for each worker, with equals in
+// pickEndpoint chooses among the lanes that passed does not name: the one with the fewest calls in flight for each worker, with equals in
 // the order of their workers at random; those that rest only when there is no other. nil means that none is left.
-func pickLane(lanes []*lane, passed map[string]bool, now time.Time) *lane {
-	var best *lane
+func pickEndpoint(lanes []*endpointState, passed map[string]bool, now time.Time) *endpointState {
+	var best *endpointState
 	seen := 0 // workers of those that are as good as best
 	for _, l := range lanes {
 		if passed[l.endpoint] {
 			continue
 		}
 		switch {
-		case best == nil || betterLane(l, best, now):
+		case best == nil || betterEndpoint(l, best, now):
 			best, seen = l, l.workers
-		case !betterLane(best, l, now):
+		case !betterEndpoint(best, l, now):
 			if seen += l.workers; rand.N(seen) < l.workers {
 				best = l
 			}
@@ -53,21 +54,21 @@ func pickLane(lanes []*lane, passed map[string]bool, now time.Time) *lane {
 	return best
 }
 
-// betterLane reports whether a call goes to a rather than to b.
-func betterLane(a, b *lane, now time.Time) bool {
-	aRests, bRests := now.Before(a.restUntil), now.Before(b.restUntil)
+// betterEndpoint reports whether a call goes to a rather than to b.
+func betterEndpoint(a, b *endpointState, now time.Time) bool {
+	aRests, bRests := now.Before(a.backoffUntil), now.Before(b.backoffUntil)
 	switch {
 	case aRests != bRests:
 		return bRests
 	case aRests:
-		return a.restUntil.Before(b.restUntil)
+		return a.backoffUntil.Before(b.backoffUntil)
 	}
 	return a.inFlight*b.workers < b.inFlight*a.workers
 }
 
-// lanesOf are the gateways that host the workers of a roster, with what before knew of them. Those whose workers serve come alone;
+// endpointsOf are the gateways that host the workers of a roster, with what before knew of them. Those whose workers serve come alone;
 // where none serves, those whose workers may serve again.
-func lanesOf(roster []RosterEntry, before []*lane) []*lane {
+func endpointsOf(roster []api.RosterEntry, before []*endpointState) []*endpointState {
 	serving, others := map[string]int{}, map[string]int{}
 	var order []string
 	for _, entry := range roster {
@@ -86,24 +87,24 @@ func lanesOf(roster []RosterEntry, before []*lane) []*lane {
 	if len(serving) == 0 {
 		serving = others
 	}
-	var lanes []*lane
+	var lanes []*endpointState
 	for _, endpoint := range order {
 		if serving[endpoint] > 0 {
-			lanes = append(lanes, laneTo(endpoint, serving[endpoint], before))
+			lanes = append(lanes, endpointFor(endpoint, serving[endpoint], before))
 		}
 	}
 	return lanes
 }
 
-// laneTo is the lane to an endpoint that there was before, or a new one.
-func laneTo(endpoint string, workers int, before []*lane) *lane {
+// endpointFor is the lane to an endpoint that there was before, or a new one.
+func endpointFor(endpoint string, workers int, before []*endpointState) *endpointState {
 	for _, l := range before {
 		if l.endpoint == endpoint {
 			l.workers = workers
 			return l
 		}
 	}
-	return &lane{endpoint: endpoint, workers: workers}
+	return &endpointState{endpoint: endpoint, workers: workers}
 }
 
 // inService reports whether a worker in this state serves calls.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
 // WorkerError is the worker's own answer behind an Error with CodeWorkerError: it read the call and failed. errors.As finds it.
@@ -32,9 +34,9 @@ func (e *WorkerError) Error() string {
 
 // problemOf reads an error of a gateway (RFC 9457, with our code). Where it does not say whether a worker may have seen the call,
 // one may have.
-func problemOf(response *http.Response, text []byte) *Error {
+func problemOf(response *http.Response, text []byte) *api.Error {
 	var told struct {
-		Code         Code         `json:"code"`
+		Code         api.Code     `json:"code"`
 		Detail       string       `json:"detail"`
 		Started      *bool        `json:"started"`
 		RetryAfterMS int64        `json:"retry_after_ms"`
@@ -45,20 +47,20 @@ func problemOf(response *http.Response, text []byte) *Error {
 		} `json:"gateways"` // that have workers of the pool
 	}
 	if json.Unmarshal(text, &told) != nil || told.Code == "" {
-		failure := Errorf(CodeUnavailable, "what answered was no gateway of Tempool, or its answer was cut short: %s", response.Status)
+		failure := api.Errorf(api.CodeUnavailable, "what answered was no gateway of Tempool, or its answer was cut short: %s", response.Status)
 		failure.Started = true
 		return failure
 	}
-	failure := &Error{Code: told.Code, Message: cmp.Or(told.Detail, response.Status), Started: told.Started == nil || *told.Started}
+	failure := &api.Error{Code: told.Code, Message: cmp.Or(told.Detail, response.Status), Started: told.Started == nil || *told.Started}
 	failure.RetryAfter = time.Duration(told.RetryAfterMS) * time.Millisecond
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && failure.RetryAfter <= 0 {
 		failure.RetryAfter = time.Duration(max(0, seconds)) * time.Second
 	}
 	if told.Endpoint != "" {
-		failure.directions = append(failure.directions, told.Endpoint)
+		failure.Gateways = append(failure.Gateways, told.Endpoint)
 	}
 	for _, other := range told.Gateways {
-		failure.directions = append(failure.directions, other.Endpoint)
+		failure.Gateways = append(failure.Gateways, other.Endpoint)
 	}
 	if told.WorkerError != nil {
 		failure.Err = told.WorkerError
@@ -69,11 +71,11 @@ func problemOf(response *http.Response, text []byte) *Error {
 	return failure
 }
 
-// directionsOf are the gateways to go to instead, if a gateway named some to a call that no worker has seen.
-func directionsOf(err error) []string {
-	var coded *Error
+// gatewaysIn are the gateways to go to instead, if a gateway named some to a call that no worker has seen.
+func gatewaysIn(err error) []string {
+	var coded *api.Error
 	if errors.As(err, &coded) && !coded.Started {
-		return coded.directions
+		return coded.Gateways
 	}
 	return nil
 }

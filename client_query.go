@@ -32,7 +32,7 @@ func (c *Client) queryIf(ctx context.Context, workflowID, name string, reject en
 	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
 	patience := queryPatience
 	answer, err := c.queryOnce(ctx, request, patience)
-	for late(err) && ctx.Err() == nil && patience < queryTimeout {
+	for isTimeout(err) && ctx.Err() == nil && patience < queryTimeout {
 		patience *= 2
 		answer, err = c.queryOnce(ctx, request, patience)
 	}
@@ -42,7 +42,7 @@ func (c *Client) queryIf(ctx context.Context, workflowID, name string, reject en
 	if err == nil {
 		err = answer.QueryResult.Get(result)
 	}
-	return false, c.understand(err, "ask "+workflowID+" for its "+name)
+	return false, c.fromTemporal(err, "ask "+workflowID+" for its "+name)
 }
 
 // queryOnce waits for an answer for as long as patience. The SDK gives a request half of the time that its context has left, at least
@@ -53,8 +53,8 @@ func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWit
 	return c.temporal.QueryWorkflowWithOptions(ctx, request)
 }
 
-// late reports whether an error says that nobody answered in time.
-func late(err error) bool {
+// isTimeout reports whether an error says that nobody answered in time.
+func isTimeout(err error) bool {
 	var deadline *serviceerror.DeadlineExceeded
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &deadline)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -102,7 +103,7 @@ func (s *Session) Delete(ctx context.Context) error {
 
 func (s *Session) request(ctx context.Context, method string, header http.Header, in any) (*SessionState, error) {
 	if s.id == "" || s.id == "." || s.id == ".." {
-		return nil, Errorf(CodeInvalid, "%q cannot be a session's id, since a path could not name it", s.id)
+		return nil, api.Errorf(api.CodeInvalid, "%q cannot be a session's id, since a path could not name it", s.id)
 	}
 	body, err := jsonPayload(in)
 	if err != nil {
@@ -121,13 +122,13 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 // aboutSessions makes one request about sessions by one of the pool's gateways and reads the answer's JSON into out, unless that is nil.
 // A change goes to another gateway only if the first cannot have seen it.
 func (p *Pool) aboutSessions(ctx context.Context, method, rest string, query url.Values, header http.Header, body payload, out any) error {
-	if !ValidPoolName(p.name) {
-		return Errorf(CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
+	if !api.ValidPoolName(p.name) {
+		return api.Errorf(api.CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
 	}
 	query.Set("pool", p.name)
 	path := "/v1/sessions" + rest + "?" + query.Encode()
-	text, err := whole(p.ask(ctx, question{
-		put: func(endpoint string) (*reply, error) {
+	text, err := readAll(p.tryGateways(ctx, request{
+		send: func(endpoint string) (*reply, error) {
 			bounded, stop := context.WithTimeout(ctx, sessionTimeout)
 			sent := header.Clone()
 			if sent == nil {
@@ -136,20 +137,20 @@ func (p *Pool) aboutSessions(ctx context.Context, method, rest string, query url
 			if body.kind != "" {
 				sent.Set("Content-Type", body.kind)
 			}
-			response, err := p.client.gateways.do(bounded, endpoint, method, path, sent, body.body())
+			response, err := p.client.transport.do(bounded, endpoint, method, path, sent, body.body())
 			if err != nil {
 				stop()
 				return nil, err
 			}
 			return &reply{Response: response, ctx: bounded, stop: stop}, nil
 		},
-		another: func(err error) bool {
-			switch CodeOf(err) {
-			case CodeUnavailable:
-				return method == http.MethodGet || !startedOf(err)
-			case CodePoolNotFound, CodeNoWorkers: // on that host
+		retryElsewhere: func(err error) bool {
+			switch api.CodeOf(err) {
+			case api.CodeUnavailable:
+				return method == http.MethodGet || !mayHaveStarted(err)
+			case api.CodePoolNotFound, api.CodeNoWorkers: // on that host
 				return true
-			case CodeStoreUnavailable: // on that host; a change may have been stored all the same
+			case api.CodeStoreUnavailable: // on that host; a change may have been stored all the same
 				return method == http.MethodGet
 			}
 			return false
@@ -160,7 +161,7 @@ func (p *Pool) aboutSessions(ctx context.Context, method, rest string, query url
 		return err
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return Errorf(CodeUnavailable, "what answered about sessions was no gateway of Tempool: %w", err)
+		return api.Errorf(api.CodeUnavailable, "what answered about sessions was no gateway of Tempool: %w", err)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestASessionIsReadAndChangedByAGateway(t *testing.T) {
@@ -40,17 +42,17 @@ func TestASessionIsReadAndChangedByAGateway(t *testing.T) {
 	request, _ = g.last()
 	require.Equal(t, http.MethodDelete, request.Method)
 	_, err = clientOf(t, g).Pool("p").Session("..").Get(t.Context())
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 }
 
 func TestOnlyWhatChangesNothingIsAskedOfAnotherGateway(t *testing.T) {
 	for _, c := range []struct {
-		code              Code
+		code              api.Code
 		started           bool
 		readOn, changesOn bool
 	}{
-		{CodeUnavailable, false, true, true}, {CodeUnavailable, true, true, false}, {CodePoolNotFound, false, true, true},
-		{CodeStoreUnavailable, false, true, false}, {CodeSessionNotFound, false, false, false}, {CodeVersionConflict, false, false, false},
+		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false}, {api.CodePoolNotFound, false, true, true},
+		{api.CodeStoreUnavailable, false, true, false}, {api.CodeSessionNotFound, false, false, false}, {api.CodeVersionConflict, false, false, false},
 	} {
 		bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 		bad.session = refusing(c.code, c.started)
@@ -58,14 +60,14 @@ func TestOnlyWhatChangesNothingIsAskedOfAnotherGateway(t *testing.T) {
 		try := func(goesOn bool, ask func(*Session) error) {
 			t.Helper()
 			client := clientOf(t, bad, good)
-			client.given.lanes[1].inFlight = 1 // so that bad is asked first
+			client.fixed.endpoints[1].inFlight = 1 // so that bad is asked first
 			before := good.served()
 			err := ask(client.Pool("p").Session("a"))
 			if goesOn {
 				require.NoError(t, err, "%s", c.code)
 				return
 			}
-			require.ErrorIs(t, err, &Error{Code: c.code})
+			require.ErrorIs(t, err, &api.Error{Code: c.code})
 			require.Equal(t, before, good.served(), "%s", c.code)
 		}
 		try(c.readOn, func(s *Session) error { _, err := s.Get(t.Context()); return err })

@@ -6,16 +6,18 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/tempool/tempool/api"
 )
 
 // MissingSearchAttributes names those of SearchAttributes that the namespace does not have as keywords.
 func (c *Client) MissingSearchAttributes(ctx context.Context) ([]string, error) {
 	answer, err := c.temporal.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
 	if err != nil {
-		return nil, c.understand(err, "list search attributes")
+		return nil, c.fromTemporal(err, "list search attributes")
 	}
 	var missing []string
-	for _, name := range SearchAttributes() {
+	for _, name := range api.SearchAttributes() {
 		if answer.GetCustomAttributes()[name] != enums.INDEXED_VALUE_TYPE_KEYWORD {
 			missing = append(missing, name)
 		}
@@ -34,7 +36,7 @@ func (c *Client) Setup(ctx context.Context) ([]string, error) {
 		request.SearchAttributes[name] = enums.INDEXED_VALUE_TYPE_KEYWORD
 	}
 	if _, err := c.temporal.OperatorService().AddSearchAttributes(ctx, request); err != nil {
-		return nil, c.understand(err, "add search attributes")
+		return nil, c.fromTemporal(err, "add search attributes")
 	}
 	return missing, nil
 }
@@ -47,7 +49,7 @@ func (c *Client) eachOpen(ctx context.Context, query string, found func(workflow
 			Namespace: c.namespace, Query: query, NextPageToken: page,
 		})
 		if err != nil {
-			return c.understand(err, "list workflows")
+			return c.fromTemporal(err, "list workflows")
 		}
 		for _, execution := range answer.GetExecutions() {
 			found(execution.GetExecution().GetWorkflowId())

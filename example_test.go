@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // hello stands for an agent that has the pool of the README, whose worker greets: the examples below talk to it as they would to
@@ -36,7 +37,7 @@ func hello() *httptest.Server {
 			}
 		case r.Method == http.MethodPost, r.Method == http.MethodPut: // check out, renew
 			now := time.Now()
-			json.NewEncoder(w).Encode(tempool.Lease{ID: "hello.0.1.1", Worker: "hello/0", Endpoint: server.URL, GrantedAt: now, ExpiresAt: now.Add(time.Minute)})
+			json.NewEncoder(w).Encode(api.Lease{ID: "hello.0.1.1", Worker: "hello/0", Endpoint: server.URL, GrantedAt: now, ExpiresAt: now.Add(time.Minute)})
 		default: // check in
 			io.WriteString(w, `{"state": "ready"}`)
 		}
@@ -52,7 +53,7 @@ func ExampleDial() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	view, err := client.Pool("hello").View(context.Background())
+	view, err := client.Pool("hello").Workers(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/api"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,10 +37,10 @@ type fakeGateway struct {
 	calls    []*http.Request
 	bodies   []string
 	seq      int64
-	lease    *Lease
+	lease    *api.Lease
 	renewals int
 	outcomes []string
-	refusal  Code // of renewals
+	refusal  api.Code // of renewals
 }
 
 // newFakeGateway listens on TCP, or on a Unix socket.
@@ -109,23 +111,23 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 		TTLMS  int64  `json:"ttl_ms"`
 	}
 	if body != "" && json.Unmarshal([]byte(body), &asked) != nil {
-		refuse(w, CodeInvalid, false)
+		refuse(w, api.CodeInvalid, false)
 		return
 	}
 	now := time.Now()
 	switch {
 	case r.Method == http.MethodPost && f.lease != nil:
-		refuse(w, CodeNoWorkers, false)
+		refuse(w, api.CodeNoWorkers, false)
 	case r.Method == http.MethodPost:
 		f.seq++
-		f.lease = &Lease{ID: LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq, Holder: asked.Holder, Endpoint: f.endpoint,
+		f.lease = &api.Lease{ID: api.LeaseID("p", 0, 3, f.seq), Worker: "p/0", Incarnation: 3, Seq: f.seq, Holder: asked.Holder, Endpoint: f.endpoint,
 			GrantedAt: now, ExpiresAt: now.Add(time.Duration(asked.TTLMS) * time.Millisecond)}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(f.lease)
 	case f.refusal != "":
 		refuse(w, f.refusal, false)
 	case f.lease == nil || !strings.HasSuffix(r.URL.Path, f.lease.ID):
-		refuse(w, CodeLeaseFenced, false)
+		refuse(w, api.CodeLeaseFenced, false)
 	case r.Method == http.MethodPut:
 		f.renewals++
 		f.lease.ExpiresAt = now.Add(time.Duration(asked.TTLMS) * time.Millisecond)
@@ -133,7 +135,7 @@ func (f *fakeGateway) control(w http.ResponseWriter, r *http.Request, body strin
 	case r.Method == http.MethodDelete:
 		f.outcomes = append(f.outcomes, r.URL.Query().Get("outcome"))
 		f.lease = nil
-		_ = json.NewEncoder(w).Encode(CheckinResult{State: "ready"})
+		_ = json.NewEncoder(w).Encode(api.CheckinResult{State: "ready"})
 	}
 }
 
@@ -163,12 +165,12 @@ func (f *fakeGateway) last() (*http.Request, string) {
 	return f.calls[len(f.calls)-1], f.bodies[len(f.bodies)-1]
 }
 
-func refuse(w http.ResponseWriter, code Code, started bool) {
+func refuse(w http.ResponseWriter, code api.Code, started bool) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "as the test wants it", "started": started, "retry_after_ms": 1500})
 }
 
-func refusing(code Code, started bool) http.HandlerFunc {
+func refusing(code api.Code, started bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, started) }
 }

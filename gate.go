@@ -7,7 +7,7 @@ import (
 
 // gate bounds how many updates one client has under way on one workflow. Temporal takes ten at a time; those beyond are refused
 // and tried again, and a crowd of such retries can stall the workflow for a minute. Waiting here is cheaper for everyone.
-type gate struct {
+type updateLimiter struct {
 	seed   maphash.Seed
 	places [gateShards]chan struct{} // workflows that share a shard share its places
 }
@@ -17,8 +17,8 @@ const (
 	gatePlaces = 8
 )
 
-func newGate() *gate {
-	g := &gate{seed: maphash.MakeSeed()}
+func newUpdateLimiter() *updateLimiter {
+	g := &updateLimiter{seed: maphash.MakeSeed()}
 	for i := range g.places {
 		g.places[i] = make(chan struct{}, gatePlaces)
 	}
@@ -26,7 +26,7 @@ func newGate() *gate {
 }
 
 // enter waits for a place, which leave gives back.
-func (g *gate) enter(ctx context.Context, workflowID string) (leave func(), err error) {
+func (g *updateLimiter) enter(ctx context.Context, workflowID string) (leave func(), err error) {
 	places := g.places[maphash.String(g.seed, workflowID)%gateShards]
 	select {
 	case places <- struct{}{}:

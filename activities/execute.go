@@ -15,7 +15,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -23,7 +23,7 @@ import (
 type Executor interface {
 	// Execute runs a call on a worker of the pool under a lease of the data plane's own. It calls placed when the call has a place, in the
 	// queue or on a worker, and begun before the request is sent; begun's error keeps it from being sent.
-	Execute(ctx context.Context, pool string, r tempool.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
+	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
 // Heartbeats is where heartbeats go: a client of Temporal.
@@ -54,7 +54,7 @@ const (
 // Execute makes one call. Failures are ApplicationErrors whose type is a code and whose detail is an ExecuteFailure. They are
 // retried by the activity's policy unless the worker may have seen the request, or no retry can succeed.
 func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
-	request, err := tempool.ParseExecuteRequest(input.Payload().GetData())
+	request, err := api.ParseExecuteRequest(input.Payload().GetData())
 	if err != nil {
 		return converter.RawValue{}, executeFailure(err, request)
 	}
@@ -74,7 +74,7 @@ func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter
 	case errors.Is(context.Cause(ctx), errCancelRequested):
 		return converter.RawValue{}, temporal.NewCanceledError(err.Error())
 	case errors.Is(context.Cause(ctx), context.Canceled):
-		stopping := tempool.Errorf(tempool.CodeUnavailable, "the agent of host %s stops and had no more time for the call: %w", p.Host, err)
+		stopping := api.Errorf(api.CodeUnavailable, "the agent of host %s stops and had no more time for the call: %w", p.Host, err)
 		stopping.Started = mayHaveStarted(err)
 		err = stopping
 	}
@@ -84,7 +84,7 @@ func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter
 	return converter.RawValue{}, executeFailure(err, request)
 }
 
-func (p *Pool) call(ctx context.Context, request tempool.ExecuteRequest, pulse *pulse) ([]byte, error) {
+func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *pulse) ([]byte, error) {
 	var ended func()
 	defer func() {
 		if ended != nil {
@@ -97,17 +97,17 @@ func (p *Pool) call(ctx context.Context, request tempool.ExecuteRequest, pulse *
 		}
 	}
 	return p.Plane.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
-		return pulse.begin(tempool.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
+		return pulse.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
 	})
 }
 
 // lostAttempt is the failure of a call whose former attempt was not heard of again after its request may have been sent.
 func lostAttempt(ctx context.Context) error {
-	var before tempool.ExecuteProgress
+	var before api.ExecuteProgress
 	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
 		return nil
 	}
-	lost := tempool.Errorf(tempool.CodeWorkerCrashed,
+	lost := api.Errorf(api.CodeWorkerCrashed,
 		"the agent of host %s was lost while %s served the call; whether it was carried out is not known (say idempotent to have such a call made again)", before.Host, before.Worker)
 	lost.Started = true
 	return lost
@@ -131,9 +131,9 @@ func withinActivity(ctx context.Context, timeout time.Duration) (context.Context
 }
 
 // answerOf is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
-func answerOf(answer []byte, r tempool.ExecuteRequest) (converter.RawValue, error) {
+func answerOf(answer []byte, r api.ExecuteRequest) (converter.RawValue, error) {
 	if len(answer) > maxExecuteAnswer {
-		tooLarge := tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteAnswer)
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteAnswer)
 		tooLarge.Started = true
 		r.Idempotent = false // the next answer would be as large
 		return converter.RawValue{}, executeFailure(tooLarge, r)
@@ -149,14 +149,14 @@ func answerOf(answer []byte, r tempool.ExecuteRequest) (converter.RawValue, erro
 }
 
 func mayHaveStarted(err error) bool {
-	var coded *tempool.Error
+	var coded *api.Error
 	return errors.As(err, &coded) && coded.Started
 }
 
 // executeFailure gives a failed call its Temporal type, which is its code, and says whether it may be retried.
-func executeFailure(err error, r tempool.ExecuteRequest) error {
-	code, message, detail := tempool.CodeUnavailable, err.Error(), tempool.ExecuteFailure{}
-	var coded *tempool.Error
+func executeFailure(err error, r api.ExecuteRequest) error {
+	code, message, detail := api.CodeUnavailable, err.Error(), api.ExecuteFailure{}
+	var coded *api.Error
 	if errors.As(err, &coded) {
 		code, message = coded.Code, coded.Message
 		detail.Started, detail.RetryAfterMS = coded.Started, coded.RetryAfter.Milliseconds()
@@ -167,7 +167,7 @@ func executeFailure(err error, r tempool.ExecuteRequest) error {
 			detail.WorkerError = text
 		}
 	}
-	final := detail.Started && !r.Idempotent || code == tempool.CodeInvalid || code == tempool.CodePayloadTooLarge
+	final := detail.Started && !r.Idempotent || code == api.CodeInvalid || code == api.CodePayloadTooLarge
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})
@@ -185,7 +185,7 @@ type pulse struct {
 	token    []byte
 	cancel   context.CancelCauseFunc
 	every    time.Duration
-	progress atomic.Pointer[tempool.ExecuteProgress]
+	progress atomic.Pointer[api.ExecuteProgress]
 	told     atomic.Bool // that the call began
 	end      context.CancelFunc
 	ended    chan struct{}
@@ -197,7 +197,7 @@ func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pul
 	if info.HeartbeatTimeout > 0 {
 		b.every = min(b.every, info.HeartbeatTimeout/3)
 	}
-	b.progress.Store(&tempool.ExecuteProgress{Host: p.Host})
+	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
 	ctx, b.end = context.WithCancel(ctx)
 	go func() {
 		defer close(b.ended)
@@ -219,7 +219,7 @@ func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pul
 
 // begin records that the worker is about to see the request, unless seeing it twice does no harm. A call that this cannot be
 // recorded of is not sent.
-func (b *pulse) begin(progress tempool.ExecuteProgress, idempotent bool) error {
+func (b *pulse) begin(progress api.ExecuteProgress, idempotent bool) error {
 	b.progress.Store(&progress)
 	if idempotent {
 		return nil
@@ -228,14 +228,14 @@ func (b *pulse) begin(progress tempool.ExecuteProgress, idempotent bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	if err := b.beat(ctx); err != nil {
-		return tempool.Errorf(tempool.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
+		return api.Errorf(api.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
 	}
 	return nil
 }
 
 // retract records that the request was not sent after all. If it cannot, the next attempt takes the call for begun.
 func (b *pulse) retract() {
-	b.progress.Store(&tempool.ExecuteProgress{Host: b.pool.Host})
+	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	if err := b.beat(ctx); err != nil {

@@ -16,14 +16,14 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
 // plane is a data plane that does with a call what a test says.
-type plane func(ctx context.Context, r tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error)
+type plane func(ctx context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error)
 
-func (p plane) Execute(ctx context.Context, _ string, r tempool.ExecuteRequest, placed func(), begun func(string, int64) error) ([]byte, error) {
+func (p plane) Execute(ctx context.Context, _ string, r api.ExecuteRequest, placed func(), begun func(string, int64) error) ([]byte, error) {
 	placed()
 	placed() // as for a call that is placed again
 	return p(ctx, r, begun)
@@ -31,34 +31,34 @@ func (p plane) Execute(ctx context.Context, _ string, r tempool.ExecuteRequest, 
 
 // temporalOf takes heartbeats, answers them by reply, and keeps them.
 type temporalOf struct {
-	reply func(tempool.ExecuteProgress) error
+	reply func(api.ExecuteProgress) error
 
 	mu    sync.Mutex
-	beats []tempool.ExecuteProgress
+	beats []api.ExecuteProgress
 }
 
-func newTemporal(reply func(tempool.ExecuteProgress) error) *temporalOf {
+func newTemporal(reply func(api.ExecuteProgress) error) *temporalOf {
 	return &temporalOf{reply: reply}
 }
 
 func (c *temporalOf) RecordActivityHeartbeat(_ context.Context, _ []byte, details ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	beat := *details[0].(*tempool.ExecuteProgress)
+	beat := *details[0].(*api.ExecuteProgress)
 	c.beats = append(c.beats, beat)
 	return c.reply(beat)
 }
 
-func (c *temporalOf) told() []tempool.ExecuteProgress {
+func (c *temporalOf) told() []api.ExecuteProgress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]tempool.ExecuteProgress(nil), c.beats...)
+	return append([]api.ExecuteProgress(nil), c.beats...)
 }
 
-func taken(tempool.ExecuteProgress) error { return nil }
+func taken(api.ExecuteProgress) error { return nil }
 
 // perform runs Execute once; its places are counted in and out.
-func perform(t *testing.T, c *temporalOf, p plane, request any, before *tempool.ExecuteProgress) (json.RawMessage, error) {
+func perform(t *testing.T, c *temporalOf, p plane, request any, before *api.ExecuteProgress) (json.RawMessage, error) {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	places := 0
@@ -68,11 +68,11 @@ func perform(t *testing.T, c *temporalOf, p plane, request any, before *tempool.
 	}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivityWithOptions(pool.Execute, activity.RegisterOptions{Name: tempool.ActivityExecute})
+	env.RegisterActivityWithOptions(pool.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
 	if before != nil {
 		env.SetHeartbeatDetails(*before)
 	}
-	value, err := env.ExecuteActivity(tempool.ActivityExecute, request)
+	value, err := env.ExecuteActivity(api.ActivityExecute, request)
 	require.Zero(t, places, "every place is given back")
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func perform(t *testing.T, c *temporalOf, p plane, request any, before *tempool.
 	return answer, nil
 }
 
-func started(e *tempool.Error) *tempool.Error {
+func started(e *api.Error) *api.Error {
 	e.Started = true
 	return e
 }
@@ -94,35 +94,35 @@ func TestAFailedCallIsTypedAndTriedAgainOnlyWhereThatIsSafe(t *testing.T) {
 	for name, c := range map[string]struct {
 		err        error
 		idempotent bool
-		code       tempool.Code
+		code       api.Code
 		retried    bool
 		delay      time.Duration
 	}{
-		"the worker's own error":        {started(tempool.Errorf(tempool.CodeWorkerError, "failed: %w", remote)), false, tempool.CodeWorkerError, false, 0},
-		"the same of an idempotent one": {started(tempool.Errorf(tempool.CodeWorkerError, "failed: %w", remote)), true, tempool.CodeWorkerError, true, 0},
-		"a crash in mid-call":           {started(tempool.Errorf(tempool.CodeWorkerCrashed, "gone")), false, tempool.CodeWorkerCrashed, false, 0},
-		"a crash before it was sent":    {tempool.Errorf(tempool.CodeWorkerCrashed, "gone"), false, tempool.CodeWorkerCrashed, true, 0},
-		"no time left":                  {started(tempool.Errorf(tempool.CodeDeadlineExceeded, "late")), false, tempool.CodeDeadlineExceeded, false, 0},
-		"no worker":                     {tempool.Errorf(tempool.CodeNoWorkers, "none").After(time.Second), false, tempool.CodeNoWorkers, true, time.Second},
-		"a full queue":                  {tempool.Errorf(tempool.CodeQueueFull, "full").After(time.Second), false, tempool.CodeQueueFull, true, time.Second},
-		"too large a request":           {tempool.Errorf(tempool.CodePayloadTooLarge, "large"), true, tempool.CodePayloadTooLarge, false, 0},
-		"a request that cannot be":      {tempool.Errorf(tempool.CodeInvalid, "odd"), true, tempool.CodeInvalid, false, 0},
-		"an error without a code":       {errors.New("surprise"), false, tempool.CodeUnavailable, true, 0},
+		"the worker's own error":        {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), false, api.CodeWorkerError, false, 0},
+		"the same of an idempotent one": {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), true, api.CodeWorkerError, true, 0},
+		"a crash in mid-call":           {started(api.Errorf(api.CodeWorkerCrashed, "gone")), false, api.CodeWorkerCrashed, false, 0},
+		"a crash before it was sent":    {api.Errorf(api.CodeWorkerCrashed, "gone"), false, api.CodeWorkerCrashed, true, 0},
+		"no time left":                  {started(api.Errorf(api.CodeDeadlineExceeded, "late")), false, api.CodeDeadlineExceeded, false, 0},
+		"no worker":                     {api.Errorf(api.CodeNoWorkers, "none").After(time.Second), false, api.CodeNoWorkers, true, time.Second},
+		"a full queue":                  {api.Errorf(api.CodeQueueFull, "full").After(time.Second), false, api.CodeQueueFull, true, time.Second},
+		"too large a request":           {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
+		"a request that cannot be":      {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
+		"an error without a code":       {errors.New("surprise"), false, api.CodeUnavailable, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := perform(t, newTemporal(taken), func(context.Context, tempool.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+			_, err := perform(t, newTemporal(taken), func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 				return nil, c.err
 			},
-				tempool.ExecuteRequest{Method: "m", Idempotent: c.idempotent}, nil)
+				api.ExecuteRequest{Method: "m", Idempotent: c.idempotent}, nil)
 			var failure *temporal.ApplicationError
 			require.ErrorAs(t, err, &failure)
 			require.Equal(t, string(c.code), failure.Type())
 			require.Equal(t, c.retried, !failure.NonRetryable())
 			require.Equal(t, c.delay, failure.NextRetryDelay())
-			var detail tempool.ExecuteFailure
+			var detail api.ExecuteFailure
 			require.NoError(t, failure.Details(&detail))
 			require.Equal(t, mayHaveStarted(c.err), detail.Started)
-			if c.code == tempool.CodeWorkerError {
+			if c.code == api.CodeWorkerError {
 				require.JSONEq(t, `{"code": "odd", "type": "ValueError", "message": "so it was"}`, string(detail.WorkerError))
 			}
 		})
@@ -131,9 +131,9 @@ func TestAFailedCallIsTypedAndTriedAgainOnlyWhereThatIsSafe(t *testing.T) {
 
 func TestTemporalKnowsThatACallBeginsBeforeItIsSent(t *testing.T) {
 	c := newTemporal(taken)
-	answer, err := perform(t, c, func(_ context.Context, r tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+	answer, err := perform(t, c, func(_ context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 		require.NoError(t, begun("p/3", 7))
-		require.Equal(t, []tempool.ExecuteProgress{{Began: true, Worker: "p/3", Incarnation: 7, Host: "here"}}, c.told())
+		require.Equal(t, []api.ExecuteProgress{{Began: true, Worker: "p/3", Incarnation: 7, Host: "here"}}, c.told())
 		return r.Params, nil
 	}, map[string]any{"method": "m", "params": map[string]any{"a": 1}}, nil)
 	require.NoError(t, err)
@@ -141,28 +141,28 @@ func TestTemporalKnowsThatACallBeginsBeforeItIsSent(t *testing.T) {
 
 	t.Run("and one that says that it may be made again spares that", func(t *testing.T) {
 		c := newTemporal(taken)
-		_, err := perform(t, c, func(_ context.Context, _ tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		_, err := perform(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 			return nil, begun("p/3", 7)
-		}, tempool.ExecuteRequest{Method: "m", Idempotent: true}, nil)
+		}, api.ExecuteRequest{Method: "m", Idempotent: true}, nil)
 		require.NoError(t, err)
 		require.Empty(t, c.told())
 	})
 	t.Run("and what it cannot be told of is not sent", func(t *testing.T) {
-		_, err := perform(t, newTemporal(func(tempool.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }),
-			func(_ context.Context, _ tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		_, err := perform(t, newTemporal(func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }),
+			func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 				return nil, begun("p/3", 7)
-			}, tempool.ExecuteRequest{Method: "m"}, nil)
+			}, api.ExecuteRequest{Method: "m"}, nil)
 		var failure *temporal.ApplicationError
 		require.ErrorAs(t, err, &failure)
-		require.Equal(t, string(tempool.CodeUnavailable), failure.Type())
+		require.Equal(t, string(api.CodeUnavailable), failure.Type())
 		require.False(t, failure.NonRetryable())
 	})
 	t.Run("and it is told when the call was not sent after all", func(t *testing.T) {
 		c := newTemporal(taken)
-		_, err := perform(t, c, func(_ context.Context, _ tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+		_, err := perform(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 			require.NoError(t, begun("p/3", 7))
-			return nil, tempool.Errorf(tempool.CodeWorkerCrashed, "it ended before")
-		}, tempool.ExecuteRequest{Method: "m"}, nil)
+			return nil, api.Errorf(api.CodeWorkerCrashed, "it ended before")
+		}, api.ExecuteRequest{Method: "m"}, nil)
 		require.Error(t, err)
 		told := c.told()
 		require.Len(t, told, 2)
@@ -171,49 +171,49 @@ func TestTemporalKnowsThatACallBeginsBeforeItIsSent(t *testing.T) {
 }
 
 func TestAnAttemptAfterALostOneIsMadeOnlyIfNothingWasSentOrThatDoesNoHarm(t *testing.T) {
-	answered := func(context.Context, tempool.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+	answered := func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 		return []byte("1"), nil
 	}
-	began := &tempool.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
-	_, err := perform(t, newTemporal(taken), answered, tempool.ExecuteRequest{Method: "m"}, began)
+	began := &api.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
+	_, err := perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m"}, began)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(tempool.CodeWorkerCrashed), failure.Type())
+	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 	require.True(t, failure.NonRetryable())
 	require.Contains(t, failure.Message(), "there")
 
-	_, err = perform(t, newTemporal(taken), answered, tempool.ExecuteRequest{Method: "m", Idempotent: true}, began)
+	_, err = perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
-	_, err = perform(t, newTemporal(taken), answered, tempool.ExecuteRequest{Method: "m"}, &tempool.ExecuteProgress{Host: "there"})
+	_, err = perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m"}, &api.ExecuteProgress{Host: "there"})
 	require.NoError(t, err)
 }
 
 func TestAHeartbeatsAnswerEndsACallThatNobodyWaitsFor(t *testing.T) {
-	untilCancelled := func(ctx context.Context, _ tempool.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+	untilCancelled := func(ctx context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 		if err := begun("p/3", 7); err != nil {
 			return nil, err
 		}
 		<-ctx.Done()
-		return nil, started(tempool.Errorf(tempool.CodeDeadlineExceeded, "it was cancelled: %w", context.Cause(ctx)))
+		return nil, started(api.Errorf(api.CodeDeadlineExceeded, "it was cancelled: %w", context.Cause(ctx)))
 	}
-	second := func(reply error) func(tempool.ExecuteProgress) error {
+	second := func(reply error) func(api.ExecuteProgress) error {
 		n := 0
-		return func(tempool.ExecuteProgress) error {
+		return func(api.ExecuteProgress) error {
 			if n++; n < 2 {
 				return nil
 			}
 			return reply
 		}
 	}
-	_, err := perform(t, newTemporal(second(temporal.NewCanceledError())), untilCancelled, tempool.ExecuteRequest{Method: "m"}, nil)
+	_, err := perform(t, newTemporal(second(temporal.NewCanceledError())), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, err, &cancelled)
 
-	_, err = perform(t, newTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, tempool.ExecuteRequest{Method: "m"}, nil)
+	_, err = perform(t, newTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
 	require.ErrorContains(t, err, errActivityOver.Error())
 
 	// A Temporal that is away ends nothing: the call's own time does.
-	_, err = perform(t, newTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, tempool.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
+	_, err = perform(t, newTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
 	require.ErrorContains(t, err, context.DeadlineExceeded.Error())
 }
 
@@ -222,16 +222,16 @@ func TestAnAnswerIsWhatTheWorkerSent(t *testing.T) {
 		"JSON": {`{"a": [1]}`, "json/plain"}, "a word": {`"yes"`, "json/plain"}, "bytes": {"\x00\xff", "binary/plain"}, "nothing": {"", "binary/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			value, err := answerOf([]byte(c.answer), tempool.ExecuteRequest{Method: "m"})
+			value, err := answerOf([]byte(c.answer), api.ExecuteRequest{Method: "m"})
 			require.NoError(t, err)
 			require.Equal(t, c.encoding, string(value.Payload().GetMetadata()["encoding"]))
 			require.Equal(t, c.answer, string(value.Payload().GetData()))
 		})
 	}
-	_, err := answerOf(make([]byte, maxExecuteAnswer+1), tempool.ExecuteRequest{Method: "m", Idempotent: true})
+	_, err := answerOf(make([]byte, maxExecuteAnswer+1), api.ExecuteRequest{Method: "m", Idempotent: true})
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(tempool.CodePayloadTooLarge), failure.Type())
+	require.Equal(t, string(api.CodePayloadTooLarge), failure.Type())
 	require.True(t, failure.NonRetryable())
 }
 

@@ -7,20 +7,20 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
 // ApplyLimits gives a running process new limits of memory and CPU, and says by which means they are in force then. It fails as
 // invalid where this host cannot hold them, and as unavailable when the process has ended or is not known here; neither is retried.
-func (h *Host) ApplyLimits(_ context.Context, r tempool.ApplyLimitsRequest) (tempool.ApplyLimitsResult, error) {
+func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.ApplyLimitsResult, error) {
 	if r.MemoryBytes < 0 || r.CPUCores < 0 {
-		return tempool.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("limits of %s cannot be negative: %d bytes, %v cores", r.Worker, r.MemoryBytes, r.CPUCores), string(tempool.CodeInvalid), nil)
+		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("limits of %s cannot be negative: %d bytes, %v cores", r.Worker, r.MemoryBytes, r.CPUCores), string(api.CodeInvalid), nil)
 	}
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return tempool.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(tempool.CodeUnavailable), nil)
+		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
 	}
 	limits := p.Limits()
 	if r.MemoryBytes > 0 {
@@ -31,19 +31,19 @@ func (h *Host) ApplyLimits(_ context.Context, r tempool.ApplyLimitsRequest) (tem
 	}
 	by, err := p.ApplyLimits(limits)
 	if err != nil {
-		return tempool.ApplyLimitsResult{}, failure(err)
+		return api.ApplyLimitsResult{}, failure(err)
 	}
 	h.Logger.Info("limits applied", "worker", r.Worker, "incarnation", r.Incarnation, "memory", limits.Memory, "cpu", limits.CPU, "reason", r.Reason)
-	return tempool.ApplyLimitsResult{Limits: means(by)}, nil
+	return api.ApplyLimitsResult{Limits: means(by)}, nil
 }
 
 // CollectGarbage has a worker give back what memory it can, and says what its tree used before and after. It fails as invalid for a
 // worker that cannot be asked, as unavailable when the process has ended or is not known here, and as deadline_exceeded when it does
 // not answer in time; none is retried.
-func (h *Host) CollectGarbage(ctx context.Context, r tempool.CollectGarbageRequest) (tempool.CollectGarbageResult, error) {
+func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) (api.CollectGarbageResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return tempool.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(tempool.CodeUnavailable), nil)
+		return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
 	}
 	if limit := r.Timeout.D(); limit > 0 {
 		var cancel context.CancelFunc
@@ -53,11 +53,11 @@ func (h *Host) CollectGarbage(ctx context.Context, r tempool.CollectGarbageReque
 	before := p.LatestSample().RSSBytes
 	if err := p.CollectGarbage(ctx); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return tempool.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(tempool.CodeDeadlineExceeded), nil)
+			return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeDeadlineExceeded), nil)
 		}
-		return tempool.CollectGarbageResult{}, failure(err)
+		return api.CollectGarbageResult{}, failure(err)
 	}
-	result := tempool.CollectGarbageResult{BeforeBytes: before}
+	result := api.CollectGarbageResult{BeforeBytes: before}
 	if sample, err := p.FreshSample(ctx); err == nil { // else the process is ending, and its exit says more
 		result.AfterBytes = sample.RSSBytes
 	}

@@ -10,8 +10,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -46,7 +46,7 @@ func silent(sp *spec.Spec) {
 	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}
 }
 
-func requireType(t *testing.T, err error, code tempool.Code) {
+func requireType(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
@@ -55,31 +55,31 @@ func requireType(t *testing.T, err error, code tempool.Code) {
 }
 
 var (
-	worker  = tempool.Process{Worker: "p/0", Incarnation: 1}
-	unknown = tempool.Process{Worker: "p/9", Incarnation: 1}
+	worker  = api.Process{Worker: "p/0", Incarnation: 1}
+	unknown = api.Process{Worker: "p/9", Incarnation: 1}
 )
 
 func TestApplyLimitsChangesWhatItIsGiven(t *testing.T) {
 	h, p := hosting(t, func(sp *spec.Spec) { silent(sp); sp.Limits.CPU = 2 }, "sleep", "1000")
-	r, err := h.ApplyLimits(t.Context(), tempool.ApplyLimitsRequest{Process: worker, MemoryBytes: 1 << 30, Reason: "a test"})
+	r, err := h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: worker, MemoryBytes: 1 << 30, Reason: "a test"})
 	require.NoError(t, err)
 	require.Equal(t, "rlimit", r.Limits["open_files"])
 	require.Contains(t, []string{"cgroup", "sampler"}, r.Limits["memory"])
 	require.EqualValues(t, 1<<30, p.Limits().Memory)
 	require.Equal(t, 2.0, p.Limits().CPU, "what is 0 stays")
-	_, err = h.ApplyLimits(t.Context(), tempool.ApplyLimitsRequest{Process: worker, CPUCores: 0.5})
+	_, err = h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: worker, CPUCores: 0.5})
 	require.NoError(t, err)
 	require.Equal(t, 0.5, p.Limits().CPU)
 	require.EqualValues(t, 1<<30, p.Limits().Memory)
 
-	_, err = h.ApplyLimits(t.Context(), tempool.ApplyLimitsRequest{Process: worker, MemoryBytes: -1})
-	requireType(t, err, tempool.CodeInvalid)
-	_, err = h.ApplyLimits(t.Context(), tempool.ApplyLimitsRequest{Process: unknown, CPUCores: 1})
-	requireType(t, err, tempool.CodeUnavailable)
+	_, err = h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: worker, MemoryBytes: -1})
+	requireType(t, err, api.CodeInvalid)
+	_, err = h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: unknown, CPUCores: 1})
+	requireType(t, err, api.CodeUnavailable)
 	_, err = p.Stop(t.Context(), 0)
 	require.NoError(t, err)
-	_, err = h.ApplyLimits(t.Context(), tempool.ApplyLimitsRequest{Process: worker, CPUCores: 1})
-	requireType(t, err, tempool.CodeUnavailable)
+	_, err = h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: worker, CPUCores: 1})
+	requireType(t, err, api.CodeUnavailable)
 }
 
 func TestCollectGarbageSaysWhatItBrought(t *testing.T) {
@@ -101,17 +101,17 @@ def litter():
 tempool.run()`)
 	_, err := p.FreshSample(t.Context())
 	require.NoError(t, err)
-	r, err := h.CollectGarbage(t.Context(), tempool.CollectGarbageRequest{Process: worker, Timeout: spec.Duration(patience)})
+	r, err := h.CollectGarbage(t.Context(), api.CollectGarbageRequest{Process: worker, Timeout: spec.Duration(patience)})
 	require.NoError(t, err)
 	require.Greater(t, r.BeforeBytes, int64(100<<20))
 	require.Less(t, r.AfterBytes, r.BeforeBytes-80<<20)
 
-	_, err = h.CollectGarbage(t.Context(), tempool.CollectGarbageRequest{Process: unknown})
-	requireType(t, err, tempool.CodeUnavailable)
+	_, err = h.CollectGarbage(t.Context(), api.CollectGarbageRequest{Process: unknown})
+	requireType(t, err, api.CodeUnavailable)
 }
 
 func TestCollectGarbageIsRefusedByWhoCannotBeAsked(t *testing.T) {
 	h, _ := hosting(t, silent, "sleep", "1000")
-	_, err := h.CollectGarbage(t.Context(), tempool.CollectGarbageRequest{Process: worker})
-	requireType(t, err, tempool.CodeInvalid)
+	_, err := h.CollectGarbage(t.Context(), api.CollectGarbageRequest{Process: worker})
+	requireType(t, err, api.CodeInvalid)
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
 
@@ -12,14 +12,14 @@ import (
 // concurrent use.
 type Observer interface {
 	// Started is told of a process that became ready, and how long that took; StartFailed of a start that came to nothing.
-	Started(p tempool.Process, took time.Duration)
-	StartFailed(p tempool.Process)
+	Started(p api.Process, took time.Duration)
+	StartFailed(p api.Process)
 	// Watching is told what a workflow wants watched: as what it takes the process.
-	Watching(r tempool.WatchRequest)
+	Watching(r api.WatchRequest)
 	// Probed is told how a health check went; nil is well.
-	Probed(p tempool.Process, err error)
+	Probed(p api.Process, err error)
 	// Stopping is told that a process is asked to exit.
-	Stopping(p tempool.Process)
+	Stopping(p api.Process)
 	// Decided is told what this host decided about a worker by itself.
 	Decided(worker string, d Decision)
 }
@@ -45,12 +45,12 @@ func Decisions() []Decision {
 // unobserved is the Observer of a Host that has none.
 type unobserved struct{}
 
-func (unobserved) Started(tempool.Process, time.Duration) {}
-func (unobserved) StartFailed(tempool.Process)            {}
-func (unobserved) Watching(tempool.WatchRequest)          {}
-func (unobserved) Probed(tempool.Process, error)          {}
-func (unobserved) Stopping(tempool.Process)               {}
-func (unobserved) Decided(string, Decision)               {}
+func (unobserved) Started(api.Process, time.Duration) {}
+func (unobserved) StartFailed(api.Process)            {}
+func (unobserved) Watching(api.WatchRequest)          {}
+func (unobserved) Probed(api.Process, error)          {}
+func (unobserved) Stopping(api.Process)               {}
+func (unobserved) Decided(string, Decision)           {}
 
 func (h *Host) observer() Observer {
 	if h.Observer == nil {
@@ -60,7 +60,7 @@ func (h *Host) observer() Observer {
 }
 
 // probed tells of a health check that was made; one that a call kept from being made says nothing.
-func (h *Host) probed(p tempool.Process, err error) {
+func (h *Host) probed(p api.Process, err error) {
 	if !errors.Is(err, process.ErrBusy) {
 		h.observer().Probed(p, err)
 	}

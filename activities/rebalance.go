@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -22,8 +22,8 @@ const (
 // Rebalance splits this host's budget among a pool's workers by what each uses, how busy and how well it is, and has the shares
 // applied as limits unless the request only asks. That the budget is too small for what they use is no error: nothing changes then,
 // and Problem says so.
-func (h *Host) Rebalance(ctx context.Context, r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
-	var result tempool.RebalanceResult
+func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
+	var result api.RebalanceResult
 	var processes []*process.Process
 	var memory, cpu []policy.Claim
 	for _, one := range r.Processes {
@@ -44,20 +44,20 @@ func (h *Host) Rebalance(ctx context.Context, r tempool.RebalanceRequest) (tempo
 	way := policy.Allocation(r.Resources.Allocation)
 	memoryShares, err := way.Split(memoryBudget, memory)
 	if err != nil {
-		return tempool.RebalanceResult{Problem: "resources.memory_budget: " + err.Error()}, nil
+		return api.RebalanceResult{Problem: "resources.memory_budget: " + err.Error()}, nil
 	}
 	cpuShares, err := way.Split(cpuBudget(r.Resources), cpu)
 	if err != nil {
-		return tempool.RebalanceResult{Problem: "resources.cpu_budget: " + err.Error()}, nil
+		return api.RebalanceResult{Problem: "resources.cpu_budget: " + err.Error()}, nil
 	}
 	for i, p := range processes {
-		share := tempool.Share{
-			Process:     tempool.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
+		share := api.Share{
+			Process:     api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()},
 			MemoryBytes: memoryShares[i], CPUCores: float64(cpuShares[i]) / 1000,
 		}
 		if r.Apply {
 			reason := fmt.Sprintf("its %s share of the host's budget", r.Resources.Allocation)
-			applied, err := h.ApplyLimits(ctx, tempool.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
+			applied, err := h.ApplyLimits(ctx, api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
 			share.Limits = applied.Limits
 			if share.Applied = err == nil; err != nil {
 				share.Problem = err.Error()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -15,26 +15,26 @@ import (
 type idlePlane struct{}
 
 func (idlePlane) Endpoint() string { return "unix:/nowhere" }
-func (idlePlane) Drain(context.Context, string, int64) tempool.DrainResult {
-	return tempool.DrainResult{Drained: true}
+func (idlePlane) Drain(context.Context, string, int64) api.DrainResult {
+	return api.DrainResult{Drained: true}
 }
-func (idlePlane) Recall(context.Context, string, int64, string) tempool.RecallResult {
-	return tempool.RecallResult{}
+func (idlePlane) Recall(context.Context, string, int64, string) api.RecallResult {
+	return api.RecallResult{}
 }
-func (idlePlane) Reset(context.Context, string, int64, string) (tempool.Usage, error) {
-	return tempool.Usage{}, nil
+func (idlePlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
+	return api.Usage{}, nil
 }
-func (idlePlane) Final(context.Context, string, int64) tempool.Usage { return tempool.Usage{} }
-func (idlePlane) Usage(string, int64) (tempool.Usage, int)           { return tempool.Usage{}, 0 }
+func (idlePlane) Final(context.Context, string, int64) api.Usage { return api.Usage{} }
+func (idlePlane) Usage(string, int64) (api.Usage, int)           { return api.Usage{}, 0 }
 
 func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := hosting(t, silent, "sleep", "1000")
 	h.Plane = idlePlane{}
 	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
 	require.NoError(t, err)
-	request := tempool.RebalanceRequest{
+	request := api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationEqual, MemoryBudget: 1 << 30, CPUBudget: 1.5},
-		Processes: []tempool.Process{worker, {Worker: "p/1", Incarnation: 1}, unknown},
+		Processes: []api.Process{worker, {Worker: "p/1", Incarnation: 1}, unknown},
 	}
 	only, err := h.Rebalance(t.Context(), request)
 	require.NoError(t, err)
@@ -61,9 +61,9 @@ func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
 	h, p := hosting(t, silent, "sleep", "1000")
 	h.Plane = idlePlane{}
-	result, err := h.Rebalance(t.Context(), tempool.RebalanceRequest{
+	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
-		Processes: []tempool.Process{worker}, Apply: true,
+		Processes: []api.Process{worker}, Apply: true,
 	})
 	require.NoError(t, err)
 	require.Contains(t, result.Problem, "resources.memory_budget")
@@ -74,9 +74,9 @@ func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
 func TestWithoutABudgetTheHostsOwnIsSharedOutUpToTheCeiling(t *testing.T) {
 	h, _ := hosting(t, silent, "sleep", "1000")
 	h.Plane, h.MemoryTotal = idlePlane{}, func() (int64, error) { return 8 << 30, nil }
-	result, err := h.Rebalance(t.Context(), tempool.RebalanceRequest{
+	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
-		Processes: []tempool.Process{worker},
+		Processes: []api.Process{worker},
 	})
 	require.NoError(t, err)
 	require.Empty(t, result.Problem)

@@ -8,7 +8,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -42,11 +42,11 @@ type Sessions struct {
 }
 
 // SessionBindings says which sessions are bound to workers of this host.
-func (s *Sessions) SessionBindings(ctx context.Context, r tempool.SessionBindingsRequest) (tempool.SessionBindingsResult, error) {
-	result := tempool.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
+func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsRequest) (api.SessionBindingsResult, error) {
+	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
-		result.Unknown = errors.Is(s.Kept(ctx, r.Pool, r.Session), tempool.ErrSessionNotFound)
+		result.Unknown = errors.Is(s.Kept(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
 	}
 	if r.Worker != "" {
 		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)
@@ -55,18 +55,18 @@ func (s *Sessions) SessionBindings(ctx context.Context, r tempool.SessionBinding
 }
 
 // ReleaseSessions has a worker put what it keeps of sessions into them.
-func (s *Sessions) ReleaseSessions(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
-	return s.run(ctx, tempool.HookSessionRelease, r)
+func (s *Sessions) ReleaseSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+	return s.run(ctx, api.HookSessionRelease, r)
 }
 
 // LoadSessions has a worker warm up for sessions.
-func (s *Sessions) LoadSessions(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
-	return s.run(ctx, tempool.HookSessionLoad, r)
+func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+	return s.run(ctx, api.HookSessionLoad, r)
 }
 
 // run runs a hook for one session after the other, so that the worker serves others between them. What would befall all that follow, too, is
 // not tried with each.
-func (s *Sessions) run(ctx context.Context, hook string, r tempool.SessionHooksRequest) (result tempool.SessionHooksResult, err error) {
+func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
 	defer beat(ctx)()
 	for i, session := range r.Sessions {
 		called, err := s.runOne(ctx, hook, session, r)
@@ -79,12 +79,12 @@ func (s *Sessions) run(ctx context.Context, hook string, r tempool.SessionHooksR
 		case err == nil:
 			result.Called++
 			continue
-		case errors.Is(err, tempool.ErrWorkerNotFound):
+		case errors.Is(err, api.ErrWorkerNotFound):
 			result.Gone = true
 			return result, nil
 		}
 		result.Failed = append(result.Failed, failureOf(session, err))
-		if errors.Is(err, tempool.ErrBusy) || errors.Is(err, tempool.ErrDraining) || errors.Is(err, tempool.ErrUnavailable) {
+		if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrDraining) || errors.Is(err, api.ErrUnavailable) {
 			for _, untried := range r.Sessions[i+1:] {
 				result.Failed = append(result.Failed, failureOf(untried, err))
 			}
@@ -94,15 +94,15 @@ func (s *Sessions) run(ctx context.Context, hook string, r tempool.SessionHooksR
 	return result, nil
 }
 
-func (s *Sessions) runOne(ctx context.Context, hook, session string, r tempool.SessionHooksRequest) (bool, error) {
+func (s *Sessions) runOne(ctx context.Context, hook, session string, r api.SessionHooksRequest) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
 	return s.Hooks.CallHook(ctx, r.Worker, hook, session)
 }
 
-func failureOf(session string, err error) tempool.SessionFailure {
-	f := tempool.SessionFailure{Session: session, Code: tempool.CodeUnavailable, Reason: err.Error()}
-	var coded *tempool.Error
+func failureOf(session string, err error) api.SessionFailure {
+	f := api.SessionFailure{Session: session, Code: api.CodeUnavailable, Reason: err.Error()}
+	var coded *api.Error
 	if errors.As(err, &coded) {
 		f.Code, f.Reason = coded.Code, coded.Message
 	}
@@ -119,13 +119,13 @@ func stopped(ctx context.Context, what string) error {
 
 // BindSessions binds sessions to a worker. It fails as worker_not_found, and binds none, if no process of the worker is here; one that ends
 // meanwhile takes its bindings with it.
-func (s *Sessions) BindSessions(_ context.Context, r tempool.BindSessionsRequest) (result tempool.BindSessionsResult, err error) {
-	pool, _, err := tempool.ParseWorkerName(r.To)
+func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
+	pool, _, err := api.ParseWorkerName(r.To)
 	if err != nil {
-		return result, temporal.NewNonRetryableApplicationError(err.Error(), string(tempool.CodeInvalid), nil)
+		return result, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeInvalid), nil)
 	}
 	gone := func() error {
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("no process of %s is in service on host %s", r.To, s.Host), string(tempool.CodeWorkerNotFound), nil)
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("no process of %s is in service on host %s", r.To, s.Host), string(api.CodeWorkerNotFound), nil)
 	}
 	if !s.Lives(r.To) {
 		return result, gone()
@@ -133,8 +133,8 @@ func (s *Sessions) BindSessions(_ context.Context, r tempool.BindSessionsRequest
 	for _, session := range r.Sessions {
 		if !s.Bindings.Move(pool, session, r.From, r.To) {
 			other := s.Bindings.Where(pool, session)
-			result.Failed = append(result.Failed, tempool.SessionFailure{
-				Session: session, Code: tempool.CodeSuperseded, Reason: fmt.Sprintf("it was moved to %s meanwhile", other),
+			result.Failed = append(result.Failed, api.SessionFailure{
+				Session: session, Code: api.CodeSuperseded, Reason: fmt.Sprintf("it was moved to %s meanwhile", other),
 			})
 		}
 	}
@@ -142,16 +142,16 @@ func (s *Sessions) BindSessions(_ context.Context, r tempool.BindSessionsRequest
 		for _, session := range r.Sessions {
 			s.Bindings.UnbindFrom(pool, session, r.To)
 		}
-		return tempool.BindSessionsResult{}, gone()
+		return api.BindSessionsResult{}, gone()
 	}
 	return result, nil
 }
 
 // UnbindSessions forgets sessions that are bound to a worker of this host.
-func (s *Sessions) UnbindSessions(_ context.Context, r tempool.UnbindSessionsRequest) error {
-	pool, _, err := tempool.ParseWorkerName(r.Worker)
+func (s *Sessions) UnbindSessions(_ context.Context, r api.UnbindSessionsRequest) error {
+	pool, _, err := api.ParseWorkerName(r.Worker)
 	if err != nil {
-		return temporal.NewNonRetryableApplicationError(err.Error(), string(tempool.CodeInvalid), nil)
+		return temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeInvalid), nil)
 	}
 	for _, session := range r.Sessions {
 		s.Bindings.UnbindFrom(pool, session, r.Worker)
@@ -159,8 +159,8 @@ func (s *Sessions) UnbindSessions(_ context.Context, r tempool.UnbindSessionsReq
 	return nil
 }
 
-// KeepSessionsOff keeps further sessions off a worker, or lets them in again.
-func (s *Sessions) KeepSessionsOff(_ context.Context, r tempool.KeepSessionsOffRequest) error {
+// ExcludeFromSessions keeps further sessions off a worker, or lets them in again.
+func (s *Sessions) ExcludeFromSessions(_ context.Context, r api.ExcludeFromSessionsRequest) error {
 	s.Bindings.Close(r.Worker, r.For.D())
 	return nil
 }
@@ -168,23 +168,23 @@ func (s *Sessions) KeepSessionsOff(_ context.Context, r tempool.KeepSessionsOffR
 // Roster holds the local activity PoolRoster.
 type Roster struct {
 	// Status asks a pool; its errors are coded.
-	Status func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 }
 
 // PoolRoster says who is in a pool. It fails as pool_not_found, which is not retried.
-func (r *Roster) PoolRoster(ctx context.Context, request tempool.PoolRosterRequest) (tempool.PoolRosterResult, error) {
+func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) (api.PoolRosterResult, error) {
 	status, err := r.Status(ctx, request.Pool)
 	if err != nil {
-		var coded *tempool.Error
-		if errors.As(err, &coded) && coded.Code == tempool.CodePoolNotFound {
-			return tempool.PoolRosterResult{}, temporal.NewNonRetryableApplicationError(coded.Message, string(coded.Code), nil)
+		var coded *api.Error
+		if errors.As(err, &coded) && coded.Code == api.CodePoolNotFound {
+			return api.PoolRosterResult{}, temporal.NewNonRetryableApplicationError(coded.Message, string(coded.Code), nil)
 		}
-		return tempool.PoolRosterResult{}, fmt.Errorf("ask pool %s for its workers: %w", request.Pool, err)
+		return api.PoolRosterResult{}, fmt.Errorf("ask pool %s for its workers: %w", request.Pool, err)
 	}
-	result := tempool.PoolRosterResult{Size: status.Size}
+	result := api.PoolRosterResult{Size: status.Size}
 	for _, w := range status.Workers {
 		stays := w.Slot < status.Size && !w.Gone && !w.Leaving && !w.Resting && !status.Stopping
-		result.Workers = append(result.Workers, tempool.RosterWorker{
+		result.Workers = append(result.Workers, api.RosterWorker{
 			Slot: w.Slot, Host: w.Host, State: w.State, Serves: stays && (w.State == lifecycle.Ready || w.State == lifecycle.Busy),
 		})
 	}

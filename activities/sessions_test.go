@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -57,7 +57,7 @@ func runActivity(t *testing.T, activity, input, result any) error {
 	return err
 }
 
-func typed(t *testing.T, err error, code tempool.Code) {
+func typed(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
@@ -68,9 +68,9 @@ func typed(t *testing.T, err error, code tempool.Code) {
 func TestHooksRunOneAfterTheOtherAndTellTheirFailures(t *testing.T) {
 	var asked []string
 	answers := map[string]error{
-		"bad":   tempool.Errorf(tempool.CodeWorkerError, "it says no"),
+		"bad":   api.Errorf(api.CodeWorkerError, "it says no"),
 		"odd":   errors.New("nobody knows why"),
-		"taken": tempool.Errorf(tempool.CodeBusy, "somebody has it"),
+		"taken": api.Errorf(api.CodeBusy, "somebody has it"),
 	}
 	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 		deadline, bounded := ctx.Deadline()
@@ -78,15 +78,15 @@ func TestHooksRunOneAfterTheOtherAndTellTheirFailures(t *testing.T) {
 		asked = append(asked, worker+" "+hook+" "+session)
 		return true, answers[session]
 	})}
-	var result tempool.SessionHooksResult
-	request := tempool.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
+	var result api.SessionHooksResult
+	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
 	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
-	require.Equal(t, tempool.SessionHooksResult{Called: 2, Failed: []tempool.SessionFailure{
-		{Session: "bad", Code: tempool.CodeWorkerError, Reason: "it says no"}, {Session: "odd", Code: tempool.CodeUnavailable, Reason: "nobody knows why"},
+	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
+		{Session: "bad", Code: api.CodeWorkerError, Reason: "it says no"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "nobody knows why"},
 	}}, result)
 	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b", "p/0 session.release odd"}, asked)
 
-	asked, result = nil, tempool.SessionHooksResult{}
+	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
 	require.NoError(t, runActivity(t, s.LoadSessions, request, &result))
 	require.Len(t, asked, 2, "a worker that somebody else has is waited for once")
@@ -99,14 +99,14 @@ func TestAWorkerWithoutTheHookOrWithoutAProcessHasNothingToDo(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		gone bool
-	}{{nil, false}, {tempool.Errorf(tempool.CodeWorkerNotFound, "it is not here"), true}} {
+	}{{nil, false}, {api.Errorf(api.CodeWorkerNotFound, "it is not here"), true}} {
 		s := &Sessions{Hooks: hookFunc(func(context.Context, string, string, string) (bool, error) {
 			calls++
 			return false, c.err
 		})}
-		var result tempool.SessionHooksResult
-		require.NoError(t, runActivity(t, s.ReleaseSessions, tempool.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
-		require.Equal(t, tempool.SessionHooksResult{Gone: c.gone}, result)
+		var result api.SessionHooksResult
+		require.NoError(t, runActivity(t, s.ReleaseSessions, api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
+		require.Equal(t, api.SessionHooksResult{Gone: c.gone}, result)
 	}
 	require.Equal(t, 2, calls)
 }
@@ -122,7 +122,7 @@ func TestACancelledHookIsNoFailureOfTheSession(t *testing.T) {
 	env := suite.NewTestActivityEnvironment()
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 	env.RegisterActivity(s.LoadSessions)
-	_, err := env.ExecuteActivity(s.LoadSessions, tempool.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
+	_, err := env.ExecuteActivity(s.LoadSessions, api.SessionHooksRequest{Sessions: []string{"a"}, Timeout: spec.Duration(time.Minute)})
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 }
 
@@ -130,55 +130,55 @@ func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
 	bound := shelf{"mine": "p/0", "taken": "p/2"}
 	lives := 2 // so many times it is seen alive
 	s := &Sessions{Host: "here", Bindings: bound, Lives: func(string) bool { lives--; return lives >= 0 }}
-	var result tempool.BindSessionsResult
-	request := tempool.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
+	var result api.BindSessionsResult
+	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
 	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
 	require.Equal(t, shelf{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
-	require.Equal(t, []tempool.SessionFailure{{Session: "taken", Code: tempool.CodeSuperseded, Reason: "it was moved to p/2 meanwhile"}}, result.Failed)
+	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "it was moved to p/2 meanwhile"}}, result.Failed)
 
-	typed(t, runActivity(t, s.BindSessions, request, nil), tempool.CodeWorkerNotFound)
+	typed(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	lives = 1 // it ends while they are bound
-	typed(t, runActivity(t, s.BindSessions, request, nil), tempool.CodeWorkerNotFound)
+	typed(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	require.Equal(t, shelf{"taken": "p/2"}, bound)
-	typed(t, runActivity(t, s.BindSessions, tempool.BindSessionsRequest{To: "nobody"}, nil), tempool.CodeInvalid)
+	typed(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "nobody"}, nil), api.CodeInvalid)
 }
 
 func TestBindingsAreToldAndForgotten(t *testing.T) {
 	bound := shelf{"mine": "p/0"}
 	var kept error
 	s := &Sessions{Bindings: bound, Kept: func(context.Context, string, string) error { return kept }}
-	var result tempool.SessionBindingsResult
-	require.NoError(t, runActivity(t, s.SessionBindings, tempool.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
-	require.Equal(t, tempool.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
-	for _, kept = range []error{tempool.Errorf(tempool.CodeSessionNotFound, "it is not there"), tempool.Errorf(tempool.CodeStoreUnavailable, "the store is away")} {
-		var other tempool.SessionBindingsResult
-		require.NoError(t, runActivity(t, s.SessionBindings, tempool.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
-		require.Equal(t, errors.Is(kept, tempool.ErrSessionNotFound), other.Unknown)
+	var result api.SessionBindingsResult
+	require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
+	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
+	for _, kept = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"), api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
+		var other api.SessionBindingsResult
+		require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
+		require.Equal(t, errors.Is(kept, api.ErrSessionNotFound), other.Unknown)
 	}
-	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
+	require.NoError(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
 	require.Contains(t, bound, "mine")
-	require.NoError(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
+	require.NoError(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "p/0", Sessions: []string{"mine"}}, nil))
 	require.NotContains(t, bound, "mine")
-	require.NoError(t, runActivity(t, s.KeepSessionsOff, tempool.KeepSessionsOffRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
+	require.NoError(t, runActivity(t, s.ExcludeFromSessions, api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, "p/01m0s", bound["closed"])
-	typed(t, runActivity(t, s.UnbindSessions, tempool.UnbindSessionsRequest{Worker: "nobody"}, nil), tempool.CodeInvalid)
+	typed(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "nobody"}, nil), api.CodeInvalid)
 }
 
 func TestTheRosterSaysWhoServesAndIsToStay(t *testing.T) {
-	status := tempool.PoolStatus{Size: 2, Workers: []tempool.RosterEntry{
+	status := api.PoolStatus{Size: 2, Workers: []api.RosterEntry{
 		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a"},
 	}}
 	var failure error
-	r := &Roster{Status: func(context.Context, string) (tempool.PoolStatus, error) { return status, failure }}
-	var result tempool.PoolRosterResult
-	require.NoError(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, &result))
-	require.Equal(t, tempool.PoolRosterResult{Size: 2, Workers: []tempool.RosterWorker{
+	r := &Roster{Status: func(context.Context, string) (api.PoolStatus, error) { return status, failure }}
+	var result api.PoolRosterResult
+	require.NoError(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
+	require.Equal(t, api.PoolRosterResult{Size: 2, Workers: []api.RosterWorker{
 		{Slot: 0, Host: "a", State: lifecycle.Ready, Serves: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)
-	failure = tempool.Errorf(tempool.CodePoolNotFound, "there is none")
-	typed(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, nil), tempool.CodePoolNotFound)
+	failure = api.Errorf(api.CodePoolNotFound, "there is none")
+	typed(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
 	failure = errors.New("away")
 	var app *temporal.ApplicationError
-	require.ErrorAs(t, runActivity(t, r.PoolRoster, tempool.PoolRosterRequest{Pool: "p"}, nil), &app)
+	require.ErrorAs(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)
 	require.False(t, app.NonRetryable())
 }

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -21,38 +21,38 @@ import (
 // incarnation of the worker has been here. A start that may make several tries (StartRequest.Tries) is tried again by Temporal, on
 // whichever host has room, after the wait of the recovery policy and under the next incarnation: what failed before is in its
 // heartbeats, and comes with the result or with the last failure as tempool.FailedTries.
-func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
 	try := int(activity.GetInfo(ctx).Attempt)
-	var before tempool.FailedTries
+	var before api.FailedAttempts
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &before); err != nil {
 			h.Logger.Warn("what a start had tried before is not known", "worker", r.Worker, "error", err)
 		}
 	}
 	r.Incarnation += int64(try - 1)
-	r.Failures, r.Brief = r.Failures+try-1, r.Brief || try > 1
+	r.Failures, r.ShortLived = r.Failures+try-1, r.ShortLived || try > 1
 	quiet := beat(ctx, before)
 	began := time.Now()
 	result, err := h.start(ctx, r)
 	quiet()
 	if err == nil {
-		result.Failed = before.Tries
+		result.Failed = before.Attempts
 		return result, nil
 	}
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) { // it was called off
 		return result, err
 	}
-	if failed.Type() == string(tempool.CodeSuperseded) {
-		var newest tempool.SupersededDetails
+	if failed.Type() == string(api.CodeSuperseded) {
+		var newest api.SupersededDetails
 		_ = failed.Details(&newest) // made by start
-		newest.FailedTries = before
+		newest.FailedAttempts = before
 		return result, temporal.NewNonRetryableApplicationError(failed.Message(), failed.Type(), nil, newest)
 	}
-	one := tempool.FailedTry{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failed.Message()}
+	one := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failed.Message()}
 	var wait time.Duration
 	again := false
-	if try < r.Tries {
+	if try < r.MaxAttempts {
 		next := recovery(r.Spec).Next(r.Failures+1, one.Reason, rand.Float64())
 		if again = next.Action == policy.Restart; again {
 			wait = max(next.Delay, soonest)
@@ -61,7 +61,7 @@ func (h *Host) Start(ctx context.Context, r tempool.StartRequest) (tempool.Start
 			h.Logger.Info("a start is tried again", "worker", r.Worker, "incarnation", r.Incarnation, "wait", next.Delay, "reason", next.Reason)
 		}
 	}
-	tries := tempool.FailedTries{Tries: append(slices.Clone(before.Tries), one)}
+	tries := api.FailedAttempts{Attempts: append(slices.Clone(before.Attempts), one)}
 	activity.RecordHeartbeat(ctx, tries)
 	return result, temporal.NewApplicationErrorWithOptions(failed.Message(), failed.Type(), temporal.ApplicationErrorOptions{
 		NonRetryable: !again, NextRetryDelay: wait, Details: []any{tries},

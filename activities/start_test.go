@@ -8,12 +8,12 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
 
 // starting makes a try of a start that found these failed before it.
-func starting(t *testing.T, before []tempool.FailedTry, r tempool.StartRequest) (result tempool.StartResult, err error) {
+func starting(t *testing.T, before []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
 	h, first := hosting(t, silent, "sleep", "1000")
 	h.Plane, h.Started = idlePlane{}, func(*process.Process) {}
@@ -21,7 +21,7 @@ func starting(t *testing.T, before []tempool.FailedTry, r tempool.StartRequest) 
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
 	if before != nil {
-		env.SetHeartbeatDetails(tempool.FailedTries{Tries: before})
+		env.SetHeartbeatDetails(api.FailedAttempts{Attempts: before})
 	}
 	if r.Spec.Pool.Name == "" {
 		command := r.Spec.Pool.Command
@@ -35,40 +35,40 @@ func starting(t *testing.T, before []tempool.FailedTry, r tempool.StartRequest) 
 	return result, err
 }
 
-func request(command ...string) tempool.StartRequest {
-	r := tempool.StartRequest{Process: tempool.Process{Worker: "p/1", Incarnation: 3}, Tries: 4, Failures: 2, Brief: true}
+func request(command ...string) api.StartRequest {
+	r := api.StartRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, MaxAttempts: 4, Failures: 2, ShortLived: true}
 	r.Spec.Pool.Command = command
 	return r
 }
 
 func TestAStartThatFailsAsksForTheNextTryAndTellsOfAllBefore(t *testing.T) {
-	before := []tempool.FailedTry{{Incarnation: 2, Reason: "the first"}}
+	before := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
 	r := request("/there/is/no/such/program")
 	_, err := starting(t, before, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
-	require.Equal(t, string(tempool.CodeStartFailed), failure.Type())
+	require.Equal(t, string(api.CodeStartFailed), failure.Type())
 	require.False(t, failure.NonRetryable())
 	require.InDelta(t, 300*time.Millisecond, failure.NextRetryDelay(), float64(31*time.Millisecond), "after the third failure in a row")
-	var tries tempool.FailedTries
+	var tries api.FailedAttempts
 	require.NoError(t, failure.Details(&tries))
-	require.Len(t, tries.Tries, 2)
-	require.Equal(t, "the first", tries.Tries[0].Reason)
-	require.EqualValues(t, 3, tries.Tries[1].Incarnation)
-	require.Contains(t, tries.Tries[1].Next, "after failure 3 of at most 10 in a row")
-	require.Equal(t, failure.NextRetryDelay(), tries.Tries[1].Wait.D())
+	require.Len(t, tries.Attempts, 2)
+	require.Equal(t, "the first", tries.Attempts[0].Reason)
+	require.EqualValues(t, 3, tries.Attempts[1].Incarnation)
+	require.Contains(t, tries.Attempts[1].Next, "after failure 3 of at most 10 in a row")
+	require.Equal(t, failure.NextRetryDelay(), tries.Attempts[1].Wait.D())
 }
 
 func TestTheLastTryOfAStartLeavesTheRestToItsWorker(t *testing.T) {
 	r := request("/there/is/no/such/program")
-	r.Tries = 1
+	r.MaxAttempts = 1
 	_, err := starting(t, nil, r)
-	requireType(t, err, tempool.CodeStartFailed)
+	requireType(t, err, api.CodeStartFailed)
 
 	r = request("/there/is/no/such/program")
 	r.Failures = 9
 	_, err = starting(t, nil, r)
-	requireType(t, err, tempool.CodeStartFailed)
+	requireType(t, err, api.CodeStartFailed)
 }
 
 func TestAProcessOnProbationThatEndsHasNotStarted(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAProcessOnProbationThatEndsHasNotStarted(t *testing.T) {
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
-	before := []tempool.FailedTry{{Incarnation: 2, Reason: "the first"}}
+	before := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
 	began := time.Now()
 	result, err := starting(t, before, request("sleep", "1000"))
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 	require.Equal(t, "the first", result.Failed[0].Reason)
 
 	r := request("sleep", "1000")
-	r.Failures, r.Brief = 1, false
+	r.Failures, r.ShortLived = 1, false
 	result, err = starting(t, nil, r)
 	require.NoError(t, err)
 	require.Less(t, result.TookMS, time.Second.Milliseconds(), "a first crash after a while asks for no probation")

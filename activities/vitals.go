@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -94,30 +94,30 @@ func bounded[T any](list []T, most int) []T {
 }
 
 // finding says whether, and why, the incarnation should be replaced: for its limits, else its grade, else what is to come.
-func (v *vitals) finding(rules tempool.WatchRules, requests int64, age time.Duration) (tempool.Cause, string) {
+func (v *vitals) finding(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if d := (policy.Rotation{MaxRequests: rules.RequestLimit}).Next(policy.Life{Requests: requests}, 0); d.Action == policy.Restart {
-		return tempool.CauseRequests, d.Reason
+		return api.CauseRequests, d.Reason
 	}
 	if len(v.samples) == 0 {
 		return "", ""
 	}
 	memory := v.samples[len(v.samples)-1].MemoryBytes
 	if d := (policy.Rotation{MaxMemoryBytes: rules.MaxMemoryBytes}).Next(policy.Life{MemoryBytes: memory}, 0); d.Action == policy.Restart {
-		return tempool.CauseMemory, d.Reason
+		return api.CauseMemory, d.Reason
 	}
 	if rules.Grade && v.verdict.Action == policy.Restart && age >= rules.GradeAfter.D() {
-		return tempool.CauseGrade, v.verdict.Reason
+		return api.CauseGrade, v.verdict.Reason
 	}
 	if d := prediction(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
-		return tempool.CausePrediction, d.Reason
+		return api.CausePrediction, d.Reason
 	}
 	return "", ""
 }
 
 // pressing reports whether samples are wanted sooner than they come by themselves.
-func (v *vitals) pressing(rules tempool.WatchRules) bool {
+func (v *vitals) pressing(rules api.WatchRules) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := prediction(rules)
@@ -127,36 +127,36 @@ func (v *vitals) pressing(rules tempool.WatchRules) bool {
 	return p.Pressing(v.samples, process.DefaultSampleEvery)
 }
 
-func prediction(rules tempool.WatchRules) policy.Prediction {
+func prediction(rules api.WatchRules) policy.Prediction {
 	return policy.Prediction{Window: rules.Window, Horizon: rules.Horizon.D(), MemoryLimitBytes: rules.MemoryLimitBytes}
 }
 
 // assessment is the judgement of the newest sample; nil before there is one.
-func (v *vitals) assessment() *tempool.Assessment {
+func (v *vitals) assessment() *api.Assessment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.latest == nil {
 		return nil
 	}
-	return &tempool.Assessment{Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings}
+	return &api.Assessment{Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings}
 }
 
 // register has the vitals of the incarnations that live here. Its zero value is empty and ready.
 type register struct {
 	mu  sync.Mutex
-	all map[tempool.Process]*vitals
+	all map[api.Process]*vitals
 }
 
 // of returns the vitals of a process, made where they are missing. Those of ended ones are dropped then.
 func (r *register) of(p *process.Process) *vitals {
-	key := tempool.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
+	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v := r.all[key]; v != nil {
 		return v
 	}
 	if r.all == nil {
-		r.all = map[tempool.Process]*vitals{}
+		r.all = map[api.Process]*vitals{}
 	}
 	for old, v := range r.all {
 		if ended(v.process) {
@@ -172,5 +172,5 @@ func (r *register) of(p *process.Process) *vitals {
 func (r *register) known(worker string, incarnation int64) *vitals {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.all[tempool.Process{Worker: worker, Incarnation: incarnation}]
+	return r.all[api.Process{Worker: worker, Incarnation: incarnation}]
 }

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
 // life takes in one sample of so many MB every pause, with so many requests more each time, until something is found.
-func life(v *vitals, rules tempool.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause tempool.Cause, reason string) {
+func life(v *vitals, rules api.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause api.Cause, reason string) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	requests := int64(0)
 	for i, m := range mb {
@@ -37,24 +37,24 @@ func line(from, step float64, n int) []float64 {
 
 func TestWhatAWatchFinds(t *testing.T) {
 	const pause = 10 * time.Second
-	predict := tempool.WatchRules{Window: 10, Horizon: spec.Default().Prediction.Horizon, MemoryLimitBytes: 512e6}
+	predict := api.WatchRules{Window: 10, Horizon: spec.Default().Prediction.Horizon, MemoryLimitBytes: 512e6}
 	for name, c := range map[string]struct {
-		rules    tempool.WatchRules
+		rules    api.WatchRules
 		requests int64
 		mb       []float64
 		at       int
-		cause    tempool.Cause
+		cause    api.Cause
 		reason   string
 	}{
-		"nothing without rules":                     {tempool.WatchRules{}, 1000, line(1000, 1000, 20), -1, "", ""},
-		"requests":                                  {tempool.WatchRules{RequestLimit: 995}, 100, line(20, 0, 20), 9, tempool.CauseRequests, "served 1000 requests (limit 995)"},
-		"memory":                                    {tempool.WatchRules{MaxMemoryBytes: 300e6}, 0, []float64{20, 20, 299, 301}, 3, tempool.CauseMemory, "301 MB"},
-		"a failing worker at once":                  {tempool.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, tempool.CauseGrade, "failing"},
-		"a critical worker after three samples":     {tempool.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, tempool.CauseGrade, "critical in 3 samples"},
-		"a degraded worker after five samples":      {tempool.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, tempool.CauseGrade, "degraded or worse in 5 samples"},
-		"a good sample in between begins anew":      {tempool.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
-		"a grade counts from a certain age on":      {tempool.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, line(800, 0, 20), 6, tempool.CauseGrade, "failing"},
-		"a leak before it has reached the limit":    {predict, 0, line(20, 10, 60), 9, tempool.CausePrediction, "Replacing the worker before it fails"},
+		"nothing without rules":                     {api.WatchRules{}, 1000, line(1000, 1000, 20), -1, "", ""},
+		"requests":                                  {api.WatchRules{RequestLimit: 995}, 100, line(20, 0, 20), 9, api.CauseRequests, "served 1000 requests (limit 995)"},
+		"memory":                                    {api.WatchRules{MaxMemoryBytes: 300e6}, 0, []float64{20, 20, 299, 301}, 3, api.CauseMemory, "301 MB"},
+		"a failing worker at once":                  {api.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, api.CauseGrade, "failing"},
+		"a critical worker after three samples":     {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, api.CauseGrade, "critical in 3 samples"},
+		"a degraded worker after five samples":      {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, api.CauseGrade, "degraded or worse in 5 samples"},
+		"a good sample in between begins anew":      {api.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
+		"a grade counts from a certain age on":      {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, line(800, 0, 20), 6, api.CauseGrade, "failing"},
+		"a leak before it has reached the limit":    {predict, 0, line(20, 10, 60), 9, api.CausePrediction, "Replacing the worker before it fails"},
 		"a worker that only warms up is left alone": {predict, 0, append(line(20, 60, 2), line(80, 0, 40)...), -1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestCallsAreGradedByTheMinute(t *testing.T) {
 	health := spec.Default().Health
 	health.CallsBands = []float64{10, 30, 60, 100}
 	v := &vitals{}
-	_, cause, reason := life(v, tempool.WatchRules{Grade: true}, health, 10*time.Second, 15, line(20, 0, 4)...) // 90 a minute
-	require.Equal(t, tempool.CauseGrade, cause)
+	_, cause, reason := life(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, line(20, 0, 4)...) // 90 a minute
+	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are at 90 a minute")
 	require.Equal(t, "critical", v.assessment().Grade)
 }
@@ -81,19 +81,19 @@ func TestASampleThatWasTakenInBeforeCountsOnce(t *testing.T) {
 	for range 10 {
 		v.take(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
 	}
-	cause, _ := v.finding(tempool.WatchRules{Grade: true}, 0, time.Hour)
+	cause, _ := v.finding(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)
 }
 
 func TestVitalsOfALongLifeAreBounded(t *testing.T) {
 	v := &vitals{}
-	life(v, tempool.WatchRules{}, spec.Default().Health, time.Second, 1, line(20, 0, 5000)...)
+	life(v, api.WatchRules{}, spec.Default().Health, time.Second, 1, line(20, 0, 5000)...)
 	require.Len(t, v.samples, maxSamples)
 	require.LessOrEqual(t, len(v.counts), 62)
 }
 
 func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
-	rules := tempool.WatchRules{Window: 10, MemoryLimitBytes: 512e6}
+	rules := api.WatchRules{Window: 10, MemoryLimitBytes: 512e6}
 	for name, c := range map[string]struct {
 		mb   []float64
 		want bool
@@ -105,7 +105,7 @@ func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &vitals{}
-			life(v, tempool.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
+			life(v, api.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
 			require.Equal(t, c.want, v.pressing(rules))
 		})
 	}

@@ -7,7 +7,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
@@ -15,10 +15,10 @@ import (
 // Watch observes an incarnation and returns at once when it ends, when a probe fails (or, for a degraded one, was made), or
 // when the agent shuts down. It observes and never owns: that it ends changes nothing for the process, so that a new run of the
 // workflow can watch the same one. Its heartbeats carry the newest sample.
-func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
+func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return tempool.WatchResult{Event: tempool.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
+		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
 	}
 	h.observer().Watching(r)
 	probes := newProber(ctx, p, r, func(err error) { h.probed(r.Process, err) })
@@ -33,26 +33,26 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 		select {
 		case <-p.Done():
 			exit := facts(p.Exit())
-			return tempool.WatchResult{
-				Event: tempool.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample()), Usage: h.final(p),
+			return api.WatchResult{
+				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample()), Usage: h.final(p),
 			}, nil
 		case <-h.Stopping:
-			return tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
 		case err := <-probes.failed:
-			return tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
 		case <-probes.passed:
-			return tempool.WatchResult{Event: tempool.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
 		case <-looks.C:
 			if cause, reason := h.look(ctx, p, r); cause != "" {
 				h.Logger.Info("an incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
-				return tempool.WatchResult{
-					Event: tempool.WatchFinding, Cause: cause, Reason: reason, Sample: convert(p.LatestSample()), Assessment: h.vitals.of(p).assessment(),
+				return api.WatchResult{
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: convert(p.LatestSample()), Assessment: h.vitals.of(p).assessment(),
 				}, nil
 			}
 		case <-beats.C:
 			h.heartbeat(ctx, p)
 		case <-ctx.Done():
-			return tempool.WatchResult{}, ctx.Err()
+			return api.WatchResult{}, ctx.Err()
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (h *Host) Watch(ctx context.Context, r tempool.WatchRequest) (tempool.Watch
 const finalPatience = 500 * time.Millisecond
 
 // final counts the calls of a process that has ended.
-func (h *Host) final(p *process.Process) *tempool.Usage {
+func (h *Host) final(p *process.Process) *api.Usage {
 	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
 	defer cancel()
 	usage := h.Plane.Final(ctx, p.Worker(), p.Incarnation())
@@ -71,7 +71,7 @@ func (h *Host) final(p *process.Process) *tempool.Usage {
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
 	limits := p.Limits()
-	activity.RecordHeartbeat(ctx, tempool.WatchHeartbeat{
+	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
 		Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.vitals.of(p).assessment(),
 		Limits: means(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
@@ -82,7 +82,7 @@ const lookEvery = time.Second
 
 // look takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
 // faster than samples come, it takes some of its own.
-func (h *Host) look(ctx context.Context, p *process.Process, r tempool.WatchRequest) (tempool.Cause, string) {
+func (h *Host) look(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
 	v := h.vitals.of(p)
 	sample := p.LatestSample()
 	if v.pressing(r.Rules) && time.Since(sample.At) >= lookEvery {
@@ -93,7 +93,7 @@ func (h *Host) look(ctx context.Context, p *process.Process, r tempool.WatchRequ
 	requests := h.requests(p)
 	v.take(sample, requests, r.Health)
 	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
-		return tempool.CauseLimits, "Replacing the worker: " + excess.Reason + "."
+		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
 	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
 }
@@ -123,7 +123,7 @@ type prober struct {
 	ended  chan struct{}
 }
 
-func newProber(ctx context.Context, p *process.Process, r tempool.WatchRequest, tell func(error)) *prober {
+func newProber(ctx context.Context, p *process.Process, r api.WatchRequest, tell func(error)) *prober {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), tell: tell, cancel: cancel, ended: make(chan struct{})}
 	go func() {
@@ -135,10 +135,10 @@ func newProber(ctx context.Context, p *process.Process, r tempool.WatchRequest, 
 	return b
 }
 
-func (b *prober) run(ctx context.Context, p *process.Process, r tempool.WatchRequest) {
+func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest) {
 	every := r.Health.Interval.D()
 	if r.Failures > 0 {
-		every = min(every, tempool.DegradedProbeDelay)
+		every = min(every, api.DegradedProbeDelay)
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

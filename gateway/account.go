@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // account counts what one worker did on this host, through all of its incarnations here. Its methods take no lock.
@@ -38,8 +38,8 @@ type books struct {
 }
 
 // refusals are the codes a call of a pool may be refused with before a worker has seen it, apart from mistakes of its caller's.
-var refusals = [...]tempool.Code{
-	tempool.CodeQueueFull, tempool.CodeQueueTimeout, tempool.CodeRateLimited, tempool.CodeNoWorkers, tempool.CodeUnavailable, tempool.CodeDeadlineExceeded,
+var refusals = [...]api.Code{
+	api.CodeQueueFull, api.CodeQueueTimeout, api.CodeRateLimited, api.CodeNoWorkers, api.CodeUnavailable, api.CodeDeadlineExceeded,
 }
 
 func newBooks() books {
@@ -51,9 +51,9 @@ func (d *desk) refuse(err error) {
 	if err == nil || d == nil {
 		return
 	}
-	code := tempool.CodeOf(err)
+	code := api.CodeOf(err)
 	if code == "" && errors.Is(err, context.DeadlineExceeded) {
-		code = tempool.CodeDeadlineExceeded
+		code = api.CodeDeadlineExceeded
 	}
 	if i := slices.Index(refusals[:], code); i >= 0 {
 		d.books.refused[i].Add(1)
@@ -98,7 +98,7 @@ func (g *Gateway) refused(pool string, slot int) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a := d.books.accounts[tempool.WorkerName(pool, slot)]; a != nil {
+	if a := d.books.accounts[api.WorkerName(pool, slot)]; a != nil {
 		a.refused.Add(1)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // readBody reads a request's body of at most limit bytes into memory of the budget's, which the caller gives back when it needs the
@@ -68,5 +68,5 @@ func bodyError(err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	}
-	return tempool.Errorf(tempool.CodeInvalid, "the request's body cannot be read: %w", err)
+	return api.Errorf(api.CodeInvalid, "the request's body cannot be read: %w", err)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -19,11 +20,11 @@ type book struct {
 	spec    spec.Spec
 	workers map[string]*entry
 	order   []string
-	granted map[string]tempool.Lease // by request id
-	asked   map[string]int           // by operation
+	granted map[string]api.Lease // by request id
+	asked   map[string]int       // by operation
 	down    bool
 	gate    chan struct{} // checkouts wait for it, if it is set
-	recall  func(worker string, incarnation int64, lease string) tempool.RecallResult
+	recall  func(worker string, incarnation int64, lease string) api.RecallResult
 	history []string // every grant, for who looks whether two overlapped
 }
 
@@ -32,14 +33,14 @@ type entry struct {
 	endpoint         string
 	host             string
 	state            lifecycle.State
-	lease            *tempool.Lease
-	usage            tempool.Usage
-	outcomes         []tempool.Outcome
+	lease            *api.Lease
+	usage            api.Usage
+	outcomes         []api.Outcome
 	stale            int
 }
 
 func newBook(host string, sp spec.Spec) *book {
-	return &book{host: host, spec: sp, workers: make(map[string]*entry), granted: make(map[string]tempool.Lease), asked: make(map[string]int)}
+	return &book{host: host, spec: sp, workers: make(map[string]*entry), granted: make(map[string]api.Lease), asked: make(map[string]int)}
 }
 
 func (b *book) add(worker string, incarnation int64) *entry {
@@ -80,7 +81,7 @@ func (b *book) begin(operation string) error {
 	b.mu.Lock()
 	b.asked[operation]++
 	if b.down {
-		return tempool.Errorf(tempool.CodeUnavailable, "%s: Temporal is down", operation)
+		return api.Errorf(api.CodeUnavailable, "%s: Temporal is down", operation)
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ func (b *book) Check(context.Context) error {
 	return b.begin("check")
 }
 
-func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	b.mu.Lock()
 	gate := b.gate
 	b.mu.Unlock()
@@ -98,7 +99,7 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 		select {
 		case <-gate:
 		case <-ctx.Done():
-			return nil, tempool.Errorf(tempool.CodeUnavailable, "check out: %w", ctx.Err())
+			return nil, api.Errorf(api.CodeUnavailable, "check out: %w", ctx.Err())
 		}
 	}
 	err := b.begin("checkout")
@@ -108,12 +109,12 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 	}
 	e := b.workers[worker]
 	if e == nil {
-		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", worker)
+		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
 	}
 	if lease, again := b.granted[o.RequestID]; again && o.RequestID != "" {
 		return &lease, nil
 	}
-	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == tempool.GatewayHolderPrefix {
+	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == api.GatewayHolderPrefix {
 		id, incarnation := e.lease.ID, e.incarnation
 		b.mu.Unlock()
 		result := b.recall(worker, incarnation, id)
@@ -123,20 +124,20 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 		}
 	}
 	if e.lease != nil && time.Now().Before(e.lease.ExpiresAt) {
-		return nil, tempool.Errorf(tempool.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
+		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
 	}
 	if e.state != lifecycle.Ready {
-		return nil, tempool.Errorf(tempool.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)
+		return nil, api.Errorf(api.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)
 	}
-	pool, slot, _ := tempool.ParseWorkerName(worker)
+	pool, slot, _ := api.ParseWorkerName(worker)
 	e.seq++
 	ttl := o.TTL
 	if ttl == 0 {
 		ttl = b.spec.Lease.TTL.D()
 	}
 	now := time.Now()
-	lease := tempool.Lease{
-		ID: tempool.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
+	lease := api.Lease{
+		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
 		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl),
 	}
 	e.lease = &lease
@@ -149,21 +150,21 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 }
 
 func (b *book) owner(leaseID string) (*entry, error) {
-	ref, err := tempool.ParseLeaseID(leaseID)
+	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil {
 		return nil, err
 	}
 	e := b.workers[ref.Worker()]
 	if e == nil {
-		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", ref.Worker())
+		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", ref.Worker())
 	}
 	if e.lease == nil || e.lease.ID != leaseID {
-		return e, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s has ended", leaseID)
+		return e, api.Errorf(api.CodeLeaseFenced, "lease %s has ended", leaseID)
 	}
 	return e, nil
 }
 
-func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error) {
+func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
 	err := b.begin("renew")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -181,23 +182,23 @@ func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*tem
 	return &copied, nil
 }
 
-func (b *book) checkin(r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+func (b *book) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	e, err := b.owner(r.LeaseID)
 	if err != nil {
 		if e != nil {
 			e.stale++
 		}
-		return tempool.CheckinResult{}, err
+		return api.CheckinResult{}, err
 	}
 	e.usage.Requests += r.Usage.Requests
 	e.usage.Failed += r.Usage.Failed
 	e.usage.TotalMS += r.Usage.TotalMS
 	e.outcomes = append(e.outcomes, r.Outcome)
 	e.lease = nil
-	return tempool.CheckinResult{State: e.state}, nil
+	return api.CheckinResult{State: e.state}, nil
 }
 
-func (b *book) Checkin(_ context.Context, r tempool.CheckinRequest) error {
+func (b *book) Checkin(_ context.Context, r api.CheckinRequest) error {
 	err := b.begin("checkin")
 	defer b.mu.Unlock()
 	if err == nil {
@@ -206,30 +207,30 @@ func (b *book) Checkin(_ context.Context, r tempool.CheckinRequest) error {
 	return err
 }
 
-func (b *book) CheckinNow(_ context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+func (b *book) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 	err := b.begin("checkin")
 	defer b.mu.Unlock()
 	if err != nil {
-		return tempool.CheckinResult{}, err
+		return api.CheckinResult{}, err
 	}
 	return b.checkin(r)
 }
 
-func (b *book) State(_ context.Context, worker string) (tempool.WorkerState, error) {
+func (b *book) State(_ context.Context, worker string) (api.WorkerState, error) {
 	err := b.begin("state")
 	defer b.mu.Unlock()
 	e := b.workers[worker]
 	if err != nil {
-		return tempool.WorkerState{}, err
+		return api.WorkerState{}, err
 	}
 	if e == nil {
-		return tempool.WorkerState{}, tempool.Errorf(tempool.CodeWorkerNotFound, "no worker %s", worker)
+		return api.WorkerState{}, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
 	}
 	return b.state(worker, e), nil
 }
 
-func (b *book) state(worker string, e *entry) tempool.WorkerState {
-	s := tempool.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
+func (b *book) state(worker string, e *entry) api.WorkerState {
+	s := api.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
 	if e.lease != nil {
 		copied := *e.lease
 		s.Lease, s.State = &copied, lifecycle.Busy
@@ -237,41 +238,41 @@ func (b *book) state(worker string, e *entry) tempool.WorkerState {
 	return s
 }
 
-func (b *book) View(_ context.Context, pool string) (tempool.PoolView, error) {
+func (b *book) Workers(_ context.Context, pool string) (api.PoolWorkers, error) {
 	err := b.begin("view")
 	defer b.mu.Unlock()
 	if err != nil {
-		return tempool.PoolView{}, err
+		return api.PoolWorkers{}, err
 	}
 	if pool != b.spec.Pool.Name {
-		return tempool.PoolView{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+		return api.PoolWorkers{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	}
-	view := tempool.PoolView{Pool: pool, Size: len(b.order)}
+	view := api.PoolWorkers{Pool: pool, Size: len(b.order)}
 	for _, worker := range b.order {
 		state := b.state(worker, b.workers[worker])
-		view.Workers = append(view.Workers, tempool.Worker{WorkerState: state})
+		view.Workers = append(view.Workers, api.Worker{WorkerState: state})
 		view.Ready++
 	}
 	return view, nil
 }
 
-func (b *book) Status(_ context.Context, pool string) (tempool.PoolStatus, error) {
+func (b *book) Status(_ context.Context, pool string) (api.PoolStatus, error) {
 	err := b.begin("status")
 	defer b.mu.Unlock()
 	if err != nil {
-		return tempool.PoolStatus{}, err
+		return api.PoolStatus{}, err
 	}
 	if pool != b.spec.Pool.Name {
-		return tempool.PoolStatus{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	}
-	status := tempool.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
+	status := api.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
 	for _, worker := range b.order {
 		state := b.state(worker, b.workers[worker])
-		_, slot, _ := tempool.ParseWorkerName(worker)
+		_, slot, _ := api.ParseWorkerName(worker)
 		if state.State == lifecycle.Busy {
 			state.State = lifecycle.Ready // a pool does not hear of leases
 		}
-		status.Workers = append(status.Workers, tempool.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
+		status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
 	}
 	return status, nil
 }

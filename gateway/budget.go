@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -56,14 +56,14 @@ func (b *budget) take(ctx context.Context, n int64) (giveBack func(), err error)
 	case <-c.granted:
 		return back, nil
 	case <-ctx.Done():
-		err = tempool.Errorf(tempool.CodeUnavailable, "other requests' bodies take all the memory there is for bodies (--body-memory): %w", ctx.Err())
+		err = api.Errorf(api.CodeUnavailable, "other requests' bodies take all the memory there is for bodies (--body-memory): %w", ctx.Err())
 	case <-timer.C:
-		err = tempool.Errorf(tempool.CodeUnavailable, "other requests' bodies have taken all the memory there is for bodies (--body-memory) for %s", bodyPatience)
+		err = api.Errorf(api.CodeUnavailable, "other requests' bodies have taken all the memory there is for bodies (--body-memory) for %s", bodyPatience)
 	}
 	if !b.leave(c) {
 		back() // it was granted in the moment it was given up
 	}
-	return nil, err.(*tempool.Error).After(time.Second)
+	return nil, err.(*api.Error).After(time.Second)
 }
 
 // leave takes a claim out of the queue; false means that it has been granted.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const mebibyte = 1 << 20
@@ -75,7 +75,7 @@ func TestWhoStopsWaitingForMemoryLeavesItToOthers(t *testing.T) {
 	require.Eventually(t, func() bool { _, waiting := b.state(); return waiting == 2 }, patience, tick)
 	cancel()
 	err = await(t, tooLarge)
-	require.Equal(t, tempool.CodeUnavailable, tempool.CodeOf(err))
+	require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
 	require.NoError(t, await(t, behind), "there is room for it without the one in front")
 	back()
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -86,7 +86,7 @@ func (g *Gateway) CallPool(ctx context.Context, pool string, r Request) (*Respon
 		}
 		response, err := f.run(r)
 		f.seat.desk.end(f, err)
-		if err == nil || attempt == callAttempts || !errors.Is(err, tempool.ErrWorkerCrashed) || started(err) {
+		if err == nil || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
 			return response, err
 		}
 	}
@@ -118,14 +118,14 @@ func (g *Gateway) newFlight(ctx context.Context, timeout time.Duration) (*flight
 // refusal is the error of a call that was never begun.
 func (g *Gateway) refusal(f *flight, err error) error {
 	f.cancel(nil)
-	var coded *tempool.Error
+	var coded *api.Error
 	switch {
 	case errors.As(err, &coded):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return tempool.Errorf(tempool.CodeDeadlineExceeded, "the call's time was over before it could begin: %w", err)
+		return api.Errorf(api.CodeDeadlineExceeded, "the call's time was over before it could begin: %w", err)
 	case errors.Is(err, context.Canceled):
-		return tempool.Errorf(tempool.CodeCancelled, "the call was cancelled before it could begin: %w", err)
+		return api.Errorf(api.CodeCancelled, "the call was cancelled before it could begin: %w", err)
 	}
 	return err
 }
@@ -185,7 +185,7 @@ func withHeader(headers map[string]string, key, value string) map[string]string 
 func (f *flight) explain(method string, err error) error {
 	var remote *wire.RemoteError
 	if errors.As(err, &remote) {
-		coded := tempool.Errorf(tempool.CodeWorkerError, "%s on %s failed: %w", method, f.seat.worker, err)
+		coded := api.Errorf(api.CodeWorkerError, "%s on %s failed: %w", method, f.seat.worker, err)
 		coded.Started = true
 		return coded
 	}
@@ -199,27 +199,27 @@ func (f *flight) explain(method string, err error) error {
 	return coded
 }
 
-func (f *flight) code(method string, err error, began bool) *tempool.Error {
-	var cause *tempool.Error
+func (f *flight) code(method string, err error, began bool) *api.Error {
+	var cause *api.Error
 	var over *http.MaxBytesError // of a request passed on in plain HTTP
 	worker := f.seat.worker
 	switch {
 	case errors.Is(err, context.Canceled) && errors.As(context.Cause(f.ctx), &cause): // fenced, or the gateway closes
-		return tempool.Errorf(cause.Code, "%s", cause.Message)
+		return api.Errorf(cause.Code, "%s", cause.Message)
 	case errors.Is(err, context.DeadlineExceeded):
-		return tempool.Errorf(tempool.CodeDeadlineExceeded, "%s on %s was not answered within the call's time: %w", method, worker, err)
+		return api.Errorf(api.CodeDeadlineExceeded, "%s on %s was not answered within the call's time: %w", method, worker, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, errClientGone):
-		return tempool.Errorf(tempool.CodeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
+		return api.Errorf(api.CodeCancelled, "%s on %s was cancelled by its caller: %w", method, worker, err)
 	case errors.Is(err, wire.ErrTooLarge) && began:
-		return tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it, or raise that limit: %w", method, f.seat.spec.Pool.MaxMessage, err)
+		return api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s); stream it, or raise that limit: %w", method, f.seat.spec.Pool.MaxMessage, err)
 	case errors.Is(err, wire.ErrTooLarge):
 		return tooLarge(int64(f.seat.spec.Pool.MaxMessage))
 	case errors.As(err, &over):
 		return tooLarge(over.Limit)
 	case errors.Is(err, wire.ErrInvalidParams), errors.Is(err, wire.ErrInvalidMethod):
-		return tempool.Errorf(tempool.CodeInvalid, "%s cannot be sent to %s: %w", method, worker, err)
+		return api.Errorf(api.CodeInvalid, "%s cannot be sent to %s: %w", method, worker, err)
 	case errors.As(err, &cause):
-		return tempool.Errorf(cause.Code, "%w", err)
+		return api.Errorf(cause.Code, "%w", err)
 	}
 	what := fmt.Sprintf("%s ended while it served %s", worker, method)
 	if !began {
@@ -227,22 +227,22 @@ func (f *flight) code(method string, err error, began bool) *tempool.Error {
 	}
 	select {
 	case <-f.seat.process.Done():
-		return tempool.Errorf(tempool.CodeWorkerCrashed, "%s (%s): %w", what, f.seat.process.Exit().Reason, err)
+		return api.Errorf(api.CodeWorkerCrashed, "%s (%s): %w", what, f.seat.process.Exit().Reason, err)
 	default:
-		return tempool.Errorf(tempool.CodeWorkerCrashed, "%s: %w", what, err)
+		return api.Errorf(api.CodeWorkerCrashed, "%s: %w", what, err)
 	}
 }
 
 // errClientGone is why a stream's answer could not be passed on.
 var errClientGone = errors.New("the client reads no more")
 
-func tooLarge(limit int64) *tempool.Error {
-	return tempool.Errorf(tempool.CodePayloadTooLarge, "the request is larger than the %d bytes allowed (pool.max_message); raise that limit or send less", limit)
+func tooLarge(limit int64) *api.Error {
+	return api.Errorf(api.CodePayloadTooLarge, "the request is larger than the %d bytes allowed (pool.max_message); raise that limit or send less", limit)
 }
 
 // started reports whether a worker may have seen the request of the call that failed with err.
 func started(err error) bool {
-	var coded *tempool.Error
+	var coded *api.Error
 	return errors.As(err, &coded) && coded.Started
 }
 

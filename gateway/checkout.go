@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -34,18 +35,18 @@ type CheckoutRequest struct {
 func (r CheckoutRequest) validate() error {
 	switch {
 	case r.Holder == "":
-		return tempool.Errorf(tempool.CodeInvalid, "a checkout needs a holder: who uses the worker")
+		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: who uses the worker")
 	case r.TTLMS < 0:
-		return tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", r.TTLMS)
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", r.TTLMS)
 	case r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds():
-		return tempool.Errorf(tempool.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
+		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
 	}
 	return nil
 }
 
 // Checkout leases a worker of the pool to somebody else, one of this host's if any is free. No free worker within the wait is
 // CodeNoWorkers without one and CodeQueueTimeout after one.
-func (g *Gateway) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*tempool.Lease, error) {
+func (g *Gateway) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*api.Lease, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
@@ -57,12 +58,12 @@ func (g *Gateway) Checkout(ctx context.Context, pool string, r CheckoutRequest) 
 			g.adopt(*lease, false)
 			return lease, nil
 		}
-		if !tempool.CodeOf(err).Retryable() || r.WaitMS == 0 {
+		if !api.CodeOf(err).Retryable() || r.WaitMS == 0 {
 			return nil, err
 		}
 		wait := pause/2 + rand.N(pause)
 		if time.Now().Add(wait).After(until) {
-			return nil, tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free within %d ms: %w", pool, r.WaitMS, err).After(checkoutMaxPause)
+			return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s came free within %d ms: %w", pool, r.WaitMS, err).After(checkoutMaxPause)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -80,28 +81,28 @@ func (g *Gateway) Checkout(ctx context.Context, pool string, r CheckoutRequest) 
 // checkoutNow asks each worker of the pool that may be free, once: those of this host that nobody is known to have, since only
 // their calls come through here, then those that the gateway itself merely holds, then other hosts', and last those whose holder
 // may have given them back behind the gateway's back.
-func (g *Gateway) checkoutNow(ctx context.Context, pool string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
+func (g *Gateway) checkoutNow(ctx context.Context, pool string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	status, err := g.config.Control.Status(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
-	candidates := slices.DeleteFunc(status.Workers, func(e tempool.RosterEntry) bool {
+	candidates := slices.DeleteFunc(status.Workers, func(e api.RosterEntry) bool {
 		return e.Gone || (e.State != lifecycle.Ready && e.State != lifecycle.Busy)
 	})
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	standings := g.standings(pool, candidates)
-	slices.SortStableFunc(candidates, func(a, b tempool.RosterEntry) int { return cmp.Compare(standings[a.Slot], standings[b.Slot]) })
-	refusal := error(tempool.Errorf(tempool.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool, status.Size).After(time.Second))
+	slices.SortStableFunc(candidates, func(a, b api.RosterEntry) int { return cmp.Compare(standings[a.Slot], standings[b.Slot]) })
+	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool, status.Size).After(time.Second))
 	for _, entry := range candidates {
-		lease, err := g.config.Control.Checkout(ctx, tempool.WorkerName(pool, entry.Slot), o)
+		lease, err := g.config.Control.Checkout(ctx, api.WorkerName(pool, entry.Slot), o)
 		if err == nil {
 			return lease, nil
 		}
 		g.refused(pool, entry.Slot)
-		if code := tempool.CodeOf(err); !code.Retryable() && code != tempool.CodeWorkerNotFound {
+		if code := api.CodeOf(err); !code.Retryable() && code != api.CodeWorkerNotFound {
 			return nil, err
 		}
-		refusal = tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(checkoutPause)
+		refusal = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(checkoutPause)
 	}
 	return nil, refusal
 }
@@ -117,7 +118,7 @@ const (
 )
 
 // standings tells by slot how the workers stand as far as this host knows.
-func (g *Gateway) standings(pool string, workers []tempool.RosterEntry) map[int]standing {
+func (g *Gateway) standings(pool string, workers []api.RosterEntry) map[int]standing {
 	all := make(map[int]standing, len(workers))
 	for _, entry := range workers {
 		if entry.Host != g.config.HostID {
@@ -132,7 +133,7 @@ func (g *Gateway) standings(pool string, workers []tempool.RosterEntry) map[int]
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, entry := range workers {
-		s := d.seats[tempool.WorkerName(pool, entry.Slot)]
+		s := d.seats[api.WorkerName(pool, entry.Slot)]
 		if s == nil || s.gone || s.grant == nil || s.grant.ended {
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // contact knows since when Temporal has not been heard of.
@@ -42,8 +42,8 @@ func (c *contact) fenced(now time.Time) bool {
 	return c.lost.Load() && c.silence(now) >= c.fenceAfter
 }
 
-func errFenced(silence time.Duration) *tempool.Error {
-	return tempool.Errorf(tempool.CodeUnavailable, "Temporal has not been heard of for %s, so this gateway no longer trusts its leases; it serves again when Temporal answers",
+func errFenced(silence time.Duration) *api.Error {
+	return api.Errorf(api.CodeUnavailable, "Temporal has not been heard of for %s, so this gateway no longer trusts its leases; it serves again when Temporal answers",
 		silence.Round(time.Second)).After(5 * time.Second)
 }
 

@@ -7,19 +7,20 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Control is what the gateway asks of Temporal. Errors are coded as those of tempool.Client, which ControlOf adapts.
 type Control interface {
 	// Checkout asks one worker for a lease, once.
-	Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error)
-	Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error)
+	Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error)
+	Renew(ctx context.Context, leaseID string, ttl time.Duration) (*api.Lease, error)
 	// Checkin gives a lease back without waiting for the worker to act on it; CheckinNow waits.
-	Checkin(ctx context.Context, r tempool.CheckinRequest) error
-	CheckinNow(ctx context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error)
-	State(ctx context.Context, worker string) (tempool.WorkerState, error)
-	View(ctx context.Context, pool string) (tempool.PoolView, error)
-	Status(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	Checkin(ctx context.Context, r api.CheckinRequest) error
+	CheckinNow(ctx context.Context, r api.CheckinRequest) (api.CheckinResult, error)
+	State(ctx context.Context, worker string) (api.WorkerState, error)
+	Workers(ctx context.Context, pool string) (api.PoolWorkers, error)
+	Status(ctx context.Context, pool string) (api.PoolStatus, error)
 	ListPools(ctx context.Context) ([]string, error)
 	// Check reports whether Temporal answers at all.
 	Check(ctx context.Context) error
@@ -30,39 +31,47 @@ func ControlOf(c *tempool.Client) Control { return control{c} }
 
 type control struct{ c *tempool.Client }
 
-func (c control) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*tempool.Lease, error) {
-	pool, slot, err := tempool.ParseWorkerName(worker)
+func (c control) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	pool, slot, err := api.ParseWorkerName(worker)
 	if err != nil {
 		return nil, err
 	}
-	return c.c.Pool(pool).CheckoutOnce(ctx, slot, o)
+	lease, err := c.c.Pool(pool).CheckoutOnce(ctx, slot, o)
+	if err != nil {
+		return nil, err
+	}
+	return &lease.Lease, nil
 }
 
-func (c control) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*tempool.Lease, error) {
-	return c.c.Renew(ctx, leaseID, ttl)
+func (c control) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+	lease, err := c.c.Renew(ctx, leaseID, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return &lease.Lease, nil
 }
 
-func (c control) Checkin(ctx context.Context, r tempool.CheckinRequest) error {
+func (c control) Checkin(ctx context.Context, r api.CheckinRequest) error {
 	return c.c.Checkin(ctx, r)
 }
 
-func (c control) CheckinNow(ctx context.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+func (c control) CheckinNow(ctx context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 	return c.c.CheckinNow(ctx, r)
 }
 
-func (c control) State(ctx context.Context, worker string) (tempool.WorkerState, error) {
-	pool, slot, err := tempool.ParseWorkerName(worker)
+func (c control) State(ctx context.Context, worker string) (api.WorkerState, error) {
+	pool, slot, err := api.ParseWorkerName(worker)
 	if err != nil {
-		return tempool.WorkerState{}, err
+		return api.WorkerState{}, err
 	}
 	return c.c.Pool(pool).State(ctx, slot)
 }
 
-func (c control) View(ctx context.Context, pool string) (tempool.PoolView, error) {
-	return c.c.Pool(pool).View(ctx)
+func (c control) Workers(ctx context.Context, pool string) (api.PoolWorkers, error) {
+	return c.c.Pool(pool).Workers(ctx)
 }
 
-func (c control) Status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
+func (c control) Status(ctx context.Context, pool string) (api.PoolStatus, error) {
 	return c.c.Pool(pool).Running(ctx)
 }
 
@@ -70,7 +79,7 @@ func (c control) ListPools(ctx context.Context) ([]string, error) { return c.c.L
 
 func (c control) Check(ctx context.Context) error {
 	if _, err := c.c.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
-		return tempool.Errorf(tempool.CodeUnavailable, "Temporal does not answer: %w", err)
+		return api.Errorf(api.CodeUnavailable, "Temporal does not answer: %w", err)
 	}
 	return nil
 }

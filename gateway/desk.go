@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -262,7 +262,7 @@ func (d *desk) cancelAll() {
 			continue
 		}
 		for f := range s.grant.flights {
-			f.cancel(tempool.Errorf(tempool.CodeUnavailable, "this gateway is shutting down and had no more time for the call"))
+			f.cancel(api.Errorf(api.CodeUnavailable, "this gateway is shutting down and had no more time for the call"))
 		}
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Execute is CallPool for a workflow's activity: placed is called, under a lock, as soon as the call has a place in the queue or on a
 // worker, and begun before its request is sent; begun's error is the call's, and keeps it from being sent.
-func (g *Gateway) Execute(ctx context.Context, pool string, r tempool.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error) {
+func (g *Gateway) Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error) {
 	response, err := g.CallPool(ctx, pool, Request{Method: r.Method, Session: r.Session, Body: r.Params, placed: placed, begun: begun})
 	if err != nil {
 		return nil, err

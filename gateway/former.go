@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // A worker may have two processes for a moment: while one is to take over from another (rotation.surge), and while the one before
@@ -78,7 +78,7 @@ func (d *desk) score(now time.Time) {
 const scoreEvery = time.Second
 
 // seatOfLease returns the seat that a lease of the gateway's own is for, under mu; nil if that incarnation is not here.
-func (d *desk) seatOfLease(ref tempool.LeaseRef) *seat {
+func (d *desk) seatOfLease(ref api.LeaseRef) *seat {
 	if s := d.seatAt(ref.Worker(), ref.Incarnation); s != nil {
 		return s
 	}

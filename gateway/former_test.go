@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
 
@@ -16,7 +16,7 @@ import (
 func (w *world) beside(slot int, incarnation int64) *process.Process {
 	w.t.Helper()
 	p, err := w.processes.Start(w.t.Context(), process.Launch{
-		Worker: tempool.WorkerName("p", slot), Incarnation: incarnation, Spec: w.spec, Keep: []int64{incarnation - 1},
+		Worker: api.WorkerName("p", slot), Incarnation: incarnation, Spec: w.spec, Keep: []int64{incarnation - 1},
 	})
 	require.NoError(w.t, err)
 	return p
@@ -28,7 +28,7 @@ func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 	var counted int64
 	for incarnation := int64(2); incarnation <= 6; incarnation++ {
 		for slot := range 2 {
-			worker := tempool.WorkerName("p", slot)
+			worker := api.WorkerName("p", slot)
 			w.beside(slot, incarnation)
 			w.book.add(worker, incarnation) // the workflow has moved on, and tells the gateway next
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -78,7 +78,7 @@ func TestADrainOfTheOldIncarnationWaitsForItsCallsBesideTheNewOne(t *testing.T) 
 	w.awaitFile(held + ".began")
 	w.beside(0, 2)
 	w.book.add("p/0", 2)
-	drained := background(func() tempool.DrainResult {
+	drained := background(func() api.DrainResult {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		return w.gateway.Drain(ctx, "p/0", 1)
@@ -120,7 +120,7 @@ func TestALeaseOnTheOldIncarnationEndsWhenOneOnTheNewerIsSeen(t *testing.T) {
 	w.book.add("p/0", 2)
 	fresh := w.lease(0, "you")
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "2").status)
-	w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "3").refusedWith(t, 409, tempool.CodeLeaseFenced)
+	w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "3").refusedWith(t, 409, api.CodeLeaseFenced)
 }
 
 func TestALowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {

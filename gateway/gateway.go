@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Defaults of Config.
@@ -106,11 +107,11 @@ func New(config Config) (*Gateway, error) {
 	}
 	switch {
 	case config.HostID == "":
-		return nil, tempool.Errorf(tempool.CodeInvalid, "a gateway needs a host id")
+		return nil, api.Errorf(api.CodeInvalid, "a gateway needs a host id")
 	case config.Control == nil || config.Processes == nil:
-		return nil, tempool.Errorf(tempool.CodeInvalid, "a gateway needs a control plane and processes")
+		return nil, api.Errorf(api.CodeInvalid, "a gateway needs a control plane and processes")
 	case strings.ContainsAny(config.Socket, "\x00\n"):
-		return nil, tempool.Errorf(tempool.CodeInvalid, "the socket's path %q is not a path", config.Socket)
+		return nil, api.Errorf(api.CodeInvalid, "the socket's path %q is not a path", config.Socket)
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
@@ -141,7 +142,7 @@ func New(config Config) (*Gateway, error) {
 }
 
 // Holder is what the gateway's own leases say who has them.
-func (g *Gateway) Holder() string { return tempool.GatewayHolderPrefix + g.config.HostID }
+func (g *Gateway) Holder() string { return api.GatewayHolderPrefix + g.config.HostID }
 
 // Handle adds a route that is not the gateway's own, such as /metrics, before Start. It gets the same protection.
 func (g *Gateway) Handle(pattern string, handler http.Handler) { g.mux.Handle(pattern, handler) }
@@ -171,7 +172,7 @@ func (g *Gateway) knownDesk(pool string) *desk {
 	return g.desks[pool]
 }
 
-var errClosing = tempool.Errorf(tempool.CodeUnavailable, "this gateway is shutting down; try another, or again in a moment").After(time.Second)
+var errClosing = api.Errorf(api.CodeUnavailable, "this gateway is shutting down; try another, or again in a moment").After(time.Second)
 
 // Close refuses new calls, waits until ctx ends for those in flight, gives back the gateway's own leases, and closes the
 // listeners. It fails with ctx's error if it had to cut calls.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -19,7 +19,7 @@ const aimedPause = 2 * time.Millisecond
 // until ctx ends, ahead of all other calls. Errors are coded: worker_not_found if no process of the worker lives here, busy if it did not
 // come free in time, draining, and as Call's.
 func (g *Gateway) CallHook(ctx context.Context, worker, hook, session string) (called bool, err error) {
-	pool, _, err := tempool.ParseWorkerName(worker)
+	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
 		return false, err
 	}
@@ -33,7 +33,7 @@ func (g *Gateway) CallHook(ctx context.Context, worker, hook, session string) (c
 	}
 	body, err := json.Marshal([]string{session})
 	if err != nil {
-		return false, tempool.Errorf(tempool.CodeInvalid, "session %q cannot be told to a worker: %w", session, err)
+		return false, api.Errorf(api.CodeInvalid, "session %q cannot be told to a worker: %w", session, err)
 	}
 	f, stop := g.newFlight(ctx, 0)
 	defer stop()
@@ -49,8 +49,8 @@ func (g *Gateway) CallHook(ctx context.Context, worker, hook, session string) (c
 	return true, err
 }
 
-func errNoProcess(worker, hostID string) *tempool.Error {
-	return tempool.Errorf(tempool.CodeWorkerNotFound, "no process of %s lives on host %s", worker, hostID)
+func errNoProcess(worker, hostID string) *api.Error {
+	return api.Errorf(api.CodeWorkerNotFound, "no process of %s lives on host %s", worker, hostID)
 }
 
 // offers reports whether the worker said in its hello that it has such a method.
@@ -106,7 +106,7 @@ func (d *desk) aim(f *flight, worker string) error {
 			if err := context.Cause(f.ctx); !errors.Is(err, context.DeadlineExceeded) {
 				return err
 			}
-			return tempool.Errorf(tempool.CodeBusy, "%s did not come free in time; it serves calls, or somebody holds a lease on it", worker).After(time.Second)
+			return api.Errorf(api.CodeBusy, "%s did not come free in time; it serves calls, or somebody holds a lease on it", worker).After(time.Second)
 		case <-ticker.C:
 		}
 	}
@@ -140,7 +140,7 @@ func (d *desk) hit(f *flight, worker string) (begun bool, err error) {
 		}
 	}
 	if newest.draining {
-		return false, tempool.Errorf(tempool.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
+		return false, api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
 	}
 	if d.leasable(newest, now) && d.asking < maxAsking && !d.gateway.contact.lost.Load() {
 		d.lease(newest)

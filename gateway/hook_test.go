@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const release = "session.release"
@@ -45,21 +45,21 @@ func TestAHookThatIsNotOfferedIsNoFailure(t *testing.T) {
 func TestAHookSaysWhyItDidNotRun(t *testing.T) {
 	w := open(t, 2)
 	_, err := w.gateway.CallHook(t.Context(), "p/0", release, "stuck")
-	require.ErrorIs(t, err, tempool.ErrWorkerError)
+	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "not this one")
 	for _, nowhere := range []string{"p/7", "q/0"} {
 		_, err = w.gateway.CallHook(t.Context(), nowhere, release, "mine")
-		require.ErrorIs(t, err, tempool.ErrWorkerNotFound)
+		require.ErrorIs(t, err, api.ErrWorkerNotFound)
 	}
 	w.lease(1, "somebody")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = w.gateway.CallHook(ctx, "p/1", release, "mine")
-	require.ErrorIs(t, err, tempool.ErrBusy)
+	require.ErrorIs(t, err, api.ErrBusy)
 	require.Empty(t, w.gateway.knownDesk("p").aimed)
 	require.True(t, w.gateway.Drain(t.Context(), "p/1", 1).Drained)
 	_, err = w.gateway.CallHook(t.Context(), "p/1", release, "mine")
-	require.ErrorIs(t, err, tempool.ErrDraining)
+	require.ErrorIs(t, err, api.ErrDraining)
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/pid", nil).status, "others are served as before")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -141,7 +142,7 @@ func (s *seat) duty(now time.Time, waiting, lost bool) (duty, time.Duration) {
 }
 
 // renewMargin is how long before its expiry a lease is renewed: a third of its length, at most 20 seconds.
-func renewMargin(l tempool.Lease) time.Duration {
+func renewMargin(l api.Lease) time.Duration {
 	return min(l.ExpiresAt.Sub(l.GrantedAt)/3, 20*time.Second)
 }
 
@@ -154,7 +155,7 @@ func (d *desk) do(s *seat, what duty) {
 		d.gateway.work.Go(func() { d.renew(s, gr) })
 	case giveBack:
 		gr.asking = true
-		checkin := checkinOf(gr, tempool.OutcomeOK, "")
+		checkin := checkinOf(gr, api.OutcomeOK, "")
 		d.gateway.work.Go(func() { d.checkin(s, gr, checkin) })
 	}
 }
@@ -173,7 +174,7 @@ func (d *desk) renew(s *seat, gr *grant) {
 			gr.lease.ExpiresAt = lease.ExpiresAt
 		}
 		gr.retryAt = time.Time{}
-	case errors.Is(err, tempool.ErrLeaseFenced), errors.Is(err, tempool.ErrLeaseNotFound), errors.Is(err, tempool.ErrWorkerNotFound):
+	case errors.Is(err, api.ErrLeaseFenced), errors.Is(err, api.ErrLeaseNotFound), errors.Is(err, api.ErrWorkerNotFound):
 		d.gateway.logger.Warn("a lease of the gateway's own is no longer its own", "lease", gr.lease.ID, "error", err)
 		d.drop(s, gr, "the worker has taken it back")
 	default:
@@ -188,11 +189,11 @@ func (d *desk) drop(s *seat, gr *grant, why string) {
 		s.letGo()
 	}
 	for f := range gr.flights {
-		f.cancel(tempool.Errorf(tempool.CodeLeaseFenced, "the gateway's lease on %s ended while the call ran: %s", s.worker, why))
+		f.cancel(api.Errorf(api.CodeLeaseFenced, "the gateway's lease on %s ended while the call ran: %s", s.worker, why))
 	}
 }
 
-func (d *desk) checkin(s *seat, gr *grant, r tempool.CheckinRequest) {
+func (d *desk) checkin(s *seat, gr *grant, r api.CheckinRequest) {
 	ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
 	defer cancel()
 	err := d.gateway.config.Control.Checkin(ctx, r)
@@ -200,7 +201,7 @@ func (d *desk) checkin(s *seat, gr *grant, r tempool.CheckinRequest) {
 	defer d.mu.Unlock()
 	defer d.stir()
 	gr.asking = false
-	if err != nil && !errors.Is(err, tempool.ErrWorkerNotFound) {
+	if err != nil && !errors.Is(err, api.ErrWorkerNotFound) {
 		gr.retryAt = time.Now().Add(repeatPause)
 		return
 	}
@@ -269,11 +270,11 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 		d.granted(s, *lease, now)
 		return
 	}
-	var coded *tempool.Error
+	var coded *api.Error
 	pause := askPause << min(s.refusals, 6)
 	if errors.As(err, &coded) {
 		pause = max(pause, min(coded.RetryAfter, askHintPause))
-		if coded.Code != tempool.CodeUnavailable {
+		if coded.Code != api.CodeUnavailable {
 			s.requestID = "" // it was refused for certain
 			s.account.refused.Add(1)
 		}
@@ -284,8 +285,8 @@ func (d *desk) checkout(s *seat, o tempool.CheckoutOptions) {
 
 // granted takes a lease that the gateway asked for, under mu. It may be for another incarnation of the worker than the seat that
 // asked; one whose process is not here goes straight back.
-func (d *desk) granted(s *seat, lease tempool.Lease, now time.Time) {
-	ref, err := tempool.ParseLeaseID(lease.ID)
+func (d *desk) granted(s *seat, lease api.Lease, now time.Time) {
+	ref, err := api.ParseLeaseID(lease.ID)
 	if err == nil && ref.Worker() == s.worker {
 		s = d.seatOfLease(ref)
 	}
@@ -299,7 +300,7 @@ func (d *desk) granted(s *seat, lease tempool.Lease, now time.Time) {
 	d.gateway.work.Go(func() {
 		ctx, cancel := context.WithTimeout(d.gateway.life, controlTimeout)
 		defer cancel()
-		if err := d.gateway.config.Control.Checkin(ctx, tempool.CheckinRequest{LeaseID: lease.ID, Outcome: tempool.OutcomeOK}); err != nil {
+		if err := d.gateway.config.Control.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeOK}); err != nil {
 			d.gateway.logger.Warn("a lease that came too late was not given back; it expires", "lease", lease.ID, "error", err)
 		}
 	})
@@ -322,7 +323,7 @@ func (d *desk) returnAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	d.mu.Lock()
-	var checkins []tempool.CheckinRequest
+	var checkins []api.CheckinRequest
 	for _, s := range d.order {
 		if gr := s.grant; gr != nil && gr.ours && !s.gone {
 			s.endGrant("the gateway closes")

@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // adopt makes a lease known that the workflow has just granted or renewed, if its process is here. It reports whether the lease
 // counts.
-func (g *Gateway) adopt(lease tempool.Lease, ours bool) bool {
-	ref, err := tempool.ParseLeaseID(lease.ID)
+func (g *Gateway) adopt(lease api.Lease, ours bool) bool {
+	ref, err := api.ParseLeaseID(lease.ID)
 	if err != nil || lease.Host != g.config.HostID {
 		return false
 	}
@@ -24,7 +24,7 @@ func (g *Gateway) adopt(lease tempool.Lease, ours bool) bool {
 }
 
 // seatFor returns the seat of a lease's incarnation if its process lives here, else that of a newer one, else nil.
-func (g *Gateway) seatFor(ref tempool.LeaseRef) *seat {
+func (g *Gateway) seatFor(ref api.LeaseRef) *seat {
 	worker := ref.Worker()
 	if d := g.knownDesk(ref.Pool); d != nil {
 		d.mu.Lock()
@@ -52,7 +52,7 @@ func (g *Gateway) seatFor(ref tempool.LeaseRef) *seat {
 
 // enter puts a call under a client's lease in flight.
 func (g *Gateway) enter(ctx context.Context, id string, f *flight) error {
-	ref, err := tempool.ParseLeaseID(id)
+	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (g *Gateway) enter(ctx context.Context, id string, f *flight) error {
 	return nil
 }
 
-func (s *seat) tryEnter(ref tempool.LeaseRef, f *flight) (verdict, error) {
+func (s *seat) tryEnter(ref api.LeaseRef, f *flight) (verdict, error) {
 	now := time.Now()
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *seat) tryEnter(ref tempool.LeaseRef, f *flight) (verdict, error) {
 }
 
 // verifyAndEnter asks the workflow whether the lease counts. One caller per worker asks; the others find the answer.
-func (g *Gateway) verifyAndEnter(ctx context.Context, id string, ref tempool.LeaseRef, s *seat, f *flight) error {
+func (g *Gateway) verifyAndEnter(ctx context.Context, id string, ref api.LeaseRef, s *seat, f *flight) error {
 	select {
 	case <-s.verify:
 		defer func() { s.verify <- struct{}{} }()
@@ -116,7 +116,7 @@ func (g *Gateway) verifyAndEnter(ctx context.Context, id string, ref tempool.Lea
 	if err := confirm(id, ref, state); err != nil {
 		s.desk.mu.Lock()
 		if state.LeaseSeq > ref.Seq {
-			s.supersede(tempool.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq}, "a newer lease was granted")
+			s.supersede(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq}, "a newer lease was granted")
 		} else if s.grant != nil && s.grant.ref == ref {
 			s.endGrant("the worker has taken it back")
 		}
@@ -124,7 +124,7 @@ func (g *Gateway) verifyAndEnter(ctx context.Context, id string, ref tempool.Lea
 		return g.verifier.remember(id, err, now)
 	}
 	if !time.Now().Before(state.Lease.ExpiresAt) {
-		return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s expired at %s; renew leases before they do", id, state.Lease.ExpiresAt.Format(time.RFC3339))
+		return api.Errorf(api.CodeLeaseFenced, "lease %s expired at %s; renew leases before they do", id, state.Lease.ExpiresAt.Format(time.RFC3339))
 	}
 	if state.Lease.Holder == g.Holder() {
 		return errOurs(id)
@@ -135,7 +135,7 @@ func (g *Gateway) verifyAndEnter(ctx context.Context, id string, ref tempool.Lea
 	if v, err := s.tryEnter(ref, f); v != unknown {
 		return err
 	}
-	return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
+	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
 }
 
 // awaitBefore waits until the calls under the lease before are over.
@@ -152,9 +152,9 @@ func (f *flight) awaitBefore(ctx context.Context) error {
 }
 
 // Renew extends a client's lease to ttlMS milliseconds from now, 0 meaning the spec's lease.ttl.
-func (g *Gateway) Renew(ctx context.Context, id string, ttlMS int64) (*tempool.Lease, error) {
+func (g *Gateway) Renew(ctx context.Context, id string, ttlMS int64) (*api.Lease, error) {
 	if ttlMS < 0 {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", ttlMS)
+		return nil, api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", ttlMS)
 	}
 	if err := g.foreign(id); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (g *Gateway) Renew(ctx context.Context, id string, ttlMS int64) (*tempool.L
 
 // foreign refuses what only the gateway itself may do with its own leases.
 func (g *Gateway) foreign(id string) error {
-	ref, err := tempool.ParseLeaseID(id)
+	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
 	}
@@ -185,28 +185,28 @@ func (g *Gateway) foreign(id string) error {
 	return nil
 }
 
-func errOurs(id string) *tempool.Error {
-	return tempool.Errorf(tempool.CodeInvalid, "lease %s is the gateway's own; call the pool instead (POST /v1/pools/POOL/call/METHOD), and the lease returns by itself", id)
+func errOurs(id string) *api.Error {
+	return api.Errorf(api.CodeInvalid, "lease %s is the gateway's own; call the pool instead (POST /v1/pools/POOL/call/METHOD), and the lease returns by itself", id)
 }
 
 // Checkin gives a client's lease back, with what the gateway counted under it. No call begins under the lease from here on, also
 // when Temporal cannot be told. An outcome that is not ok, error or close is CodeInvalid; "" is ok.
-func (g *Gateway) Checkin(ctx context.Context, id string, outcome tempool.Outcome, reason string) (tempool.CheckinResult, error) {
+func (g *Gateway) Checkin(ctx context.Context, id string, outcome api.Outcome, reason string) (api.CheckinResult, error) {
 	switch outcome {
 	case "":
-		outcome = tempool.OutcomeOK
-	case tempool.OutcomeOK, tempool.OutcomeError, tempool.OutcomeClose:
+		outcome = api.OutcomeOK
+	case api.OutcomeOK, api.OutcomeError, api.OutcomeClose:
 	default:
-		return tempool.CheckinResult{}, tempool.Errorf(tempool.CodeInvalid, "outcome is %q; it must be ok, error or close", outcome)
+		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "outcome is %q; it must be ok, error or close", outcome)
 	}
 	if err := g.foreign(id); err != nil {
-		return tempool.CheckinResult{}, err
+		return api.CheckinResult{}, err
 	}
-	request := tempool.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
-	if ref, err := tempool.ParseLeaseID(id); err == nil {
+	request := api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
+	if ref, err := api.ParseLeaseID(id); err == nil {
 		if s := g.seatFor(ref); s != nil {
 			if request, err = s.release(ctx, ref, request); err != nil {
-				return tempool.CheckinResult{}, err
+				return api.CheckinResult{}, err
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func (g *Gateway) Checkin(ctx context.Context, id string, outcome tempool.Outcom
 }
 
 // release ends the grant, waits for its calls, and adds what was counted under it.
-func (s *seat) release(ctx context.Context, ref tempool.LeaseRef, r tempool.CheckinRequest) (tempool.CheckinRequest, error) {
+func (s *seat) release(ctx context.Context, ref api.LeaseRef, r api.CheckinRequest) (api.CheckinRequest, error) {
 	s.desk.mu.Lock()
 	gr := s.grant
 	if gr == nil || gr.ref != ref {
@@ -227,7 +227,7 @@ func (s *seat) release(ctx context.Context, ref tempool.LeaseRef, r tempool.Chec
 	select {
 	case <-quiet:
 	case <-ctx.Done():
-		return r, tempool.Errorf(tempool.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", r.LeaseID, ctx.Err())
+		return r, api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", r.LeaseID, ctx.Err())
 	}
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestACallUnderALeaseIsServedByItsWorkerAndCountedAtItsCheckin(t *testing.T) {
 	w := open(t, 1)
 	out := w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
-	var lease tempool.Lease
+	var lease api.Lease
 	require.NoError(t, json.Unmarshal(out.body, &lease))
 	require.Equal(t, "me", lease.Holder)
 	require.Equal(t, "/v1/leases/"+lease.ID, out.header.Get("Location"))
@@ -32,7 +33,7 @@ func TestACallUnderALeaseIsServedByItsWorkerAndCountedAtItsCheckin(t *testing.T)
 
 	renewed := w.do("PUT", "/v1/leases/"+lease.ID, map[string]int{"ttl_ms": 90_000})
 	require.Equal(t, http.StatusOK, renewed.status)
-	var longer tempool.Lease
+	var longer api.Lease
 	require.NoError(t, json.Unmarshal(renewed.body, &longer))
 	require.True(t, longer.ExpiresAt.After(lease.ExpiresAt))
 
@@ -42,9 +43,9 @@ func TestACallUnderALeaseIsServedByItsWorkerAndCountedAtItsCheckin(t *testing.T)
 		require.Nil(t, e.lease)
 		require.Equal(t, int64(2), e.usage.Requests)
 		require.Equal(t, int64(1), e.usage.Failed)
-		require.Equal(t, []tempool.Outcome{tempool.OutcomeError}, e.outcomes)
+		require.Equal(t, []api.Outcome{api.OutcomeError}, e.outcomes)
 	})
-	w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").refusedWith(t, 409, tempool.CodeLeaseFenced)
+	w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").refusedWith(t, 409, api.CodeLeaseFenced)
 	require.Zero(t, w.book.count("state"), "a lease taken here needs no question")
 }
 
@@ -68,14 +69,14 @@ func TestAnOlderLeaseIsFencedOnceANewerOneWasSeen(t *testing.T) {
 	w := open(t, 1)
 	old := w.lease(0, "one")
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x").status)
-	_, err := w.book.CheckinNow(t.Context(), tempool.CheckinRequest{LeaseID: old.ID})
+	_, err := w.book.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: old.ID})
 	require.NoError(t, err)
 	newer := w.lease(0, "two")
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+newer.ID+"/call/echo", "x").status)
 
 	asked := w.book.count("state")
 	refused := w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "x")
-	refused.refusedWith(t, 409, tempool.CodeLeaseFenced)
+	refused.refusedWith(t, 409, api.CodeLeaseFenced)
 	require.False(t, refused.problem.Started)
 	require.Equal(t, asked, w.book.count("state"), "numbers alone tell")
 }
@@ -87,13 +88,13 @@ func TestCallsOfTwoHoldersNeverOverlap(t *testing.T) {
 		return w.do("POST", "/v1/leases/"+first.ID+"/call/stubborn", quoted(w.file("a")))
 	})
 	w.awaitFile(w.file("a.began"))
-	_, err := w.book.CheckinNow(t.Context(), tempool.CheckinRequest{LeaseID: first.ID}) // behind the gateway's back
+	_, err := w.book.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: first.ID}) // behind the gateway's back
 	require.NoError(t, err)
 	second := w.lease(0, "two")
 	next := background(func() answer { return w.do("POST", "/v1/leases/"+second.ID+"/call/hold", quoted(w.file("b"))) })
 
 	fenced := await(t, held)
-	fenced.refusedWith(t, 409, tempool.CodeLeaseFenced)
+	fenced.refusedWith(t, 409, api.CodeLeaseFenced)
 	require.True(t, fenced.problem.Started)
 	require.NoFileExists(t, w.file("b.began"), "the worker still runs the first holder's call")
 	w.touch(w.file("a"))
@@ -111,15 +112,15 @@ func TestLeasesThatDoNotCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		id     string
 		status int
-		code   tempool.Code
+		code   api.Code
 	}{
-		"no lease ID at all":           {"nonsense", 404, tempool.CodeLeaseNotFound},
-		"never granted":                {"p.0.1.99", 404, tempool.CodeLeaseNotFound},
-		"ended long ago":               {"p.0.1.2", 409, tempool.CodeLeaseFenced},
-		"of a worker that is not":      {"p.44.1.1", 404, tempool.CodeLeaseNotFound},
-		"of an incarnation before":     {"p.7.2.1", 409, tempool.CodeLeaseFenced},
-		"on another host":              {remote.ID, 404, tempool.CodeLeaseNotFound},
-		"never granted, on other host": {"p.7.3.9", 404, tempool.CodeLeaseNotFound},
+		"no lease ID at all":           {"nonsense", 404, api.CodeLeaseNotFound},
+		"never granted":                {"p.0.1.99", 404, api.CodeLeaseNotFound},
+		"ended long ago":               {"p.0.1.2", 409, api.CodeLeaseFenced},
+		"of a worker that is not":      {"p.44.1.1", 404, api.CodeLeaseNotFound},
+		"of an incarnation before":     {"p.7.2.1", 409, api.CodeLeaseFenced},
+		"on another host":              {remote.ID, 404, api.CodeLeaseNotFound},
+		"never granted, on other host": {"p.7.3.9", 404, api.CodeLeaseNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := w.do("POST", "/v1/leases/"+c.id+"/call/echo", "x")
@@ -133,7 +134,7 @@ func TestLeasesThatDoNotCount(t *testing.T) {
 	}
 	asked := w.book.count("state")
 	for range 5 {
-		w.do("POST", "/v1/leases/"+remote.ID+"/call/echo", "x").refusedWith(t, 404, tempool.CodeLeaseNotFound)
+		w.do("POST", "/v1/leases/"+remote.ID+"/call/echo", "x").refusedWith(t, 404, api.CodeLeaseNotFound)
 	}
 	require.LessOrEqual(t, w.book.count("state"), asked+1, "who insists costs nothing")
 }
@@ -159,7 +160,7 @@ func TestALeaseCannotBeVerifiedWhileTemporalIsDownButAKnownOneServes(t *testing.
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
 	w.book.setDown(true)
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+known.ID+"/call/echo", "x").status)
-	w.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "x").refusedWith(t, 503, tempool.CodeUnavailable)
+	w.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "x").refusedWith(t, 503, api.CodeUnavailable)
 }
 
 func TestADrainLetsCallsFinishAndTakesNoNewOne(t *testing.T) {
@@ -170,13 +171,13 @@ func TestADrainLetsCallsFinishAndTakesNoNewOne(t *testing.T) {
 
 	short, cancel := context.WithTimeout(t.Context(), tick)
 	defer cancel()
-	require.Equal(t, tempool.DrainResult{Cut: 1}, w.gateway.Drain(short, "p/0", 1))
-	w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").refusedWith(t, 503, tempool.CodeDraining)
+	require.Equal(t, api.DrainResult{Cut: 1}, w.gateway.Drain(short, "p/0", 1))
+	w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").refusedWith(t, 503, api.CodeDraining)
 
-	drained := background(func() tempool.DrainResult { return w.gateway.Drain(t.Context(), "p/0", 1) })
+	drained := background(func() api.DrainResult { return w.gateway.Drain(t.Context(), "p/0", 1) })
 	w.touch(w.file("a"))
 	require.Equal(t, 200, await(t, held).status)
-	require.Equal(t, tempool.DrainResult{Drained: true}, await(t, drained), "somebody else's lease is not the gateway's to give back")
+	require.Equal(t, api.DrainResult{Drained: true}, await(t, drained), "somebody else's lease is not the gateway's to give back")
 	usage, inFlight := w.gateway.Usage("p/0", 1)
 	require.Equal(t, int64(1), usage.Requests)
 	require.Zero(t, inFlight)
@@ -202,10 +203,10 @@ func TestAWorkerThatAsksToBeReplacedIsWhateverItsHolderSays(t *testing.T) {
 	w := open(t, 1)
 	lease := w.lease(0, "me")
 	a := w.do("POST", "/v1/leases/"+lease.ID+"/call/fatal", nil)
-	a.refusedWith(t, 500, tempool.CodeWorkerError)
+	a.refusedWith(t, 500, api.CodeWorkerError)
 	require.True(t, a.problem.WorkerError.Fatal)
 	require.Equal(t, 200, w.do("DELETE", "/v1/leases/"+lease.ID+"?outcome=ok", nil).status)
-	w.book.with("p/0", func(e *entry) { require.Equal(t, []tempool.Outcome{tempool.OutcomeClose}, e.outcomes) })
+	w.book.with("p/0", func(e *entry) { require.Equal(t, []api.Outcome{api.OutcomeClose}, e.outcomes) })
 }
 
 func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
@@ -217,11 +218,11 @@ func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
 	for range 4 {
 		out := w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"})
 		require.Equal(t, 201, out.status, "%s", out.body)
-		var lease tempool.Lease
+		var lease api.Lease
 		require.NoError(t, json.Unmarshal(out.body, &lease))
 		theirs = append(theirs, lease.Worker)
 	}
-	held := tempool.WorkerName("p", 0)
+	held := api.WorkerName("p", 0)
 	for _, entry := range w.book.history {
 		if strings.HasSuffix(entry, "gateway/here") {
 			held = strings.ReplaceAll(entry[:3], ".", "/")
@@ -235,20 +236,20 @@ func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
 func TestACheckoutWaitsAsLongAsItAsksTo(t *testing.T) {
 	w := open(t, 1)
 	held := w.lease(0, "other")
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 503, tempool.CodeNoWorkers)
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 60}).refusedWith(t, 503, tempool.CodeQueueTimeout)
+	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 503, api.CodeNoWorkers)
+	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 60}).refusedWith(t, 503, api.CodeQueueTimeout)
 	waiting := background(func() answer {
 		return w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
 	asked := w.book.count("status")
 	require.Eventually(t, func() bool { return w.book.count("status") > asked+1 }, patience, tick)
-	_, err := w.book.CheckinNow(t.Context(), tempool.CheckinRequest{LeaseID: held.ID})
+	_, err := w.book.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)
 
-	w.do("POST", "/v1/pools/nope/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 404, tempool.CodePoolNotFound)
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{}).refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/pools/p/leases", `{"holder":`).refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).refusedWith(t, 400, tempool.CodeInvalid)
+	w.do("POST", "/v1/pools/nope/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 404, api.CodePoolNotFound)
+	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{}).refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/p/leases", `{"holder":`).refusedWith(t, 400, api.CodeInvalid)
+	w.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).refusedWith(t, 400, api.CodeInvalid)
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -98,7 +99,7 @@ func open(t testing.TB, workers int, options ...option) *world {
 	}
 	w.gateway, err = New(config)
 	require.NoError(t, err)
-	w.book.recall = func(worker string, incarnation int64, lease string) tempool.RecallResult {
+	w.book.recall = func(worker string, incarnation int64, lease string) api.RecallResult {
 		return w.gateway.Recall(context.Background(), worker, incarnation, lease)
 	}
 	require.NoError(t, w.gateway.Start())
@@ -121,7 +122,7 @@ func open(t testing.TB, workers int, options ...option) *world {
 // start runs an incarnation and has the book know it as ready.
 func (w *world) start(slot int, incarnation int64) *process.Process {
 	w.t.Helper()
-	worker := tempool.WorkerName("p", slot)
+	worker := api.WorkerName("p", slot)
 	p, err := w.processes.Start(w.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: w.spec})
 	require.NoError(w.t, err)
 	w.book.add(worker, incarnation)
@@ -129,9 +130,9 @@ func (w *world) start(slot int, incarnation int64) *process.Process {
 }
 
 // lease checks worker p/slot out to somebody, past the gateway.
-func (w *world) lease(slot int, holder string) *tempool.Lease {
+func (w *world) lease(slot int, holder string) *api.Lease {
 	w.t.Helper()
-	lease, err := w.book.Checkout(w.t.Context(), tempool.WorkerName("p", slot), tempool.CheckoutOptions{Holder: holder})
+	lease, err := w.book.Checkout(w.t.Context(), api.WorkerName("p", slot), tempool.CheckoutOptions{Holder: holder})
 	require.NoError(w.t, err)
 	return lease
 }
@@ -179,7 +180,7 @@ func (w *world) do(method, path string, body any, headers ...string) answer {
 }
 
 // refusedWith asserts a problem.
-func (a answer) refusedWith(t testing.TB, status int, code tempool.Code) {
+func (a answer) refusedWith(t testing.TB, status int, code api.Code) {
 	t.Helper()
 	require.Equal(t, code, a.problem.Code, "%s", a.body)
 	require.Equal(t, status, a.status)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -26,7 +26,7 @@ func (g *Gateway) Notify(ctx context.Context, leaseID string, r Request) error {
 
 func (f *flight) notify(r Request) error {
 	if f.seat.conn == nil {
-		return tempool.Errorf(tempool.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", f.seat.worker)
+		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", f.seat.worker)
 	}
 	request := wire.Request{Method: r.Method, Headers: r.Headers, Payload: r.Body}
 	if r.Session != "" && request.Headers[sessionHeader] == "" {
@@ -41,9 +41,9 @@ func (f *flight) notify(r Request) error {
 // notifyLease is POST /v1/leases/{id}/notify/{method}.
 func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) {
 	id, method := r.PathValue("id"), r.PathValue("method")
-	ref, err := tempool.ParseLeaseID(id)
+	ref, err := api.ParseLeaseID(id)
 	if err == nil && method == "" {
-		err = tempool.Errorf(tempool.CodeInvalid, "the path names no method; it ends in /notify/METHOD")
+		err = api.Errorf(api.CodeInvalid, "the path names no method; it ends in /notify/METHOD")
 	}
 	if err != nil {
 		writeProblem(w, err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -29,11 +29,11 @@ func TestANotificationNeedsTheNewestLeaseOfItsWorker(t *testing.T) {
 	lease := w.lease(0, "me")
 	require.Equal(t, http.StatusAccepted, w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
 	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").refusedWith(t, 409, tempool.CodeLeaseFenced)
-	w.do("POST", "/v1/leases/nonsense/notify/echo", "1").refusedWith(t, 404, tempool.CodeLeaseNotFound)
+	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").refusedWith(t, 409, api.CodeLeaseFenced)
+	w.do("POST", "/v1/leases/nonsense/notify/echo", "1").refusedWith(t, 404, api.CodeLeaseNotFound)
 	w.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").refusedWith(t, 404, "not_found")
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", HeaderTimeout, "soon").refusedWith(t, 400, tempool.CodeInvalid)
+	w.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", HeaderTimeout, "soon").refusedWith(t, 400, api.CodeInvalid)
 }
 
 func TestAPlainHTTPServerTakesNoNotification(t *testing.T) {
@@ -43,6 +43,6 @@ func TestAPlainHTTPServerTakesNoNotification(t *testing.T) {
 		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
 	}))
 	lease := w.lease(0, "me")
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").refusedWith(t, 400, tempool.CodeInvalid)
+	w.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").refusedWith(t, 400, api.CodeInvalid)
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -91,8 +91,8 @@ func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
 
 func TestTheOpenAPIDocumentHasTheFieldsAndCodesThatAreSent(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": tempool.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
-		"SessionCopyRequest": tempool.SessionCopyRequest{}, "SessionCopyStep": tempool.SessionCopyStep{}, "SessionCopy": tempool.SessionCopy{}, "SessionComparison": tempool.SessionComparison{}} {
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
+		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

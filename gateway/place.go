@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -18,7 +18,7 @@ import (
 // Refusals: queue_full, queue_timeout, rate_limited, no_workers, pool_not_found, unavailable.
 func (g *Gateway) place(pool string, f *flight, session string, priority int) error {
 	if priority < MinPriority || priority > MaxPriority {
-		return tempool.Errorf(tempool.CodeInvalid, "priority is %d; it must be from %d to %d, and %d is the default", priority, MinPriority, MaxPriority, DefaultPriority)
+		return api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d, and %d is the default", priority, MinPriority, MaxPriority, DefaultPriority)
 	}
 	now := time.Now()
 	if g.contact.fenced(now) {
@@ -83,7 +83,7 @@ func (d *desk) join(f *flight, preferred string, priority int) error {
 	limits := d.spec.Queue
 	if d.queue.Len() >= limits.Size {
 		d.mu.Unlock()
-		return tempool.Errorf(tempool.CodeQueueFull, "%d calls of pool %s wait already (queue.size)", limits.Size, d.pool).After(time.Second)
+		return api.Errorf(api.CodeQueueFull, "%d calls of pool %s wait already (queue.size)", limits.Size, d.pool).After(time.Second)
 	}
 	w := newWaiter(f, preferred, priority)
 	d.queue.Push(w)
@@ -120,7 +120,7 @@ func (d *desk) await(w *waiter, limits spec.Queue, queued time.Time) (failure er
 		if d.gateway.contact.lost.Load() {
 			cause = "; Temporal does not answer, so that no worker can be leased beyond those the gateway holds"
 		}
-		why = tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free within %s (queue.timeout)%s", d.pool, limits.Timeout, cause).After(time.Second)
+		why = api.Errorf(api.CodeQueueTimeout, "no worker of pool %s came free within %s (queue.timeout)%s", d.pool, limits.Timeout, cause).After(time.Second)
 	}
 	d.mu.Lock()
 	left := d.queue.Remove(w)
@@ -202,8 +202,8 @@ const rosterFresh = time.Second
 
 // staff finds the desk of a pool none of whose workers has a seat. If none lives here, it asks the pool whether one is to come.
 func (g *Gateway) staff(ctx context.Context, pool string) (*desk, error) {
-	if !tempool.ValidPoolName(pool) {
-		return nil, tempool.Errorf(tempool.CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool)
+	if !api.ValidPoolName(pool) {
+		return nil, api.Errorf(api.CodePoolNotFound, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool)
 	}
 	if d, found := g.discover(pool); found {
 		return d, nil
@@ -221,12 +221,12 @@ func (g *Gateway) staff(ctx context.Context, pool string) (*desk, error) {
 	defer cancel()
 	status, err := g.config.Control.Status(ctx, pool)
 	switch {
-	case errors.Is(err, tempool.ErrPoolNotFound):
+	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, err
 	case err != nil && d != nil && d.hasSpec(): // Temporal is away: wait for a worker all the same
 		return d, nil
 	case err != nil:
-		return nil, tempool.Errorf(tempool.CodeUnavailable, "whether there is a pool %s cannot be found out now: %w", pool, err).After(time.Second)
+		return nil, api.Errorf(api.CodeUnavailable, "whether there is a pool %s cannot be found out now: %w", pool, err).After(time.Second)
 	}
 	if d = g.lockDesk(pool); d == nil {
 		return nil, errClosing
@@ -246,7 +246,7 @@ func (d *desk) hasSpec() bool {
 }
 
 // outlook is nil when a worker may come to life on this host soon, else why none will, and who serves the pool instead.
-func outlook(status tempool.PoolStatus, hostID string) error {
+func outlook(status api.PoolStatus, hostID string) error {
 	var peers []Peer
 	serving := map[Peer]int{}
 	for _, w := range status.Workers {
@@ -264,7 +264,7 @@ func outlook(status tempool.PoolStatus, hostID string) error {
 		}
 	}
 	if len(peers) == 0 {
-		return tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool %s is in service or about to be (0 of %d); look at ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
+		return api.Errorf(api.CodeNoWorkers, "no worker of pool %s is in service or about to be (0 of %d); look at ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
 	}
 	var hosts []string
 	for _, peer := range peers {
@@ -274,6 +274,6 @@ func outlook(status tempool.PoolStatus, hostID string) error {
 	}
 	peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Endpoint == "" }) // of a worker that has no process yet
 	slices.SortStableFunc(peers, func(a, b Peer) int { return cmp.Compare(serving[b], serving[a]) })
-	return elsewhere{gateways: peers, coded: tempool.Errorf(tempool.CodeNoWorkers,
+	return elsewhere{gateways: peers, coded: api.Errorf(api.CodeNoWorkers,
 		"all workers of pool %s are on other hosts (%s); call their gateway, or take a lease and use its endpoint", status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -137,14 +138,14 @@ func TestAFullQueueRefusesAndAWaitEnds(t *testing.T) {
 	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return w.waiting() == 1 }, patience, tick)
 	full := w.do("POST", "/v1/pools/p/call/echo", "x")
-	full.refusedWith(t, 429, tempool.CodeQueueFull)
+	full.refusedWith(t, 429, api.CodeQueueFull)
 	require.Equal(t, "1", full.header.Get("Retry-After"))
 	require.False(t, full.problem.Started)
 	timedOut := await(t, waits)
-	timedOut.refusedWith(t, 503, tempool.CodeQueueTimeout)
+	timedOut.refusedWith(t, 503, api.CodeQueueTimeout)
 	require.False(t, timedOut.problem.Started)
 	short := w.do("POST", "/v1/pools/p/call/echo", "x", HeaderTimeout, "20")
-	short.refusedWith(t, 504, tempool.CodeDeadlineExceeded)
+	short.refusedWith(t, 504, api.CodeDeadlineExceeded)
 	require.False(t, short.problem.Started)
 	w.touch(w.file("a"))
 	require.Equal(t, 200, await(t, held).status)
@@ -172,7 +173,7 @@ func TestAboveOneInFlightAWorkerServesSeveralCallsAtOnce(t *testing.T) {
 func TestACrashInMidCallIsToldAndOthersAreServed(t *testing.T) {
 	w := open(t, 2)
 	crashed := w.do("POST", "/v1/pools/p/call/crash", nil)
-	crashed.refusedWith(t, 502, tempool.CodeWorkerCrashed)
+	crashed.refusedWith(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
 	gone := crashed.header.Get(HeaderWorker)
 	for range 20 {
@@ -184,7 +185,7 @@ func TestACrashInMidCallIsToldAndOthersAreServed(t *testing.T) {
 
 func TestCallsWaitForTheNextIncarnation(t *testing.T) {
 	w := open(t, 1)
-	w.do("POST", "/v1/pools/p/call/crash", nil).refusedWith(t, 502, tempool.CodeWorkerCrashed)
+	w.do("POST", "/v1/pools/p/call/crash", nil).refusedWith(t, 502, api.CodeWorkerCrashed)
 	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "x") })
 	require.Eventually(t, func() bool { return w.waiting() == 1 }, patience, tick)
 	w.start(0, 2)
@@ -212,7 +213,7 @@ func TestAWorkerInUseIsNotRecalled(t *testing.T) {
 	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
 	w.awaitFile(w.file("a.began"))
 	_, err := w.book.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
-	require.ErrorIs(t, err, tempool.ErrBusy)
+	require.ErrorIs(t, err, api.ErrBusy)
 	w.touch(w.file("a"))
 	require.Equal(t, 200, await(t, held).status)
 }
@@ -234,7 +235,7 @@ func TestADrainGivesTheGatewaysOwnLeaseBack(t *testing.T) {
 	require.Equal(t, int64(1), result.Checkin.Usage.Requests)
 	_, err := w.book.CheckinNow(t.Context(), *result.Checkin)
 	require.NoError(t, err)
-	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderTimeout, "50").refusedWith(t, 504, tempool.CodeDeadlineExceeded)
+	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderTimeout, "50").refusedWith(t, 504, api.CodeDeadlineExceeded)
 }
 
 func TestALeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
@@ -252,7 +253,7 @@ func TestALeaseThatTheWorkerTookBackIsDropped(t *testing.T) {
 	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
 	w.awaitFile(w.file("a.began"))
 	w.book.with("p/0", func(e *entry) { e.lease = nil })
-	await(t, held).refusedWith(t, 409, tempool.CodeLeaseFenced)
+	await(t, held).refusedWith(t, 409, api.CodeLeaseFenced)
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status, "under a new lease")
 }
 
@@ -266,9 +267,9 @@ func TestWhileTemporalIsDownCallsGoOnUntilTheFence(t *testing.T) {
 	w.book.setDown(true)
 	require.Eventually(t, func() bool { body, _ := ready(); return strings.Contains(body, `"control_plane":"lost"`) }, patience, tick)
 	if a := w.do("POST", "/v1/pools/p/call/echo", "x"); a.status != 200 {
-		require.Equal(t, tempool.CodeUnavailable, a.problem.Code, "only the fence may refuse")
+		require.Equal(t, api.CodeUnavailable, a.problem.Code, "only the fence may refuse")
 	}
-	require.Eventually(t, func() bool { return w.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == tempool.CodeUnavailable }, patience, tick)
+	require.Eventually(t, func() bool { return w.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == api.CodeUnavailable }, patience, tick)
 	request, err := w.http.Get("http://gateway/readyz")
 	require.NoError(t, err)
 	request.Body.Close()
@@ -283,9 +284,9 @@ func TestWhileTemporalIsDownCallsGoOnUntilTheFence(t *testing.T) {
 
 func TestAPoolWithoutWorkersHere(t *testing.T) {
 	w := open(t, 0)
-	w.do("POST", "/v1/pools/nope/call/echo", "x").refusedWith(t, 404, tempool.CodePoolNotFound)
-	w.do("POST", "/v1/pools/NOPE/call/echo", "x").refusedWith(t, 404, tempool.CodePoolNotFound)
-	w.do("POST", "/v1/pools/p/call/echo", "x").refusedWith(t, 503, tempool.CodeNoWorkers)
+	w.do("POST", "/v1/pools/nope/call/echo", "x").refusedWith(t, 404, api.CodePoolNotFound)
+	w.do("POST", "/v1/pools/NOPE/call/echo", "x").refusedWith(t, 404, api.CodePoolNotFound)
+	w.do("POST", "/v1/pools/p/call/echo", "x").refusedWith(t, 503, api.CodeNoWorkers)
 	require.Nil(t, w.gateway.knownDesk("nope"), "names made up leave nothing behind")
 }
 
@@ -294,7 +295,7 @@ func TestAPoolOnOtherHostsIsToldWithTheirGateways(t *testing.T) {
 	there := w.book.add("p/0", 1)
 	there.host, there.endpoint = "there", "http://there:7460"
 	a := w.do("POST", "/v1/pools/p/call/echo", "x")
-	a.refusedWith(t, 503, tempool.CodeNoWorkers)
+	a.refusedWith(t, 503, api.CodeNoWorkers)
 	require.False(t, a.problem.Started)
 	require.Equal(t, []Peer{{"there", "http://there:7460"}}, a.problem.Gateways)
 }
@@ -304,7 +305,7 @@ func TestAPoolOnOtherHostsIsToldSo(t *testing.T) {
 	w.book.add("p/0", 1)
 	w.book.with("p/0", func(e *entry) { e.host = "there" })
 	a := w.do("POST", "/v1/pools/p/call/echo", "x")
-	a.refusedWith(t, 503, tempool.CodeNoWorkers)
+	a.refusedWith(t, 503, api.CodeNoWorkers)
 	require.Contains(t, a.problem.Detail, "there")
 }
 
@@ -314,7 +315,7 @@ func TestAWorkersCallsAMinuteAreBounded(t *testing.T) {
 		require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status)
 	}
 	a := w.do("POST", "/v1/pools/p/call/echo", "x")
-	a.refusedWith(t, 429, tempool.CodeRateLimited)
+	a.refusedWith(t, 429, api.CodeRateLimited)
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 	require.Positive(t, a.problem.RetryAfterMS)
 }
@@ -370,7 +371,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	w := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 100_000 }))
 	large := strings.Repeat("x", 100_001)
 	a := w.do("POST", "/v1/pools/p/call/echo", large)
-	a.refusedWith(t, 413, tempool.CodePayloadTooLarge)
+	a.refusedWith(t, 413, api.CodePayloadTooLarge)
 	require.False(t, a.problem.Started)
 	request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo", io.MultiReader(strings.NewReader(large))) // chunked
 	require.NoError(t, err)
@@ -384,7 +385,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 func TestAWorkersOwnErrorArrivesWhole(t *testing.T) {
 	w := open(t, 1)
 	a := w.do("POST", "/v1/pools/p/call/fail", nil)
-	a.refusedWith(t, 500, tempool.CodeWorkerError)
+	a.refusedWith(t, 500, api.CodeWorkerError)
 	require.True(t, a.problem.Started)
 	require.Equal(t, "cannot", a.problem.WorkerError.Code)
 	require.JSONEq(t, `{"why":"because"}`, string(a.problem.WorkerError.Data))
@@ -398,10 +399,10 @@ func TestHeadersGoThroughAndMethodsMayHoldSlashes(t *testing.T) {
 	require.Equal(t, "yes", a.header.Get("X-Answer"))
 	require.Equal(t, "text/plain", a.header.Get("Content-Type"))
 	require.JSONEq(t, `{"a":1}`, string(w.do("POST", "/v1/pools/p/call/tools/call", `{"a":1}`).body))
-	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderTimeout, "soon").refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderPriority, "10").refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/pools/p/call/", "x").refusedWith(t, 400, tempool.CodeInvalid)
-	w.do("POST", "/v1/pools/p/call/"+strings.Repeat("m", 1025), "x").refusedWith(t, 400, tempool.CodeInvalid)
+	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderTimeout, "soon").refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/p/call/echo", "x", HeaderPriority, "10").refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/p/call/", "x").refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/p/call/"+strings.Repeat("m", 1025), "x").refusedWith(t, 400, api.CodeInvalid)
 }
 
 type stickiness struct {
@@ -458,8 +459,8 @@ func TestAProgramThatListensByItselfIsCalledInPlainHTTP(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/x y auth=None", string(response.Body))
 	_, err = w.gateway.CallPool(t.Context(), "p", Request{Method: "fail"})
-	require.ErrorIs(t, err, tempool.ErrWorkerError)
-	w.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).refusedWith(t, 413, tempool.CodePayloadTooLarge)
+	require.ErrorIs(t, err, api.ErrWorkerError)
+	w.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).refusedWith(t, 413, api.CodePayloadTooLarge)
 	failed, err := w.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
 	require.NoError(t, err)
 	failed.Body.Close()
@@ -470,7 +471,7 @@ func TestAProgramThatListensByItselfIsCalledInPlainHTTP(t *testing.T) {
 	require.Equal(t, 201, await(t, lease).status)
 	require.Equal(t, "/x z auth=None", string(w.do("POST", "/v1/leases/p.0.1.2/call/x", "z").body))
 	crashed := w.do("POST", "/v1/leases/p.0.1.2/call/crash", nil)
-	crashed.refusedWith(t, 502, tempool.CodeWorkerCrashed)
+	crashed.refusedWith(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
 }
 
@@ -503,9 +504,9 @@ func TestUnderChurnNoCallIsLostOrServedTwice(t *testing.T) {
 				return
 			default:
 			}
-			lease, err := w.book.Checkout(context.Background(), tempool.WorkerName("p", n%3), tempool.CheckoutOptions{Holder: "somebody"})
+			lease, err := w.book.Checkout(context.Background(), api.WorkerName("p", n%3), tempool.CheckoutOptions{Holder: "somebody"})
 			if err == nil {
-				_, _ = w.book.CheckinNow(context.Background(), tempool.CheckinRequest{LeaseID: lease.ID})
+				_, _ = w.book.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: lease.ID})
 			}
 		}
 	})
@@ -536,7 +537,7 @@ func TestCloseLetsCallsFinishAndGivesLeasesBack(t *testing.T) {
 	})
 	require.Eventually(t, func() bool { return w.waiting() == 1 }, patience, tick)
 	closed := background(func() error { return w.gateway.Close(context.Background()) })
-	require.ErrorIs(t, await(t, queued), tempool.ErrUnavailable)
+	require.ErrorIs(t, await(t, queued), api.ErrUnavailable)
 	w.touch(w.file("a"))
 	require.NoError(t, await(t, held))
 	require.NoError(t, await(t, closed))
@@ -545,7 +546,7 @@ func TestCloseLetsCallsFinishAndGivesLeasesBack(t *testing.T) {
 		require.Equal(t, int64(1), e.usage.Requests)
 	})
 	_, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo"})
-	require.ErrorIs(t, err, tempool.ErrUnavailable)
+	require.ErrorIs(t, err, api.ErrUnavailable)
 	_, err = os.Stat(w.file("gw.sock"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

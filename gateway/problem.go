@@ -8,26 +8,26 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
 // Codes that only HTTP has a use for.
 const (
-	codeNotFound         tempool.Code = "not_found"          // no such route
-	codeMethodNotAllowed tempool.Code = "method_not_allowed" // the route takes another method
-	codeUnauthorized     tempool.Code = "unauthorized"
-	codeForbidden        tempool.Code = "forbidden"
-	codeInternal         tempool.Code = "internal"
-	codeSlowReader       tempool.Code = "slow_reader" // a streamed answer was read so slowly that it was cut
+	codeNotFound         api.Code = "not_found"          // no such route
+	codeMethodNotAllowed api.Code = "method_not_allowed" // the route takes another method
+	codeUnauthorized     api.Code = "unauthorized"
+	codeForbidden        api.Code = "forbidden"
+	codeInternal         api.Code = "internal"
+	codeSlowReader       api.Code = "slow_reader" // a streamed answer was read so slowly that it was cut
 )
 
 // Problem is the body of every error, application/problem+json as in RFC 9457. Type is about:blank, so Title is the status's own.
 type Problem struct {
-	Title  string       `json:"title"`
-	Status int          `json:"status"`
-	Detail string       `json:"detail"`
-	Code   tempool.Code `json:"code"`
+	Title  string   `json:"title"`
+	Status int      `json:"status"`
+	Detail string   `json:"detail"`
+	Code   api.Code `json:"code"`
 	// Started tells whether a worker may have seen the request; only an unstarted call is safe to send again.
 	Started bool `json:"started"`
 	// RetryAfterMS is the header Retry-After, which knows whole seconds only, exactly.
@@ -42,29 +42,29 @@ type Problem struct {
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
 
-var statuses = map[tempool.Code]int{
-	tempool.CodePoolNotFound: http.StatusNotFound, tempool.CodeWorkerNotFound: http.StatusNotFound,
-	tempool.CodeLeaseNotFound: http.StatusNotFound, codeNotFound: http.StatusNotFound,
-	tempool.CodeLeaseFenced: http.StatusConflict, tempool.CodePoolExists: http.StatusConflict, tempool.CodeSuperseded: http.StatusConflict,
-	tempool.CodeQueueFull: http.StatusTooManyRequests, tempool.CodeRateLimited: http.StatusTooManyRequests,
-	tempool.CodeQueueTimeout: http.StatusServiceUnavailable, tempool.CodeNoWorkers: http.StatusServiceUnavailable,
-	tempool.CodeUnavailable: http.StatusServiceUnavailable, tempool.CodeBusy: http.StatusServiceUnavailable,
-	tempool.CodeDegraded: http.StatusServiceUnavailable, tempool.CodeDraining: http.StatusServiceUnavailable,
-	tempool.CodeSuspended: http.StatusServiceUnavailable, tempool.CodeStarting: http.StatusServiceUnavailable,
-	tempool.CodeFailed: http.StatusServiceUnavailable, tempool.CodeContinuing: http.StatusServiceUnavailable,
-	tempool.CodeDeadlineExceeded: http.StatusGatewayTimeout,
-	tempool.CodeWorkerCrashed:    http.StatusBadGateway, tempool.CodeStartFailed: http.StatusBadGateway,
-	tempool.CodeWorkerError:     http.StatusInternalServerError,
-	tempool.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
-	tempool.CodeInvalid:         http.StatusBadRequest,
-	codeMethodNotAllowed:        http.StatusMethodNotAllowed,
-	codeUnauthorized:            http.StatusUnauthorized,
-	codeSlowReader:              http.StatusRequestTimeout,
-	codeForbidden:               http.StatusForbidden,
-	tempool.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
-	tempool.CodeSessionNotFound: http.StatusNotFound, tempool.CodeProgramNotFound: http.StatusNotFound,
-	tempool.CodeSessionExists: http.StatusPreconditionFailed, tempool.CodeVersionConflict: http.StatusPreconditionFailed,
-	tempool.CodeStoreFull: http.StatusInsufficientStorage, tempool.CodeStoreUnavailable: http.StatusServiceUnavailable,
+var statuses = map[api.Code]int{
+	api.CodePoolNotFound: http.StatusNotFound, api.CodeWorkerNotFound: http.StatusNotFound,
+	api.CodeLeaseNotFound: http.StatusNotFound, codeNotFound: http.StatusNotFound,
+	api.CodeLeaseFenced: http.StatusConflict, api.CodePoolExists: http.StatusConflict, api.CodeSuperseded: http.StatusConflict,
+	api.CodeQueueFull: http.StatusTooManyRequests, api.CodeRateLimited: http.StatusTooManyRequests,
+	api.CodeQueueTimeout: http.StatusServiceUnavailable, api.CodeNoWorkers: http.StatusServiceUnavailable,
+	api.CodeUnavailable: http.StatusServiceUnavailable, api.CodeBusy: http.StatusServiceUnavailable,
+	api.CodeDegraded: http.StatusServiceUnavailable, api.CodeDraining: http.StatusServiceUnavailable,
+	api.CodeSuspended: http.StatusServiceUnavailable, api.CodeStarting: http.StatusServiceUnavailable,
+	api.CodeFailed: http.StatusServiceUnavailable, api.CodeContinuing: http.StatusServiceUnavailable,
+	api.CodeDeadlineExceeded: http.StatusGatewayTimeout,
+	api.CodeWorkerCrashed:    http.StatusBadGateway, api.CodeStartFailed: http.StatusBadGateway,
+	api.CodeWorkerError:     http.StatusInternalServerError,
+	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
+	api.CodeInvalid:         http.StatusBadRequest,
+	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
+	codeUnauthorized:        http.StatusUnauthorized,
+	codeSlowReader:          http.StatusRequestTimeout,
+	codeForbidden:           http.StatusForbidden,
+	api.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
+	api.CodeSessionNotFound: http.StatusNotFound, api.CodeProgramNotFound: http.StatusNotFound,
+	api.CodeSessionExists: http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,
+	api.CodeStoreFull: http.StatusInsufficientStorage, api.CodeStoreUnavailable: http.StatusServiceUnavailable,
 }
 
 // Peer is the gateway of another host.
@@ -76,7 +76,7 @@ type Peer struct {
 
 // elsewhere is a lease, or a pool, that other hosts' gateways serve.
 type elsewhere struct {
-	coded          *tempool.Error
+	coded          *api.Error
 	host, endpoint string
 	gateways       []Peer
 }
@@ -88,7 +88,7 @@ func (e elsewhere) Error() string { return e.coded.Error() }
 // problemOf describes err; what has no code is internal.
 func problemOf(err error) Problem {
 	p := Problem{Code: codeInternal, Detail: err.Error(), Status: http.StatusInternalServerError}
-	var coded *tempool.Error
+	var coded *api.Error
 	if errors.As(err, &coded) {
 		p.Code, p.Detail, p.Started = coded.Code, coded.Message, coded.Started
 		p.RetryAfterMS = coded.RetryAfter.Milliseconds()
@@ -96,15 +96,15 @@ func problemOf(err error) Problem {
 			p.Status = status
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		p.Code, p.Status = tempool.CodeDeadlineExceeded, http.StatusGatewayTimeout
+		p.Code, p.Status = api.CodeDeadlineExceeded, http.StatusGatewayTimeout
 	} else if errors.Is(err, context.Canceled) {
-		p.Code, p.Status = tempool.CodeCancelled, statuses[tempool.CodeCancelled]
+		p.Code, p.Status = api.CodeCancelled, statuses[api.CodeCancelled]
 	}
 	var other elsewhere
 	if errors.As(err, &other) {
 		p.Host, p.Endpoint, p.Gateways = other.host, other.endpoint, other.gateways
 	}
-	if p.Code == tempool.CodeWorkerError {
+	if p.Code == api.CodeWorkerError {
 		errors.As(err, &p.WorkerError)
 	}
 	if p.Title = http.StatusText(p.Status); p.Title == "" {

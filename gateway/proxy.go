@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
 
@@ -110,8 +110,8 @@ func (f *flight) proxy(w http.ResponseWriter, r *http.Request, method string) er
 
 var errBrokenOff = errors.New("the answer broke off")
 
-func (f *flight) failedStatus(method string, status int) *tempool.Error {
-	failed := tempool.Errorf(tempool.CodeWorkerError, "%s on %s answered %d %s", method, f.seat.worker, status, http.StatusText(status))
+func (f *flight) failedStatus(method string, status int) *api.Error {
+	failed := api.Errorf(api.CodeWorkerError, "%s on %s answered %d %s", method, f.seat.worker, status, http.StatusText(status))
 	failed.Started = true
 	return failed
 }
@@ -121,7 +121,7 @@ func (f *flight) runHTTP(r Request) (*Response, error) {
 	s := f.seat
 	request, err := http.NewRequestWithContext(f.ctx, http.MethodPost, s.url(r.Method, "").String(), bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "%q cannot be part of a URL: %w", r.Method, err)
+		return nil, api.Errorf(api.CodeInvalid, "%q cannot be part of a URL: %w", r.Method, err)
 	}
 	for key, value := range r.Headers {
 		request.Header.Set(key, value)
@@ -139,7 +139,7 @@ func (f *flight) runHTTP(r Request) (*Response, error) {
 	if r.OnChunk != nil {
 		err = eachChunk(io.LimitReader(answer.Body, limit), r.OnChunk)
 	} else if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {
-		tooLong := tempool.Errorf(tempool.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s)", r.Method, s.spec.Pool.MaxMessage)
+		tooLong := api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than pool.max_message (%s)", r.Method, s.spec.Pool.MaxMessage)
 		tooLong.Started = true
 		return nil, tooLong
 	}

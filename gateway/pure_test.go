@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/wire"
 )
@@ -148,58 +148,58 @@ func TestALongPauseForgetsAllCalls(t *testing.T) {
 }
 
 func TestWhatAWorkflowSaysAboutALease(t *testing.T) {
-	ref := tempool.LeaseRef{Pool: "p", Slot: 0, Incarnation: 2, Seq: 5}
+	ref := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 2, Seq: 5}
 	id := "p.0.2.5"
 	for name, c := range map[string]struct {
-		state tempool.WorkerState
-		code  tempool.Code
+		state api.WorkerState
+		code  api.Code
 	}{
-		"it is out":            {tempool.WorkerState{LeaseSeq: 5, Lease: &tempool.Lease{ID: id}}, ""},
-		"a newer one is out":   {tempool.WorkerState{LeaseSeq: 6, Lease: &tempool.Lease{ID: "p.0.2.6"}}, tempool.CodeLeaseFenced},
-		"it was given back":    {tempool.WorkerState{LeaseSeq: 5}, tempool.CodeLeaseFenced},
-		"it was never granted": {tempool.WorkerState{LeaseSeq: 4}, tempool.CodeLeaseNotFound},
+		"it is out":            {api.WorkerState{LeaseSeq: 5, Lease: &api.Lease{ID: id}}, ""},
+		"a newer one is out":   {api.WorkerState{LeaseSeq: 6, Lease: &api.Lease{ID: "p.0.2.6"}}, api.CodeLeaseFenced},
+		"it was given back":    {api.WorkerState{LeaseSeq: 5}, api.CodeLeaseFenced},
+		"it was never granted": {api.WorkerState{LeaseSeq: 4}, api.CodeLeaseNotFound},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.code, tempool.CodeOf(confirm(id, ref, c.state))) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.code, api.CodeOf(confirm(id, ref, c.state))) })
 	}
 }
 
 func TestWhetherAPoolMayGetAWorkerHere(t *testing.T) {
 	for name, c := range map[string]struct {
-		workers []tempool.RosterEntry
+		workers []api.RosterEntry
 		hope    bool
 	}{
 		"none at all":                   {nil, false},
-		"one here":                      {[]tempool.RosterEntry{{State: lifecycle.Ready, Host: "here"}}, true},
-		"all elsewhere":                 {[]tempool.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Busy, Host: "there"}}, false},
-		"one not placed yet":            {[]tempool.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Pending}}, true},
-		"one that crashed elsewhere":    {[]tempool.RosterEntry{{State: lifecycle.Failed, Host: "there"}}, true},
-		"one that rests after failures": {[]tempool.RosterEntry{{State: lifecycle.Failed, Host: "here", Resting: true}}, false},
-		"one that leaves":               {[]tempool.RosterEntry{{State: lifecycle.Ready, Host: "here", Leaving: true}}, false},
+		"one here":                      {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here"}}, true},
+		"all elsewhere":                 {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Busy, Host: "there"}}, false},
+		"one not placed yet":            {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Pending}}, true},
+		"one that crashed elsewhere":    {[]api.RosterEntry{{State: lifecycle.Failed, Host: "there"}}, true},
+		"one that rests after failures": {[]api.RosterEntry{{State: lifecycle.Failed, Host: "here", Resting: true}}, false},
+		"one that leaves":               {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here", Leaving: true}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := outlook(tempool.PoolStatus{Pool: "p", Workers: c.workers}, "here")
+			err := outlook(api.PoolStatus{Pool: "p", Workers: c.workers}, "here")
 			if c.hope {
 				require.NoError(t, err)
 			} else {
-				require.ErrorIs(t, err, tempool.ErrNoWorkers)
+				require.ErrorIs(t, err, api.ErrNoWorkers)
 			}
 		})
 	}
 }
 
 func TestAGatewayWithoutWorkersNamesTheOthers(t *testing.T) {
-	at := func(host string, state lifecycle.State) tempool.RosterEntry {
-		return tempool.RosterEntry{State: state, Host: host, Endpoint: "http://" + host + ":7460"}
+	at := func(host string, state lifecycle.State) api.RosterEntry {
+		return api.RosterEntry{State: state, Host: host, Endpoint: "http://" + host + ":7460"}
 	}
-	err := outlook(tempool.PoolStatus{Pool: "p", Workers: []tempool.RosterEntry{
+	err := outlook(api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
 		at("one", lifecycle.Ready), at("two", lifecycle.Busy), at("two", lifecycle.Ready), at("three", lifecycle.Draining),
 		{State: lifecycle.Starting, Host: "four"}, {State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Leaving: true},
 	}}, "here")
 	problem := problemOf(fmt.Errorf("call: %w", err))
-	require.Equal(t, tempool.CodeNoWorkers, problem.Code)
+	require.Equal(t, api.CodeNoWorkers, problem.Code)
 	require.Equal(t, []Peer{{"two", "http://two:7460"}, {"one", "http://one:7460"}, {"three", "http://three:7460"}}, problem.Gateways)
 	require.Contains(t, problem.Detail, "one, two, three, four")
-	require.Empty(t, problemOf(outlook(tempool.PoolStatus{Pool: "p"}, "here")).Gateways)
+	require.Empty(t, problemOf(outlook(api.PoolStatus{Pool: "p"}, "here")).Gateways)
 }
 
 func TestEveryErrorIsAProblemOfItsOwn(t *testing.T) {
@@ -207,15 +207,15 @@ func TestEveryErrorIsAProblemOfItsOwn(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		status int
-		code   tempool.Code
+		code   api.Code
 	}{
-		"coded":                {tempool.Errorf(tempool.CodeLeaseFenced, "gone"), 409, tempool.CodeLeaseFenced},
-		"coded and wrapped":    {fmt.Errorf("while calling: %w", tempool.Errorf(tempool.CodeQueueFull, "full")), 429, tempool.CodeQueueFull},
-		"a deadline":           {context.DeadlineExceeded, 504, tempool.CodeDeadlineExceeded},
-		"a cancel":             {context.Canceled, 499, tempool.CodeCancelled},
-		"the worker's own":     {tempool.Errorf(tempool.CodeWorkerError, "failed: %w", remote), 500, tempool.CodeWorkerError},
+		"coded":                {api.Errorf(api.CodeLeaseFenced, "gone"), 409, api.CodeLeaseFenced},
+		"coded and wrapped":    {fmt.Errorf("while calling: %w", api.Errorf(api.CodeQueueFull, "full")), 429, api.CodeQueueFull},
+		"a deadline":           {context.DeadlineExceeded, 504, api.CodeDeadlineExceeded},
+		"a cancel":             {context.Canceled, 499, api.CodeCancelled},
+		"the worker's own":     {api.Errorf(api.CodeWorkerError, "failed: %w", remote), 500, api.CodeWorkerError},
 		"unknown":              {errors.New("surprise"), 500, codeInternal},
-		"a code nobody mapped": {tempool.Errorf("novel", "surprise"), 500, "novel"},
+		"a code nobody mapped": {api.Errorf("novel", "surprise"), 500, "novel"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := problemOf(c.err)
@@ -223,7 +223,7 @@ func TestEveryErrorIsAProblemOfItsOwn(t *testing.T) {
 			require.Equal(t, c.code, p.Code)
 			require.NotEmpty(t, p.Title)
 			require.NotEmpty(t, p.Detail)
-			require.Equal(t, c.code == tempool.CodeWorkerError, p.WorkerError != nil)
+			require.Equal(t, c.code == api.CodeWorkerError, p.WorkerError != nil)
 		})
 	}
 }

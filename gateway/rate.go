@@ -3,7 +3,7 @@ package gateway
 import (
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // window counts calls so that never more than limit begin within any minute: sixty buckets of a second, of which the oldest is
@@ -98,6 +98,6 @@ func (d *desk) exhausted(now time.Time) error {
 	return rateLimited("every worker of pool "+d.pool+" on this host", limit, soonest)
 }
 
-func rateLimited(who string, limit int, wait time.Duration) *tempool.Error {
-	return tempool.Errorf(tempool.CodeRateLimited, "%s has had its %d calls of this minute (limits.calls_per_minute)", who, limit).After(wait)
+func rateLimited(who string, limit int, wait time.Duration) *api.Error {
+	return api.Errorf(api.CodeRateLimited, "%s has had its %d calls of this minute (limits.calls_per_minute)", who, limit).After(wait)
 }

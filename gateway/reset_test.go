@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -23,8 +23,8 @@ func TestAResetEndsTheCallsUnderTheLeaseAndHasTheWorkerForgetWhatTheyLeft(t *tes
 	require.NoError(t, err)
 	require.EqualValues(t, 3, usage.Requests)
 	require.EqualValues(t, 1, usage.Failed)
-	await(t, held).refusedWith(t, 409, tempool.CodeLeaseFenced)
-	w.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).refusedWith(t, 409, tempool.CodeLeaseFenced)
+	await(t, held).refusedWith(t, 409, api.CodeLeaseFenced)
+	w.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).refusedWith(t, 409, api.CodeLeaseFenced)
 
 	w.book.with("p/0", func(e *entry) { e.lease = nil })
 	next := w.lease(0, "you")
@@ -34,12 +34,12 @@ func TestAResetEndsTheCallsUnderTheLeaseAndHasTheWorkerForgetWhatTheyLeft(t *tes
 func TestAResetSaysWhyTheWorkerIsNotAsNew(t *testing.T) {
 	w := open(t, 1)
 	_, err := w.gateway.Reset(t.Context(), "p/7", 1, "p.7.1.1")
-	require.ErrorIs(t, err, tempool.ErrWorkerNotFound)
+	require.ErrorIs(t, err, api.ErrWorkerNotFound)
 
 	lease := w.lease(0, "me")
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+lease.ID+"/call/spoil", nil).status)
 	_, err = w.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
-	require.ErrorIs(t, err, tempool.ErrWorkerError)
+	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "beyond repair")
 
 	w.book.with("p/0", func(e *entry) { e.lease = nil })
@@ -49,7 +49,7 @@ func TestAResetSaysWhyTheWorkerIsNotAsNew(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = w.gateway.Reset(ctx, "p/0", 1, lease.ID)
-	require.ErrorIs(t, err, tempool.ErrDeadlineExceeded)
+	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
 	w.touch(w.file("b"))
 	await(t, held)
 }
@@ -58,6 +58,6 @@ func TestAWorkerWithoutTheMethodIsNotReset(t *testing.T) {
 	w := open(t, 1, option{spec: func(sp *spec.Spec) { sp.Pool.Env["NO_RESET"] = "1" }})
 	lease := w.lease(0, "me")
 	_, err := w.gateway.Reset(t.Context(), "p/0", 1, lease.ID)
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "has no method lease.reset")
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -66,7 +66,7 @@ func (g *Gateway) routes() {
 		allow := strings.Join(methods, ", ")
 		g.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
-			writeProblem(w, tempool.Errorf(codeMethodNotAllowed, "%s takes %s, not %s", r.URL.Path, allow, r.Method))
+			writeProblem(w, api.Errorf(codeMethodNotAllowed, "%s takes %s, not %s", r.URL.Path, allow, r.Method))
 		})
 	}
 	g.mux.HandleFunc("/", notFound)
@@ -78,7 +78,7 @@ func (g *Gateway) routes() {
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
-	writeProblem(w, tempool.Errorf(codeNotFound, "there is nothing at %s; GET /openapi.json lists what there is", r.URL.Path))
+	writeProblem(w, api.Errorf(codeNotFound, "there is nothing at %s; GET /openapi.json lists what there is", r.URL.Path))
 }
 
 // exact lets no path through that the mux would redirect to a cleaner one: a call must not end up at another method.
@@ -122,7 +122,7 @@ func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) takeBack(id string) {
 	ctx, cancel := context.WithTimeout(g.life, controlTimeout)
 	defer cancel()
-	if _, err := g.Checkin(ctx, id, tempool.OutcomeOK, ""); err != nil {
+	if _, err := g.Checkin(ctx, id, api.OutcomeOK, ""); err != nil {
 		g.logger.Warn("a lease whose client went away was not given back; it expires", "lease", id, "error", err)
 	}
 }
@@ -133,7 +133,7 @@ type renewalRequest struct {
 }
 
 // putLease is PUT /v1/leases/{id}.
-func (g *Gateway) putLease(ctx context.Context, r *http.Request, request renewalRequest) (*tempool.Lease, error) {
+func (g *Gateway) putLease(ctx context.Context, r *http.Request, request renewalRequest) (*api.Lease, error) {
 	return g.Renew(ctx, r.PathValue("id"), request.TTLMS)
 }
 
@@ -142,7 +142,7 @@ func (g *Gateway) deleteLease(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
 	query := r.URL.Query()
-	result, err := g.Checkin(ctx, r.PathValue("id"), tempool.Outcome(query.Get("outcome")), query.Get("error"))
+	result, err := g.Checkin(ctx, r.PathValue("id"), api.Outcome(query.Get("outcome")), query.Get("error"))
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -151,16 +151,16 @@ func (g *Gateway) deleteLease(w http.ResponseWriter, r *http.Request) {
 }
 
 // views asks every pool for its workers.
-func (g *Gateway) views(ctx context.Context) ([]tempool.PoolView, error) {
+func (g *Gateway) views(ctx context.Context) ([]api.PoolWorkers, error) {
 	names, err := g.config.Control.ListPools(ctx)
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	views := make([]tempool.PoolView, 0, len(names))
+	views := make([]api.PoolWorkers, 0, len(names))
 	for _, name := range names {
-		view, err := g.config.Control.View(ctx, name)
-		if errors.Is(err, tempool.ErrPoolNotFound) {
+		view, err := g.config.Control.Workers(ctx, name)
+		if errors.Is(err, api.ErrPoolNotFound) {
 			continue // it has ended since
 		}
 		if err != nil {
@@ -187,7 +187,7 @@ func (g *Gateway) getPools(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) getPool(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
-	view, err := g.config.Control.View(ctx, r.PathValue("pool"))
+	view, err := g.config.Control.Workers(ctx, r.PathValue("pool"))
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -204,7 +204,7 @@ func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, err)
 		return
 	}
-	workers := []tempool.Worker{}
+	workers := []api.Worker{}
 	for _, view := range views {
 		workers = append(workers, view.Workers...)
 	}
@@ -273,10 +273,10 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxControlBody))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
-		return tempool.Errorf(tempool.CodePayloadTooLarge, "the body is larger than %d bytes", maxControlBody)
+		return api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes", maxControlBody)
 	}
 	if err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "the request's body cannot be read: %w", err)
+		return api.Errorf(api.CodeInvalid, "the request's body cannot be read: %w", err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
@@ -284,10 +284,10 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "the body is not the JSON expected here: %w", err)
+		return api.Errorf(api.CodeInvalid, "the body is not the JSON expected here: %w", err)
 	}
 	if decoder.More() {
-		return tempool.Errorf(tempool.CodeInvalid, "the body holds more than one JSON value")
+		return api.Errorf(api.CodeInvalid, "the body holds more than one JSON value")
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -25,8 +25,8 @@ func (t *tally) add(failed bool, took time.Duration) {
 	t.took += took
 }
 
-func (t *tally) usage() tempool.Usage {
-	return tempool.Usage{Requests: t.requests, Failed: t.failed, TotalMS: t.took.Milliseconds()}
+func (t *tally) usage() api.Usage {
+	return api.Usage{Requests: t.requests, Failed: t.failed, TotalMS: t.took.Milliseconds()}
 }
 
 // seat is one incarnation on this host: which lease counts on it, and which calls run. Below its first lines, everything is
@@ -42,8 +42,8 @@ type seat struct {
 	verify      chan struct{}   // one token: who has it may ask the workflow whether a lease counts
 	account     *account
 
-	newest   tempool.LeaseRef // the newest lease seen, granted or not; an older one is fenced
-	grant    *grant           // the lease that counts, if it is known
+	newest   api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
+	grant    *grant       // the lease that counts, if it is known
 	draining bool
 	gone     bool // the process has ended
 	inFlight int
@@ -61,8 +61,8 @@ type seat struct {
 
 // grant is a lease that the workflow has confirmed.
 type grant struct {
-	ref    tempool.LeaseRef
-	lease  tempool.Lease
+	ref    api.LeaseRef
+	lease  api.Lease
 	ours   bool
 	ended  bool   // given back, or superseded: no new call
 	reason string // of ended
@@ -115,17 +115,17 @@ const (
 )
 
 // judge decides about a call under the lease ref at this time, without changing anything.
-func (s *seat) judge(ref tempool.LeaseRef, now time.Time) (verdict, *tempool.Error) {
+func (s *seat) judge(ref api.LeaseRef, now time.Time) (verdict, *api.Error) {
 	id := s.leaseID(ref)
 	switch {
 	case ref.Older(s.newest), ref.Incarnation < s.incarnation:
-		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", id, s.worker, s.incarnation)
+		return refused, api.Errorf(api.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", id, s.worker, s.incarnation)
 	case s.grant != nil && s.grant.ref == ref && s.grant.ended:
-		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, s.worker, s.grant.reason)
+		return refused, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, s.worker, s.grant.reason)
 	case s.gone:
-		return refused, tempool.Errorf(tempool.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
+		return refused, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
 	case s.draining:
-		return refused, tempool.Errorf(tempool.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", s.worker, id)
+		return refused, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", s.worker, id)
 	case s.grant != nil && s.grant.ref == ref && s.grant.ours:
 		return refused, errOurs(id)
 	case s.grant != nil && s.grant.ref == ref && now.Before(s.grant.lease.ExpiresAt):
@@ -134,13 +134,13 @@ func (s *seat) judge(ref tempool.LeaseRef, now time.Time) (verdict, *tempool.Err
 	return unknown, nil
 }
 
-func (s *seat) leaseID(r tempool.LeaseRef) string {
-	return tempool.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq)
+func (s *seat) leaseID(r api.LeaseRef) string {
+	return api.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq)
 }
 
 // adopt makes a confirmed lease the one that counts. Calls under the one before are cancelled, and those under the new one wait
 // for them to be over. It reports false when a newer lease has been seen, which fences this one.
-func (s *seat) adopt(lease tempool.Lease, ref tempool.LeaseRef, ours bool, now time.Time) bool {
+func (s *seat) adopt(lease api.Lease, ref api.LeaseRef, ours bool, now time.Time) bool {
 	if ref.Older(s.newest) || s.gone || s.desk.shutBy != nil {
 		return false
 	}
@@ -207,14 +207,14 @@ func (s *seat) whenFree(old *grant) <-chan struct{} {
 }
 
 // supersede fences every lease older than ref.
-func (s *seat) supersede(ref tempool.LeaseRef, why string) {
+func (s *seat) supersede(ref api.LeaseRef, why string) {
 	if !s.newest.Older(ref) {
 		return
 	}
 	s.newest = ref
 	if old := s.grant; old != nil && old.ref.Older(ref) {
 		s.endGrant(why)
-		fenced := tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID, s.worker)
+		fenced := api.Errorf(api.CodeLeaseFenced, "lease %s on %s was superseded while the call ran", old.lease.ID, s.worker)
 		for f := range old.flights {
 			f.cancel(fenced)
 		}
@@ -275,9 +275,9 @@ func (s *seat) finish(f *flight, err error, now time.Time) {
 }
 
 // checkinOf is how a lease is given back, with what was counted under it. An outcome worse than the holder's own stands.
-func checkinOf(gr *grant, outcome tempool.Outcome, reason string) tempool.CheckinRequest {
-	if gr.fatal != "" && outcome != tempool.OutcomeClose {
-		outcome, reason = tempool.OutcomeClose, gr.fatal
+func checkinOf(gr *grant, outcome api.Outcome, reason string) api.CheckinRequest {
+	if gr.fatal != "" && outcome != api.OutcomeClose {
+		outcome, reason = api.OutcomeClose, gr.fatal
 	}
-	return tempool.CheckinRequest{LeaseID: gr.lease.ID, Outcome: outcome, Error: reason, Usage: gr.calls.usage()}
+	return api.CheckinRequest{LeaseID: gr.lease.ID, Outcome: outcome, Error: reason, Usage: gr.calls.usage()}
 }

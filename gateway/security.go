@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Security protects the TCP listener. Beyond loopback there must be a certificate, and a token or client certificates.
@@ -47,11 +47,11 @@ func newGuard(c Config) (*guard, error) {
 	if s.TokenFile != "" {
 		text, err := os.ReadFile(s.TokenFile)
 		if err != nil {
-			return nil, tempool.Errorf(tempool.CodeInvalid, "the gateway's token cannot be read: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "the gateway's token cannot be read: %w", err)
 		}
 		token := strings.TrimSpace(string(text))
 		if len(token) < minToken {
-			return nil, tempool.Errorf(tempool.CodeInvalid, "the token in %s has %d characters; it needs at least %d", s.TokenFile, len(token), minToken)
+			return nil, api.Errorf(api.CodeInvalid, "the token in %s has %d characters; it needs at least %d", s.TokenFile, len(token), minToken)
 		}
 		sum := sha256.Sum256([]byte(token))
 		g.token = &sum
@@ -61,12 +61,12 @@ func newGuard(c Config) (*guard, error) {
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "the gateway cannot listen on %q; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
+		return nil, api.Errorf(api.CodeInvalid, "the gateway cannot listen on %q; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
 	}
 	g.loopback = isLoopback(host)
 	mutual := g.tls != nil && g.tls.ClientAuth == tls.RequireAndVerifyClientCert
 	if !g.loopback && (g.tls == nil || g.token == nil && !mutual) {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "%s is reachable from other machines: give the gateway a certificate and a token file or client certificates, or listen on 127.0.0.1", c.Listen)
+		return nil, api.Errorf(api.CodeInvalid, "%s is reachable from other machines: give the gateway a certificate and a token file or client certificates, or listen on 127.0.0.1", c.Listen)
 	}
 	return g, nil
 }
@@ -74,13 +74,13 @@ func newGuard(c Config) (*guard, error) {
 func (g *guard) readTLS(s Security) error {
 	if s.CertFile == "" && s.KeyFile == "" {
 		if s.ClientCAFile != "" {
-			return tempool.Errorf(tempool.CodeInvalid, "client certificates need a certificate and key of the gateway's own")
+			return api.Errorf(api.CodeInvalid, "client certificates need a certificate and key of the gateway's own")
 		}
 		return nil
 	}
 	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
 	if err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "the gateway's certificate %q and key %q cannot be used: %w", s.CertFile, s.KeyFile, err)
+		return api.Errorf(api.CodeInvalid, "the gateway's certificate %q and key %q cannot be used: %w", s.CertFile, s.KeyFile, err)
 	}
 	g.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if s.ClientCAFile == "" {
@@ -88,11 +88,11 @@ func (g *guard) readTLS(s Security) error {
 	}
 	pem, err := os.ReadFile(s.ClientCAFile)
 	if err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "the authorities of client certificates cannot be read: %w", err)
+		return api.Errorf(api.CodeInvalid, "the authorities of client certificates cannot be read: %w", err)
 	}
 	g.tls.ClientCAs = x509.NewCertPool()
 	if !g.tls.ClientCAs.AppendCertsFromPEM(pem) {
-		return tempool.Errorf(tempool.CodeInvalid, "%s holds no certificate in PEM form", s.ClientCAFile)
+		return api.Errorf(api.CodeInvalid, "%s holds no certificate in PEM form", s.ClientCAFile)
 	}
 	g.tls.ClientAuth = tls.RequireAndVerifyClientCert
 	return nil
@@ -129,17 +129,17 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-func (g *guard) check(r *http.Request) *tempool.Error {
+func (g *guard) check(r *http.Request) *api.Error {
 	if g.token != nil && r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !g.knows(r.Header.Get("Authorization")) {
-		return tempool.Errorf(codeUnauthorized, "this gateway wants the header Authorization: Bearer TOKEN, with the token of its token file")
+		return api.Errorf(codeUnauthorized, "this gateway wants the header Authorization: Bearer TOKEN, with the token of its token file")
 	}
 	// A web page must not reach a gateway through its visitor's browser, neither across origins nor by a name made to
 	// resolve to this machine.
 	if err := g.origins.Check(r); err != nil {
-		return tempool.Errorf(codeForbidden, "the request comes from a web page of another origin: %w", err)
+		return api.Errorf(codeForbidden, "the request comes from a web page of another origin: %w", err)
 	}
 	if g.loopback && g.token == nil && !isLoopback(hostOnly(r.Host)) {
-		return tempool.Errorf(codeForbidden, "the request asks for host %q, but this gateway listens on loopback alone; call it by 127.0.0.1 or localhost", r.Host)
+		return api.Errorf(codeForbidden, "the request asks for host %q, but this gateway listens on loopback alone; call it by 127.0.0.1 or localhost", r.Host)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // keys are a certificate for 127.0.0.1 that is its own authority, for server and clients alike.
@@ -82,12 +82,12 @@ func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
 			if c.allowed {
 				require.NoError(t, err)
 			} else {
-				require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err))
+				require.Equal(t, api.CodeInvalid, api.CodeOf(err))
 			}
 		})
 	}
 	_, err := newGuard(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
-	require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err), "a token that can be guessed")
+	require.Equal(t, api.CodeInvalid, api.CodeOf(err), "a token that can be guessed")
 }
 
 // overTCP is a gateway's answer to one request.
@@ -178,7 +178,7 @@ func TestTheSocketIsForThisUserAlone(t *testing.T) {
 
 	second, err := New(Config{HostID: "here", Socket: w.file("gw.sock"), Control: w.book, Processes: w.processes, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.ErrorIs(t, second.Start(), tempool.ErrUnavailable)
+	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))
 	require.Equal(t, 200, w.do("GET", "/healthz", nil).status, "the first is not disturbed")
 }
@@ -194,7 +194,7 @@ func TestASocketLeftBehindIsReplacedButNoOtherFileIs(t *testing.T) {
 	require.NoError(t, listener.Close())
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 	_, err = listenSocket(path)
-	require.Equal(t, tempool.CodeInvalid, tempool.CodeOf(err))
+	require.Equal(t, api.CodeInvalid, api.CodeOf(err))
 	require.FileExists(t, path)
 }
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Defaults of Limits that an agent's flags name.
@@ -99,7 +99,7 @@ func (g *Gateway) listen(guard *guard) error {
 	if g.config.Listen != "" {
 		listener, err := net.Listen("tcp", g.config.Listen)
 		if err != nil {
-			return tempool.Errorf(tempool.CodeUnavailable, "the gateway cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
+			return api.Errorf(api.CodeUnavailable, "the gateway cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
 		}
 		g.endpoint = guard.scheme() + "://" + advertised(g.config.Security.Advertise, listener.Addr())
 		g.listeners = append(g.listeners, guard.secure(g.bound(listener)))
@@ -133,11 +133,11 @@ func advertised(configured string, addr net.Addr) string {
 func listenSocket(path string) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
-		return nil, tempool.Errorf(tempool.CodeUnavailable, "another gateway listens on %s; one state folder is for one agent", path)
+		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; one state folder is for one agent", path)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, tempool.Errorf(tempool.CodeInvalid, "%s is in the way of the gateway's socket and is no socket; remove it", path)
+			return nil, api.Errorf(api.CodeInvalid, "%s is in the way of the gateway's socket and is no socket; remove it", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove the socket %s that nobody listens on: %w", path, err)
@@ -145,7 +145,7 @@ func listenSocket(path string) (net.Listener, error) {
 	}
 	listener, err := listenPrivately(path)
 	if err != nil {
-		return nil, tempool.Errorf(tempool.CodeUnavailable, "the gateway cannot listen on the socket %s: %w", path, err)
+		return nil, api.Errorf(api.CodeUnavailable, "the gateway cannot listen on the socket %s: %w", path, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		listener.Close()

@@ -4,17 +4,17 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Copies moves the sessions of this host's pools from one store to another. Errors are coded.
 type Copies interface {
 	// SessionCopy tells how the copy stands that goes on, if one does.
-	SessionCopy() tempool.SessionCopy
+	SessionCopy() api.SessionCopy
 	// CopySessions begins a copy of the store that a pool keeps its sessions in. To begin the copy that goes on is no error.
-	CopySessions(ctx context.Context, pool string, request tempool.SessionCopyRequest) (tempool.SessionCopy, error)
+	CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error)
 	// StepSessionCopy takes the copy that goes on a step further, or back.
-	StepSessionCopy(ctx context.Context, step tempool.SessionCopyStep) (tempool.SessionCopy, error)
+	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error)
 }
 
 // copyRoutes are for the host's operator: they exist on the Unix socket alone, since a store named by a stranger would get all sessions.
@@ -30,7 +30,7 @@ func (g *Gateway) copyRoutes() []route {
 func (g *Gateway) operator(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if socket, _ := r.Context().Value(overSocket{}).(bool); !socket {
-			writeProblem(w, elsewhere{host: g.config.HostID, endpoint: "unix:" + g.config.Socket, coded: tempool.Errorf(codeForbidden,
+			writeProblem(w, elsewhere{host: g.config.HostID, endpoint: "unix:" + g.config.Socket, coded: api.Errorf(codeForbidden,
 				"%s is for the operator of host %s: ask on that host, over the agent's socket %s", r.URL.Path, g.config.HostID, g.config.Socket)})
 			return
 		}
@@ -44,11 +44,11 @@ func (g *Gateway) getCopy(w http.ResponseWriter, _ *http.Request) {
 }
 
 // postCopy is POST /v1/admin/sessions/copy?pool=….
-func (g *Gateway) postCopy(ctx context.Context, r *http.Request, request tempool.SessionCopyRequest) (tempool.SessionCopy, error) {
+func (g *Gateway) postCopy(ctx context.Context, r *http.Request, request api.SessionCopyRequest) (api.SessionCopy, error) {
 	return g.config.Copies.CopySessions(ctx, r.URL.Query().Get("pool"), request)
 }
 
 // postCopyStep is POST /v1/admin/sessions/copy/step.
-func (g *Gateway) postCopyStep(ctx context.Context, _ *http.Request, step tempool.SessionCopyStep) (tempool.SessionCopy, error) {
+func (g *Gateway) postCopyStep(ctx context.Context, _ *http.Request, step api.SessionCopyStep) (api.SessionCopy, error) {
 	return g.config.Copies.StepSessionCopy(ctx, step)
 }

@@ -9,24 +9,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // copier notes what it is asked.
 type copier struct{ asked []any }
 
-func (c *copier) SessionCopy() tempool.SessionCopy {
-	return tempool.SessionCopy{Phase: tempool.CopyInStep, Host: "here", InStep: true}
+func (c *copier) SessionCopy() api.SessionCopy {
+	return api.SessionCopy{Phase: api.CopyInStep, Host: "here", InStep: true}
 }
 
-func (c *copier) CopySessions(_ context.Context, pool string, request tempool.SessionCopyRequest) (tempool.SessionCopy, error) {
+func (c *copier) CopySessions(_ context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
 	c.asked = append(c.asked, pool, request)
-	return tempool.SessionCopy{Phase: tempool.CopyCopying}, nil
+	return api.SessionCopy{Phase: api.CopyCopying}, nil
 }
 
-func (c *copier) StepSessionCopy(_ context.Context, step tempool.SessionCopyStep) (tempool.SessionCopy, error) {
+func (c *copier) StepSessionCopy(_ context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
 	c.asked = append(c.asked, step)
-	return tempool.SessionCopy{}, tempool.Errorf(tempool.CodeInvalid, "not now")
+	return api.SessionCopy{}, api.Errorf(api.CodeInvalid, "not now")
 }
 
 func withCopies(c *copier) option { return withConfig(func(config *Config) { config.Copies = c }) }
@@ -58,7 +58,7 @@ func TestSessionsAreCopiedByWhoMayOpenTheSocketAlone(t *testing.T) {
 	require.JSONEq(t, `{"phase":"in_step","host":"here","in_step":true,"pending":0}`, string(told.body))
 	begun := w.do("POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere","replace":true}`)
 	require.Equal(t, http.StatusAccepted, begun.status)
-	w.do("POST", "/v1/admin/sessions/copy/step", `{"step":"back","force":true}`).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
-	w.do("POST", "/v1/admin/sessions/copy", `{"where":"to"}`).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
-	require.Equal(t, []any{"p", tempool.SessionCopyRequest{From: "embedded", To: "redis://elsewhere", Replace: true}, tempool.SessionCopyStep{Step: tempool.CopyStepBack, Force: true}}, c.asked)
+	w.do("POST", "/v1/admin/sessions/copy/step", `{"step":"back","force":true}`).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
+	w.do("POST", "/v1/admin/sessions/copy", `{"where":"to"}`).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
+	require.Equal(t, []any{"p", api.SessionCopyRequest{From: "embedded", To: "redis://elsewhere", Replace: true}, api.SessionCopyStep{Step: api.CopyStepBack, Force: true}}, c.asked)
 }

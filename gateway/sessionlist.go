@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -26,7 +27,7 @@ func (g *Gateway) listSessions(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if text := query.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxListed {
-			writeProblem(w, tempool.Errorf(tempool.CodeInvalid, "limit=%s is not a number from 1 to %d", text, maxListed))
+			writeProblem(w, api.Errorf(api.CodeInvalid, "limit=%s is not a number from 1 to %d", text, maxListed))
 			return
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -88,14 +88,14 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 		text, closed := strings.CutSuffix(text, `"`)
 		request.version, err = strconv.ParseInt(text, 10, 64)
 		if err != nil || !quoted || !closed || request.version < 1 {
-			return request, tempool.Errorf(tempool.CodeInvalid, `If-Match: %s is not the ETag of a session, which is its version in quotes: "3"`, match)
+			return request, api.Errorf(api.CodeInvalid, `If-Match: %s is not the ETag of a session, which is its version in quotes: "3"`, match)
 		}
 		request.exists = true
 	}
 	if none := r.Header.Get("If-None-Match"); none == "*" {
 		request.missing = true
 	} else if none != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return request, tempool.Errorf(tempool.CodeInvalid, "If-None-Match: only * can be asked for, which creates a session and replaces none")
+		return request, api.Errorf(api.CodeInvalid, "If-None-Match: only * can be asked for, which creates a session and replaces none")
 	}
 	if r.Method != http.MethodPut && r.Method != http.MethodPatch {
 		return request, nil
@@ -103,9 +103,9 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 	request.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxSessionBody))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
-		return request, tempool.Errorf(tempool.CodePayloadTooLarge, "the body is larger than %d bytes, and a session may take %d", maxSessionBody, sessions.MaxBody)
+		return request, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes, and a session may take %d", maxSessionBody, sessions.MaxBody)
 	} else if err != nil {
-		return request, tempool.Errorf(tempool.CodeInvalid, "the request's body cannot be read: %w", err)
+		return request, api.Errorf(api.CodeInvalid, "the request's body cannot be read: %w", err)
 	}
 	return request, nil
 }
@@ -132,14 +132,14 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 	decoder := json.NewDecoder(strings.NewReader(string(r.body)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&document); err != nil || decoder.More() {
-		return nil, false, tempool.Errorf(tempool.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+		return nil, false, api.Errorf(api.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
 	}
 	if document.ID != "" && document.ID != r.id {
-		return nil, false, tempool.Errorf(tempool.CodeInvalid, "the body is of session %q, the path of %q", document.ID, r.id)
+		return nil, false, api.Errorf(api.CodeInvalid, "the body is of session %q, the path of %q", document.ID, r.id)
 	}
 	if document.Version != 0 { // as it was read; what the store alone writes stays the store's
 		if r.version != 0 && r.version != document.Version {
-			return nil, false, tempool.Errorf(tempool.CodeInvalid, "the body has version %d, If-Match %d", document.Version, r.version)
+			return nil, false, api.Errorf(api.CodeInvalid, "the body has version %d, If-Match %d", document.Version, r.version)
 		}
 		r.version, r.exists = document.Version, true
 	}
@@ -152,12 +152,12 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 				s.Programs, s.Data, s.Metadata, s.TTL = document.Programs, document.Data, document.Metadata, document.TTL
 				return r.check(s)
 			})
-			if r.exists || !errors.Is(err, tempool.ErrSessionNotFound) {
+			if r.exists || !errors.Is(err, api.ErrSessionNotFound) {
 				return s, false, err
 			}
 		}
 		s, err := r.Store.Create(ctx, &document)
-		if r.missing || !errors.Is(err, tempool.ErrSessionExists) {
+		if r.missing || !errors.Is(err, api.ErrSessionExists) {
 			return s, true, err
 		}
 	}
@@ -165,7 +165,7 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 
 func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.missing {
-		return nil, false, tempool.Errorf(tempool.CodeInvalid, "PATCH changes a session and makes none: If-None-Match is for PUT")
+		return nil, false, api.Errorf(api.CodeInvalid, "PATCH changes a session and makes none: If-None-Match is for PUT")
 	}
 	s, err := r.Store.Update(ctx, r.id, func(s *sessions.Session) error {
 		if err := r.check(s); err != nil {
@@ -178,7 +178,7 @@ func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, boo
 
 func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.version != 0 || r.missing {
-		return nil, false, tempool.Errorf(tempool.CodeInvalid, "DELETE takes no condition on the version: a session is deleted whatever it holds")
+		return nil, false, api.Errorf(api.CodeInvalid, "DELETE takes no condition on the version: a session is deleted whatever it holds")
 	}
 	return nil, false, r.Store.Delete(ctx, r.id)
 }

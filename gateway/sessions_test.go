@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/memory"
 )
@@ -22,7 +23,7 @@ type drawer struct{ store sessions.Store }
 
 func (d drawer) Of(_ context.Context, pool string) (sessions.HostCalls, error) {
 	if pool == "elsewhere" {
-		return sessions.HostCalls{}, tempool.Errorf(tempool.CodePoolNotFound, "pool %s is not here", pool)
+		return sessions.HostCalls{}, api.Errorf(api.CodePoolNotFound, "pool %s is not here", pool)
 	}
 	return sessions.HostCalls{Store: d.store, TTL: 2 * time.Hour, AnonymousTTL: time.Minute}, nil
 }
@@ -41,8 +42,8 @@ func (a answer) session(t *testing.T) (s sessions.Session) {
 func TestASessionIsMadeReadChangedAndDeletedOverHTTP(t *testing.T) {
 	w := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/user:42"
-	w.do("GET", path, nil).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
-	w.do("PATCH", path, `{"data":{"k":1}}`).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	w.do("GET", path, nil).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
+	w.do("PATCH", path, `{"data":{"k":1}}`).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
 
 	made := w.do("PUT", path, `{"data":{"k":{"x":1}},"metadata":{"by":"me"}}`)
 	require.Equal(t, http.StatusCreated, made.status)
@@ -59,12 +60,12 @@ func TestASessionIsMadeReadChangedAndDeletedOverHTTP(t *testing.T) {
 	replaced := w.do("PUT", path, string(got.body)) // as it was read
 	require.Equal(t, http.StatusOK, replaced.status)
 	require.Equal(t, int64(3), replaced.session(t).Version)
-	w.do("PUT", path, string(got.body)).refusedWith(t, http.StatusPreconditionFailed, tempool.CodeVersionConflict)
+	w.do("PUT", path, string(got.body)).refusedWith(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
 	require.Empty(t, w.do("PUT", path, `{}`).session(t).Data)
 	require.Equal(t, "2h", w.do("PATCH", path, `{"ttl":null}`).session(t).TTL.String())
 
 	require.Equal(t, http.StatusNoContent, w.do("DELETE", path, nil).status)
-	w.do("DELETE", path, nil).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	w.do("DELETE", path, nil).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
 }
 
 func TestAConditionOnTheVersionHolds(t *testing.T) {
@@ -72,12 +73,12 @@ func TestAConditionOnTheVersionHolds(t *testing.T) {
 	const path = "/v1/sessions/a"
 	conflict := func(a answer) {
 		t.Helper()
-		a.refusedWith(t, http.StatusPreconditionFailed, tempool.CodeVersionConflict)
+		a.refusedWith(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
 	}
-	w.do("PUT", path, `{}`, "If-Match", "*").refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
-	w.do("PUT", path, `{}`, "If-Match", `"1"`).refusedWith(t, http.StatusNotFound, tempool.CodeSessionNotFound)
+	w.do("PUT", path, `{}`, "If-Match", "*").refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
+	w.do("PUT", path, `{}`, "If-Match", `"1"`).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
 	require.Equal(t, http.StatusCreated, w.do("PUT", path, `{}`, "If-None-Match", "*").status)
-	w.do("PUT", path, `{}`, "If-None-Match", "*").refusedWith(t, http.StatusPreconditionFailed, tempool.CodeSessionExists)
+	w.do("PUT", path, `{}`, "If-None-Match", "*").refusedWith(t, http.StatusPreconditionFailed, api.CodeSessionExists)
 	require.Equal(t, http.StatusOK, w.do("PATCH", path, `{"data":{"k":1}}`, "If-Match", `"1"`).status)
 	conflict(w.do("PATCH", path, `{"data":{"k":2}}`, "If-Match", `"1"`))
 	conflict(w.do("PUT", path, `{}`, "If-Match", `"1"`))
@@ -96,19 +97,19 @@ func TestARequestAboutASessionThatMakesNoSenseIsRefused(t *testing.T) {
 		{"PATCH", path, `{}`, "If-Match", "1"}, {"PATCH", path, `{}`, "If-Match", `W/"1"`}, {"PATCH", path, `{}`, "If-Match", `"1", "2"`}, {"PUT", path, `{}`, "If-None-Match", `"1"`},
 		{"DELETE", path, ``, "If-Match", `"1"`}, {"GET", "/v1/sessions/a%2Fb", ``}, {"GET", "/v1/sessions/a%20b", ``}, {"GET", "/v1/sessions/" + strings.Repeat("x", 257), ``},
 	} {
-		w.do(r[0], r[1], r[2], r[3:]...).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
+		w.do(r[0], r[1], r[2], r[3:]...).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
 	}
 	long := `{"data":{"k":"` + strings.Repeat("x", sessions.MaxBody) + `"}}`
-	w.do("PUT", path, long).refusedWith(t, http.StatusRequestEntityTooLarge, tempool.CodePayloadTooLarge)
-	w.do("PUT", path, long+strings.Repeat(" ", sessions.MaxBody)).refusedWith(t, http.StatusRequestEntityTooLarge, tempool.CodePayloadTooLarge)
-	w.do("GET", path+"?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, tempool.CodePoolNotFound)
+	w.do("PUT", path, long).refusedWith(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
+	w.do("PUT", path, long+strings.Repeat(" ", sessions.MaxBody)).refusedWith(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
+	w.do("GET", path+"?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, api.CodePoolNotFound)
 	w.do("POST", path, `{}`).refusedWith(t, http.StatusMethodNotAllowed, codeMethodNotAllowed)
 }
 
 func TestAFullStoreAnswersThatItIsFull(t *testing.T) {
 	w := open(t, 0, withSessions(sessions.Config{Max: 1}))
 	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/sessions/a", `{}`).status)
-	w.do("PUT", "/v1/sessions/b", `{}`).refusedWith(t, http.StatusInsufficientStorage, tempool.CodeStoreFull)
+	w.do("PUT", "/v1/sessions/b", `{}`).refusedWith(t, http.StatusInsufficientStorage, api.CodeStoreFull)
 }
 
 func TestManyPatchesOfOneSessionAreAllKept(t *testing.T) {
@@ -154,7 +155,7 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 	require.IsIncreasing(t, ids)
 	require.Empty(t, list(fmt.Sprintf("?limit=%d", all)).Next, "the last page says so")
 	for _, bad := range []string{"0", "1001", "x"} {
-		w.do("GET", "/v1/sessions?limit="+bad, nil).refusedWith(t, http.StatusBadRequest, tempool.CodeInvalid)
+		w.do("GET", "/v1/sessions?limit="+bad, nil).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
 	}
-	w.do("GET", "/v1/sessions?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, tempool.CodePoolNotFound)
+	w.do("GET", "/v1/sessions?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, api.CodePoolNotFound)
 }

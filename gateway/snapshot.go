@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Snapshot is what the gateway counts and sees, for metrics. Counts begin with the gateway's start.
@@ -30,7 +30,7 @@ type PoolSnapshot struct {
 	// queue, however that ended. A call that finds a worker at once waits not at all and is not among the Waits.
 	Calls, Waits Times
 	// Refused counts by code the calls that no worker has seen.
-	Refused map[tempool.Code]int64
+	Refused map[api.Code]int64
 	Workers []WorkerSnapshot // by name
 }
 
@@ -73,7 +73,7 @@ func (g *Gateway) Snapshot() Snapshot {
 
 // snapshot is the desk's part; left is false when there is nothing of the pool here any more.
 func (d *desk) snapshot(now time.Time) (p PoolSnapshot, left bool) {
-	p.Pool, p.Refused = d.pool, make(map[tempool.Code]int64, len(refusals))
+	p.Pool, p.Refused = d.pool, make(map[api.Code]int64, len(refusals))
 	p.Calls, p.Waits = d.books.calls.read(), d.books.waits.read()
 	for i, code := range refusals {
 		p.Refused[code] = d.books.refused[i].Load()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -65,19 +65,19 @@ func TestASnapshotCountsWhatCallsDid(t *testing.T) {
 	w.awaitFile(w.file("a.began"))
 	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "1") })
 	require.Eventually(t, func() bool { return w.gateway.Snapshot().Pools[0].Waiting == 1 }, patience, tick)
-	w.do("POST", "/v1/pools/p/call/echo", "1").refusedWith(t, 429, tempool.CodeQueueFull)
+	w.do("POST", "/v1/pools/p/call/echo", "1").refusedWith(t, 429, api.CodeQueueFull)
 
 	busy := w.gateway.Snapshot()
 	require.True(t, busy.ControlPlane)
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
-	require.EqualValues(t, 1, busy.Pools[0].Refused[tempool.CodeQueueFull])
+	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
 	require.Equal(t, []WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
 
 	w.touch(w.file("a"))
 	require.Equal(t, 200, await(t, held).status)
 	require.Equal(t, 200, await(t, waits).status)
-	w.do("POST", "/v1/pools/p/call/fail", "").refusedWith(t, 500, tempool.CodeWorkerError)
+	w.do("POST", "/v1/pools/p/call/fail", "").refusedWith(t, 500, api.CodeWorkerError)
 
 	p := w.gateway.Snapshot().Pools[0]
 	require.Equal(t, "p", p.Pool)

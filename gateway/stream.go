@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -33,7 +33,7 @@ func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) {
 // callLease is POST /v1/leases/{id}/call/{method}.
 func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	ref, err := tempool.ParseLeaseID(id)
+	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -45,7 +45,7 @@ func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, begin func(*flight) error, attempts int) {
 	method := r.PathValue("method")
 	if method == "" {
-		writeProblem(w, tempool.Errorf(tempool.CodeInvalid, "the path names no method; it ends in /call/METHOD"))
+		writeProblem(w, api.Errorf(api.CodeInvalid, "the path names no method; it ends in /call/METHOD"))
 		return
 	}
 	timeout, err := number(r.Header, HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
@@ -85,7 +85,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 			return
 		}
 		err := f.relay(w, request)
-		if err == nil || attempt >= attempts || !errors.Is(err, tempool.ErrWorkerCrashed) || started(err) {
+		if err == nil || attempt >= attempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
 			if err != nil {
 				f.name(w.Header())
 				writeProblem(w, err)
@@ -235,7 +235,7 @@ func number(h http.Header, name string, what, least, most int64) (int64, error) 
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, tempool.Errorf(tempool.CodeInvalid, "%s is %q; it must be a whole number from %d to %d", name, text, least, most)
+		return 0, api.Errorf(api.CodeInvalid, "%s is %q; it must be a whole number from %d to %d", name, text, least, most)
 	}
 	return n, nil
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // past is what an incarnation did whose process has ended, kept for who tells its workflow.
@@ -28,7 +28,7 @@ func (d *desk) remember(s *seat, now time.Time) {
 }
 
 // Usage counts the calls of an incarnation since its start, and those in flight.
-func (g *Gateway) Usage(worker string, incarnation int64) (usage tempool.Usage, inFlight int) {
+func (g *Gateway) Usage(worker string, incarnation int64) (usage api.Usage, inFlight int) {
 	s := g.seatOf(worker, incarnation)
 	if s == nil {
 		return g.remembered(worker, incarnation), 0
@@ -39,7 +39,7 @@ func (g *Gateway) Usage(worker string, incarnation int64) (usage tempool.Usage, 
 }
 
 // Final is Usage of an incarnation whose process has ended. It waits, until ctx ends, for its last calls to be counted.
-func (g *Gateway) Final(ctx context.Context, worker string, incarnation int64) tempool.Usage {
+func (g *Gateway) Final(ctx context.Context, worker string, incarnation int64) api.Usage {
 	s := g.seatOf(worker, incarnation)
 	if s == nil {
 		return g.remembered(worker, incarnation)
@@ -57,14 +57,14 @@ func (g *Gateway) Final(ctx context.Context, worker string, incarnation int64) t
 }
 
 // remembered is the usage of an incarnation that has no seat any more.
-func (g *Gateway) remembered(worker string, incarnation int64) tempool.Usage {
-	pool, _, err := tempool.ParseWorkerName(worker)
+func (g *Gateway) remembered(worker string, incarnation int64) api.Usage {
+	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
-		return tempool.Usage{}
+		return api.Usage{}
 	}
 	d := g.knownDesk(pool)
 	if d == nil {
-		return tempool.Usage{}
+		return api.Usage{}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,5 +73,5 @@ func (g *Gateway) remembered(worker string, incarnation int64) tempool.Usage {
 			return p.calls.usage()
 		}
 	}
-	return tempool.Usage{}
+	return api.Usage{}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
 
@@ -24,7 +24,7 @@ func TestTheCallsOfAProcessThatHasEndedAreTold(t *testing.T) {
 	usage := w.gateway.Final(t.Context(), "p/0", 1)
 	require.EqualValues(t, 4, usage.Requests)
 	require.EqualValues(t, 1, usage.Failed, "the call that broke off is among them")
-	await(t, held).refusedWith(t, 502, tempool.CodeWorkerCrashed)
+	await(t, held).refusedWith(t, 502, api.CodeWorkerCrashed)
 	require.Eventually(t, func() bool {
 		d := w.gateway.knownDesk("p")
 		d.mu.Lock()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestAPoolThatHasLeftTheHostLeavesNothingInTheGateway(t *testing.T) {
@@ -39,7 +39,7 @@ func TestACallThatFindsItsDeskLeftGoesToTheNext(t *testing.T) {
 	f := newFlight(t.Context())
 	require.NoError(t, left.join(f, "", DefaultPriority))
 	require.Same(t, s, f.seat)
-	s.desk.end(f, tempool.Errorf(codeInternal, "the test has seen enough"))
+	s.desk.end(f, api.Errorf(codeInternal, "the test has seen enough"))
 }
 
 func TestADeskIsKeptWhileSomebodyAsksForIt(t *testing.T) {

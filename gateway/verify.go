@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -66,32 +66,32 @@ func (v *verifier) remember(id string, err error, now time.Time) error {
 
 // state asks the workflow of a worker. What keeps it from answering is CodeUnavailable; a worker that is not there is
 // CodeLeaseNotFound.
-func (v *verifier) state(ctx context.Context, id string, ref tempool.LeaseRef) (tempool.WorkerState, error) {
+func (v *verifier) state(ctx context.Context, id string, ref api.LeaseRef) (api.WorkerState, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	state, err := v.control.State(ctx, ref.Worker())
 	switch {
 	case err == nil:
 		return state, nil
-	case tempool.CodeOf(err) == tempool.CodeWorkerNotFound || tempool.CodeOf(err) == tempool.CodePoolNotFound:
-		return state, tempool.Errorf(tempool.CodeLeaseNotFound, "lease %s is on no worker that exists: %w", id, err)
+	case api.CodeOf(err) == api.CodeWorkerNotFound || api.CodeOf(err) == api.CodePoolNotFound:
+		return state, api.Errorf(api.CodeLeaseNotFound, "lease %s is on no worker that exists: %w", id, err)
 	}
-	return state, tempool.Errorf(tempool.CodeUnavailable, "lease %s cannot be verified now: %w", id, err).After(time.Second)
+	return state, api.Errorf(api.CodeUnavailable, "lease %s cannot be verified now: %w", id, err).After(time.Second)
 }
 
 // confirm compares a lease with what its worker's workflow says of itself: nil means that it is the lease that is out.
-func confirm(id string, ref tempool.LeaseRef, state tempool.WorkerState) error {
+func confirm(id string, ref api.LeaseRef, state api.WorkerState) error {
 	switch {
 	case state.Lease != nil && state.Lease.ID == id:
 		return nil
 	case ref.Seq > state.LeaseSeq:
-		return tempool.Errorf(tempool.CodeLeaseNotFound, "%s has never granted a lease %s; check out with POST /v1/pools/%s/leases", ref.Worker(), id, ref.Pool)
+		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %s; check out with POST /v1/pools/%s/leases", ref.Worker(), id, ref.Pool)
 	}
-	return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended; check out again", id, ref.Worker())
+	return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", id, ref.Worker())
 }
 
 // explain says what is wrong with a lease whose process is not on this host.
-func (v *verifier) explain(ctx context.Context, id string, ref tempool.LeaseRef, hostID string) error {
+func (v *verifier) explain(ctx context.Context, id string, ref api.LeaseRef, hostID string) error {
 	now := time.Now()
 	if err := v.remembered(id, now); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (v *verifier) explain(ctx context.Context, id string, ref tempool.LeaseRef,
 	}
 	state, err := v.state(ctx, id, ref)
 	if err != nil {
-		if tempool.CodeOf(err) == tempool.CodeUnavailable {
+		if api.CodeOf(err) == api.CodeUnavailable {
 			return err
 		}
 		return v.remember(id, err, now)
@@ -114,8 +114,8 @@ func (v *verifier) explain(ctx context.Context, id string, ref tempool.LeaseRef,
 	}
 	if state.Lease.Host != hostID {
 		other := elsewhere{host: state.Lease.Host, endpoint: state.Lease.Endpoint}
-		other.coded = tempool.Errorf(tempool.CodeLeaseNotFound, "lease %s is on host %s, not here (%s); use the lease's own endpoint, %s", id, other.host, hostID, other.endpoint)
+		other.coded = api.Errorf(api.CodeLeaseNotFound, "lease %s is on host %s, not here (%s); use the lease's own endpoint, %s", id, other.host, hostID, other.endpoint)
 		return v.remember(id, other, now)
 	}
-	return v.remember(id, tempool.Errorf(tempool.CodeLeaseFenced, "the process of lease %s is no longer on this host; check out again", id), now)
+	return v.remember(id, api.Errorf(api.CodeLeaseFenced, "the process of lease %s is no longer on this host; check out again", id), now)
 }

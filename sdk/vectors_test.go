@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/memory"
 )
@@ -50,7 +50,7 @@ func TestTheSessionStoreUnderstandsWhatTheSDKsAsk(t *testing.T) {
 				require.True(t, sessions.Serves(asked.Method), asked.Method)
 				_, err := calls.Serve(t.Context(), "s1", asked.Method, asked.Params)
 				// The store is empty here, so versions and programs may be others than the vector's.
-				if code := tempool.CodeOf(err); code != tempool.CodeVersionConflict && code != tempool.CodeProgramNotFound && code != tempool.CodeSessionNotFound {
+				if code := api.CodeOf(err); code != api.CodeVersionConflict && code != api.CodeProgramNotFound && code != api.CodeSessionNotFound {
 					require.NoError(t, err)
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -58,7 +58,7 @@ func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byt
 		if err := noArguments(method, arguments); err != nil {
 			return nil, err
 		}
-		if err := h.Store.Delete(ctx, id); err != nil && !errors.Is(err, tempool.ErrSessionNotFound) {
+		if err := h.Store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 			return nil, err
 		}
 		return nothing, nil
@@ -69,7 +69,7 @@ func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byt
 	case MethodDeleteProgram:
 		return h.deleteProgram(ctx, id, arguments)
 	}
-	return nil, tempool.Errorf(tempool.CodeInvalid, "%q is no host call about sessions", method)
+	return nil, api.Errorf(api.CodeInvalid, "%q is no host call about sessions", method)
 }
 
 // nothing is the result of a host call that has none.
@@ -86,11 +86,11 @@ func result(s *Session, err error) ([]byte, error) {
 func (h HostCalls) begin(ctx context.Context, id string) (*Session, error) {
 	for {
 		s, err := h.Store.Get(ctx, id)
-		if !errors.Is(err, tempool.ErrSessionNotFound) {
+		if !errors.Is(err, api.ErrSessionNotFound) {
 			return s, err
 		}
 		s, err = h.Store.Create(ctx, h.fresh(id))
-		if !errors.Is(err, tempool.ErrSessionExists) {
+		if !errors.Is(err, api.ErrSessionExists) {
 			return s, err
 		}
 	}
@@ -100,7 +100,7 @@ func (h HostCalls) begin(ctx context.Context, id string) (*Session, error) {
 func (h HostCalls) change(ctx context.Context, id string, change func(*Session) error) (*Session, error) {
 	for {
 		s, err := h.Store.Update(ctx, id, change)
-		if !errors.Is(err, tempool.ErrSessionNotFound) {
+		if !errors.Is(err, api.ErrSessionNotFound) {
 			return s, err
 		}
 		s = h.fresh(id)
@@ -108,7 +108,7 @@ func (h HostCalls) change(ctx context.Context, id string, change func(*Session) 
 			return nil, err
 		}
 		s, err = h.Store.Create(ctx, s)
-		if !errors.Is(err, tempool.ErrSessionExists) {
+		if !errors.Is(err, api.ErrSessionExists) {
 			return s, err
 		}
 	}
@@ -159,7 +159,7 @@ func CheckVersion(s *Session, version int64) error {
 	if s.Version == version {
 		return nil
 	}
-	return tempool.Errorf(tempool.CodeVersionConflict, "session %s has version %d, not %d: read it again and repeat the change", s.ID, s.Version, version)
+	return api.Errorf(api.CodeVersionConflict, "session %s has version %d, not %d: read it again and repeat the change", s.ID, s.Version, version)
 }
 
 type program struct {
@@ -170,7 +170,7 @@ type program struct {
 func (h HostCalls) putProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
 	p, err := readProgram(MethodPutProgram, arguments)
 	if err == nil && p.Program == nil {
-		err = tempool.Errorf(tempool.CodeInvalid, `%s needs the member "program"`, MethodPutProgram)
+		err = api.Errorf(api.CodeInvalid, `%s needs the member "program"`, MethodPutProgram)
 	}
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) 
 		return nil, err
 	}
 	s, err := h.Store.Get(ctx, id)
-	if err != nil && !errors.Is(err, tempool.ErrSessionNotFound) {
+	if err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 		return nil, err
 	}
 	if err == nil {
@@ -195,7 +195,7 @@ func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) 
 			return found, nil
 		}
 	}
-	return nil, tempool.Errorf(tempool.CodeProgramNotFound, "session %s has no program %q", id, p.ID)
+	return nil, api.Errorf(api.CodeProgramNotFound, "session %s has no program %q", id, p.ID)
 }
 
 // errUnchanged ends an update that would change nothing.
@@ -213,7 +213,7 @@ func (h HostCalls) deleteProgram(ctx context.Context, id string, arguments []byt
 		delete(s.Programs, p.ID)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, tempool.ErrSessionNotFound) {
+	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, api.ErrSessionNotFound) {
 		return nil, err
 	}
 	return nothing, nil
@@ -224,7 +224,7 @@ func readProgram(method string, arguments []byte) (p program, err error) {
 		return p, err
 	}
 	if p.ID == "" {
-		return p, tempool.Errorf(tempool.CodeInvalid, `%s needs the member "id"`, method)
+		return p, api.Errorf(api.CodeInvalid, `%s needs the member "id"`, method)
 	}
 	return p, nil
 }
@@ -240,7 +240,7 @@ func read(method string, arguments []byte, into any) error {
 		}
 	}
 	if err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "the arguments of %s do not fit (docs/protocol.md): %w", method, err)
+		return api.Errorf(api.CodeInvalid, "the arguments of %s do not fit (docs/protocol.md): %w", method, err)
 	}
 	return nil
 }
@@ -250,5 +250,5 @@ func noArguments(method string, arguments []byte) error {
 	case "", "null", "{}":
 		return nil
 	}
-	return tempool.Errorf(tempool.CodeInvalid, "%s takes no arguments", method)
+	return api.Errorf(api.CodeInvalid, "%s takes no arguments", method)
 }

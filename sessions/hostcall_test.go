@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/spec"
@@ -41,10 +41,10 @@ func (d *desk) session(id, method, arguments string) (s sessions.Session) {
 	return s
 }
 
-func (d *desk) refused(code tempool.Code, id, method, arguments string) {
+func (d *desk) refused(code api.Code, id, method, arguments string) {
 	d.t.Helper()
 	answer, err := d.calls.Serve(d.t.Context(), id, method, []byte(arguments))
-	require.Equal(d.t, code, tempool.CodeOf(err), "%s %s: %v", method, arguments, err)
+	require.Equal(d.t, code, api.CodeOf(err), "%s %s: %v", method, arguments, err)
 	require.Nil(d.t, answer)
 }
 
@@ -66,8 +66,8 @@ func TestTheFirstUseOfASessionMakesIt(t *testing.T) {
 
 func TestOtherUsesMakeNoSession(t *testing.T) {
 	d := newDesk(t, sessions.Config{})
-	d.refused(tempool.CodeSessionNotFound, "a", "session.update", `{"patch":{},"version":1}`)
-	d.refused(tempool.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
+	d.refused(api.CodeSessionNotFound, "a", "session.update", `{"patch":{},"version":1}`)
+	d.refused(api.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
 	require.Equal(t, "null", d.ask("a", "programs.delete", `{"id":"p"}`))
 	require.Equal(t, "null", d.ask("a", "session.delete", "{}"))
 	count, err := d.store.Count(t.Context())
@@ -82,7 +82,7 @@ func TestAWorkerReadsAndWritesTheSession(t *testing.T) {
 	require.Equal(t, json.RawMessage(`"<1>"`), s.Data["k"])
 	require.Equal(t, spec.Duration(10*time.Minute), s.TTL)
 	require.Equal(t, s, d.session("a", "session.get", ""))
-	d.refused(tempool.CodeVersionConflict, "a", "session.update", `{"patch":{"data":{"k":2}},"version":2}`)
+	d.refused(api.CodeVersionConflict, "a", "session.update", `{"patch":{"data":{"k":2}},"version":2}`)
 	require.Equal(t, int64(2), d.session("a", "session.update", `{"patch":{"data":{"k":2}},"version":1}`).Version)
 	require.Equal(t, spec.Duration(2*time.Hour), d.session("a", "session.update", `{"patch":{"ttl":null}}`).TTL)
 	require.Equal(t, json.RawMessage("2"), d.session("a", "session.touch", "").Data["k"])
@@ -96,12 +96,12 @@ func TestAProgramIsPutReadAndDeleted(t *testing.T) {
 	require.Equal(t, "null", d.ask("a", "programs.put", `{"id":"q","program":null}`))
 	require.Equal(t, `{"steps":[1,2]}`, d.ask("a", "programs.get", `{"id":"p"}`))
 	require.Equal(t, `null`, d.ask("a", "programs.get", `{"id":"q"}`))
-	d.refused(tempool.CodeProgramNotFound, "b", "programs.get", `{"id":"p"}`)
+	d.refused(api.CodeProgramNotFound, "b", "programs.get", `{"id":"p"}`)
 	require.Equal(t, "null", d.ask("a", "programs.delete", `{"id":"p"}`))
 	before := d.session("a", "session.get", "").Version
 	require.Equal(t, "null", d.ask("a", "programs.delete", `{"id":"p"}`))
 	require.Equal(t, before, d.session("a", "session.get", "").Version, "deleting nothing is no change")
-	d.refused(tempool.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
+	d.refused(api.CodeProgramNotFound, "a", "programs.get", `{"id":"p"}`)
 }
 
 func TestArgumentsThatDoNotFitAreRefused(t *testing.T) {
@@ -111,9 +111,9 @@ func TestArgumentsThatDoNotFitAreRefused(t *testing.T) {
 		{"session.update", `{"patch":5}`}, {"session.update", `{"patch":{"id":"b"}}`}, {"session.update", `{"patch":{}} {}`}, {"programs.put", `{"id":"p"}`},
 		{"programs.put", `{"program":1}`}, {"programs.get", `{}`}, {"programs.get", `{"id":5}`}, {"programs.delete", `null`}, {"session.steal", ``},
 	} {
-		d.refused(tempool.CodeInvalid, "a", c[0], c[1])
+		d.refused(api.CodeInvalid, "a", c[0], c[1])
 	}
-	d.refused(tempool.CodeInvalid, "a/b", "session.get", "")
+	d.refused(api.CodeInvalid, "a/b", "session.get", "")
 	require.False(t, sessions.Serves("session.steal"))
 	require.True(t, sessions.Serves("programs.get"))
 }
@@ -121,8 +121,8 @@ func TestArgumentsThatDoNotFitAreRefused(t *testing.T) {
 func TestAFullStoreIsToldToTheWorker(t *testing.T) {
 	d := newDesk(t, sessions.Config{Max: 1})
 	d.ask("a", "session.get", "")
-	d.refused(tempool.CodeStoreFull, "b", "session.get", "")
-	d.refused(tempool.CodeStoreFull, "b", "session.update", `{"patch":{}}`)
+	d.refused(api.CodeStoreFull, "b", "session.get", "")
+	d.refused(api.CodeStoreFull, "b", "session.update", `{"patch":{}}`)
 }
 
 func TestWorkersThatMeetAtANewSessionLoseNothing(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -29,7 +29,7 @@ func Exact(s *Session) (*Session, []byte, error) {
 		return nil, nil, err
 	}
 	if s.Version < 1 || s.CreatedAt.IsZero() || s.LastAccessed.Before(s.CreatedAt) || s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
-		return nil, nil, tempool.Errorf(tempool.CodeInvalid, "session %s has version %d, was made at %s, last used at %s and lives for %s: no store has made that",
+		return nil, nil, api.Errorf(api.CodeInvalid, "session %s has version %d, was made at %s, last used at %s and lives for %s: no store has made that",
 			s.ID, s.Version, s.CreatedAt, s.LastAccessed, s.TTL)
 	}
 	exact := s.Clone()

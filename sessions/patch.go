@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // MergePatch applies a JSON merge patch (RFC 7396) to a JSON document; an empty target is no document. Numbers keep their digits.
@@ -16,12 +16,12 @@ func MergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
 	if len(target) > 0 {
 		var err error
 		if was, err = decode(target); err != nil {
-			return nil, tempool.Errorf(tempool.CodeInvalid, "what is to be patched is not JSON: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "what is to be patched is not JSON: %w", err)
 		}
 	}
 	change, err := decode(patch)
 	if err != nil {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "the patch is not JSON: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "the patch is not JSON: %w", err)
 	}
 	return encode(merge(was, change))
 }
@@ -70,7 +70,7 @@ var errTrailing = errors.New("more follows the value")
 func (s *Session) Patch(patch json.RawMessage) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &members); err != nil || members == nil {
-		return tempool.Errorf(tempool.CodeInvalid, `a patch of a session is a JSON object such as {"data": {"key": "value"}}`)
+		return api.Errorf(api.CodeInvalid, `a patch of a session is a JSON object such as {"data": {"key": "value"}}`)
 	}
 	draft := s.Clone()
 	for name, change := range members {
@@ -86,13 +86,13 @@ func (s *Session) Patch(patch json.RawMessage) error {
 			draft.TTL = 0
 			if !isNull(change) {
 				if err = json.Unmarshal(change, &draft.TTL); err != nil {
-					err = tempool.Errorf(tempool.CodeInvalid, "ttl: %w", err)
+					err = api.Errorf(api.CodeInvalid, "ttl: %w", err)
 				}
 			}
 		case "id", "version", "created_at", "last_accessed":
-			err = tempool.Errorf(tempool.CodeInvalid, "%s is the store's to write: leave it out of the patch", name)
+			err = api.Errorf(api.CodeInvalid, "%s is the store's to write: leave it out of the patch", name)
 		default:
-			err = tempool.Errorf(tempool.CodeInvalid, "a session has no %q: a patch may hold data, programs, metadata and ttl", name)
+			err = api.Errorf(api.CodeInvalid, "a session has no %q: a patch may hold data, programs, metadata and ttl", name)
 		}
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func patched(name string, current map[string]json.RawMessage, patch json.RawMess
 	}
 	var changes map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &changes); err != nil {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "%s is a JSON object, and so is its patch", name)
+		return nil, api.Errorf(api.CodeInvalid, "%s is a JSON object, and so is its patch", name)
 	}
 	current = filled(current)
 	for key, change := range changes {

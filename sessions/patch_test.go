@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
-var invalid = &tempool.Error{Code: tempool.CodeInvalid}
+var invalid = &api.Error{Code: api.CodeInvalid}
 
 // The cases of RFC 7396, appendix A.
 func TestAMergePatchDoesWhatItsStandardSays(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -70,11 +70,11 @@ func (s *Session) Body() ([]byte, error) {
 	encoded, err := encode(body{filled(s.Programs), filled(s.Data), filled(s.Metadata)})
 	switch {
 	case err != nil:
-		return nil, tempool.Errorf(tempool.CodeInvalid, "session %s holds a value that is not JSON: %w", s.ID, err)
+		return nil, api.Errorf(api.CodeInvalid, "session %s holds a value that is not JSON: %w", s.ID, err)
 	case !utf8.Valid(encoded):
-		return nil, tempool.Errorf(tempool.CodeInvalid, "session %s holds a value that is not UTF-8", s.ID)
+		return nil, api.Errorf(api.CodeInvalid, "session %s holds a value that is not UTF-8", s.ID)
 	case len(encoded) > MaxBody:
-		return nil, tempool.Errorf(tempool.CodePayloadTooLarge, "session %s would take %d bytes; a session may take %d: keep large things elsewhere and refer to them", s.ID, len(encoded), MaxBody)
+		return nil, api.Errorf(api.CodePayloadTooLarge, "session %s would take %d bytes; a session may take %d: keep large things elsewhere and refer to them", s.ID, len(encoded), MaxBody)
 	}
 	return encoded, nil
 }
@@ -113,11 +113,11 @@ func CheckID(id string) error {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }
 	switch {
 	case id == "" || len(id) > MaxID:
-		return tempool.Errorf(tempool.CodeInvalid, "a session's id has 1 to %d characters, not %d", MaxID, len(id))
+		return api.Errorf(api.CodeInvalid, "a session's id has 1 to %d characters, not %d", MaxID, len(id))
 	case strings.ContainsFunc(id, odd):
-		return tempool.Errorf(tempool.CodeInvalid, "session id %q: use letters, digits and signs other than the slash", id)
+		return api.Errorf(api.CodeInvalid, "session id %q: use letters, digits and signs other than the slash", id)
 	case id == "." || id == "..":
-		return tempool.Errorf(tempool.CodeInvalid, "%q cannot be a session's id, since a path could not name it", id)
+		return api.Errorf(api.CodeInvalid, "%q cannot be a session's id, since a path could not name it", id)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -120,7 +120,7 @@ func (c Config) settle(s *Session) (*Session, []byte, error) {
 		s.TTL = spec.Duration(c.TTL)
 	}
 	if s.TTL.D() < time.Millisecond || s.TTL.D() > MaxTTL {
-		return nil, nil, tempool.Errorf(tempool.CodeInvalid, "session %s cannot live for %s: its ttl is 1ms to %s", s.ID, s.TTL, spec.Duration(MaxTTL))
+		return nil, nil, api.Errorf(api.CodeInvalid, "session %s cannot live for %s: its ttl is 1ms to %s", s.ID, s.TTL, spec.Duration(MaxTTL))
 	}
 	s.TTL = spec.Duration(s.TTL.D().Truncate(time.Millisecond))
 	encoded, err := s.Body()
@@ -136,22 +136,22 @@ func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
 // NotFound is the error for a session that is not there.
 func NotFound(id string) error {
-	return tempool.Errorf(tempool.CodeSessionNotFound, "there is no session %s: it was never made, was deleted, or has expired", id)
+	return api.Errorf(api.CodeSessionNotFound, "there is no session %s: it was never made, was deleted, or has expired", id)
 }
 
 // Exists is Create's error for an id that is taken.
 func Exists(id string) error {
-	return tempool.Errorf(tempool.CodeSessionExists, "session %s exists already: change it, or choose another id", id)
+	return api.Errorf(api.CodeSessionExists, "session %s exists already: change it, or choose another id", id)
 }
 
 // Full is Create's error for a store that takes no more.
 func Full(max int) error {
-	return tempool.Errorf(tempool.CodeStoreFull, "the session store has its %d sessions (sessions.max): delete some, shorten their ttl, or raise that limit", max)
+	return api.Errorf(api.CodeStoreFull, "the session store has its %d sessions (sessions.max): delete some, shorten their ttl, or raise that limit", max)
 }
 
 // Unavailable is the error for a store that does not answer.
 func Unavailable(doing string, err error) error {
-	return tempool.Errorf(tempool.CodeStoreUnavailable, "%s: the session store does not answer: %w", doing, err).After(time.Second)
+	return api.Errorf(api.CodeStoreUnavailable, "%s: the session store does not answer: %w", doing, err).After(time.Second)
 }
 
 // ErrClosed is what CodeStoreUnavailable wraps after Close.

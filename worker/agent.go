@@ -18,6 +18,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
@@ -93,7 +94,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.View, poolClaims{a.temporal, control.Status, a.config.HostID})
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolClaims{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
@@ -184,37 +185,37 @@ func (a *Agent) lives(worker string) bool {
 }
 
 func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions, roster *activities.Roster) error {
-	flow := a.newWorker(tempool.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
-	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
-	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
-	flow.RegisterWorkflowWithOptions(workflows.Execute, workflow.RegisterOptions{Name: tempool.WorkflowExecute})
-	flow.RegisterWorkflowWithOptions(workflows.MigrateSession, workflow.RegisterOptions{Name: tempool.WorkflowMigrateSession})
-	flow.RegisterWorkflowWithOptions(workflows.EvacuateWorker, workflow.RegisterOptions{Name: tempool.WorkflowEvacuateWorker})
-	flow.RegisterWorkflowWithOptions(workflows.RebalanceSessions, workflow.RegisterOptions{Name: tempool.WorkflowRebalanceSessions})
-	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: tempool.ActivityPoolRoster})
+	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: api.WorkflowPool})
+	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	flow.RegisterWorkflowWithOptions(workflows.Execute, workflow.RegisterOptions{Name: api.WorkflowExecute})
+	flow.RegisterWorkflowWithOptions(workflows.MigrateSession, workflow.RegisterOptions{Name: api.WorkflowMigrateSession})
+	flow.RegisterWorkflowWithOptions(workflows.EvacuateWorker, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
+	flow.RegisterWorkflowWithOptions(workflows.RebalanceSessions, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})
+	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
 
-	own := a.newWorker(tempool.HostQueue(a.config.HostID), sdkworker.Options{
+	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
 		// Each process has one Watch, which takes a slot for as long as it lives, and now and then a probe, a drain, a stop.
 		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
 	})
 	for name, run := range map[string]any{
-		tempool.ActivityWatch: host.Watch, tempool.ActivityProbe: host.Probe, tempool.ActivityDrain: host.Drain,
-		tempool.ActivityRecall: host.Recall, tempool.ActivityStop: host.Stop, tempool.ActivityApplyLimits: host.ApplyLimits,
-		tempool.ActivityCollectGarbage: host.CollectGarbage, tempool.ActivityRebalance: host.Rebalance, tempool.ActivityReset: host.Reset,
-		tempool.ActivitySessionBindings: moving.SessionBindings, tempool.ActivityReleaseSessions: moving.ReleaseSessions,
-		tempool.ActivityLoadSessions: moving.LoadSessions, tempool.ActivityBindSessions: moving.BindSessions,
-		tempool.ActivityUnbindSessions: moving.UnbindSessions, tempool.ActivityKeepSessionsOff: moving.KeepSessionsOff,
+		api.ActivityWatch: host.Watch, api.ActivityProbe: host.Probe, api.ActivityDrain: host.Drain,
+		api.ActivityRecall: host.Recall, api.ActivityStop: host.Stop, api.ActivityApplyLimits: host.ApplyLimits,
+		api.ActivityCollectGarbage: host.CollectGarbage, api.ActivityRebalance: host.Rebalance, api.ActivityReset: host.Reset,
+		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
+		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
+		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	} {
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}
 	for _, label := range a.config.Labels {
-		place, err := a.newActivityWorker(tempool.PlacementQueue(label), a.room, workerStopTimeout)
+		place, err := a.newActivityWorker(api.PlacementQueue(label), a.room, workerStopTimeout)
 		if err != nil {
 			return err
 		}
-		place.RegisterActivityWithOptions(host.Start, activity.RegisterOptions{Name: tempool.ActivityStart})
-		place.RegisterActivityWithOptions(host.AwaitRoom, activity.RegisterOptions{Name: tempool.ActivityAwaitRoom})
+		place.RegisterActivityWithOptions(host.Start, activity.RegisterOptions{Name: api.ActivityStart})
+		place.RegisterActivityWithOptions(host.AwaitCapacity, activity.RegisterOptions{Name: api.ActivityAwaitCapacity})
 		a.placement = append(a.placement, place)
 	}
 	a.serving = []sdkworker.Worker{flow, own}

@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -19,22 +19,22 @@ type claims interface {
 	// claim makes this host the one if there is none, and says who it is.
 	claim(ctx context.Context, pool string) (holder string, err error)
 	// status is how a pool stands; it changes nothing.
-	status(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	status(ctx context.Context, pool string) (api.PoolStatus, error)
 }
 
 // poolClaims asks the pools' workflows, as ask does for their status.
 type poolClaims struct {
 	temporal client.Client
-	ask      func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	ask      func(ctx context.Context, pool string) (api.PoolStatus, error)
 	hostID   string
 }
 
 func (c poolClaims) claim(ctx context.Context, pool string) (string, error) {
-	err := c.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalSessionsKept, tempool.SessionsKept{Host: c.hostID})
+	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed, api.SessionStoreClaimed{Host: c.hostID})
 	var gone *serviceerror.NotFound
 	switch {
 	case errors.As(err, &gone):
-		return "", tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+		return "", api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	case err != nil:
 		return "", fmt.Errorf("tell pool %s where its sessions are: %w", pool, err)
 	}
@@ -42,13 +42,13 @@ func (c poolClaims) claim(ctx context.Context, pool string) (string, error) {
 	return status.SessionsHost, err
 }
 
-func (c poolClaims) status(ctx context.Context, pool string) (tempool.PoolStatus, error) {
+func (c poolClaims) status(ctx context.Context, pool string) (api.PoolStatus, error) {
 	return c.ask(ctx, pool)
 }
 
 // keptElsewhere is why this host has nothing to do with a pool's sessions.
-func (s *stores) keptElsewhere(code tempool.Code, pool, holder string) error {
-	return tempool.Errorf(code, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
+func (s *stores) keptElsewhere(code api.Code, pool, holder string) error {
+	return api.Errorf(code, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
 		"for several hosts set sessions.store = \"redis\" and sessions.url", holder, pool, s.hostID)
 }
 
@@ -77,10 +77,10 @@ func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, er
 	switch {
 	case err != nil && p != nil:
 		return known, nil
-	case errors.Is(err, tempool.ErrPoolNotFound):
+	case errors.Is(err, api.ErrPoolNotFound):
 		return known, err
 	case err != nil:
-		return known, tempool.Errorf(tempool.CodeUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
+		return known, api.Errorf(api.CodeUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,12 +91,12 @@ func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, er
 	if settings := status.Spec.Sessions; settings.Store != spec.StoreRedis && status.SessionsHost != s.hostID {
 		switch {
 		case status.SessionsHost != "" && p != nil: // another host has it now
-			p.alone, p.elsewise, p.askedAt = false, s.keptElsewhere(tempool.CodeStoreUnavailable, pool, status.SessionsHost), time.Now()
+			p.alone, p.elsewise, p.askedAt = false, s.keptElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost), time.Now()
 			return known, p.elsewise
 		case status.SessionsHost != "":
-			return known, s.keptElsewhere(tempool.CodeNoWorkers, pool, status.SessionsHost)
+			return known, s.keptElsewhere(api.CodeNoWorkers, pool, status.SessionsHost)
 		case p == nil:
-			return known, tempool.Errorf(tempool.CodeNoWorkers, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
+			return known, api.Errorf(api.CodeNoWorkers, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
 		}
 	}
 	p = s.know(pool, status.Spec.Sessions)
@@ -106,7 +106,7 @@ func (s *stores) settingsOf(ctx context.Context, pool string) (spec.Sessions, er
 
 // admit refuses to start a worker of a pool whose sessions another host keeps in a store of its own, for as long as that one has workers
 // of it. It is asked of the pool while no process of the pool is here.
-func (s *stores) admit(ctx context.Context, r tempool.StartRequest) error {
+func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	pool := poolOf(r.Worker)
 	s.mu.Lock()
 	here := s.pools[pool] != nil && s.pools[pool].processes > 0
@@ -122,7 +122,7 @@ func (s *stores) admit(ctx context.Context, r tempool.StartRequest) error {
 	}
 	for _, w := range status.Workers {
 		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
-			return s.keptElsewhere(tempool.CodeStoreUnavailable, pool, status.SessionsHost)
+			return s.keptElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost)
 		}
 	}
 	return nil

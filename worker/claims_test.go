@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
@@ -25,13 +25,13 @@ type keeper struct {
 
 func (k keeper) claim(context.Context, string) (string, error) { return k.holder, nil }
 
-func (k keeper) status(context.Context, string) (tempool.PoolStatus, error) {
-	return tempool.PoolStatus{Spec: k.spec, SessionsHost: k.holder, Workers: []tempool.RosterEntry{{Host: k.holder, State: k.state}}}, k.silent
+func (k keeper) status(context.Context, string) (api.PoolStatus, error) {
+	return api.PoolStatus{Spec: k.spec, SessionsHost: k.holder, Workers: []api.RosterEntry{{Host: k.holder, State: k.state}}}, k.silent
 }
 
 func TestAHostStartsNoWorkerOfAPoolWhoseSessionsAreInAFileOfAnother(t *testing.T) {
-	request := func(change func(*spec.Spec)) tempool.StartRequest {
-		r := tempool.StartRequest{Process: tempool.Process{Worker: "p/1"}, Spec: spec.Default()}
+	request := func(change func(*spec.Spec)) api.StartRequest {
+		r := api.StartRequest{Process: api.Process{Worker: "p/1"}, Spec: spec.Default()}
 		if change != nil {
 			change(&r.Spec)
 		}
@@ -54,7 +54,7 @@ func TestAHostStartsNoWorkerOfAPoolWhoseSessionsAreInAFileOfAnother(t *testing.T
 			require.NoError(t, err, name)
 			continue
 		}
-		require.ErrorIs(t, err, tempool.ErrStoreUnavailable, name)
+		require.ErrorIs(t, err, api.ErrStoreUnavailable, name)
 		require.ErrorContains(t, err, `set sessions.store = "redis"`)
 	}
 }
@@ -71,11 +71,11 @@ func TestSessionsAreFoundWhileTheirPoolHasNoWorkerHere(t *testing.T) {
 		want   error
 	}{
 		"in the file of this host":      {keeper{holder: "here", spec: file}, nil},
-		"in that of another one":        {keeper{holder: "there", spec: file}, tempool.ErrNoWorkers},
-		"in nobody's yet":               {keeper{spec: file}, tempool.ErrNoWorkers},
+		"in that of another one":        {keeper{holder: "there", spec: file}, api.ErrNoWorkers},
+		"in nobody's yet":               {keeper{spec: file}, api.ErrNoWorkers},
 		"on a server":                   {keeper{spec: redis}, nil},
-		"the pool does not answer":      {keeper{silent: errors.New("no connection")}, tempool.ErrUnavailable},
-		"there is no pool of that name": {keeper{silent: tempool.Errorf(tempool.CodePoolNotFound, "no pool p is running")}, tempool.ErrPoolNotFound},
+		"the pool does not answer":      {keeper{silent: errors.New("no connection")}, api.ErrUnavailable},
+		"there is no pool of that name": {keeper{silent: api.Errorf(api.CodePoolNotFound, "no pool p is running")}, api.ErrPoolNotFound},
 	} {
 		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.keeper)
 		of, err := s.Of(t.Context(), "p")
@@ -103,7 +103,7 @@ func TestAHostLetsGoOfSessionsThatAnotherOneHasTaken(t *testing.T) {
 	s.claims = keeper{holder: "there", spec: spec.Default()}
 	for range 2 {
 		_, err = s.Of(t.Context(), "p")
-		require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+		require.ErrorIs(t, err, api.ErrStoreUnavailable)
 		require.ErrorContains(t, err, "host there keeps the sessions of pool p")
 	}
 }
@@ -112,7 +112,7 @@ func TestWithoutAPoolsNameTheStoreIsThatOfThePoolsThatAreKnown(t *testing.T) {
 	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, keeper{holder: "here"})
 	defer func() { require.NoError(t, s.close()) }()
 	_, err := s.Of(t.Context(), "")
-	require.ErrorIs(t, err, tempool.ErrNoWorkers, "nothing is known yet, and a session on a server is not to look gone")
+	require.ErrorIs(t, err, api.ErrNoWorkers, "nothing is known yet, and a session on a server is not to look gone")
 	file, server := spec.Default().Sessions, spec.Default().Sessions
 	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
 	s.pools["replaced"] = &poolSessions{settings: server}
@@ -125,6 +125,6 @@ func TestWithoutAPoolsNameTheStoreIsThatOfThePoolsThatAreKnown(t *testing.T) {
 	require.Equal(t, file, settings)
 	s.pools["replaced"].processes = 1
 	_, err = s.settings(t.Context(), "")
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "?pool=replaced")
 }

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -38,10 +38,10 @@ func parseStore(text string) (storeAddress, error) {
 	case spec.StoreEmbedded:
 		return storeAddress{Store: spec.StoreEmbedded}, nil
 	case spec.StoreMemory:
-		return storeAddress{}, tempool.Errorf(tempool.CodeInvalid, "a store in memory cannot be copied: it forgets all with its agent, and a copy that has to begin again would find nothing")
+		return storeAddress{}, api.Errorf(api.CodeInvalid, "a store in memory cannot be copied: it forgets all with its agent, and a copy that has to begin again would find nothing")
 	}
 	if err := spec.CheckRedisURL(text); err != nil {
-		return storeAddress{}, tempool.Errorf(tempool.CodeInvalid, `a store is "embedded" or a Redis server: %w`, err)
+		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or a Redis server: %w`, err)
 	}
 	return storeAddress{spec.StoreRedis, text}, nil
 }
@@ -103,7 +103,7 @@ func (r copyRecord) write(dir string) error {
 		err = replaceFile(path, append(text, '\n'))
 	}
 	if err != nil {
-		return tempool.Errorf(tempool.CodeStoreUnavailable, "record the copy of sessions: %w", err)
+		return api.Errorf(api.CodeStoreUnavailable, "record the copy of sessions: %w", err)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func removeCopy(dir string) error {
 		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return tempool.Errorf(tempool.CodeStoreUnavailable, "end the record of the copy of sessions: %w", err)
+		return api.Errorf(api.CodeStoreUnavailable, "end the record of the copy of sessions: %w", err)
 	}
 	return nil
 }

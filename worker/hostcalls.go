@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	protocol "github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/sessions"
@@ -37,7 +37,7 @@ func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, e
 		return nil, &protocol.RemoteError{Code: protocol.CodeUnsupported, Message: "this host does not answer " + call.Method}
 	}
 	result, err := h.session(ctx, call)
-	var coded *tempool.Error
+	var coded *api.Error
 	if errors.As(err, &coded) {
 		return nil, &protocol.RemoteError{Code: string(coded.Code), Message: coded.Message}
 	}
@@ -102,7 +102,7 @@ const dropTimeout = 5 * time.Second
 func (h *hostCalls) drop(id string, store sessions.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
-	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, tempool.ErrSessionNotFound) {
+	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 		h.stores.log.Warn("a temporary session was not deleted; it expires", "session", id, "error", err)
 	}
 }

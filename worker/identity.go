@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // pollMemory is how long Temporal goes on naming a poller after its last poll began, for as long as a poll may last.
@@ -40,9 +40,9 @@ func machine() string {
 // otherAgent names the live agent that polls this host's task queue, or "". A poller on this machine whose process is gone does
 // not count; one on another machine counts until Temporal has not heard of it for pollMemory.
 func otherAgent(ctx context.Context, c client.Client, hostID string) (string, error) {
-	answer, err := c.DescribeTaskQueue(ctx, tempool.HostQueue(hostID), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	answer, err := c.DescribeTaskQueue(ctx, api.HostQueue(hostID), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	if err != nil {
-		return "", fmt.Errorf("ask Temporal who polls %s: %w", tempool.HostQueue(hostID), err)
+		return "", fmt.Errorf("ask Temporal who polls %s: %w", api.HostQueue(hostID), err)
 	}
 	for _, poller := range answer.GetPollers() {
 		who := poller.GetIdentity()

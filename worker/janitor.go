@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
@@ -51,11 +51,11 @@ func (j *janitor) look(ctx context.Context) {
 	closedPools := map[string]bool{}
 	var stops sync.WaitGroup
 	for _, p := range j.processes.List() {
-		pool, slot, err := tempool.ParseWorkerName(p.Worker())
+		pool, slot, err := api.ParseWorkerName(p.Worker())
 		if err != nil {
 			continue
 		}
-		id := tempool.WorkerWorkflowID(pool, slot)
+		id := api.WorkerWorkflowID(pool, slot)
 		if j.closed(ctx, id) {
 			j.log.Warn("the workflow of this process was closed; the process is stopped", "worker", p.Worker(), "incarnation", p.Incarnation())
 			stops.Go(func() { j.stop(ctx, p) })
@@ -67,7 +67,7 @@ func (j *janitor) look(ctx context.Context) {
 			continue
 		}
 		if _, asked := closedPools[pool]; !asked {
-			closedPools[pool] = j.closed(ctx, tempool.PoolWorkflowID(pool))
+			closedPools[pool] = j.closed(ctx, api.PoolWorkflowID(pool))
 		}
 		if closedPools[pool] {
 			j.log.Warn("the pool of this worker was closed; the worker is asked to end", "worker", p.Worker())
@@ -97,7 +97,7 @@ func (j *janitor) closed(ctx context.Context, id string) bool {
 
 // superfluous reports whether an incarnation whose process was seen before the worker was asked is none that the worker answers
 // for. A worker knows of an incarnation before any host is asked to start it.
-func superfluous(state tempool.WorkerState, incarnation int64) bool {
+func superfluous(state api.WorkerState, incarnation int64) bool {
 	switch {
 	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
 		return false
@@ -108,16 +108,16 @@ func superfluous(state tempool.WorkerState, incarnation int64) bool {
 }
 
 // state asks a worker for its state.
-func (j *janitor) state(ctx context.Context, id string) (tempool.WorkerState, bool) {
+func (j *janitor) state(ctx context.Context, id string) (api.WorkerState, bool) {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
-	value, err := j.temporal.QueryWorkflow(ctx, id, "", tempool.QueryState)
+	value, err := j.temporal.QueryWorkflow(ctx, id, "", api.QueryState)
 	if err != nil {
-		return tempool.WorkerState{}, false
+		return api.WorkerState{}, false
 	}
-	var state tempool.WorkerState
+	var state api.WorkerState
 	if err := value.Get(&state); err != nil {
-		return tempool.WorkerState{}, false
+		return api.WorkerState{}, false
 	}
 	return state, true
 }

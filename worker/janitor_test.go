@@ -5,12 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 func TestAJanitorKillsOnlyIncarnationsThatTheirWorkerDoesNotAnswerFor(t *testing.T) {
-	state := tempool.WorkerState{Incarnation: 7, Successor: 9, Leaving: []int64{5}}
+	state := api.WorkerState{Incarnation: 7, Successor: 9, Leaving: []int64{5}}
 	for incarnation, killed := range map[int64]bool{4: true, 5: false, 6: true, 7: false, 8: true, 9: false, 10: true} {
 		require.Equal(t, killed, superfluous(state, incarnation), "incarnation %d", incarnation)
 	}

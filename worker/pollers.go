@@ -8,8 +8,8 @@ import (
 	"go.temporal.io/sdk/activity"
 	sdkworker "go.temporal.io/sdk/worker"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 )
 
 // heartbeatThrottle is the shortest time between two heartbeats that reach Temporal.
@@ -55,14 +55,14 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 // servePool polls the task queue of a pool, until stop is called, which waits for the calls under way.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
 	free := newSpares(pool, a.gateway.Spare)
-	served, err := a.newActivityWorker(tempool.PoolQueue(pool), free, a.config.StopTimeout)
+	served, err := a.newActivityWorker(api.PoolQueue(pool), free, a.config.StopTimeout)
 	if err != nil {
 		return nil, err
 	}
 	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Plane: a.gateway, Temporal: a.temporal, Placed: free.place, Logger: a.log}
-	served.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: tempool.ActivityExecute})
+	served.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
 	if err := served.Start(); err != nil {
-		return nil, fmt.Errorf("poll %s: %w", tempool.PoolQueue(pool), err)
+		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)
 	}
 	return served.Stop, nil
 }

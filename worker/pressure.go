@@ -11,8 +11,8 @@ import (
 
 	"go.temporal.io/api/serviceerror"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -204,17 +204,17 @@ func (w *pressureWatch) restore() {
 }
 
 // workers is what the processes here use, largest first, by pool; only of pools that are to hear of pressure.
-func (w *pressureWatch) workers() map[string][]tempool.WorkerMemory {
-	all := map[string][]tempool.WorkerMemory{}
+func (w *pressureWatch) workers() map[string][]api.WorkerMemory {
+	all := map[string][]api.WorkerMemory{}
 	for _, p := range w.processes.List() {
-		pool, slot, err := tempool.ParseWorkerName(p.Worker())
+		pool, slot, err := api.ParseWorkerName(p.Worker())
 		if err != nil || !p.Spec().Pressure.Enabled {
 			continue
 		}
-		all[pool] = append(all[pool], tempool.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), RSSBytes: p.LatestSample().RSSBytes})
+		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), RSSBytes: p.LatestSample().RSSBytes})
 	}
 	for _, list := range all {
-		slices.SortStableFunc(list, func(a, b tempool.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+		slices.SortStableFunc(list, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
 	}
 	return all
 }
@@ -223,7 +223,7 @@ func (w *pressureWatch) tellAll(ctx context.Context) {
 	workers := w.workers()
 	for pool := range w.worried {
 		if _, here := workers[pool]; !here {
-			workers[pool] = []tempool.WorkerMemory{} // it has stopped all that it had here, and waits for the end of it
+			workers[pool] = []api.WorkerMemory{} // it has stopped all that it had here, and waits for the end of it
 		}
 	}
 	clear(w.untold)
@@ -240,12 +240,12 @@ func (w *pressureWatch) tellAll(ctx context.Context) {
 }
 
 // tell signals one pool; one that cannot be told is told at the next look, with what is so then.
-func (w *pressureWatch) tell(ctx context.Context, pool string, workers []tempool.WorkerMemory) {
+func (w *pressureWatch) tell(ctx context.Context, pool string, workers []api.WorkerMemory) {
 	ctx, cancel := context.WithTimeout(ctx, pressureTell)
 	defer cancel()
-	err := w.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalMemoryPressure, tempool.MemoryPressure{
+	err := w.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalMemoryPressure, api.MemoryPressure{
 		Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.look.AvailableBytes, TotalBytes: w.look.TotalBytes,
-		Workers: append([]tempool.WorkerMemory{}, workers...), At: time.Now().UTC(),
+		Workers: append([]api.WorkerMemory{}, workers...), At: time.Now().UTC(),
 	})
 	var gone *serviceerror.NotFound
 	switch {

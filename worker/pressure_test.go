@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
@@ -55,13 +55,13 @@ func TestPressureWalksFromNoneToCriticalAndBack(t *testing.T) {
 		host.available = available
 		w.step(t.Context(), now.Add(time.Duration(s)*time.Second))
 	}
-	told := func(level policy.Level) tempool.MemoryPressure {
+	told := func(level policy.Level) api.MemoryPressure {
 		t.Helper()
 		require.Len(t, control.signals, 1, "one pool is told, and once")
 		s := control.next(t)
 		require.Equal(t, "tempool/p", s.workflow)
-		require.Equal(t, tempool.SignalMemoryPressure, s.signal)
-		message := s.message.(tempool.MemoryPressure)
+		require.Equal(t, api.SignalMemoryPressure, s.signal)
+		message := s.message.(api.MemoryPressure)
 		require.Equal(t, string(level), message.Level)
 		require.NotEmpty(t, message.Reason)
 		return message
@@ -75,7 +75,7 @@ func TestPressureWalksFromNoneToCriticalAndBack(t *testing.T) {
 
 	at(4, 3)
 	message := told(policy.PressureCritical)
-	require.Equal(t, []tempool.WorkerMemory{{Slot: 0, Incarnation: 1, RSSBytes: p.LatestSample().RSSBytes}}, message.Workers)
+	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, RSSBytes: p.LatestSample().RSSBytes}}, message.Workers)
 	require.Equal(t, []int64{3 * gib, 100 * gib}, []int64{message.AvailableBytes, message.TotalBytes})
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered")
 
@@ -103,13 +103,13 @@ func TestAPoolWhoseWorkersAreStoppedHearsOfTheEndOfPressure(t *testing.T) {
 	now := time.Now()
 	host.available = 3
 	w.step(t.Context(), now)
-	require.Equal(t, "critical", control.next(t).message.(tempool.MemoryPressure).Level)
+	require.Equal(t, "critical", control.next(t).message.(api.MemoryPressure).Level)
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	host.available = 50
 	w.step(t.Context(), now.Add(time.Second))
 	w.step(t.Context(), now.Add(62*time.Second))
-	message := control.next(t).message.(tempool.MemoryPressure)
+	message := control.next(t).message.(api.MemoryPressure)
 	require.Equal(t, "none", message.Level)
 	require.NotNil(t, message.Workers)
 	require.Empty(t, message.Workers)
@@ -126,7 +126,7 @@ func TestAPoolThatCannotBeToldIsToldAtTheNextLook(t *testing.T) {
 	w.step(t.Context(), now)
 	control.fail(nil)
 	w.step(t.Context(), now.Add(2*time.Second))
-	require.Equal(t, "medium", control.next(t).message.(tempool.MemoryPressure).Level)
+	require.Equal(t, "medium", control.next(t).message.(api.MemoryPressure).Level)
 	w.step(t.Context(), now.Add(4*time.Second))
 	require.Empty(t, control.signals)
 }
@@ -138,7 +138,7 @@ func TestObservedPressureChangesNothingHere(t *testing.T) {
 	w, host, control := pressed(t, processes)
 	host.available = 3
 	w.step(t.Context(), time.Now())
-	require.Equal(t, "critical", control.next(t).message.(tempool.MemoryPressure).Level)
+	require.Equal(t, "critical", control.next(t).message.(api.MemoryPressure).Level)
 	require.EqualValues(t, gib, p.Limits().Memory)
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/twin"
 	"github.com/tempool/tempool/spec"
@@ -50,7 +50,7 @@ func (s *stores) openPair(settings spec.Sessions) (*twin.Store, error) {
 }
 
 // SessionCopy is part of gateway.Copies.
-func (s *stores) SessionCopy() tempool.SessionCopy {
+func (s *stores) SessionCopy() api.SessionCopy {
 	s.mu.Lock()
 	record := s.copy
 	var known *openStore
@@ -59,21 +59,21 @@ func (s *stores) SessionCopy() tempool.SessionCopy {
 	}
 	s.mu.Unlock()
 	if record == nil {
-		return tempool.SessionCopy{Phase: tempool.CopyNone, Host: s.hostID}
+		return api.SessionCopy{Phase: api.CopyNone, Host: s.hostID}
 	}
-	report := tempool.SessionCopy{Phase: tempool.CopyCopying, Problem: "a store cannot be opened; the agent's log says why"}
+	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; the agent's log says why"}
 	if known != nil {
 		report = known.store.Report()
 	} else if record.CutOver {
-		report.Phase = tempool.CopyCutOver
+		report.Phase = api.CopyCutOver
 	}
 	report.Host, report.From, report.To, report.Began = s.hostID, record.From.String(), record.To.String(), record.Began
 	return report
 }
 
 // CopySessions is part of gateway.Copies.
-func (s *stores) CopySessions(ctx context.Context, pool string, request tempool.SessionCopyRequest) (tempool.SessionCopy, error) {
-	var none tempool.SessionCopy
+func (s *stores) CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
+	var none api.SessionCopy
 	from, err := parseStore(request.From)
 	if err != nil {
 		return none, err
@@ -96,14 +96,14 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request tempool.
 	case record != nil && record.From == from && record.To == to:
 		return s.SessionCopy(), nil
 	case record != nil:
-		return none, tempool.Errorf(tempool.CodeInvalid, "a copy from %s to %s goes on already: finish or cancel it first", record.From, record.To)
+		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s goes on already: finish or cancel it first", record.From, record.To)
 	case is != from:
-		return none, tempool.Errorf(tempool.CodeInvalid, "pool %s keeps its sessions in %s, not in %s", pool, is, from)
+		return none, api.Errorf(api.CodeInvalid, "pool %s keeps its sessions in %s, not in %s", pool, is, from)
 	case from == to:
-		return none, tempool.Errorf(tempool.CodeInvalid, "the two stores are the same, %s", from)
+		return none, api.Errorf(api.CodeInvalid, "the two stores are the same, %s", from)
 	}
 	if users := s.poolsIn(to); len(users) > 0 {
-		return none, tempool.Errorf(tempool.CodeInvalid, "pool %s of this host keeps its sessions in %s already: copy to a store of its own", users[0], to)
+		return none, api.Errorf(api.CodeInvalid, "pool %s of this host keeps its sessions in %s already: copy to a store of its own", users[0], to)
 	}
 	if err := s.requireAlone(ctx, from); err != nil {
 		return none, err
@@ -156,7 +156,7 @@ func (s *stores) emptyTarget(ctx context.Context, settings spec.Sessions, replac
 	}
 	count, err := target.Count(ctx)
 	if err == nil && count > 0 && !replace {
-		err = tempool.Errorf(tempool.CodeInvalid, "the store to copy to has %d sessions already: name an empty one, or have them deleted with --replace", count)
+		err = api.Errorf(api.CodeInvalid, "the store to copy to has %d sessions already: name an empty one, or have them deleted with --replace", count)
 	}
 	if err != nil {
 		_ = target.Close() // the first error is the one to tell
@@ -166,7 +166,7 @@ func (s *stores) emptyTarget(ctx context.Context, settings spec.Sessions, replac
 }
 
 // StepSessionCopy is part of gateway.Copies.
-func (s *stores) StepSessionCopy(ctx context.Context, step tempool.SessionCopyStep) (tempool.SessionCopy, error) {
+func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
 	s.copying.Lock()
 	defer s.copying.Unlock()
 	s.mu.Lock()
@@ -176,12 +176,12 @@ func (s *stores) StepSessionCopy(ctx context.Context, step tempool.SessionCopySt
 		known = s.open[record.From.key()]
 	}
 	s.mu.Unlock()
-	var none tempool.SessionCopy
+	var none api.SessionCopy
 	if record == nil {
-		return none, tempool.Errorf(tempool.CodeInvalid, "no copy of sessions goes on here: begin one with ctl sessions copy POOL --from STORE --to STORE")
+		return none, api.Errorf(api.CodeInvalid, "no copy of sessions goes on here: begin one with ctl sessions copy POOL --from STORE --to STORE")
 	}
 	if known == nil {
-		return none, tempool.Errorf(tempool.CodeStoreUnavailable, "the stores of the copy cannot be opened; the agent's log says why")
+		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; the agent's log says why")
 	}
 	lost, err := s.step(ctx, known.store, *record, step)
 	if err != nil {
@@ -193,13 +193,13 @@ func (s *stores) StepSessionCopy(ctx context.Context, step tempool.SessionCopySt
 	return report, nil
 }
 
-func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord, step tempool.SessionCopyStep) (lost int, err error) {
+func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
 	wrong := func(why string) error {
-		return tempool.Errorf(tempool.CodeInvalid, "%s cannot be done now: %s", step.Step, why)
+		return api.Errorf(api.CodeInvalid, "%s cannot be done now: %s", step.Step, why)
 	}
 	switch step.Step {
-	case tempool.CopyStepCutOver, tempool.CopyStepBack:
-		back := step.Step == tempool.CopyStepBack
+	case api.CopyStepCutOver, api.CopyStepBack:
+		back := step.Step == api.CopyStepBack
 		if back != record.CutOver {
 			return 0, wrong(fmt.Sprintf("sessions are in %s still, or again", map[bool]storeAddress{true: record.From, false: record.To}[back]))
 		}
@@ -219,22 +219,22 @@ func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord,
 			s.mu.Unlock()
 		}
 		return lost, err
-	case tempool.CopyStepFinish, tempool.CopyStepCancel:
-		finish := step.Step == tempool.CopyStepFinish
+	case api.CopyStepFinish, api.CopyStepCancel:
+		finish := step.Step == api.CopyStepFinish
 		kept, released := record.From, record.To
 		if finish {
 			kept, released = released, kept
 		}
 		if finish != record.CutOver {
-			return 0, wrong(fmt.Sprintf("sessions are in %s still; %s first", released, map[bool]tempool.CopyStep{true: tempool.CopyStepCutOver, false: tempool.CopyStepBack}[finish]))
+			return 0, wrong(fmt.Sprintf("sessions are in %s still; %s first", released, map[bool]api.CopyStep{true: api.CopyStepCutOver, false: api.CopyStepBack}[finish]))
 		}
 		if users := s.poolsIn(released); len(users) > 0 {
 			return 0, wrong(fmt.Sprintf("the spec of %s says that sessions are in %s: apply one with %s first", strings.Join(users, ", "), released, kept.inWords()))
 		}
 		return 0, s.endCopy(store, record, kept)
 	}
-	return 0, tempool.Errorf(tempool.CodeInvalid, "%q is no step of a copy; write %s, %s, %s or %s", step.Step,
-		tempool.CopyStepCutOver, tempool.CopyStepBack, tempool.CopyStepFinish, tempool.CopyStepCancel)
+	return 0, api.Errorf(api.CodeInvalid, "%q is no step of a copy; write %s, %s, %s or %s", step.Step,
+		api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
 }
 
 // inWords is what a spec says for the store.
@@ -293,7 +293,7 @@ func (s *stores) requireAlone(ctx context.Context, store storeAddress) error {
 			return err
 		}
 		if len(others) > 0 {
-			return tempool.Errorf(tempool.CodeInvalid, "pool %s has workers on %s, too, whose agents write to one store only: scale the pool down to this host for the copy", name, strings.Join(others, ", "))
+			return api.Errorf(api.CodeInvalid, "pool %s has workers on %s, too, whose agents write to one store only: scale the pool down to this host for the copy", name, strings.Join(others, ", "))
 		}
 	}
 	return nil

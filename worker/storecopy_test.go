@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -18,9 +18,9 @@ import (
 
 // keeping makes stores in a folder for a pool p that keeps sessions in the file, and has workers on these hosts.
 func keeping(t *testing.T, dir string, hosts *[]string) *stores {
-	s := newStores("here", dir, slog.New(slog.DiscardHandler), func(context.Context, string) (view tempool.PoolView, err error) {
+	s := newStores("here", dir, slog.New(slog.DiscardHandler), func(context.Context, string) (view api.PoolWorkers, err error) {
 		for _, host := range *hosts {
-			view.Workers = append(view.Workers, tempool.Worker{WorkerState: tempool.WorkerState{Host: host}})
+			view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
 		}
 		return view, nil
 	}, keeper{holder: "here"})
@@ -29,9 +29,9 @@ func keeping(t *testing.T, dir string, hosts *[]string) *stores {
 	return s
 }
 
-func stepped(t *testing.T, s *stores, step tempool.CopyStep) tempool.SessionCopy {
+func stepped(t *testing.T, s *stores, step api.CopyStep) api.SessionCopy {
 	t.Helper()
-	report, err := s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: step})
+	report, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
 	require.NoError(t, err)
 	return report
 }
@@ -46,7 +46,7 @@ func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
 	hosts := []string{"here", "there"}
 	s := keeping(t, t.TempDir(), &hosts)
 	copies := func(from, to string, replace bool) error {
-		_, err := s.CopySessions(t.Context(), "p", tempool.SessionCopyRequest{From: from, To: to, Replace: replace})
+		_, err := s.CopySessions(t.Context(), "p", api.SessionCopyRequest{From: from, To: to, Replace: replace})
 		return err
 	}
 	for want, ends := range map[string][2]string{
@@ -57,13 +57,13 @@ func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
 		"scale the pool down to this host":        {"embedded", server.URL()},
 	} {
 		err := copies(ends[0], ends[1], false)
-		require.ErrorIs(t, err, tempool.ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "secret")
 	}
-	_, err := s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepCutOver})
-	require.ErrorIs(t, err, tempool.ErrInvalid)
-	require.Equal(t, tempool.SessionCopy{Phase: tempool.CopyNone, Host: "here"}, s.SessionCopy())
+	_, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepCutOver})
+	require.ErrorIs(t, err, api.ErrInvalid)
+	require.Equal(t, api.SessionCopy{Phase: api.CopyNone, Host: "here"}, s.SessionCopy())
 
 	hosts = []string{"here"}
 	require.NoError(t, copies("embedded", server.URL(), false))
@@ -74,27 +74,27 @@ func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
 	require.NoError(t, err)
 	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
-	for _, step := range []tempool.CopyStep{tempool.CopyStepBack, tempool.CopyStepFinish, "sideways"} {
-		_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: step})
-		require.ErrorIs(t, err, tempool.ErrInvalid, step)
+	for _, step := range []api.CopyStep{api.CopyStepBack, api.CopyStepFinish, "sideways"} {
+		_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
+		require.ErrorIs(t, err, api.ErrInvalid, step)
 	}
 	hosts = []string{"here", "there"}
-	_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepCutOver})
+	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepCutOver})
 	require.ErrorContains(t, err, "scale the pool down")
 	hosts = []string{"here"}
-	require.Equal(t, tempool.CopyNone, stepped(t, s, tempool.CopyStepCancel).Phase)
+	require.Equal(t, api.CopyNone, stepped(t, s, api.CopyStepCancel).Phase)
 	require.ErrorContains(t, copies("embedded", server.URL(), false), "has 1 sessions already")
 	require.NoError(t, copies("embedded", server.URL(), true))
-	stepped(t, s, tempool.CopyStepCancel)
+	stepped(t, s, api.CopyStepCancel)
 }
 
 func TestTheNextAgentGoesOnWithACopyAsItStood(t *testing.T) {
 	server, dir, hosts := redistest.Start(t), t.TempDir(), []string{"here"}
 	s := keeping(t, dir, &hosts)
-	_, err := s.CopySessions(t.Context(), "p", tempool.SessionCopyRequest{From: "embedded", To: server.URL()})
+	_, err := s.CopySessions(t.Context(), "p", api.SessionCopyRequest{From: "embedded", To: server.URL()})
 	require.NoError(t, err)
 	awaitStep(t, s)
-	require.Equal(t, tempool.CopyCutOver, stepped(t, s, tempool.CopyStepCutOver).Phase)
+	require.Equal(t, api.CopyCutOver, stepped(t, s, api.CopyStepCutOver).Phase)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
@@ -112,17 +112,17 @@ func TestTheNextAgentGoesOnWithACopyAsItStood(t *testing.T) {
 	_, err = of.Store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitLimit, 5*time.Millisecond)
-	require.Equal(t, tempool.CopyCutOver, s.SessionCopy().Phase)
-	_, err = s.StepSessionCopy(t.Context(), tempool.SessionCopyStep{Step: tempool.CopyStepBack})
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.Equal(t, api.CopyCutOver, s.SessionCopy().Phase)
+	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepBack})
+	require.ErrorIs(t, err, api.ErrInvalid)
 	require.NoError(t, s.close())
 
 	require.NoError(t, os.Rename(file+".away", file))
 	s = keeping(t, dir, &hosts)
 	require.NoError(t, s.resumeCopy())
 	awaitStep(t, s)
-	require.Equal(t, tempool.CopyInStep, stepped(t, s, tempool.CopyStepBack).Phase)
-	stepped(t, s, tempool.CopyStepCancel)
+	require.Equal(t, api.CopyInStep, stepped(t, s, api.CopyStepBack).Phase)
+	stepped(t, s, api.CopyStepCancel)
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Get(t.Context(), "a")

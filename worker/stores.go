@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
@@ -31,7 +31,7 @@ const sessionFile = "sessions/sessions.db"
 // stores are this host's session stores, opened when they are first used: pools that say the same share one.
 type stores struct {
 	hostID, dir string
-	view        func(ctx context.Context, pool string) (tempool.PoolView, error)
+	view        func(ctx context.Context, pool string) (api.PoolWorkers, error)
 	claims      claims
 	affinity    *affinity.Table
 	log         *slog.Logger
@@ -66,7 +66,7 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (tempool.PoolView, error), c claims) *stores {
+func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (api.PoolWorkers, error), c claims) *stores {
 	return &stores{
 		hostID: hostID, dir: dir, view: view, claims: c, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
@@ -148,12 +148,12 @@ func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 	defer s.mu.Unlock()
 	names := s.present()
 	if len(names) == 0 {
-		return spec.Sessions{}, tempool.Errorf(tempool.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
+		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonical(s.pools[name].settings) != s.canonical(settings) {
-			return spec.Sessions{}, tempool.Errorf(tempool.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
+			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
 		}
 	}
 	return settings, nil
@@ -209,12 +209,12 @@ func (s *stores) mayKeep(ctx context.Context, pool string) error {
 	defer cancel()
 	holder, err := s.claims.claim(asking, pool)
 	switch {
-	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
+	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
 		err = nil
 	case err != nil:
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
+		err = api.Errorf(api.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
 	case holder != s.hostID:
-		err = s.keptElsewhere(tempool.CodeStoreUnavailable, pool, holder)
+		err = s.keptElsewhere(api.CodeStoreUnavailable, pool, holder)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,15 +228,15 @@ func (s *stores) hostsBeside(ctx context.Context, pool string) ([]string, error)
 	defer cancel()
 	view, err := s.view(asking, pool)
 	switch {
-	case errors.Is(err, tempool.ErrPoolNotFound): // it has ended, and nobody else has it
+	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
 		return nil, nil
 	case err != nil:
-		return nil, tempool.Errorf(tempool.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
+		return nil, api.Errorf(api.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
 	}
 	return s.otherHosts(view), nil
 }
 
-func (s *stores) otherHosts(view tempool.PoolView) (others []string) {
+func (s *stores) otherHosts(view api.PoolWorkers) (others []string) {
 	for _, w := range view.Workers {
 		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
 			others = append(others, w.Host)
@@ -315,7 +315,7 @@ func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
 	case spec.StoreRedis:
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}
-	return nil, tempool.Errorf(tempool.CodeInvalid, "there is no session store %q", settings.Store)
+	return nil, api.Errorf(api.CodeInvalid, "there is no session store %q", settings.Store)
 }
 
 // sweep removes what has expired, again and again until ctx ends.

@@ -13,7 +13,7 @@ import (
 
 	"go.temporal.io/api/serviceerror"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker/filewatch"
@@ -198,13 +198,13 @@ const signalTimeout = 10 * time.Second
 
 // send reports whether the pool knows, or is no more.
 func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
-	message := tempool.FilesChanged{Pool: pool, Host: f.host, Files: files}
+	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
 	if more := len(files) - maxToldFiles; more > 0 {
 		message.Files, message.More = files[:maxToldFiles], more
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
 	defer cancel()
-	err := f.temporal.SignalWorkflow(ctx, tempool.PoolWorkflowID(pool), "", tempool.SignalFilesChanged, message)
+	err := f.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalFilesChanged, message)
 	var gone *serviceerror.NotFound
 	if err == nil || errors.As(err, &gone) {
 		return true

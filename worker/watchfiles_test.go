@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/logging/logtest"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -34,7 +34,7 @@ func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
 		return len(control.signals) > 0
 	}, waitLimit, 100*time.Millisecond)
-	require.Equal(t, sent{"tempool/p", "files-changed", tempool.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
+	require.Equal(t, sent{"tempool/p", "files-changed", api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
 	require.Contains(t, log.String(), "file="+file)
 }
 
@@ -51,7 +51,7 @@ func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
 		return strings.Contains(log.String(), "a pool cannot be told of changed files yet")
 	}, waitLimit, 100*time.Millisecond)
 	control.fail(nil)
-	require.Equal(t, []string{file}, control.next(t).message.(tempool.FilesChanged).Files)
+	require.Equal(t, []string{file}, control.next(t).message.(api.FilesChanged).Files)
 }
 
 func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
@@ -100,7 +100,7 @@ func TestASignalNamesABoundedNumberOfFiles(t *testing.T) {
 	f := newFileWatches(control, nil, "h", slog.New(slog.DiscardHandler))
 	files := strings.Split(strings.Repeat("x ", 99)+"x", " ")
 	require.True(t, f.send(t.Context(), "p", files))
-	message := control.next(t).message.(tempool.FilesChanged)
+	message := control.next(t).message.(api.FilesChanged)
 	require.Len(t, message.Files, maxToldFiles)
 	require.Equal(t, 100-maxToldFiles, message.More)
 }

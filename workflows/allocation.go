@@ -10,7 +10,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -43,11 +43,11 @@ func (p *pool) rebalance() {
 }
 
 // byHost groups the processes that serve.
-func (p *pool) byHost() map[string][]tempool.Process {
-	hosts := map[string][]tempool.Process{}
+func (p *pool) byHost() map[string][]api.Process {
+	hosts := map[string][]api.Process{}
 	for i := range p.Roster {
 		if s := p.Roster[i]; s.serving() && s.Host != "" {
-			hosts[s.Host] = append(hosts[s.Host], tempool.Process{Worker: tempool.WorkerName(p.PoolStart.Pool, s.Slot), Incarnation: s.Incarnation})
+			hosts[s.Host] = append(hosts[s.Host], api.Process{Worker: api.WorkerName(p.PoolStart.Pool, s.Slot), Incarnation: s.Incarnation})
 		}
 	}
 	return hosts
@@ -55,19 +55,19 @@ func (p *pool) byHost() map[string][]tempool.Process {
 
 // shareOut has one host split its budget. A host that does not answer is asked again next time. What stands in a host's way goes
 // into problems, which all hosts that are asked at the same time share.
-func (p *pool) shareOut(host string, processes []tempool.Process, problems map[string]string) {
+func (p *pool) shareOut(host string, processes []api.Process, problems map[string]string) {
 	ctx := workflow.WithActivityOptions(p.ctx, workflow.ActivityOptions{
-		TaskQueue: tempool.HostQueue(host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: time.Minute, RetryPolicy: once,
+		TaskQueue: api.HostQueue(host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: time.Minute, RetryPolicy: once,
 		Summary: "share out the budget of host " + host,
 	})
-	future := workflow.ExecuteActivity(ctx, tempool.ActivityRebalance, tempool.RebalanceRequest{
+	future := workflow.ExecuteActivity(ctx, api.ActivityRebalance, api.RebalanceRequest{
 		Pool: p.PoolStart.Pool, Resources: p.Spec.Resources, Limits: p.Spec.Limits, Processes: processes,
 		Apply: p.Spec.Policy.Mode != spec.PolicyObserve,
 	})
 	p.sharing++
 	p.ear.addFuture(future, func(f workflow.Future) {
 		p.sharing--
-		var result tempool.RebalanceResult
+		var result api.RebalanceResult
 		if err := f.Get(p.ctx, &result); err != nil {
 			result.Problem = "host " + host + " did not share its budget out: " + sentence(err)
 		}
@@ -76,12 +76,12 @@ func (p *pool) shareOut(host string, processes []tempool.Process, problems map[s
 			workflow.GetLogger(p.ctx).Warn("a budget was not shared out", "pool", p.PoolStart.Pool, "host", host, "problem", result.Problem)
 		}
 		p.AllocationProblem = inHostOrder(problems)
-		gone := func(s tempool.Share) bool {
-			return slices.ContainsFunc(processes, func(o tempool.Process) bool { return o.Worker == s.Worker })
+		gone := func(s api.Share) bool {
+			return slices.ContainsFunc(processes, func(o api.Process) bool { return o.Worker == s.Worker })
 		}
 		p.Shares = append(slices.DeleteFunc(p.Shares, gone), result.Shares...)
 		p.tellShares(result.Shares)
-		slices.SortFunc(p.Shares, func(a, b tempool.Share) int { return strings.Compare(a.Worker, b.Worker) })
+		slices.SortFunc(p.Shares, func(a, b api.Share) int { return strings.Compare(a.Worker, b.Worker) })
 	})
 }
 
@@ -98,15 +98,15 @@ func inHostOrder(problems map[string]string) string {
 const shareGrain = 0.1
 
 // tellShares tells workers which limits they have now, where that is news.
-func (p *pool) tellShares(shares []tempool.Share) {
-	p.ToldShares = slices.DeleteFunc(p.ToldShares, func(old tempool.Share) bool { // of incarnations that are gone
+func (p *pool) tellShares(shares []api.Share) {
+	p.ToldShares = slices.DeleteFunc(p.ToldShares, func(old api.Share) bool { // of incarnations that are gone
 		return !slices.ContainsFunc(p.Roster, func(s slot) bool {
-			return tempool.WorkerName(p.PoolStart.Pool, s.Slot) == old.Worker && s.Incarnation == old.Incarnation
+			return api.WorkerName(p.PoolStart.Pool, s.Slot) == old.Worker && s.Incarnation == old.Incarnation
 		})
 	})
 	for _, share := range shares {
-		_, number, err := tempool.ParseWorkerName(share.Worker)
-		i := slices.IndexFunc(p.ToldShares, func(old tempool.Share) bool { return old.Process == share.Process })
+		_, number, err := api.ParseWorkerName(share.Worker)
+		i := slices.IndexFunc(p.ToldShares, func(old api.Share) bool { return old.Process == share.Process })
 		if err != nil || !share.Applied || i >= 0 && alike(p.ToldShares[i], share) {
 			continue
 		}
@@ -116,7 +116,7 @@ func (p *pool) tellShares(shares []tempool.Share) {
 			p.ToldShares = append(p.ToldShares, share)
 		}
 		workflow.GetLogger(p.ctx).Info("a share of a host's budget", "worker", share.Worker, "memory_bytes", share.MemoryBytes, "cpu_cores", share.CPUCores)
-		p.tell(number, tempool.SignalLimitsApplied, tempool.LimitsApplied{
+		p.tell(number, api.SignalLimitsApplied, api.LimitsApplied{
 			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Limits: share.Limits,
 			Reason: fmt.Sprintf("its %s share of the host's budget is %d MB and %.2f cores", p.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),
 		}, nil)
@@ -124,7 +124,7 @@ func (p *pool) tellShares(shares []tempool.Share) {
 }
 
 // alike reports whether two shares differ so little that it is no news.
-func alike(a, b tempool.Share) bool {
+func alike(a, b api.Share) bool {
 	near := func(x, y float64) bool { return math.Abs(x-y) <= shareGrain*math.Max(x, y) }
 	return near(float64(a.MemoryBytes), float64(b.MemoryBytes)) && near(a.CPUCores, b.CPUCores) && maps.Equal(a.Limits, b.Limits)
 }

@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Times of the workflow Execute.
@@ -24,8 +24,8 @@ const (
 // it may run; a failure has the type that the activity gave it.
 func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
 	var answer converter.RawValue
-	in, err := tempool.ParseExecuteInput(input.Payload().GetData())
-	var coded *tempool.Error
+	in, err := api.ParseExecuteInput(input.Payload().GetData())
+	var coded *api.Error
 	if errors.As(err, &coded) {
 		return answer, refusalError(coded)
 	}
@@ -34,9 +34,9 @@ func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue
 		toClose = time.Duration(in.TimeoutMS)*time.Millisecond + executeSlack
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: tempool.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeSilence, WaitForCancellation: true,
+		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeSilence, WaitForCancellation: true,
 		Summary: in.Method + " on pool " + in.Pool,
 	})
-	err = workflow.ExecuteActivity(ctx, tempool.ActivityExecute, in.ExecuteRequest).Get(ctx, &answer)
+	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, in.ExecuteRequest).Get(ctx, &answer)
 	return answer, err
 }

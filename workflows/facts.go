@@ -8,25 +8,25 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // facts are what callbacks have parked for settle to act on. Each is taken once.
 type facts struct {
-	room    *answer[tempool.AwaitRoomResult]
-	start   *answer[tempool.StartResult]
-	watch   *answer[tempool.WatchResult]
-	probe   *answer[tempool.ProbeResult]
+	room    *answer[api.AwaitCapacityResult]
+	start   *answer[api.StartResult]
+	watch   *answer[api.WatchResult]
+	probe   *answer[api.ProbeResult]
 	drain   request
-	drained *answer[tempool.DrainResult]
+	drained *answer[api.DrainResult]
 	stop    request
-	stopped *answer[tempool.StopResult]
-	reset   *answer[tempool.ResetResult]
+	stopped *answer[api.StopResult]
+	reset   *answer[api.ResetResult]
 	suspend request
 	resume  request
 	restart request
 
-	successor *answer[tempool.StartResult]
+	successor *answer[api.StartResult]
 
 	holdOver, checkpoint, leaseTimer, drainOver, uptime, retry bool
 }
@@ -44,7 +44,7 @@ type request struct {
 	reason string
 	rest   bool // the worker is to stay down afterwards
 	// Of a restart: the word it is counted under, and whether the old process is to stop first.
-	cause   tempool.Cause
+	cause   api.Cause
 	inPlace bool
 }
 
@@ -82,7 +82,7 @@ type outstanding struct {
 	uptime, retry                          *task     // timers
 	leaseLook                              time.Time // when the lease timer fires
 	tries                                  int       // that the newest start may make
-	watching                               tempool.WatchRequest
+	watching                               api.WatchRequest
 }
 
 // task is one activity or timer that can be called off. One that its slot no longer holds is not listened to. Either is called in
@@ -167,10 +167,10 @@ func timedOut(err error) bool {
 // superseded reports whether a host refused a start because it knows this or a higher incarnation, and which.
 func superseded(err error) (newest int64, is bool) {
 	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != string(tempool.CodeSuperseded) || !app.HasDetails() {
+	if !errors.As(err, &app) || app.Type() != string(api.CodeSuperseded) || !app.HasDetails() {
 		return 0, false
 	}
-	var details tempool.SupersededDetails
+	var details api.SupersededDetails
 	if app.Details(&details) != nil {
 		return 0, false
 	}

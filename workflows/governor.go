@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -25,7 +25,7 @@ type startWish struct {
 const heldReason = "the pool holds its starts: at least half of them failed within a minute, so one tries whether they work again"
 
 // tallied counts the starts that a worker told of beyond those it had told of before.
-func (p *pool) tallied(before slot, now tempool.RosterEntry) {
+func (p *pool) tallied(before slot, now api.RosterEntry) {
 	if before.RunID != now.RunID {
 		before.Starts, before.StartsFailed = 0, 0
 	}
@@ -34,7 +34,7 @@ func (p *pool) tallied(before slot, now tempool.RosterEntry) {
 	if failed <= 0 && succeeded <= 0 {
 		return
 	}
-	wasOpen, worker := p.Breaker.Open(), tempool.WorkerName(p.PoolStart.Pool, now.Slot)
+	wasOpen, worker := p.Breaker.Open(), api.WorkerName(p.PoolStart.Pool, now.Slot)
 	for range succeeded {
 		p.Breaker = p.Breaker.Recorded(worker, false, p.now())
 	}
@@ -60,20 +60,20 @@ func (p *pool) closeBreaker() {
 
 // announceBreaker tells every worker whether its starts are held.
 func (p *pool) announceBreaker() {
-	message := tempool.StartsHeld{}
+	message := api.StartsHeld{}
 	if p.Breaker.Open() {
 		message.Reason = heldReason
 	}
 	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open(), "reason", message.Reason)
 	for i := range p.Roster {
 		if s := p.Roster[i]; s.Born && !s.Gone && !s.starting() {
-			p.tell(s.Slot, tempool.SignalStartsHeld, message, nil)
+			p.tell(s.Slot, api.SignalStartsHeld, message, nil)
 		}
 	}
 }
 
 // startWished takes a worker's wish to start.
-func (p *pool) startWished(r tempool.StartRequested) {
+func (p *pool) startWished(r api.StartRequested) {
 	if p.Stopping || p.slot(r.Slot) == nil {
 		return
 	}
@@ -97,18 +97,18 @@ func (p *pool) governStarts() bool {
 	moved := false
 	for len(p.Wishes) > 0 {
 		wish := p.Wishes[0]
-		decision := p.mayStart(tempool.WorkerName(p.PoolStart.Pool, wish.Slot))
+		decision := p.mayStart(api.WorkerName(p.PoolStart.Pool, wish.Slot))
 		if decision.Action == policy.Wait {
 			p.askAgain(decision.Delay)
 			break
 		}
 		p.Wishes = p.Wishes[1:]
-		release := tempool.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}
+		release := api.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}
 		if p.Breaker.Open() {
 			p.Breaker = p.Breaker.TriesAlone()
 			release.Pause = spec.Duration(policy.BreakerPause)
 		}
-		p.tell(wish.Slot, tempool.SignalStartReleased, release, nil)
+		p.tell(wish.Slot, api.SignalStartReleased, release, nil)
 		moved = true
 	}
 	return moved
@@ -119,7 +119,7 @@ func (p *pool) trialOver() bool {
 	if !p.Breaker.Open() || p.Breaker.Trial == "" {
 		return false
 	}
-	_, number, err := tempool.ParseWorkerName(p.Breaker.Trial)
+	_, number, err := api.ParseWorkerName(p.Breaker.Trial)
 	s := p.slot(number)
 	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= p.Size
 }

@@ -7,15 +7,15 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 // refusalError turns a coded refusal into the failure that Temporal carries: its type is the code, its detail the hint.
-func refusalError(e *tempool.Error) error {
+func refusalError(e *api.Error) error {
 	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Code), temporal.ApplicationErrorOptions{
 		NonRetryable: !e.Code.Retryable(),
-		Details:      []any{tempool.RefusalDetails{RetryAfterMS: e.RetryAfter.Milliseconds()}},
+		Details:      []any{api.RefusalDetails{RetryAfterMS: e.RetryAfter.Milliseconds()}},
 	})
 }
 
@@ -30,8 +30,8 @@ func (w *worker) register(ctx workflow.Context) error {
 
 func (w *worker) registerUpdates(ctx workflow.Context) error {
 	// Refusals come from the validators, where they cost no history.
-	err := workflow.SetUpdateHandlerWithOptions(ctx, tempool.UpdateCheckout, w.checkout, workflow.UpdateHandlerOptions{
-		Validator: func(r tempool.CheckoutRequest) error {
+	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.checkout, workflow.UpdateHandlerOptions{
+		Validator: func(r api.CheckoutRequest) error {
 			// A checkin in the same workflow task is not handled yet: update handlers run before the loop that reads signals.
 			if w.grantOf(r.RequestID) != nil || w.recallable() || w.signalled() {
 				return nil
@@ -45,8 +45,8 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	err = workflow.SetUpdateHandlerWithOptions(ctx, tempool.UpdateRenew, w.renew, workflow.UpdateHandlerOptions{
-		Validator: func(r tempool.RenewRequest) error {
+	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.renew, workflow.UpdateHandlerOptions{
+		Validator: func(r api.RenewRequest) error {
 			if refused := w.renewRefusal(r); refused != nil {
 				return refusalError(refused)
 			}
@@ -56,17 +56,17 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(ctx, tempool.UpdateCheckin,
-		func(_ workflow.Context, r tempool.CheckinRequest) (tempool.CheckinResult, error) {
+	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
+		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 			w.checkin(r)
-			return tempool.CheckinResult{State: w.Machine.State}, nil
+			return api.CheckinResult{State: w.Machine.State}, nil
 		})
 }
 
 // listen makes an inbox for every signal. What can be done at once is; the rest is parked.
 func (w *worker) listen() {
-	onSignal(w, tempool.SignalCheckin, w.checkin)
-	onSignal(w, tempool.SignalCheckout, func(r tempool.CheckoutRequest) {
+	onSignal(w, api.SignalCheckin, w.checkin)
+	onSignal(w, api.SignalCheckout, func(r api.CheckoutRequest) {
 		if w.grantOf(r.RequestID) != nil {
 			return
 		}
@@ -76,31 +76,31 @@ func (w *worker) listen() {
 		}
 		w.grant(r)
 	})
-	onSignal(w, tempool.SignalDrain, func(c tempool.Control) { w.facts.drain = asked(c.Reason, c.By, true) })
-	onSignal(w, tempool.SignalStop, func(c tempool.Control) { w.facts.stop = asked(c.Reason, c.By, true) })
-	onSignal(w, tempool.SignalSuspend, func(c tempool.Control) {
+	onSignal(w, api.SignalDrain, func(c api.Control) { w.facts.drain = asked(c.Reason, c.By, true) })
+	onSignal(w, api.SignalStop, func(c api.Control) { w.facts.stop = asked(c.Reason, c.By, true) })
+	onSignal(w, api.SignalSuspend, func(c api.Control) {
 		w.facts.suspend = asked(c.Reason, c.By, false)
 		w.SuspendWanted = true
 	})
-	onSignal(w, tempool.SignalResume, func(c tempool.Control) { w.facts.resume = asked(c.Reason, c.By, false) })
-	onSignal(w, tempool.SignalRestart, func(r tempool.Restart) {
+	onSignal(w, api.SignalResume, func(c api.Control) { w.facts.resume = asked(c.Reason, c.By, false) })
+	onSignal(w, api.SignalRestart, func(r api.Restart) {
 		if r.Spec != nil {
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
 		w.facts.restart = asked(r.Reason, r.By, false)
-		w.facts.restart.cause, w.facts.restart.inPlace = cmp.Or(r.Cause, tempool.CauseOperator), r.InPlace
+		w.facts.restart.cause, w.facts.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
 	})
-	onSignal(w, tempool.SignalRotationGrant, w.granted)
-	onSignal(w, tempool.SignalStartsHeld, func(h tempool.StartsHeld) { w.Held, w.TrialPause = h.Reason, 0 })
-	onSignal(w, tempool.SignalStartReleased, func(r tempool.StartReleased) {
+	onSignal(w, api.SignalRotationGrant, w.granted)
+	onSignal(w, api.SignalStartsHeld, func(h api.StartsHeld) { w.Held, w.TrialPause = h.Reason, 0 })
+	onSignal(w, api.SignalStartReleased, func(r api.StartReleased) {
 		if w.Hold.Pool && w.Machine.State == lifecycle.Pending && r.Incarnation == w.Machine.Incarnation {
 			w.Released, w.TrialPause = true, r.Pause.D()
 		}
 	})
-	onSignal(w, tempool.SignalLimitsApplied, w.limited)
-	onSignal(w, tempool.SignalEnd, func(tempool.Control) { w.end() })
-	onSignal(w, tempool.SignalPoolContinues, func(tempool.Control) { w.Excused = true })
-	onSignal(w, tempool.SignalForceContinue, func(tempool.Control) { w.force = true })
+	onSignal(w, api.SignalLimitsApplied, w.limited)
+	onSignal(w, api.SignalEnd, func(api.Control) { w.end() })
+	onSignal(w, api.SignalPoolContinues, func(api.Control) { w.Excused = true })
+	onSignal(w, api.SignalForceContinue, func(api.Control) { w.force = true })
 }
 
 func asked(reason, by string, rest bool) request {

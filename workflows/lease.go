@@ -7,7 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -17,8 +17,8 @@ const maxGrants = 50
 
 // Grant remembers which lease a request got, so that the same request gets it again.
 type Grant struct {
-	RequestID string        `json:"request_id"`
-	Lease     tempool.Lease `json:"lease"`
+	RequestID string    `json:"request_id"`
+	Lease     api.Lease `json:"lease"`
 }
 
 // Retry hints of refusals.
@@ -32,7 +32,7 @@ const (
 const recallPatience = time.Second
 
 // grantOf finds the lease that a request got before.
-func (w *worker) grantOf(requestID string) *tempool.Lease {
+func (w *worker) grantOf(requestID string) *api.Lease {
 	if requestID == "" {
 		return nil
 	}
@@ -45,40 +45,40 @@ func (w *worker) grantOf(requestID string) *tempool.Lease {
 }
 
 // refusal says why no lease can be had now, or nil. It changes nothing, so validators may use it.
-func (w *worker) refusal(r tempool.CheckoutRequest) *tempool.Error {
+func (w *worker) refusal(r api.CheckoutRequest) *api.Error {
 	if r.Holder == "" {
-		return tempool.Errorf(tempool.CodeInvalid, "a checkout needs a holder: who uses the worker")
+		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: who uses the worker")
 	}
 	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
-		return tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
 	}
 	if w.overdue() {
-		return tempool.Errorf(tempool.CodeContinuing, "%s is about to continue as new", w.name()).After(retryBusy)
+		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", w.name()).After(retryBusy)
 	}
 	if w.facts.stop.wanted || w.facts.drain.wanted || w.facts.restart.wanted || w.SuspendWanted {
-		return tempool.Errorf(tempool.CodeDraining, "%s is about to leave service", w.name()).After(retryOther)
+		return api.Errorf(api.CodeDraining, "%s is about to leave service", w.name()).After(retryOther)
 	}
 	switch w.Machine.State {
 	case lifecycle.Ready:
 		return nil
 	case lifecycle.Busy:
 		if w.Lease != nil {
-			return tempool.Errorf(tempool.CodeBusy, "%s is leased to %q until %s", w.name(), w.Lease.Holder, w.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
+			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", w.name(), w.Lease.Holder, w.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
 		}
-		return tempool.Errorf(tempool.CodeBusy, "%s is busy", w.name()).After(retryBusy)
+		return api.Errorf(api.CodeBusy, "%s is busy", w.name()).After(retryBusy)
 	case lifecycle.Degraded:
-		return tempool.Errorf(tempool.CodeDegraded, "%s is degraded: %s", w.name(), w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeDegraded, "%s is degraded: %s", w.name(), w.lastReason()).After(retryOther)
 	case lifecycle.Suspended:
-		return tempool.Errorf(tempool.CodeSuspended, "%s is suspended: %s", w.name(), w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeSuspended, "%s is suspended: %s", w.name(), w.lastReason()).After(retryOther)
 	case lifecycle.Draining, lifecycle.Stopping:
-		return tempool.Errorf(tempool.CodeDraining, "%s is %s: %s", w.name(), w.Machine.State, w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeDraining, "%s is %s: %s", w.name(), w.Machine.State, w.lastReason()).After(retryOther)
 	case lifecycle.Created, lifecycle.Pending, lifecycle.Starting:
-		return tempool.Errorf(tempool.CodeStarting, "%s is %s: %s", w.name(), w.Machine.State, w.reason()).After(retryStarting)
+		return api.Errorf(api.CodeStarting, "%s is %s: %s", w.name(), w.Machine.State, w.reason()).After(retryStarting)
 	}
 	if w.Resting {
-		return tempool.Errorf(tempool.CodeFailed, "%s is down and waits for an operator's restart: %s", w.name(), w.reason()).After(retryOther)
+		return api.Errorf(api.CodeFailed, "%s is down and waits for an operator's restart: %s", w.name(), w.reason()).After(retryOther)
 	}
-	return tempool.Errorf(tempool.CodeStarting, "%s is between two processes: %s", w.name(), w.reason()).After(retryStarting)
+	return api.Errorf(api.CodeStarting, "%s is between two processes: %s", w.name(), w.reason()).After(retryStarting)
 }
 
 // recallable reports whether the refusal is only that a gateway keeps the worker leased, which it may give back.
@@ -88,18 +88,18 @@ func (w *worker) recallable() bool {
 
 // gatewayHolds reports whether the lease that is out is a gateway's.
 func (w *worker) gatewayHolds() bool {
-	return w.Lease != nil && strings.HasPrefix(w.Lease.Holder, tempool.GatewayHolderPrefix)
+	return w.Lease != nil && strings.HasPrefix(w.Lease.Holder, api.GatewayHolderPrefix)
 }
 
 // checkout grants a lease or refuses one, at once unless a gateway's idle lease has to be recalled.
-func (w *worker) checkout(ctx workflow.Context, r tempool.CheckoutRequest) (*tempool.Lease, error) {
+func (w *worker) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
 	if lease := w.grantOf(r.RequestID); lease != nil {
 		return lease, nil
 	}
 	if w.drainSignals() {
 		w.stir() // what they asked for is to be done also when this is refused
 	}
-	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, tempool.GatewayHolderPrefix) {
+	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
 		w.recall(ctx)
 		if lease := w.grantOf(r.RequestID); lease != nil { // the same request, granted while this one waited
 			return lease, nil
@@ -115,8 +115,8 @@ func (w *worker) recall(ctx workflow.Context) {
 	id := w.Lease.ID
 	options := w.onHost("recall lease "+id, recallPatience)
 	options.toStart = recallPatience
-	future := execute(w.ctx, tempool.ActivityRecall, options, tempool.RecallRequest{Process: w.process(), LeaseID: id})
-	var result tempool.RecallResult
+	future := execute(w.ctx, api.ActivityRecall, options, api.RecallRequest{Process: w.process(), LeaseID: id})
+	var result api.RecallResult
 	if err := future.Get(ctx, &result); err != nil || !result.Returned {
 		return // the gateway uses it, or did not answer: the caller is refused as busy
 	}
@@ -125,11 +125,11 @@ func (w *worker) recall(ctx workflow.Context) {
 	}
 }
 
-func (w *worker) grant(r tempool.CheckoutRequest) *tempool.Lease {
+func (w *worker) grant(r api.CheckoutRequest) *api.Lease {
 	now := w.now()
 	w.LeaseSeq++
-	lease := tempool.Lease{
-		ID:     tempool.LeaseID(w.Pool, w.Slot, w.Machine.Incarnation, w.LeaseSeq),
+	lease := api.Lease{
+		ID:     api.LeaseID(w.Pool, w.Slot, w.Machine.Incarnation, w.LeaseSeq),
 		Worker: w.name(), Seq: w.LeaseSeq, Incarnation: w.Machine.Incarnation,
 		Holder: r.Holder, Session: r.Session,
 		Host: w.Process.Host, Endpoint: w.Process.Endpoint, Address: w.Process.Address,
@@ -157,34 +157,34 @@ func (w *worker) ttl(ms int64) time.Duration {
 }
 
 // staleness says why a lease is not the one that is out, or nil.
-func (w *worker) staleness(leaseID string) *tempool.Error {
-	ref, err := tempool.ParseLeaseID(leaseID)
+func (w *worker) staleness(leaseID string) *api.Error {
+	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil || ref.Pool != w.Pool || ref.Slot != w.Slot {
-		return tempool.Errorf(tempool.CodeLeaseNotFound, "%s has never granted a lease %q", w.name(), leaseID)
+		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %q", w.name(), leaseID)
 	}
 	if w.Lease == nil || w.Lease.ID != leaseID {
-		return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, w.name())
+		return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, w.name())
 	}
 	return nil
 }
 
-func (w *worker) renewRefusal(r tempool.RenewRequest) *tempool.Error {
+func (w *worker) renewRefusal(r api.RenewRequest) *api.Error {
 	if w.leaseLeaving(r.LeaseID) {
-		return tempool.Errorf(tempool.CodeDraining, "the process of lease %s is being replaced; finish what is in flight and check in", r.LeaseID)
+		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish what is in flight and check in", r.LeaseID)
 	}
 	if stale := w.staleness(r.LeaseID); stale != nil {
 		return stale
 	}
 	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
-		return tempool.Errorf(tempool.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
 	}
 	if w.Machine.State != lifecycle.Busy {
-		return tempool.Errorf(tempool.CodeDraining, "%s is %s; finish what is in flight and check in", w.name(), w.Machine.State)
+		return api.Errorf(api.CodeDraining, "%s is %s; finish what is in flight and check in", w.name(), w.Machine.State)
 	}
 	return nil
 }
 
-func (w *worker) renew(_ workflow.Context, r tempool.RenewRequest) (*tempool.Lease, error) {
+func (w *worker) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
 	if refused := w.renewRefusal(r); refused != nil {
 		return nil, refusalError(refused)
 	}
@@ -194,7 +194,7 @@ func (w *worker) renew(_ workflow.Context, r tempool.RenewRequest) (*tempool.Lea
 }
 
 // checkin gives the lease back. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
-func (w *worker) checkin(r tempool.CheckinRequest) {
+func (w *worker) checkin(r api.CheckinRequest) {
 	if w.checkinLeaving(r) {
 		w.stir()
 		return
@@ -205,15 +205,15 @@ func (w *worker) checkin(r tempool.CheckinRequest) {
 	}
 	kind, reason := lifecycle.Checkin, fmt.Sprintf("%q gave lease %s back", w.Lease.Holder, w.Lease.ID)
 	switch r.Outcome {
-	case tempool.OutcomeOK, "":
+	case api.OutcomeOK, "":
 		w.LeaseErrors = 0
-	case tempool.OutcomeError:
+	case api.OutcomeError:
 		w.LeaseErrors++
 		kind, reason = lifecycle.CheckinError, fmt.Sprintf("%s as failed: %s (failure %d of %d)", reason, r.Error, w.LeaseErrors, w.Spec.Health.MaxFailures)
 		if w.LeaseErrors >= w.Spec.Health.MaxFailures {
 			kind = lifecycle.Unhealthy
 		}
-	case tempool.OutcomeClose:
+	case api.OutcomeClose:
 		kind, reason = lifecycle.CheckinClose, reason+" and asked for a new process"
 		if r.Error != "" {
 			reason += ": " + r.Error
@@ -227,10 +227,10 @@ func (w *worker) checkin(r tempool.CheckinRequest) {
 	if w.Machine.State == lifecycle.Busy {
 		switch kind {
 		case lifecycle.CheckinClose:
-			w.Cause = tempool.CauseLease
+			w.Cause = api.CauseLease
 			w.intend(IntentReplace, reason)
 		case lifecycle.Unhealthy:
-			w.Cause = tempool.CauseUnhealthy
+			w.Cause = api.CauseUnhealthy
 		}
 		w.next(kind, reason, nil)
 	}
@@ -251,7 +251,7 @@ func (w *worker) leaseOverdue() bool {
 	}
 	workflow.GetLogger(w.ctx).Warn("a lease has expired", "worker", w.name(), "lease", w.Lease.ID, "holder", w.Lease.Holder)
 	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
-	w.Cause = tempool.CauseLease
+	w.Cause = api.CauseLease
 	w.intend(IntentReplace, reason)
 	w.next(lifecycle.LeaseExpired, reason, nil)
 	w.endLease()

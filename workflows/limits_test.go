@@ -7,29 +7,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
 			s := newStage(t)
-			s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-				return tempool.StartResult{Host: "h", PID: int(r.Incarnation), Limits: map[string]string{"memory": "sampler"}}, nil
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				return api.StartResult{Host: "h", PID: int(r.Incarnation), Limits: map[string]string{"memory": "sampler"}}, nil
 			}
-			given := tempool.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, CPUCores: 0.5, Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup"}}
-			s.at(70*time.Second, s.signal(tempool.SignalLimitsApplied, given))
+			given := api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, CPUCores: 0.5, Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup"}}
+			s.at(70*time.Second, s.signal(api.SignalLimitsApplied, given))
 			s.at(2*time.Minute, func() {
 				st := s.state()
 				require.EqualValues(t, 1<<30, st.LimitsApplied.MemoryBytes)
 				require.EqualValues(t, 0.5, st.LimitsApplied.CPUCores)
 				require.Equal(t, s.begin.Add(70*time.Second), st.LimitsApplied.At.Truncate(time.Second))
 				require.Equal(t, given.Limits, st.Limits)
-				s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"})()
+				s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})()
 			})
 			s.at(3*time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)
-				s.signal(tempool.SignalLimitsApplied, given)() // too late
+				s.signal(api.SignalLimitsApplied, given)() // too late
 			})
 			s.at(4*time.Minute, func() {
 				require.Nil(t, s.state().LimitsApplied)
@@ -44,16 +44,16 @@ func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testin
 }
 
 func TestASmallChangeOfAShareIsNoNews(t *testing.T) {
-	share := tempool.Share{MemoryBytes: 1000, CPUCores: 1, Limits: map[string]string{"memory": "cgroup"}}
+	share := api.Share{MemoryBytes: 1000, CPUCores: 1, Limits: map[string]string{"memory": "cgroup"}}
 	for name, c := range map[string]struct {
-		change func(*tempool.Share)
+		change func(*api.Share)
 		alike  bool
 	}{
-		"nothing":         {func(*tempool.Share) {}, true},
-		"a little memory": {func(s *tempool.Share) { s.MemoryBytes = 1050 }, true},
-		"much memory":     {func(s *tempool.Share) { s.MemoryBytes = 1200 }, false},
-		"half of the CPU": {func(s *tempool.Share) { s.CPUCores = 0.5 }, false},
-		"other means":     {func(s *tempool.Share) { s.Limits = map[string]string{"memory": "sampler"} }, false},
+		"nothing":         {func(*api.Share) {}, true},
+		"a little memory": {func(s *api.Share) { s.MemoryBytes = 1050 }, true},
+		"much memory":     {func(s *api.Share) { s.MemoryBytes = 1200 }, false},
+		"half of the CPU": {func(s *api.Share) { s.CPUCores = 0.5 }, false},
+		"other means":     {func(s *api.Share) { s.Limits = map[string]string{"memory": "sampler"} }, false},
 	} {
 		other := share
 		c.change(&other)

@@ -6,7 +6,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Deadlines of the activities of a worker.
@@ -79,5 +79,5 @@ func (w *worker) onHost(summary string, toClose time.Duration) activityOptions {
 }
 
 func (w *worker) onHostOf(host, summary string, toClose time.Duration) activityOptions {
-	return activityOptions{queue: tempool.HostQueue(host), summary: summary, toStart: hostPatience, toClose: toClose}
+	return activityOptions{queue: api.HostQueue(host), summary: summary, toStart: hostPatience, toClose: toClose}
 }

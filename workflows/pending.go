@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -84,7 +84,7 @@ func (w *worker) pendForLeave() bool {
 	}
 	if !w.Hold.Asked {
 		w.Hold.Asked = true
-		w.post(tempool.SignalStartRequested, tempool.StartRequested{Slot: w.Slot, Incarnation: w.Machine.Incarnation})
+		w.post(api.SignalStartRequested, api.StartRequested{Slot: w.Slot, Incarnation: w.Machine.Incarnation})
 	}
 	if w.work.hold == nil {
 		w.timer(&w.work.hold, &w.facts.holdOver, timerOptions{leavePatience, "before the pool is asked again"})
@@ -98,8 +98,8 @@ func (w *worker) pendForRoom() bool {
 		return true
 	}
 	if w.work.room == nil {
-		queue := tempool.PlacementQueue(w.Spec.Pool.Placement)
-		run(w, &w.work.room, &w.facts.room, tempool.ActivityAwaitRoom, activityOptions{
+		queue := api.PlacementQueue(w.Spec.Pool.Placement)
+		run(w, &w.work.room, &w.facts.room, api.ActivityAwaitCapacity, activityOptions{
 			queue: queue, summary: "waiting for a host with room on " + queue, toStart: roomPatience, toClose: slack,
 		}, w.process())
 	}

@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -16,7 +16,7 @@ import (
 // PoolRun is the whole state of a pool: its input, and what it hands to its next run when it continues as new. Only the
 // fields of PoolStart are given by whoever starts a pool.
 type PoolRun struct {
-	tempool.PoolStart
+	api.PoolStart
 	SpecVersion   int64     `json:"spec_version,omitempty"`
 	Size          int       `json:"size,omitempty"`
 	Roster        []slot    `json:"roster,omitempty"` // by slot number
@@ -32,11 +32,11 @@ type PoolRun struct {
 	// Pressure are the hosts that are short of memory.
 	Pressure []hostPressure `json:"pressure,omitempty"`
 	// Shares are the hosts' budgets as they were last shared out, NextRebalance is when that is done again.
-	Shares            []tempool.Share `json:"shares,omitempty"`
-	AllocationProblem string          `json:"allocation_problem,omitempty"`
-	NextRebalance     time.Time       `json:"next_rebalance,omitzero"`
+	Shares            []api.Share `json:"shares,omitempty"`
+	AllocationProblem string      `json:"allocation_problem,omitempty"`
+	NextRebalance     time.Time   `json:"next_rebalance,omitzero"`
 	// ToldShares are those that workers were last told of.
-	ToldShares []tempool.Share `json:"told_shares,omitempty"`
+	ToldShares []api.Share `json:"told_shares,omitempty"`
 	// SessionsHost is the host that keeps the pool's sessions in a store of its own.
 	SessionsHost string `json:"sessions_host,omitempty"`
 	// Former has the numbers that slots had reached which were scaled away, should they be wanted again.
@@ -51,7 +51,7 @@ type reached struct {
 
 // slot is one line of the roster: what its worker last said, and what the pool knows beyond it.
 type slot struct {
-	tempool.RosterEntry
+	api.RosterEntry
 	Child bool `json:"-"` // started by this run: the parent close policy reaches it when this run closes
 	Born  bool `json:"born,omitempty"`
 	// Closed says that the workflow of a child has ended; its worker says before that it is gone.
@@ -122,7 +122,7 @@ func Pool(ctx workflow.Context, run PoolRun) error {
 			if p.drainSignals() || !p.mayContinue() { // updates were let in while the children were told
 				continue
 			}
-			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowPool, p.PoolRun)
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, p.PoolRun)
 		}
 		p.turns++
 		p.ear.listen(ctx)
@@ -170,7 +170,7 @@ func (p *pool) slot(number int) *slot {
 func (p *pool) ensure(number int) *slot {
 	i, found := slices.BinarySearchFunc(p.Roster, number, func(s slot, n int) int { return s.Slot - n })
 	if !found {
-		entry := tempool.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.now()}
+		entry := api.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.now()}
 		if former, known := p.Former[number]; known {
 			entry.Incarnation, entry.LeaseSeq, entry.Gone = former.Incarnation, former.LeaseSeq, true
 			delete(p.Former, number)
@@ -200,16 +200,16 @@ func (p *pool) startChild(number int) {
 		run.Held = heldReason
 	}
 	options := workflow.ChildWorkflowOptions{
-		WorkflowID:        tempool.WorkerWorkflowID(p.PoolStart.Pool, number),
-		TaskQueue:         tempool.TaskQueue,
+		WorkflowID:        api.WorkerWorkflowID(p.PoolStart.Pool, number),
+		TaskQueue:         api.TaskQueue,
 		ParentClosePolicy: parentClosePolicy,
-		StaticSummary:     "worker " + tempool.WorkerName(p.PoolStart.Pool, number),
+		StaticSummary:     "worker " + api.WorkerName(p.PoolStart.Pool, number),
 	}
 	if p.Searchable {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(
 			attributePool.ValueSet(p.PoolStart.Pool), attributeState.ValueSet(string(lifecycle.Created)))
 	}
-	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), tempool.WorkflowWorker, run)
+	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), api.WorkflowWorker, run)
 	s.Born, s.Child, s.Gone, s.Leaving, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, p.SpecVersion
 	s.Closed = false
 	s.RunID = "" // or the end of the workflow before would be taken for this one's
@@ -288,7 +288,7 @@ func (p *pool) dismiss(s *slot) {
 		s.Gone = true
 		return
 	}
-	p.tell(s.Slot, tempool.SignalEnd, tempool.Control{Reason: "the pool has no more use for it", By: "pool"}, func(s *slot) {
+	p.tell(s.Slot, api.SignalEnd, api.Control{Reason: "the pool has no more use for it", By: "pool"}, func(s *slot) {
 		s.lost("its workflow had ended before it was asked to")
 	})
 }
@@ -304,7 +304,7 @@ func (p *pool) stopAll(reason string) int {
 }
 
 // changed takes what a worker says of itself. What an earlier workflow of the same slot said late is not listened to.
-func (p *pool) changed(c tempool.WorkerChanged) {
+func (p *pool) changed(c api.WorkerChanged) {
 	s := p.slot(c.Slot)
 	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation {
 		return
@@ -333,8 +333,8 @@ func (p *pool) warnChildren() {
 	var told []workflow.Future
 	for i := range p.Roster {
 		if s := p.Roster[i]; s.Child && !s.Gone {
-			told = append(told, workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, s.Slot), "",
-				tempool.SignalPoolContinues, tempool.Control{By: "pool"}))
+			told = append(told, workflow.SignalExternalWorkflow(p.ctx, api.WorkerWorkflowID(p.PoolStart.Pool, s.Slot), "",
+				api.SignalPoolContinues, api.Control{By: "pool"}))
 		}
 	}
 	for _, future := range told {

@@ -5,32 +5,32 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
-func (p *pool) evacuateRefusal(r tempool.EvacuateRequest) *tempool.Error {
+func (p *pool) evacuateRefusal(r api.EvacuateRequest) *api.Error {
 	return p.slotRefusal(&r.Worker)
 }
 
 // evacuate starts the evacuation of a worker, which goes on by itself, whatever becomes of the pool. A worker has one at a time.
-func (p *pool) evacuate(ctx workflow.Context, r tempool.EvacuateRequest) (tempool.EvacuateStarted, error) {
-	worker := tempool.WorkerName(p.PoolStart.Pool, r.Worker)
+func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.EvacuateStarted, error) {
+	worker := api.WorkerName(p.PoolStart.Pool, r.Worker)
 	options := workflow.ChildWorkflowOptions{
-		WorkflowID: tempool.EvacuateWorkerWorkflowID(p.PoolStart.Pool, r.Worker), TaskQueue: tempool.TaskQueue,
+		WorkflowID: api.EvacuateWorkerWorkflowID(p.PoolStart.Pool, r.Worker), TaskQueue: api.TaskQueue,
 		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON, StaticSummary: "evacuate " + worker, StaticDetails: attributed(r.Reason, r.By),
 	}
 	if p.Searchable {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(attributePool.ValueSet(p.PoolStart.Pool))
 	}
-	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), tempool.WorkflowEvacuateWorker,
+	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), api.WorkflowEvacuateWorker,
 		EvacuateRun{Pool: p.PoolStart.Pool, EvacuateRequest: r})
 	var execution workflow.Execution
 	err := future.GetChildWorkflowExecution().Get(ctx, &execution)
 	switch {
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
-		return tempool.EvacuateStarted{}, refusalError(tempool.Errorf(tempool.CodeBusy, "%s is being evacuated already; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
+		return api.EvacuateStarted{}, refusalError(api.Errorf(api.CodeBusy, "%s is being evacuated already; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
 	case err != nil:
-		return tempool.EvacuateStarted{}, refusalError(tempool.Errorf(tempool.CodeUnavailable, "the evacuation of %s could not be started: %v", worker, err))
+		return api.EvacuateStarted{}, refusalError(api.Errorf(api.CodeUnavailable, "the evacuation of %s could not be started: %v", worker, err))
 	}
-	return tempool.EvacuateStarted{WorkflowID: execution.ID, RunID: execution.RunID}, nil
+	return api.EvacuateStarted{WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -20,20 +20,20 @@ const parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
 const maxSize = 1000
 
 func (p *pool) register(ctx workflow.Context) error {
-	poolInbox(p, tempool.SignalWorkerChanged, p.changed)
-	poolInbox(p, tempool.SignalRotationRequest, p.requested)
-	poolInbox(p, tempool.SignalRotationDone, p.rotated)
-	poolInbox(p, tempool.SignalStartRequested, p.startWished)
-	poolInbox(p, tempool.SignalFilesChanged, p.filesChanged)
-	poolInbox(p, tempool.SignalMemoryPressure, p.pressed)
-	poolInbox(p, tempool.SignalSessionsKept, p.sessionsKept)
-	force := workflow.GetSignalChannel(p.ctx, tempool.SignalForceContinue)
+	poolInbox(p, api.SignalWorkerChanged, p.changed)
+	poolInbox(p, api.SignalRotationRequest, p.requested)
+	poolInbox(p, api.SignalRotationDone, p.rotated)
+	poolInbox(p, api.SignalStartRequested, p.startWished)
+	poolInbox(p, api.SignalFilesChanged, p.filesChanged)
+	poolInbox(p, api.SignalMemoryPressure, p.pressed)
+	poolInbox(p, api.SignalSessionStoreClaimed, p.sessionsKept)
+	force := workflow.GetSignalChannel(p.ctx, api.SignalForceContinue)
 	p.ear.addReceive(force, func(c workflow.ReceiveChannel) { p.force = c.ReceiveAsync(nil) })
 
-	if err := workflow.SetQueryHandler(ctx, tempool.QueryStatus, p.status); err != nil {
+	if err := workflow.SetQueryHandler(ctx, api.QueryStatus, p.status); err != nil {
 		return err
 	}
-	if err := workflow.SetQueryHandler(ctx, tempool.QueryReport, p.report); err != nil {
+	if err := workflow.SetQueryHandler(ctx, api.QueryReport, p.report); err != nil {
 		return err
 	}
 	return p.registerUpdates(ctx)
@@ -49,7 +49,7 @@ func poolInbox[T any](p *pool, name string, handle func(T)) {
 }
 
 // refuseIf makes an update's validator of a check.
-func refuseIf[T any](check func(T) *tempool.Error) workflow.UpdateHandlerOptions {
+func refuseIf[T any](check func(T) *api.Error) workflow.UpdateHandlerOptions {
 	return workflow.UpdateHandlerOptions{Validator: func(request T) error {
 		if refused := check(request); refused != nil {
 			return refusalError(refused)
@@ -64,13 +64,13 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 		handler any
 		options workflow.UpdateHandlerOptions
 	}{
-		{tempool.UpdateScale, p.scale, refuseIf(p.scaleRefusal)},
-		{tempool.UpdateApply, p.apply, refuseIf(p.applyRefusal)},
-		{tempool.UpdateRestart, p.restart, refuseIf(func(r tempool.RestartRequest) *tempool.Error { return p.slotRefusal(r.Worker) })},
-		{tempool.UpdateDrain, p.drain, refuseIf(p.drainRefusal)},
-		{tempool.UpdateEvacuate, p.evacuate, refuseIf(p.evacuateRefusal)},
-		{tempool.UpdateStop, func(_ workflow.Context, c tempool.Control) (tempool.PoolStopResult, error) {
-			return tempool.PoolStopResult{Stopping: p.stopAll(attributed(c.Reason, c.By))}, nil
+		{api.UpdateScale, p.scale, refuseIf(p.scaleRefusal)},
+		{api.UpdateApply, p.apply, refuseIf(p.applyRefusal)},
+		{api.UpdateRestart, p.restart, refuseIf(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
+		{api.UpdateDrain, p.drain, refuseIf(p.drainRefusal)},
+		{api.UpdateEvacuate, p.evacuate, refuseIf(p.evacuateRefusal)},
+		{api.UpdateStop, func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
+			return api.PoolStopResult{Stopping: p.stopAll(attributed(c.Reason, c.By))}, nil
 		}, workflow.UpdateHandlerOptions{}},
 	}
 	for _, u := range updates {
@@ -81,74 +81,74 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 	return nil
 }
 
-func (p *pool) stoppingRefusal() *tempool.Error {
+func (p *pool) stoppingRefusal() *api.Error {
 	if p.Stopping {
-		return tempool.Errorf(tempool.CodeDraining, "pool %s is stopping; start it anew when it has ended", p.PoolStart.Pool)
+		return api.Errorf(api.CodeDraining, "pool %s is stopping; start it anew when it has ended", p.PoolStart.Pool)
 	}
 	return nil
 }
 
-func (p *pool) scaleRefusal(r tempool.ScaleRequest) *tempool.Error {
+func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 	if r.Size < 1 || r.Size > maxSize {
-		return tempool.Errorf(tempool.CodeInvalid, "size is %d; it must be from 1 to %d (to have none, stop the pool)", r.Size, maxSize)
+		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have none, stop the pool)", r.Size, maxSize)
 	}
 	return p.stoppingRefusal()
 }
 
-func (p *pool) scale(_ workflow.Context, r tempool.ScaleRequest) (tempool.ScaleResult, error) {
-	result := tempool.ScaleResult{From: p.Size, To: r.Size}
+func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
+	result := api.ScaleResult{From: p.Size, To: r.Size}
 	p.Size = r.Size
 	p.Spec.Pool.Size = r.Size
 	p.stir()
 	return result, nil
 }
 
-func (p *pool) applyRefusal(r tempool.ApplyRequest) *tempool.Error {
+func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	if r.Spec.Pool.Name != p.PoolStart.Pool {
-		return tempool.Errorf(tempool.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.PoolStart.Pool)
+		return api.Errorf(api.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.PoolStart.Pool)
 	}
 	if err := r.Spec.Validate(); err != nil {
-		return tempool.Errorf(tempool.CodeInvalid, "%w", err)
+		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	return p.stoppingRefusal()
 }
 
 // apply takes a new spec. A new size alone restarts nobody.
-func (p *pool) apply(_ workflow.Context, r tempool.ApplyRequest) (tempool.ApplyResult, error) {
+func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
 	p.Size = r.Spec.Pool.Size
 	changed := !sameSpec(p.Spec, r.Spec)
 	p.Spec = r.Spec
 	if changed {
 		p.SpecVersion++
 		p.closeBreaker() // it may be what was wrong
-		p.beginRollout(tempool.CauseSpec, fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
+		p.beginRollout(api.CauseSpec, fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
 	}
 	p.stir()
-	return tempool.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
+	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
 }
 
-func (p *pool) slotRefusal(number *int) *tempool.Error {
+func (p *pool) slotRefusal(number *int) *api.Error {
 	if number != nil && (*number < 0 || *number >= p.Size) {
-		return tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.PoolStart.Pool, *number, p.Size-1)
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.PoolStart.Pool, *number, p.Size-1)
 	}
 	return p.stoppingRefusal()
 }
 
 // restart restarts one worker at once, or all of them rolling.
-func (p *pool) restart(ctx workflow.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
+func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
 	reason := attributed(r.Reason, r.By)
 	if r.Worker != nil {
 		if err := p.awaitStart(ctx, *r.Worker); err != nil {
-			return tempool.RestartResult{}, err
+			return api.RestartResult{}, err
 		}
-		p.restartWorker(*r.Worker, tempool.CauseOperator, reason)
-		return tempool.RestartResult{Workers: []int{*r.Worker}}, nil
+		p.restartWorker(*r.Worker, api.CauseOperator, reason)
+		return api.RestartResult{Workers: []int{*r.Worker}}, nil
 	}
 	p.closeBreaker()
 	slots := p.slots()
-	p.beginRollout(tempool.CauseOperator, reason, 0, slots)
+	p.beginRollout(api.CauseOperator, reason, 0, slots)
 	p.stir()
-	return tempool.RestartResult{Workers: slots}, nil
+	return api.RestartResult{Workers: slots}, nil
 }
 
 // awaitStart waits until a worker that is to be told something can hear it.
@@ -166,24 +166,24 @@ func (p *pool) awaitStart(ctx workflow.Context, number int) error {
 	return nil
 }
 
-func (p *pool) drainRefusal(c tempool.Control) *tempool.Error {
+func (p *pool) drainRefusal(c api.Control) *api.Error {
 	if c.Worker == nil {
-		return tempool.Errorf(tempool.CodeInvalid, "drain needs the number of a worker")
+		return api.Errorf(api.CodeInvalid, "drain needs the number of a worker")
 	}
 	return p.slotRefusal(c.Worker)
 }
 
-func (p *pool) drain(ctx workflow.Context, c tempool.Control) (tempool.CheckinResult, error) {
+func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, error) {
 	if err := p.awaitStart(ctx, *c.Worker); err != nil {
-		return tempool.CheckinResult{}, err
+		return api.CheckinResult{}, err
 	}
 	s := p.slot(*c.Worker)
-	err := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, *c.Worker), "",
-		tempool.SignalDrain, tempool.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
+	err := workflow.SignalExternalWorkflow(p.ctx, api.WorkerWorkflowID(p.PoolStart.Pool, *c.Worker), "",
+		api.SignalDrain, api.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
 	if err != nil || s == nil {
-		return tempool.CheckinResult{}, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "worker %d could not be told: %v", *c.Worker, err))
+		return api.CheckinResult{}, refusalError(api.Errorf(api.CodeWorkerNotFound, "worker %d could not be told: %v", *c.Worker, err))
 	}
-	return tempool.CheckinResult{State: s.State}, nil
+	return api.CheckinResult{State: s.State}, nil
 }
 
 // slots lists the numbers of all workers that are to stay.
@@ -198,10 +198,10 @@ func (p *pool) slots() []int {
 }
 
 // status answers the query status.
-func (p *pool) status() (tempool.PoolStatus, error) {
-	st := tempool.PoolStatus{
+func (p *pool) status() (api.PoolStatus, error) {
+	st := api.PoolStatus{
 		Pool: p.PoolStart.Pool, Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping,
-		Workers: []tempool.RosterEntry{},
+		Workers: []api.RosterEntry{},
 	}
 	if p.Breaker.Open() {
 		st.Held = heldReason
@@ -209,7 +209,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	st.Shares, st.AllocationProblem, st.SessionsHost = p.Shares, p.AllocationProblem, p.SessionsHost
 	for _, h := range p.Pressure {
 		st.Parked = append(st.Parked, h.Parked...)
-		st.Pressure = append(st.Pressure, tempool.PressureView{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
+		st.Pressure = append(st.Pressure, api.PressureStatus{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
 	}
 	if p.Rollout != nil {
 		view := p.Rollout.view()
@@ -218,7 +218,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 	for i := range p.Roster {
 		s := p.Roster[i]
 		if p.parked(s.Slot) && !s.serving() {
-			s.Why = tempool.WhyPressure
+			s.ReasonCode = api.ReasonMemoryPressure
 		}
 		st.Workers = append(st.Workers, s.RosterEntry)
 		if s.serving() {
@@ -229,7 +229,7 @@ func (p *pool) status() (tempool.PoolStatus, error) {
 }
 
 // sessionsKept remembers the host that keeps the pool's sessions, unless another one does that has workers still.
-func (p *pool) sessionsKept(m tempool.SessionsKept) {
+func (p *pool) sessionsKept(m api.SessionStoreClaimed) {
 	if p.SessionsHost == "" || !p.livesOn(p.SessionsHost) {
 		p.SessionsHost = m.Host
 	}

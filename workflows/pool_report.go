@@ -3,7 +3,7 @@ package workflows
 import (
 	"fmt"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
@@ -32,7 +32,7 @@ func (p *pool) report() (policy.Report, error) {
 			health = lifecycle.Unhealthy
 		}
 		facts.Workers = append(facts.Workers, policy.WorkerFacts{
-			Worker: tempool.WorkerName(st.Pool, e.Slot), State: e.State, Health: health, Since: e.Since, Reason: e.Reason, Host: e.Host, Resting: e.Resting,
+			Worker: api.WorkerName(st.Pool, e.Slot), State: e.State, Health: health, Since: e.Since, Reason: e.Reason, Host: e.Host, Resting: e.Resting,
 		})
 	}
 	return policy.Reported(facts), nil

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 )
 
 func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 	p := newTroupe(t)
 	report := func() (r policy.Report) {
-		value, err := p.env.QueryWorkflow(tempool.QueryReport)
+		value, err := p.env.QueryWorkflow(api.QueryReport)
 		require.NoError(t, err)
 		require.NoError(t, value.Get(&r))
 		return r
@@ -25,7 +25,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Empty(t, r.Alerts)
 		require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
 		require.Nil(t, r.Resources, "a pool knows no figures of its workers")
-		p.update(tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, hopeless)})
+		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, hopeless)})
 	})
 	p.at(30*time.Second, func() {
 		r := report()
@@ -33,7 +33,7 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Len(t, r.Health, 3)
 		require.Contains(t, r.Alerts[0].Text, "The rolling restart has halted")
 		require.Contains(t, r.Alerts[0].Text, "the model file is missing")
-		require.Equal(t, tempool.WorkerName(r.Pool, 0), r.Alerts[1].Worker)
+		require.Equal(t, api.WorkerName(r.Pool, 0), r.Alerts[1].Worker)
 		require.Len(t, r.Recommendations, 2)
 		require.Contains(t, r.Recommendations[1], "--worker 0")
 	})

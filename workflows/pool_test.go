@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
 // slotsOf is the roster in short.
-func slotsOf(s tempool.PoolStatus) []string {
+func slotsOf(s api.PoolStatus) []string {
 	var lines []string
 	for _, w := range s.Workers {
 		lines = append(lines, fmt.Sprintf("%d %s #%d v%d", w.Slot, w.State, w.Incarnation, w.SpecVersion))
@@ -34,22 +34,22 @@ func number(n int) *int { return &n }
 
 func TestAPoolStartsItsSizeAndStopsWhenAllHaveEnded(t *testing.T) {
 	p := newTroupe(t)
-	var before tempool.PoolStatus
+	var before api.PoolStatus
 	var stopped, late *updateAnswer
 	p.at(5*time.Second, func() {
 		before = p.status()
-		stopped = p.update(tempool.UpdateStop, tempool.Control{Reason: "done"})
+		stopped = p.update(api.UpdateStop, api.Control{Reason: "done"})
 	})
 	p.at(5*time.Second+sceneTakes/2, func() {
 		require.Equal(t, 3, p.open(), "the pool waits for its workers to drain")
 		require.True(t, p.status().Stopping)
-		late = p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 2})
+		late = p.update(api.UpdateScale, api.ScaleRequest{Size: 2})
 	})
 	p.play(poolOf(3))
 	require.Equal(t, 3, before.Ready)
 	require.Equal(t, []string{"0 ready #1 v1", "1 ready #1 v1", "2 ready #1 v1"}, slotsOf(before))
-	require.Equal(t, tempool.PoolStopResult{Stopping: 3}, stopped.value)
-	requireRefused(t, late, tempool.CodeDraining)
+	require.Equal(t, api.PoolStopResult{Stopping: 3}, stopped.value)
+	requireRefused(t, late, api.CodeDraining)
 	require.Zero(t, p.open())
 	require.Empty(t, p.status().Workers)
 }
@@ -65,10 +65,10 @@ func TestACancelledPoolStops(t *testing.T) {
 func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	p := newTroupe(t)
 	var up, down *updateAnswer
-	p.at(5*time.Second, func() { up = p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 4}) })
+	p.at(5*time.Second, func() { up = p.update(api.UpdateScale, api.ScaleRequest{Size: 4}) })
 	p.at(10*time.Second, func() {
 		require.Equal(t, 4, p.status().Ready)
-		down = p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 1})
+		down = p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
 	})
 	p.at(10*time.Second+sceneTakes/2, func() {
 		require.Len(t, p.status().Workers, 4, "those that go are listed until they have gone")
@@ -79,8 +79,8 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	})
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(2))
-	require.Equal(t, tempool.ScaleResult{From: 2, To: 4}, up.value)
-	require.Equal(t, tempool.ScaleResult{From: 4, To: 1}, down.value)
+	require.Equal(t, api.ScaleResult{From: 2, To: 4}, up.value)
+	require.Equal(t, api.ScaleResult{From: 4, To: 1}, down.value)
 	require.Len(t, p.hired, 4)
 }
 
@@ -88,9 +88,9 @@ func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
 	p := newTroupe(t)
 	p.at(5*time.Second, func() {
 		p.actors[1].entry.LeaseSeq = 7 // its last word says so
-		p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 1})
+		p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
 	})
-	p.ask(10*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 2})
+	p.ask(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.at(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(2))
@@ -101,8 +101,8 @@ func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
 
 func TestASlotWantedBackWhileItLeavesIsStartedWhenItHasLeft(t *testing.T) {
 	p := newTroupe(t)
-	p.ask(5*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 1})
-	p.ask(5*time.Second+sceneTakes/2, tempool.UpdateScale, tempool.ScaleRequest{Size: 2})
+	p.ask(5*time.Second, api.UpdateScale, api.ScaleRequest{Size: 1})
+	p.ask(5*time.Second+sceneTakes/2, api.UpdateScale, api.ScaleRequest{Size: 2})
 	p.at(10*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(2))
@@ -113,8 +113,8 @@ func TestASlotWantedBackWhileItLeavesIsStartedWhenItHasLeft(t *testing.T) {
 func TestScaledUpAndDownInOneBreathLeavesNoStranger(t *testing.T) {
 	p := newTroupe(t)
 	p.at(5*time.Second, func() {
-		p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 3})
-		p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 1})
+		p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
+		p.update(api.UpdateScale, api.ScaleRequest{Size: 1})
 	})
 	p.at(10*time.Second, func() {
 		require.Len(t, p.status().Workers, 1)
@@ -140,8 +140,8 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			next.Rotation.MaxUnavailable = budget
 			var same, applied *updateAnswer
 			p.at(5*time.Second, func() {
-				same = p.update(tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(5, "true")})
-				applied = p.update(tempool.UpdateApply, tempool.ApplyRequest{Spec: next})
+				same = p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(5, "true")})
+				applied = p.update(api.UpdateApply, api.ApplyRequest{Spec: next})
 			})
 			p.at(5*time.Second+sceneTakes, func() {
 				r := p.status().Rollout
@@ -155,8 +155,8 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			})
 			p.stopAt(61 * time.Second)
 			p.play(poolOf(5))
-			require.Equal(t, tempool.ApplyResult{SpecVersion: 1}, same.value)
-			require.Equal(t, tempool.ApplyResult{SpecVersion: 2, Changed: true}, applied.value)
+			require.Equal(t, api.ApplyResult{SpecVersion: 1}, same.value)
+			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, applied.value)
 			require.Equal(t, budget, p.peak)
 		})
 	}
@@ -164,14 +164,14 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 
 func TestASpecThatDoesNotStartHaltsItsRolloutAndTheNextApplyMendsIt(t *testing.T) {
 	p := newTroupe(t)
-	p.ask(5*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, hopeless)})
+	p.ask(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, hopeless)})
 	p.at(30*time.Second, func() {
 		st := p.status()
 		require.Contains(t, st.Rollout.Halted, "the model file is missing")
 		require.Equal(t, 2, st.Ready)
 		require.Equal(t, []int{1, 2}, st.Rollout.Waiting)
 		require.True(t, st.Workers[0].Resting)
-		p.update(tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, "mended")})
+		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
 	})
 	p.at(60*time.Second, func() {
 		st := p.status()
@@ -186,11 +186,11 @@ func TestRestartOfOneOrOfAll(t *testing.T) {
 	p := newTroupe(t)
 	var one, all *updateAnswer
 	p.at(5*time.Second, func() {
-		one = p.update(tempool.UpdateRestart, tempool.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
+		one = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(1), Reason: "odd", By: "me"})
 	})
 	p.at(10*time.Second, func() {
 		require.Equal(t, []string{"0 ready #1 v1", "1 ready #2 v1", "2 ready #1 v1"}, slotsOf(p.status()))
-		all = p.update(tempool.UpdateRestart, tempool.RestartRequest{Reason: "new moon"})
+		all = p.update(api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 	})
 	p.at(30*time.Second, func() {
 		require.Equal(t, []string{"0 ready #2 v1", "1 ready #3 v1", "2 ready #2 v1"}, slotsOf(p.status()))
@@ -198,8 +198,8 @@ func TestRestartOfOneOrOfAll(t *testing.T) {
 	})
 	p.stopAt(31 * time.Second)
 	p.play(poolOf(3))
-	require.Equal(t, tempool.RestartResult{Workers: []int{1}}, one.value)
-	require.Equal(t, tempool.RestartResult{Workers: []int{0, 1, 2}}, all.value)
+	require.Equal(t, api.RestartResult{Workers: []int{1}}, one.value)
+	require.Equal(t, api.RestartResult{Workers: []int{0, 1, 2}}, all.value)
 	require.Equal(t, 1, p.peak)
 }
 
@@ -207,8 +207,8 @@ func TestARestartOrApplyInTheFirstMomentStartsNobodyTwice(t *testing.T) {
 	p := newTroupe(t)
 	var restarted *updateAnswer
 	p.at(time.Millisecond, func() {
-		restarted = p.update(tempool.UpdateRestart, tempool.RestartRequest{Worker: number(0)})
-		p.update(tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(2, "next")})
+		restarted = p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
+		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	})
 	p.at(30*time.Second, func() {
 		st := p.status()
@@ -229,13 +229,13 @@ func TestDrainedAWorkerRestsUntilItIsRestarted(t *testing.T) {
 	p := newTroupe(t)
 	var drained *updateAnswer
 	p.at(5*time.Second, func() {
-		drained = p.update(tempool.UpdateDrain, tempool.Control{Worker: number(0), Reason: "new disk"})
+		drained = p.update(api.UpdateDrain, api.Control{Worker: number(0), Reason: "new disk"})
 	})
 	p.at(10*time.Second, func() {
 		w := p.status().Workers[0]
 		require.Equal(t, lifecycle.Stopped, w.State)
 		require.True(t, w.Resting)
-		p.update(tempool.UpdateRestart, tempool.RestartRequest{Worker: number(0)})
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: number(0)})
 	})
 	p.at(15*time.Second, func() { require.Equal(t, 2, p.status().Ready) })
 	p.stopAt(16 * time.Second)
@@ -305,13 +305,13 @@ func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
 
 func TestWhatAnEarlierWorkflowOfTheSlotSaidLateIsNotListenedTo(t *testing.T) {
 	p := newTroupe(t)
-	var ghost tempool.RosterEntry
+	var ghost api.RosterEntry
 	p.at(5*time.Second, func() {
 		ghost = p.actors[0].entry
 		p.actors[0].exit("terminated")
 	})
-	say := func(e tempool.RosterEntry) {
-		p.env.SignalWorkflow(tempool.SignalWorkerChanged, tempool.WorkerChanged{RosterEntry: e})
+	say := func(e api.RosterEntry) {
+		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: e})
 	}
 	p.at(10*time.Second, func() {
 		ghost.State, ghost.Gone = lifecycle.Failed, true
@@ -341,17 +341,17 @@ func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
 		name    string
 		update  string
 		request any
-		code    tempool.Code
+		code    api.Code
 		says    string
 	}{
-		{"a size below 1", tempool.UpdateScale, tempool.ScaleRequest{Size: 0}, tempool.CodeInvalid, "stop the pool"},
-		{"a size beyond the limit", tempool.UpdateScale, tempool.ScaleRequest{Size: maxSize + 1}, tempool.CodeInvalid, "1000"},
-		{"another pool's spec", tempool.UpdateApply, tempool.ApplyRequest{Spec: renamed}, tempool.CodeInvalid, "cannot be renamed"},
-		{"an invalid spec", tempool.UpdateApply, tempool.ApplyRequest{Spec: broken}, tempool.CodeInvalid, "command"},
-		{"a restart of no worker of its own", tempool.UpdateRestart, tempool.RestartRequest{Worker: number(2)}, tempool.CodeWorkerNotFound, "0 to 1"},
-		{"a negative worker", tempool.UpdateRestart, tempool.RestartRequest{Worker: number(-1)}, tempool.CodeWorkerNotFound, "0 to 1"},
-		{"a drain of no worker of its own", tempool.UpdateDrain, tempool.Control{Worker: number(7)}, tempool.CodeWorkerNotFound, "0 to 1"},
-		{"a drain of nobody", tempool.UpdateDrain, tempool.Control{}, tempool.CodeInvalid, "number of a worker"},
+		{"a size below 1", api.UpdateScale, api.ScaleRequest{Size: 0}, api.CodeInvalid, "stop the pool"},
+		{"a size beyond the limit", api.UpdateScale, api.ScaleRequest{Size: maxSize + 1}, api.CodeInvalid, "1000"},
+		{"another pool's spec", api.UpdateApply, api.ApplyRequest{Spec: renamed}, api.CodeInvalid, "cannot be renamed"},
+		{"an invalid spec", api.UpdateApply, api.ApplyRequest{Spec: broken}, api.CodeInvalid, "command"},
+		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)}, api.CodeWorkerNotFound, "0 to 1"},
+		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "0 to 1"},
+		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound, "0 to 1"},
+		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "number of a worker"},
 	}
 	p := newTroupe(t)
 	answers := make([]*updateAnswer, len(cases))
@@ -360,10 +360,10 @@ func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
 			answers[i] = p.update(c.update, c.request)
 		}
 	})
-	p.at(6*time.Second, func() { p.update(tempool.UpdateStop, tempool.Control{}) })
+	p.at(6*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })
 	whileStopping := map[string]any{
-		tempool.UpdateScale: tempool.ScaleRequest{Size: 2}, tempool.UpdateApply: tempool.ApplyRequest{Spec: specOf(2, "x")},
-		tempool.UpdateRestart: tempool.RestartRequest{}, tempool.UpdateDrain: tempool.Control{Worker: number(0)},
+		api.UpdateScale: api.ScaleRequest{Size: 2}, api.UpdateApply: api.ApplyRequest{Spec: specOf(2, "x")},
+		api.UpdateRestart: api.RestartRequest{}, api.UpdateDrain: api.Control{Worker: number(0)},
 	}
 	stopping := map[string]*updateAnswer{}
 	p.at(6*time.Second+sceneTakes/2, func() {
@@ -379,12 +379,12 @@ func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
 	}
 	require.Len(t, stopping, len(whileStopping))
 	for update, answer := range stopping {
-		t.Run(update+" while it stops", func(t *testing.T) { requireRefused(t, answer, tempool.CodeDraining) })
+		t.Run(update+" while it stops", func(t *testing.T) { requireRefused(t, answer, api.CodeDraining) })
 	}
 	require.Len(t, p.hired, 2, "nothing has changed by any of it")
 }
 
-func requireRefused(t *testing.T, a *updateAnswer, code tempool.Code) *temporal.ApplicationError {
+func requireRefused(t *testing.T, a *updateAnswer, code api.Code) *temporal.ApplicationError {
 	t.Helper()
 	require.NotNil(t, a)
 	var refused *temporal.ApplicationError
@@ -398,19 +398,19 @@ func requireRefused(t *testing.T, a *updateAnswer, code tempool.Code) *temporal.
 func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 	for offset := -5 * time.Millisecond; offset <= 80*time.Millisecond; offset += 5 * time.Millisecond {
 		for what, end := range map[string]func(*troupe){
-			"stop":   func(p *troupe) { p.update(tempool.UpdateStop, tempool.Control{}) },
-			"scale":  func(p *troupe) { p.update(tempool.UpdateScale, tempool.ScaleRequest{Size: 1}) },
+			"stop":   func(p *troupe) { p.update(api.UpdateStop, api.Control{}) },
+			"scale":  func(p *troupe) { p.update(api.UpdateScale, api.ScaleRequest{Size: 1}) },
 			"cancel": func(p *troupe) { p.env.CancelWorkflow() },
 		} {
 			t.Run(fmt.Sprintf("%s after %s", what, offset), func(t *testing.T) {
 				p := newTroupe(t)
-				p.at(5*time.Second, func() { p.env.SignalWorkflow(tempool.SignalForceContinue, tempool.Control{}) })
+				p.at(5*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
 				p.at(5*time.Second+offset, func() { end(p) })
 				p.at(20*time.Second, func() {
 					require.Equal(t, "scale", what, "it has ended by now")
 					require.Equal(t, 1, p.open())
 					require.Len(t, p.status().Workers, 1)
-					p.update(tempool.UpdateStop, tempool.Control{})
+					p.update(api.UpdateStop, api.Control{})
 				})
 				p.play(poolOf(2))
 				require.Zero(t, p.open())
@@ -431,33 +431,33 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 			})
 		}
 		note(5 * time.Second)
-		p.ask(6*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 4})
+		p.ask(6*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
 		note(12 * time.Second)
 		next := specOf(4, "next")
 		next.Rotation.MaxUnavailable = 2
-		p.ask(13*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: next})
+		p.ask(13*time.Second, api.UpdateApply, api.ApplyRequest{Spec: next})
 		note(15*time.Second + sceneTakes/2)
 		note(30 * time.Second)
-		p.ask(31*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 2})
+		p.ask(31*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
 		note(31*time.Second + sceneTakes/2)
 		note(35 * time.Second)
-		p.ask(36*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 3})
+		p.ask(36*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
 		note(40 * time.Second)
-		p.ask(41*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, hopeless)})
+		p.ask(41*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, hopeless)})
 		note(55 * time.Second)
-		p.ask(56*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, "mended")})
+		p.ask(56*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "mended")})
 		note(75 * time.Second)
-		p.ask(76*time.Second, tempool.UpdateDrain, tempool.Control{Worker: number(1), Reason: "new disk"})
+		p.ask(76*time.Second, api.UpdateDrain, api.Control{Worker: number(1), Reason: "new disk"})
 		note(80 * time.Second)
-		p.ask(81*time.Second, tempool.UpdateRestart, tempool.RestartRequest{Worker: number(1)})
-		p.ask(85*time.Second, tempool.UpdateRestart, tempool.RestartRequest{Reason: "new moon"})
+		p.ask(81*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
+		p.ask(85*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 		note(100 * time.Second)
-		p.ask(101*time.Second, tempool.UpdateScale, tempool.ScaleRequest{Size: 4}) // started in this run or the one before: gone all the same
+		p.ask(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4}) // started in this run or the one before: gone all the same
 		p.at(110*time.Second, func() {
 			p.actors[3].goodbye() // unasked: somebody has cancelled it by hand
 		})
 		note(120 * time.Second)
-		p.at(121*time.Second, func() { p.env.SignalWorkflow(tempool.SignalForceContinue, tempool.Control{}) })
+		p.at(121*time.Second, func() { p.env.SignalWorkflow(api.SignalForceContinue, api.Control{}) })
 		note(130 * time.Second)
 		p.stopAt(131 * time.Second)
 		run := poolOf(2)
@@ -488,14 +488,14 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 	p.at(5*time.Second, func() {
 		worker := p.status().Workers[0]
 		worker.Host = "here"
-		p.env.SignalWorkflow(tempool.SignalWorkerChanged, worker)
+		p.env.SignalWorkflow(api.SignalWorkerChanged, worker)
 	})
 	kept := map[string]string{}
 	for i, from := range []string{"gone", "here", "late"} {
-		p.tellAt(time.Duration(6+2*i)*time.Second, tempool.SignalSessionsKept, tempool.SessionsKept{Host: from})
+		p.tellAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaimed{Host: from})
 		p.at(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
 	}
-	p.at(15*time.Second, func() { p.update(tempool.UpdateStop, tempool.Control{}) })
+	p.at(15*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })
 	p.play(poolOf(2))
 	require.Equal(t, map[string]string{"gone": "gone", "here": "here", "late": "here"}, kept, "a host without workers is followed by the next one")
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -33,7 +33,7 @@ const (
 )
 
 // pressed answers a host's word about its memory.
-func (p *pool) pressed(m tempool.MemoryPressure) {
+func (p *pool) pressed(m api.MemoryPressure) {
 	if !p.Spec.Pressure.Enabled || p.Stopping {
 		return
 	}
@@ -66,17 +66,17 @@ func (p *pool) pressed(m tempool.MemoryPressure) {
 }
 
 // largestFirst lists the workers of the message that serve still as they did when it was sent.
-func (p *pool) largestFirst(m tempool.MemoryPressure) []tempool.WorkerMemory {
-	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w tempool.WorkerMemory) bool {
+func (p *pool) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
+	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w api.WorkerMemory) bool {
 		s := p.slot(w.Slot)
 		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.serving() || p.inTurn(w.Slot) || p.inRollout(w.Slot) || p.parked(w.Slot)
 	})
-	slices.SortStableFunc(workers, func(a, b tempool.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
 	return workers
 }
 
 // park drains and stops workers of the host, largest first, until half of those it had are down.
-func (p *pool) park(h *hostPressure, m tempool.MemoryPressure) {
+func (p *pool) park(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
 	room := (len(workers)+len(h.Parked))/2 - len(h.Parked)
 	for _, w := range workers[:max(0, min(room, len(workers)))] {
@@ -84,12 +84,12 @@ func (p *pool) park(h *hostPressure, m tempool.MemoryPressure) {
 			h.Host, w.RSSBytes/1_000_000, m.Reason)
 		h.Parked = append(h.Parked, w.Slot)
 		workflow.GetLogger(p.ctx).Warn("a worker is stopped for want of memory", "pool", p.PoolStart.Pool, "worker", w.Slot, "reason", reason)
-		p.tell(w.Slot, tempool.SignalDrain, tempool.Control{Reason: reason, By: "pool"}, nil)
+		p.tell(w.Slot, api.SignalDrain, api.Control{Reason: reason, By: "pool"}, nil)
 	}
 }
 
 // recycleLargest replaces the host's largest worker, old process first: there is no memory for two.
-func (p *pool) recycleLargest(h *hostPressure, m tempool.MemoryPressure) {
+func (p *pool) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
 	if len(workers) == 0 || p.now().Sub(h.Recycled) < recycleEvery || p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable {
 		return
@@ -98,15 +98,15 @@ func (p *pool) recycleLargest(h *hostPressure, m tempool.MemoryPressure) {
 	h.Recycled = p.now()
 	reason := fmt.Sprintf("host %s is short of memory, and this is its largest worker with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
 	workflow.GetLogger(p.ctx).Warn("a worker is replaced for want of memory", "pool", p.PoolStart.Pool, "worker", largest.Slot, "reason", reason)
-	p.Turns = append(p.Turns, turn{Slot: largest.Slot, From: largest.Incarnation, Cause: tempool.CausePressure, Reason: reason, Granted: true})
-	p.tell(largest.Slot, tempool.SignalRestart, tempool.Restart{Reason: reason, By: "pool", Cause: tempool.CausePressure, InPlace: true}, nil)
+	p.Turns = append(p.Turns, turn{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true})
+	p.tell(largest.Slot, api.SignalRestart, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true}, nil)
 }
 
 // unpark brings back what was stopped on a host.
 func (p *pool) unpark(h *hostPressure, reason string) {
 	for _, number := range h.Parked {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Leaving {
-			p.restartWorker(number, tempool.CausePressure, reason)
+			p.restartWorker(number, api.CausePressure, reason)
 		}
 	}
 	h.Parked = nil
@@ -136,7 +136,7 @@ func (p *pool) forgetSilentHosts() {
 }
 
 // filesChanged restarts the workers of the host whose files have changed, as watch.mode says.
-func (p *pool) filesChanged(f tempool.FilesChanged) {
+func (p *pool) filesChanged(f api.FilesChanged) {
 	if p.Stopping || len(f.Files) == 0 {
 		return
 	}
@@ -162,7 +162,7 @@ func (p *pool) filesChanged(f tempool.FilesChanged) {
 		slices.Sort(slots)
 	}
 	p.closeBreaker()
-	p.beginRollout(tempool.CauseFiles, reason, 0, slots)
+	p.beginRollout(api.CauseFiles, reason, 0, slots)
 	p.Rollout.AtOnce = p.Spec.Watch.Mode == spec.WatchAll
 	p.stir()
 }

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // prompter stands between the pool and its troupe.
@@ -46,7 +46,7 @@ type outbound struct {
 func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
 	run := args[0].(WorkerRun)
 	options := workflow.GetChildWorkflowOptions(ctx)
-	require.Equal(o.troupe.t, tempool.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
+	require.Equal(o.troupe.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
 	require.Equal(o.troupe.t, parentClosePolicy, options.ParentClosePolicy)
 	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the understudies have ended
 	a := o.troupe.hire(run)
@@ -56,7 +56,7 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 	}
 	a.understudy = fmt.Sprint("understudy ", len(o.troupe.hired))
 	options.WorkflowID = a.understudy
-	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), tempool.WorkflowWorker, run)
+	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run)
 }
 
 // enter lets an actor begin when its understudy runs.
@@ -99,7 +99,7 @@ func (o *outbound) post(ctx workflow.Context, workflowID string, deliver func(*a
 
 func (p *troupe) running(workflowID string) *actor {
 	for _, a := range p.actors {
-		if a.open && a.entry.RunID != "" && tempool.WorkerWorkflowID(a.run.Pool, a.run.Slot) == workflowID {
+		if a.open && a.entry.RunID != "" && api.WorkerWorkflowID(a.run.Pool, a.run.Slot) == workflowID {
 			return a
 		}
 	}

@@ -5,23 +5,23 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
 func (w *worker) registerQueries(ctx workflow.Context) error {
-	if err := workflow.SetQueryHandler(ctx, tempool.QueryState, w.state); err != nil {
+	if err := workflow.SetQueryHandler(ctx, api.QueryState, w.state); err != nil {
 		return err
 	}
-	if err := workflow.SetQueryHandler(ctx, tempool.QueryMetrics, w.metrics); err != nil {
+	if err := workflow.SetQueryHandler(ctx, api.QueryMetrics, w.metrics); err != nil {
 		return err
 	}
-	return workflow.SetQueryHandler(ctx, tempool.QueryHistory, w.history)
+	return workflow.SetQueryHandler(ctx, api.QueryHistory, w.history)
 }
 
 // state answers the query state.
-func (w *worker) state() (tempool.WorkerState, error) {
-	s := tempool.WorkerState{
+func (w *worker) state() (api.WorkerState, error) {
+	s := api.WorkerState{
 		Worker: w.name(), State: w.Machine.State, Health: w.Machine.Health,
 		Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID,
 		Lease: w.Lease, LeaseSeq: w.LeaseSeq, Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion,
@@ -34,15 +34,15 @@ func (w *worker) state() (tempool.WorkerState, error) {
 		s.Successor = w.Successor.Incarnation
 	}
 	if w.Rotation != nil {
-		s.Rotation = &w.Rotation.RotationView
+		s.Rotation = &w.Rotation.RotationStatus
 	}
 	return s, nil
 }
 
 // metrics answers the query metrics. Times that run are as of the last workflow task.
-func (w *worker) metrics() (tempool.WorkerMetrics, error) {
+func (w *worker) metrics() (api.WorkerMetrics, error) {
 	c := w.Counters
-	m := tempool.Metrics{
+	m := api.Metrics{
 		ID:             w.name(),
 		RequestsServed: c.RequestsServed, RequestsFailed: c.RequestsFailed, TotalCallTimeMS: c.TotalCallTimeMS,
 		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: known(c.LastRequestAt),
@@ -65,7 +65,7 @@ func (w *worker) metrics() (tempool.WorkerMetrics, error) {
 			m.UptimeS = 0
 		}
 	}
-	return tempool.WorkerMetrics{State: w.Machine.State, Metrics: m}, nil
+	return api.WorkerMetrics{State: w.Machine.State, Metrics: m}, nil
 }
 
 func known(t time.Time) *time.Time {

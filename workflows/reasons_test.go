@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -38,16 +38,16 @@ func (p *pages) String() string {
 // Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which metrics count it: a
 // cause of rotations or restarts, or why the worker is out of service.
 func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
-	finding := func(cause tempool.Cause, reason string) func(*stage, *WorkerRun) {
+	finding := func(cause api.Cause, reason string) func(*stage, *WorkerRun) {
 		return func(s *stage, _ *WorkerRun) {
-			s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchFinding, Cause: cause, Reason: reason}}
+			s.fate[1] = fate{time.Minute, api.WatchResult{Event: api.WatchReplace, Cause: cause, Reason: reason}}
 		}
 	}
 	told := func(name string, payload any) func(*stage, *WorkerRun) {
 		return func(s *stage, _ *WorkerRun) { s.at(time.Minute, s.signal(name, payload)) }
 	}
-	restart := func(cause tempool.Cause, reason string) func(*stage, *WorkerRun) {
-		return told(tempool.SignalRestart, tempool.Restart{Reason: reason, By: "somebody", Cause: cause})
+	restart := func(cause api.Cause, reason string) func(*stage, *WorkerRun) {
+		return told(api.SignalRestart, api.Restart{Reason: reason, By: "somebody", Cause: cause})
 	}
 	crashes := func(n int64) func(*stage, *WorkerRun) {
 		return func(s *stage, _ *WorkerRun) {
@@ -56,57 +56,57 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 			}
 		}
 	}
-	failing := func(code tempool.Code, details ...any) func(*stage, *WorkerRun) {
+	failing := func(code api.Code, details ...any) func(*stage, *WorkerRun) {
 		return func(s *stage, _ *WorkerRun) {
-			s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				if r.Incarnation == 1 {
-					return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil, details...)
+					return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", string(code), nil, details...)
 				}
-				return tempool.StartResult{Host: "h", PID: 7}, nil
+				return api.StartResult{Host: "h", PID: 7}, nil
 			}
 		}
 	}
 	leased := func(s *stage, run *WorkerRun) {
-		s.at(time.Minute, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: 1000}))
+		s.at(time.Minute, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 1000}))
 	}
 	for name, c := range map[string]struct {
 		play              func(*stage, *WorkerRun)
 		reason            string // in the history and in the log
-		rotation, restart tempool.Cause
-		why               tempool.Why
+		rotation, restart api.Cause
+		why               api.ReasonCode
 	}{
-		"requests":   {play: finding(tempool.CauseRequests, "it has served 100 requests"), reason: "it has served 100 requests", rotation: tempool.CauseRequests},
-		"memory":     {play: finding(tempool.CauseMemory, "it uses 600 MB"), reason: "it uses 600 MB", rotation: tempool.CauseMemory},
-		"grade":      {play: finding(tempool.CauseGrade, "it is failing"), reason: "it is failing", rotation: tempool.CauseGrade},
-		"prediction": {play: finding(tempool.CausePrediction, "it will run out"), reason: "it will run out", rotation: tempool.CausePrediction},
-		"limits":     {play: finding(tempool.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: tempool.CauseLimits},
+		"requests":   {play: finding(api.CauseRequests, "it has served 100 requests"), reason: "it has served 100 requests", rotation: api.CauseRequests},
+		"memory":     {play: finding(api.CauseMemory, "it uses 600 MB"), reason: "it uses 600 MB", rotation: api.CauseMemory},
+		"grade":      {play: finding(api.CauseGrade, "it is failing"), reason: "it is failing", rotation: api.CauseGrade},
+		"prediction": {play: finding(api.CausePrediction, "it will run out"), reason: "it will run out", rotation: api.CausePrediction},
+		"limits":     {play: finding(api.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: api.CauseLimits},
 		"uptime": {
 			play:   func(_ *stage, run *WorkerRun) { run.Spec.Rotation.MaxUptime = spec.Duration(time.Hour) },
-			reason: "it has been up for 1h0m0s", rotation: tempool.CauseUptime,
+			reason: "it has been up for 1h0m0s", rotation: api.CauseUptime,
 		},
-		"restart by an operator": {play: restart("", "new moon"), reason: "new moon (by somebody)", rotation: tempool.CauseOperator},
-		"a new spec":             {play: restart(tempool.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: tempool.CauseSpec},
-		"changed files":          {play: restart(tempool.CauseFiles, "file a changed"), reason: "file a changed", rotation: tempool.CauseFiles},
-		"pressure":               {play: restart(tempool.CausePressure, "no memory"), reason: "no memory", rotation: tempool.CausePressure},
+		"restart by an operator": {play: restart("", "new moon"), reason: "new moon (by somebody)", rotation: api.CauseOperator},
+		"a new spec":             {play: restart(api.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: api.CauseSpec},
+		"changed files":          {play: restart(api.CauseFiles, "file a changed"), reason: "file a changed", rotation: api.CauseFiles},
+		"pressure":               {play: restart(api.CausePressure, "no memory"), reason: "no memory", rotation: api.CausePressure},
 
-		"a first crash":  {play: crashes(1), reason: "Restarting at once after a first failure of at most 10: was ended by SIGKILL", restart: tempool.CauseExit},
-		"a failed start": {play: failing(tempool.CodeStartFailed), reason: "no module named torch", restart: tempool.CauseStartFailed},
-		"superseded":     {play: failing(tempool.CodeSuperseded, tempool.SupersededDetails{Newest: 4}), reason: "no module named torch", restart: tempool.CauseSuperseded},
+		"a first crash":  {play: crashes(1), reason: "Restarting at once after a first failure of at most 10: was ended by SIGKILL", restart: api.CauseExit},
+		"a failed start": {play: failing(api.CodeStartFailed), reason: "no module named torch", restart: api.CauseStartFailed},
+		"superseded":     {play: failing(api.CodeSuperseded, api.SupersededDetails{Newest: 4}), reason: "no module named torch", restart: api.CauseSuperseded},
 		"unhealthy": {
 			play: func(s *stage, run *WorkerRun) {
 				run.Spec.Health.MaxFailures = 1
-				s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}}
+				s.fate[1] = fate{time.Minute, api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
 			},
-			reason: "no answer within 5s (failure 1 of 1)", restart: tempool.CauseUnhealthy,
+			reason: "no answer within 5s (failure 1 of 1)", restart: api.CauseUnhealthy,
 		},
-		"a lease that expired": {play: leased, reason: "t.0.1.1", restart: tempool.CauseLease},
+		"a lease that expired": {play: leased, reason: "t.0.1.1", restart: api.CauseLease},
 		"a lost host": {
 			play: func(s *stage, _ *WorkerRun) {
-				s.fate[1] = fate{time.Minute, tempool.WatchResult{
-					Event: tempool.WatchUnknown, Reason: "its agent was restarted", Exit: &lifecycle.Exit{Error: "its agent was restarted"},
+				s.fate[1] = fate{time.Minute, api.WatchResult{
+					Event: api.WatchUnknown, Reason: "its agent was restarted", Exit: &lifecycle.Exit{Error: "its agent was restarted"},
 				}}
 			},
-			reason: "its agent was restarted", restart: tempool.CauseHostLost,
+			reason: "its agent was restarted", restart: api.CauseHostLost,
 		},
 
 		"backoff": {
@@ -114,30 +114,30 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 				crashes(2)(s, run)
 				run.Spec.Recovery.HealthyReset, run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour), spec.Duration(time.Minute)
 			},
-			reason: "after failure 2 of at most 10 in a row: was ended by SIGKILL", why: tempool.WhyBackoff,
+			reason: "after failure 2 of at most 10 in a row: was ended by SIGKILL", why: api.ReasonBackoff,
 		},
 		"giving up": {
 			play: func(s *stage, run *WorkerRun) {
 				crashes(1)(s, run)
 				run.Spec.Recovery.MaxConsecutiveFailures = 1
 			},
-			reason: "Gave up after 1 failure in a row", why: tempool.WhyGaveUp,
+			reason: "Gave up after 1 failure in a row", why: api.ReasonGaveUp,
 		},
-		"the breaker": {play: func(_ *stage, run *WorkerRun) { run.Held = heldReason }, reason: heldReason, why: tempool.WhyBreaker},
+		"the breaker": {play: func(_ *stage, run *WorkerRun) { run.Held = heldReason }, reason: heldReason, why: api.ReasonBreaker},
 		"the rate of starts": {
 			play:   func(_ *stage, run *WorkerRun) { run.Spec.Start.RatePerSecond = 0.5 },
-			reason: "at most 0.5 processes a second", why: tempool.WhyStartRate,
+			reason: "at most 0.5 processes a second", why: api.ReasonStartRate,
 		},
 		"degraded": {
 			play: func(s *stage, _ *WorkerRun) {
-				s.fate[1] = fate{time.Minute, tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}}
+				s.fate[1] = fate{time.Minute, api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}}
 			},
-			reason: "no answer within 5s (failure 1 of 3)", why: tempool.WhyDegraded,
+			reason: "no answer within 5s (failure 1 of 3)", why: api.ReasonDegraded,
 		},
-		"suspended": {play: told(tempool.SignalSuspend, tempool.Control{Reason: "a look at it"}), reason: "a look at it", why: tempool.WhySuspended},
-		"stopped":   {play: told(tempool.SignalDrain, tempool.Control{Reason: "no need"}), reason: "no need", why: tempool.WhyStopped},
+		"suspended": {play: told(api.SignalSuspend, api.Control{Reason: "a look at it"}), reason: "a look at it", why: api.ReasonSuspended},
+		"stopped":   {play: told(api.SignalDrain, api.Control{Reason: "no need"}), reason: "no need", why: api.ReasonStopped},
 		"a share of the host's budget": {
-			play:   told(tempool.SignalLimitsApplied, tempool.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, Reason: "its equal share"}),
+			play:   told(api.SignalLimitsApplied, api.LimitsApplied{Incarnation: 1, MemoryBytes: 1 << 30, Reason: "its equal share"}),
 			reason: "its equal share",
 		},
 	} {
@@ -149,11 +149,11 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 			run.Orphan = c.why == "" // who has no pool takes its turns by itself
 			run.Spec.Prediction.Enabled = true
 			c.play(s, &run)
-			var counted tempool.Metrics
+			var counted api.Metrics
 			var history []lifecycle.Transition
 			s.at(5*time.Hour, func() {
 				counted, history = s.metrics().Metrics, s.history()
-				s.signal(tempool.SignalEnd, tempool.Control{})()
+				s.signal(api.SignalEnd, api.Control{})()
 			})
 			s.play(run)
 
@@ -166,9 +166,9 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 				require.Positive(t, counted.RestartsByReason[string(c.restart)], "%v", counted.RestartsByReason)
 			}
 			if c.why != "" {
-				words := map[tempool.Why]bool{}
-				for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
-					words[m.(tempool.WorkerChanged).Why] = true
+				words := map[api.ReasonCode]bool{}
+				for _, m := range s.toldOf(api.SignalWorkerChanged) {
+					words[m.(api.WorkerChanged).ReasonCode] = true
 				}
 				require.Contains(t, words, c.why)
 			}

@@ -9,16 +9,16 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
 
 var (
-	attributePool   = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributePool)
-	attributeState  = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeState)
-	attributeHealth = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeHealth)
-	attributeHost   = temporal.NewSearchAttributeKeyKeyword(tempool.SearchAttributeHost)
+	attributePool   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool)
+	attributeState  = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeState)
+	attributeHealth = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHealth)
+	attributeHost   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHost)
 )
 
 // reported is what the outside was last told. Ready and busy are one life to it, so that leases cost it nothing.
@@ -114,15 +114,15 @@ func (w *worker) upsert(current reported) {
 
 // tellPool sends the pool this worker's entry of the roster. A pool that is no more ends the worker.
 func (w *worker) tellPool(gone bool) workflow.Future {
-	entry := tempool.RosterEntry{
+	entry := api.RosterEntry{
 		Slot: w.Slot, State: w.Machine.State, Incarnation: w.Machine.Incarnation,
 		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
 		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
 		Starts: w.Starts, StartsFailed: w.StartsFailed,
-		Resting: w.Resting, Why: w.why(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
+		Resting: w.Resting, ReasonCode: w.why(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
 	}
-	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", tempool.SignalWorkerChanged,
-		tempool.WorkerChanged{RosterEntry: entry})
+	future := workflow.SignalExternalWorkflow(w.ctx, api.PoolWorkflowID(w.Pool), "", api.SignalWorkerChanged,
+		api.WorkerChanged{RosterEntry: entry})
 	if !gone {
 		w.telling++
 		w.ear.addFuture(future, func(f workflow.Future) {
@@ -147,26 +147,26 @@ func (w *worker) sayGoodbye() error {
 }
 
 // why is in one word why the worker is out of service.
-func (w *worker) why() tempool.Why {
+func (w *worker) why() api.ReasonCode {
 	switch {
 	case w.GaveUp:
-		return tempool.WhyGaveUp
+		return api.ReasonGaveUp
 	case w.Resting:
-		return tempool.WhyStopped
+		return api.ReasonStopped
 	case w.Machine.State == lifecycle.Degraded:
-		return tempool.WhyDegraded
+		return api.ReasonDegraded
 	case w.Machine.State == lifecycle.Suspended:
-		return tempool.WhySuspended
+		return api.ReasonSuspended
 	case w.Machine.State != lifecycle.Pending:
 		return ""
 	case w.Hold.Room:
-		return tempool.WhyNoRoom
+		return api.ReasonNoCapacity
 	case w.Hold.Pool && w.Held != "":
-		return tempool.WhyBreaker
+		return api.ReasonBreaker
 	case w.Hold.Pool:
-		return tempool.WhyStartRate
+		return api.ReasonStartRate
 	}
-	return tempool.WhyBackoff
+	return api.ReasonBackoff
 }
 
 // reason is why the worker is where it is, for people.

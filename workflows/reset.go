@@ -3,7 +3,7 @@ package workflows
 import (
 	"fmt"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -16,15 +16,15 @@ func (w *worker) beginReset() {
 	w.next(lifecycle.CheckinError, fmt.Sprintf("lease %s of %q expired; the worker is asked to forget what it left behind", id, w.Lease.Holder), nil)
 	w.endLease()
 	timeout := w.Spec.Health.Timeout
-	run(w, &w.work.reset, &w.facts.reset, tempool.ActivityReset, w.onHost("reset after lease "+id+" expired", timeout.D()+slack),
-		tempool.ResetRequest{Process: w.process(), LeaseID: id, Timeout: timeout})
+	run(w, &w.work.reset, &w.facts.reset, api.ActivityReset, w.onHost("reset after lease "+id+" expired", timeout.D()+slack),
+		api.ResetRequest{Process: w.process(), LeaseID: id, Timeout: timeout})
 }
 
 // resetting reports whether what became of a reset is not known yet, or not acted on.
 func (w *worker) resetting() bool { return w.work.reset != nil || w.facts.reset != nil }
 
 // wasReset takes what became of it: ready again, or replaced.
-func (w *worker) wasReset(a *answer[tempool.ResetResult]) {
+func (w *worker) wasReset(a *answer[api.ResetResult]) {
 	problem := a.result.Problem
 	switch {
 	case a.err != nil && neverStarted(a.err):
@@ -41,7 +41,7 @@ func (w *worker) wasReset(a *answer[tempool.ResetResult]) {
 		return
 	}
 	reason := "a lease expired, and the worker was not reset: " + problem
-	w.Cause = tempool.CauseLease
+	w.Cause = api.CauseLease
 	w.intend(IntentReplace, reason)
 	w.next(lifecycle.Unhealthy, reason, nil)
 }

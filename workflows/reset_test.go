@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -24,12 +24,12 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
 			s := newStage(t)
-			s.onReset = func(r tempool.ResetRequest) (tempool.ResetResult, error) {
+			s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
 				require.Equal(t, "t.0.1.1", r.LeaseID)
 				require.EqualValues(t, 1, r.Incarnation)
-				return tempool.ResetResult{Usage: tempool.Usage{Requests: 3}}, nil
+				return api.ResetResult{Usage: api.Usage{Requests: 3}}, nil
 			}
-			s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+			s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 			var late, next *updateAnswer
 			s.at(10*time.Second, func() {
 				st := s.state()
@@ -38,8 +38,8 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 				require.Nil(t, st.Lease)
 				require.EqualValues(t, 3, s.metrics().RequestsServed)
 				require.Empty(t, s.metrics().RestartsByReason)
-				late = s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.1"})
-				next = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{Holder: "you"})
+				late = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+				next = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 			})
 			s.at(11*time.Second, s.cancel)
 			run := resettable()
@@ -47,8 +47,8 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 			s.play(run)
 			var refused *temporal.ApplicationError
 			require.ErrorAs(t, late.rejected, &refused)
-			require.Equal(t, string(tempool.CodeLeaseFenced), refused.Type())
-			require.Equal(t, "t.0.1.2", next.value.(*tempool.Lease).ID)
+			require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+			require.Equal(t, "t.0.1.2", next.value.(*api.Lease).ID)
 			require.Equal(t, []lifecycle.EventKind{
 				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed, lifecycle.Checkout,
 			}, s.events()[:6])
@@ -60,16 +60,16 @@ func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 
 func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {
 	for name, answer := range map[string]struct {
-		result tempool.ResetResult
+		result api.ResetResult
 		err    error
 	}{
-		"it has no such method": {tempool.ResetResult{Problem: "t/0 has no method lease.reset"}, nil},
-		"the host fails":        {tempool.ResetResult{}, errors.New("t/0 has no method lease.reset")},
+		"it has no such method": {api.ResetResult{Problem: "t/0 has no method lease.reset"}, nil},
+		"the host fails":        {api.ResetResult{}, errors.New("t/0 has no method lease.reset")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.onReset = func(tempool.ResetRequest) (tempool.ResetResult, error) { return answer.result, answer.err }
-			s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+			s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return answer.result, answer.err }
+			s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 			s.at(20*time.Second, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
 				require.EqualValues(t, 2, s.state().Incarnation)
@@ -91,10 +91,10 @@ func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {
 func TestAWorkerThatCrashesWhileItIsResetComesBackLikeAnyOther(t *testing.T) {
 	s := newStage(t)
 	s.fate[1] = crash(4*time.Second + 10*time.Millisecond)
-	s.onReset = func(tempool.ResetRequest) (tempool.ResetResult, error) {
-		return tempool.ResetResult{Problem: "the process has ended"}, nil
+	s.onReset = func(api.ResetRequest) (api.ResetResult, error) {
+		return api.ResetResult{Problem: "the process has ended"}, nil
 	}
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
 	s.at(20*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 2, s.state().Incarnation)

@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -20,13 +20,13 @@ type rollout struct {
 	Done    int    `json:"done"`
 	Halted  string `json:"halted,omitempty"`
 	// Cause is what the restarts are counted under.
-	Cause tempool.Cause `json:"cause,omitempty"`
+	Cause api.Cause `json:"cause,omitempty"`
 	// AtOnce has no regard to the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
 }
 
-func (r *rollout) view() tempool.Rollout {
-	v := tempool.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, Halted: r.Halted}
+func (r *rollout) view() api.Rollout {
+	v := api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, Halted: r.Halted}
 	for _, t := range r.Current {
 		v.Current = append(v.Current, t.Slot)
 	}
@@ -35,7 +35,7 @@ func (r *rollout) view() tempool.Rollout {
 
 // beginRollout replaces whatever rollout there was; workers in the middle of their turn keep it, but for one that only waits to try again:
 // what it failed for may be just what is mended now.
-func (p *pool) beginRollout(cause tempool.Cause, reason string, version int64, slots []int) {
+func (p *pool) beginRollout(cause api.Cause, reason string, version int64, slots []int) {
 	next := &rollout{Reason: reason, Cause: cause, Version: version, Waiting: slots}
 	if version == 0 && p.Rollout != nil {
 		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
@@ -100,9 +100,9 @@ func (p *pool) roll() bool {
 }
 
 // restartWorker tells one worker to drain and to come back on the pool's current spec.
-func (p *pool) restartWorker(number int, cause tempool.Cause, reason string) {
-	signal := tempool.Restart{Reason: reason, Cause: cause, Spec: &p.Spec, SpecVersion: p.SpecVersion}
-	p.tell(number, tempool.SignalRestart, signal, func(s *slot) {
+func (p *pool) restartWorker(number int, cause api.Cause, reason string) {
+	signal := api.Restart{Reason: reason, Cause: cause, Spec: &p.Spec, SpecVersion: p.SpecVersion}
+	p.tell(number, api.SignalRestart, signal, func(s *slot) {
 		if !s.Gone {
 			s.lost("its workflow had ended when it was to restart")
 		}

@@ -8,7 +8,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -16,7 +16,7 @@ import (
 
 // rotation is the replacement of an incarnation that still serves: wanted, then asked of the pool, then granted, then carried out.
 type rotation struct {
-	tempool.RotationView
+	api.RotationStatus
 	Asked bool `json:"asked,omitempty"`
 	// InPlace has the old process drain before the next one starts: rotation.surge is off, or no host had room for both.
 	InPlace bool `json:"in_place,omitempty"`
@@ -29,14 +29,14 @@ type rotation struct {
 const rotationRespite = 5 * time.Minute
 
 // observable are the causes that policy.mode = "observe" keeps from being carried out.
-var observable = []tempool.Cause{tempool.CauseGrade, tempool.CausePrediction, tempool.CausePressure}
+var observable = []api.Cause{api.CauseGrade, api.CausePrediction, api.CausePressure}
 
 // want has this incarnation replaced in good order. The first cause counts until it is dealt with.
-func (w *worker) want(cause tempool.Cause, reason string) {
+func (w *worker) want(cause api.Cause, reason string) {
 	if w.Rotation != nil {
 		return
 	}
-	view := tempool.RotationView{Cause: cause, Reason: reason, Incarnation: w.Machine.Incarnation, Since: w.now()}
+	view := api.RotationStatus{Cause: cause, Reason: reason, Incarnation: w.Machine.Incarnation, Since: w.now()}
 	logger := workflow.GetLogger(w.ctx)
 	if w.Spec.Policy.Mode == spec.PolicyObserve && slices.Contains(observable, cause) {
 		if !slices.Contains(w.Process.Observed, cause) {
@@ -49,7 +49,7 @@ func (w *worker) want(cause tempool.Cause, reason string) {
 		return
 	}
 	logger.Info("rotation wanted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "cause", cause, "reason", reason)
-	w.Rotation = &rotation{RotationView: view}
+	w.Rotation = &rotation{RotationStatus: view}
 }
 
 // restarted takes an operator's or the pool's restart of an incarnation that serves. The pool has given the turn already.
@@ -58,8 +58,8 @@ func (w *worker) restarted(r request) {
 		w.dismissSuccessor("a newer spec is to be started")
 	}
 	workflow.GetLogger(w.ctx).Info("restart wanted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "cause", r.cause, "reason", r.reason)
-	view := tempool.RotationView{Cause: r.cause, Reason: r.reason, Incarnation: w.Machine.Incarnation, Since: w.now(), Granted: true}
-	w.Rotation = &rotation{RotationView: view, InPlace: r.inPlace || w.Machine.State == lifecycle.Suspended}
+	view := api.RotationStatus{Cause: r.cause, Reason: r.reason, Incarnation: w.Machine.Incarnation, Since: w.now(), Granted: true}
+	w.Rotation = &rotation{RotationStatus: view, InPlace: r.inPlace || w.Machine.State == lifecycle.Suspended}
 }
 
 // rotate takes the wanted rotation a step further.
@@ -84,7 +84,7 @@ func (w *worker) rotate() bool {
 		}
 		if !r.Asked {
 			r.Asked = true
-			w.post(tempool.SignalRotationRequest, tempool.RotationRequest{
+			w.post(api.SignalRotationRequest, api.RotationRequest{
 				Slot: w.Slot, Incarnation: w.Machine.Incarnation, Cause: r.Cause, Reason: r.Reason,
 			})
 		}
@@ -115,7 +115,7 @@ func (w *worker) nextSpec() spec.Spec {
 }
 
 // granted hears from the pool that it is this worker's turn.
-func (w *worker) granted(g tempool.RotationGrant) {
+func (w *worker) granted(g api.RotationGrant) {
 	if r := w.Rotation; r != nil && g.Incarnation == w.Machine.Incarnation && g.Incarnation == r.Incarnation {
 		r.Granted = true
 		return
@@ -127,7 +127,7 @@ func (w *worker) granted(g tempool.RotationGrant) {
 func (w *worker) giveUpRotation(why string) {
 	r := w.Rotation
 	r.Failed = why
-	last := r.RotationView
+	last := r.RotationStatus
 	w.LastRotation, w.Rotation = &last, nil
 	workflow.GetLogger(w.ctx).Warn("rotation given up; the incarnation serves on", "worker", w.name(), "cause", r.Cause, "reason", why)
 	w.note(lifecycle.RotationFailed, "Serving on as incarnation "+fmt.Sprint(r.Incarnation)+": "+why)
@@ -136,8 +136,8 @@ func (w *worker) giveUpRotation(why string) {
 		w.NextSpec = nil // a spec that cannot start is not what a crash should bring up
 		return
 	}
-	if r.Cause != tempool.CauseOperator {
-		again := rotation{RotationView: r.RotationView, RetryAt: w.now().Add(rotationRespite)}
+	if r.Cause != api.CauseOperator {
+		again := rotation{RotationStatus: r.RotationStatus, RetryAt: w.now().Add(rotationRespite)}
 		again.Granted = false
 		w.Rotation = &again
 	}
@@ -169,14 +169,14 @@ func (w *worker) yieldTurn() {
 // endTurn tells the pool that this worker is through with its turn.
 func (w *worker) endTurn(incarnation int64, failed bool, reason string) {
 	if !w.Orphan {
-		w.post(tempool.SignalRotationDone, tempool.RotationDone{Slot: w.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
+		w.post(api.SignalRotationDone, api.RotationDone{Slot: w.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
 	}
 }
 
 // post sends the pool a message; a run does not end before it is delivered.
 func (w *worker) post(name string, message any) {
 	w.telling++
-	future := workflow.SignalExternalWorkflow(w.ctx, tempool.PoolWorkflowID(w.Pool), "", name, message)
+	future := workflow.SignalExternalWorkflow(w.ctx, api.PoolWorkflowID(w.Pool), "", name, message)
 	w.ear.addFuture(future, func(f workflow.Future) {
 		w.telling--
 		if err := f.Get(w.ctx, nil); err != nil { // a pool that is no more ends the worker elsewhere
@@ -194,20 +194,20 @@ func (w *worker) rules() policy.Rotation {
 }
 
 // watchRules are what the host holds this incarnation against; none while it waits for its turn.
-func (w *worker) watchRules() tempool.WatchRules {
+func (w *worker) watchRules() api.WatchRules {
 	if w.Rotation != nil || w.Machine.State == lifecycle.Suspended {
-		return tempool.WatchRules{}
+		return api.WatchRules{}
 	}
 	limit := int64(w.Spec.Rotation.MaxMemory)
-	rules := tempool.WatchRules{
+	rules := api.WatchRules{
 		Limits:       true,
 		RequestLimit: w.Process.RequestLimit, MaxMemoryBytes: limit,
-		Grade: !slices.Contains(w.Process.Observed, tempool.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(w.GradeRow)),
+		Grade: !slices.Contains(w.Process.Observed, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(w.GradeRow)),
 	}
 	if w.Process.BornBytes >= limit { // the next one would be born as large
 		rules.MaxMemoryBytes = 0
 	}
-	if w.Spec.Prediction.Enabled && !slices.Contains(w.Process.Observed, tempool.CausePrediction) {
+	if w.Spec.Prediction.Enabled && !slices.Contains(w.Process.Observed, api.CausePrediction) {
 		rules.Window, rules.Horizon, rules.MemoryLimitBytes = w.Spec.Prediction.Window, w.Spec.Prediction.Horizon, limit
 		if hard := int64(w.Spec.Limits.Memory); hard > 0 && (limit == 0 || hard < limit) {
 			rules.MemoryLimitBytes = hard
@@ -232,7 +232,7 @@ func (w *worker) drawLimit() {
 // go through the gateway.
 func (w *worker) countedOut() {
 	if limit := w.Process.RequestLimit; limit > 0 && w.Process.Requests >= limit {
-		w.want(tempool.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: w.Process.Requests}, 0).Reason)
+		w.want(api.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: w.Process.Requests}, 0).Reason)
 	}
 }
 
@@ -245,7 +245,7 @@ func (w *worker) keepUptimeTimer() {
 	uptime := w.now().Sub(w.Machine.StartedAt)
 	if uptime >= limit {
 		stopTask(&w.work.uptime)
-		w.want(tempool.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
+		w.want(api.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
 		return
 	}
 	if w.work.uptime == nil && w.now().Add(limit-uptime).Before(w.NextCheckpoint) { // else the checkpoint comes first, and asks again
@@ -263,12 +263,12 @@ func (w *worker) replaced() {
 	if r := w.Rotation; r != nil && r.Granted && cause == r.Cause {
 		w.Counters.Rotations++
 		w.Counters.RotationsByReason = counted(w.Counters.RotationsByReason, cause)
-		if cause == tempool.CauseGrade {
+		if cause == api.CauseGrade {
 			w.GradeRow++
 		} else {
 			w.GradeRow = 0
 		}
-		last := r.RotationView
+		last := r.RotationStatus
 		w.LastRotation, w.Rotation = &last, nil
 		return
 	}
@@ -276,7 +276,7 @@ func (w *worker) replaced() {
 }
 
 // counted is a map with one more of a cause.
-func counted(by map[string]int64, cause tempool.Cause) map[string]int64 {
+func counted(by map[string]int64, cause api.Cause) map[string]int64 {
 	if by == nil {
 		by = map[string]int64{}
 	}

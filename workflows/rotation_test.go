@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -25,10 +26,10 @@ func rotating(change func(*spec.Spec)) WorkerRun {
 }
 
 // finding is what a Watch returns for an incarnation that should go.
-func finding(after time.Duration, cause tempool.Cause, reason string) fate {
-	return fate{after, tempool.WatchResult{
-		Event: tempool.WatchFinding, Cause: cause, Reason: reason,
-		Assessment: &tempool.Assessment{Grade: "degraded", Score: 50, Warnings: []string{"Its memory is at 400 MB."}},
+func finding(after time.Duration, cause api.Cause, reason string) fate {
+	return fate{after, api.WatchResult{
+		Event: api.WatchReplace, Cause: cause, Reason: reason,
+		Assessment: &api.Assessment{Grade: "degraded", Score: 50, Warnings: []string{"Its memory is at 400 MB."}},
 	}}
 }
 
@@ -55,7 +56,7 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 				require.EqualValues(t, 2, st.Incarnation)
 				require.Equal(t, 1002, st.PID)
 				require.Empty(t, st.Leaving)
-				require.Equal(t, tempool.CauseUptime, st.LastRotation.Cause)
+				require.Equal(t, api.CauseUptime, st.LastRotation.Cause)
 			})
 			s.at(131*time.Minute, func() {
 				m := s.metrics()
@@ -74,7 +75,7 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 
 func TestTheStepsOfAHandoverAreThoseOfTheTable(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon", By: "me"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", By: "me"}))
 	s.at(2*time.Minute, s.cancel)
 	s.play(orphan())
 	require.Equal(t, []lifecycle.EventKind{
@@ -91,9 +92,9 @@ func TestAWorkerThatHasServedItsShareIsRotated(t *testing.T) {
 	s := newStage(t)
 	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 1000; sp.Rotation.Jitter = 0.1 })
 	serve := func(at time.Duration, seq int, requests int64) {
-		s.at(at, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-		s.at(at+time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{
-			LeaseID: tempool.LeaseID("t", 0, 1, int64(seq)), Usage: tempool.Usage{Requests: requests},
+		s.at(at, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+		s.at(at+time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{
+			LeaseID: api.LeaseID("t", 0, 1, int64(seq)), Usage: api.Usage{Requests: requests},
 		}))
 	}
 	serve(time.Minute, 1, 890)
@@ -116,9 +117,9 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 		var seen []int64
 		run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 10_000 })
 		for i := 1; i <= 5; i++ {
-			s.at(time.Duration(i)*time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{}))
+			s.at(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Restart{}))
 		}
-		s.onWatch = func(r tempool.WatchRequest) {
+		s.onWatch = func(r api.WatchRequest) {
 			if r.Rules.RequestLimit > 0 {
 				seen = append(seen, r.Rules.RequestLimit)
 			}
@@ -136,7 +137,7 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 }
 
 func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
-	for _, cause := range []tempool.Cause{tempool.CauseRequests, tempool.CauseMemory, tempool.CauseGrade, tempool.CausePrediction} {
+	for _, cause := range []api.Cause{api.CauseRequests, api.CauseMemory, api.CauseGrade, api.CausePrediction} {
 		t.Run(string(cause), func(t *testing.T) {
 			s := newStage(t)
 			s.fate[1] = finding(time.Minute, cause, "found for a reason")
@@ -153,7 +154,7 @@ func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
 
 func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 	s := newStage(t)
-	s.fate[1] = finding(time.Minute, tempool.CauseGrade, "critical for long")
+	s.fate[1] = finding(time.Minute, api.CauseGrade, "critical for long")
 	s.at(time.Minute+time.Millisecond, func() { s.spare(1) })
 	s.at(2*time.Minute, func() {
 		st := s.state()
@@ -175,7 +176,7 @@ func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
 
 func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
@@ -188,13 +189,13 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 
 func TestWithoutRoomForTwoTheOldProcessStopsFirst(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-		if len(r.Keep) > 0 {
-			return tempool.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 {
+			return api.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -208,11 +209,11 @@ func TestWithoutRoomForTwoTheOldProcessStopsFirst(t *testing.T) {
 func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	s := newStage(t)
 	broken := true
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-		if len(r.Keep) > 0 && broken {
-			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 && broken {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
 	for m := 1; m < 200; m++ {
 		s.at(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
@@ -246,15 +247,15 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 
 func TestAClientsLeaseIsLetRunOutBeforeTheHandover(t *testing.T) {
 	s := newStage(t)
-	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(time.Minute+2*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Draining, st.State)
 		require.EqualValues(t, 2, st.Successor, "the next process is ready and waits")
 		require.NotNil(t, st.Lease)
 	})
-	s.at(time.Minute+3*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 2}}))
+	s.at(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
 	s.at(time.Minute+4*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -267,9 +268,9 @@ func TestAClientsLeaseIsLetRunOutBeforeTheHandover(t *testing.T) {
 
 func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
 	s := newStage(t)
-	s.onDrain = func(tempool.DrainRequest) (tempool.DrainResult, error) { return tempool.DrainResult{Cut: 3}, nil }
-	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{Cut: 3}, nil }
+	s.at(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(2*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 3, s.metrics().CallsCut)
@@ -282,39 +283,39 @@ func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) 
 func TestAGatewaysLeaseEndsWithTheHandoverAndItsUsageStillCounts(t *testing.T) {
 	s := newStage(t)
 	var renewed *updateAnswer
-	s.onDrain = func(r tempool.DrainRequest) (tempool.DrainResult, error) {
+	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
 		if r.Incarnation != 1 {
-			return tempool.DrainResult{Drained: true}, nil
+			return api.DrainResult{Drained: true}, nil
 		}
-		return tempool.DrainResult{Drained: true, Checkin: &tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 7}}}, nil
+		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 7}}}, nil
 	}
-	s.at(30*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: tempool.GatewayHolderPrefix + "h"}))
-	s.at(time.Minute, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
+	s.at(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
 		require.Nil(t, st.Lease)
 		require.EqualValues(t, 7, s.metrics().RequestsServed)
 		require.Zero(t, s.metrics().LeasesRefused)
-		renewed = s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.1"})
+		renewed = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
 	})
 	s.at(3*time.Minute, s.cancel)
 	s.play(orphan())
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, renewed.rejected, &refused)
-	require.Equal(t, string(tempool.CodeLeaseFenced), refused.Type())
+	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 }
 
 func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 	s := newStage(t)
 	s.fate[1] = crash(time.Minute)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation == 2 {
-			return tempool.StartResult{}, errors.New("it was called off")
+			return api.StartResult{}, errors.New("it was called off")
 		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
-	s.at(59*time.Second+999*time.Millisecond, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}))
+	s.at(59*time.Second+999*time.Millisecond, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.at(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -328,15 +329,15 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 
 func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation == 2 { // a host gives up a start that is called off; the environment here would lose a late result of it
-			return tempool.StartResult{}, errors.New("it was called off")
+			return api.StartResult{}, errors.New("it was called off")
 		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
 	s.at(time.Minute, func() {
-		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "new moon"})()
-		s.signal(tempool.SignalStop, tempool.Control{Reason: "enough"})()
+		s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})()
+		s.signal(api.SignalStop, api.Control{Reason: "enough"})()
 	})
 	s.at(2*time.Minute, func() {
 		st := s.state()
@@ -374,24 +375,24 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 			s.at(80*time.Minute, func() {
 				require.EqualValues(t, 1, s.state().Incarnation)
 				require.Equal(t, lifecycle.Ready, s.state().State)
-				require.Len(t, s.toldOf(tempool.SignalRotationRequest), 1)
-				s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 7})() // for none that it has
+				require.Len(t, s.toldOf(api.SignalRotationRequest), 1)
+				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
 			})
 			s.at(90*time.Minute, func() {
 				require.EqualValues(t, 1, s.state().Incarnation)
-				s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1})()
+				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
 			})
 			s.at(100*time.Minute, func() {
 				require.EqualValues(t, 2, s.state().Incarnation)
-				done := s.toldOf(tempool.SignalRotationDone)
-				require.Equal(t, tempool.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
-				for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
-					entry := m.(tempool.WorkerChanged)
+				done := s.toldOf(api.SignalRotationDone)
+				require.Equal(t, api.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
+				for _, m := range s.toldOf(api.SignalWorkerChanged) {
+					entry := m.(api.WorkerChanged)
 					if entry.Incarnation > 1 {
 						require.Equal(t, lifecycle.Ready, entry.State, "the pool never hears of it out of service")
 					}
 				}
-				s.signal(tempool.SignalEnd, tempool.Control{})()
+				s.signal(api.SignalEnd, api.Control{})()
 			})
 			s.play(run)
 		})
@@ -405,17 +406,17 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
 			run := inPool(func(*spec.Spec) {})
 			run.ContinueEvery = every
 			s.fate[1] = crash(time.Minute)
-			s.at(30*time.Second, s.signal(tempool.SignalStartsHeld, tempool.StartsHeld{Reason: "too many starts failed"}))
+			s.at(30*time.Second, s.signal(api.SignalStartsHeld, api.StartsHeld{Reason: "too many starts failed"}))
 			s.at(2*time.Minute, func() {
 				require.Equal(t, lifecycle.Pending, s.state().State)
 				require.Equal(t, "too many starts failed", s.state().Reason)
-				require.Equal(t, []any{tempool.StartRequested{Slot: 0, Incarnation: 2}}, s.toldOf(tempool.SignalStartRequested))
-				s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 2})()
+				require.Equal(t, []any{api.StartRequested{Slot: 0, Incarnation: 2}}, s.toldOf(api.SignalStartRequested))
+				s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 2})()
 			})
 			s.at(3*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
 				require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
-				s.signal(tempool.SignalEnd, tempool.Control{})()
+				s.signal(api.SignalEnd, api.Control{})()
 			})
 			s.play(run)
 			require.Equal(t, 2, s.counted(&s.starts))
@@ -425,8 +426,8 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
 
 func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *testing.T) {
 	for name, release := range map[string]func(*stage) func(){
-		"held no more": func(s *stage) func() { return s.signal(tempool.SignalStartsHeld, tempool.StartsHeld{}) },
-		"restarted":    func(s *stage) func() { return s.signal(tempool.SignalRestart, tempool.Restart{Reason: "mended"}) },
+		"held no more": func(s *stage) func() { return s.signal(api.SignalStartsHeld, api.StartsHeld{}) },
+		"restarted":    func(s *stage) func() { return s.signal(api.SignalRestart, api.Restart{Reason: "mended"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -439,7 +440,7 @@ func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *te
 			})
 			s.at(2*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
-				s.signal(tempool.SignalEnd, tempool.Control{})()
+				s.signal(api.SignalEnd, api.Control{})()
 			})
 			s.play(run)
 		})
@@ -451,12 +452,12 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 	s.at(time.Second, func() {
 		require.Equal(t, lifecycle.Pending, s.state().State)
 		require.Contains(t, s.state().Reason, "start.rate_per_second")
-		s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 1})()
+		s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1})()
 	})
 	s.at(2*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.Empty(t, s.metrics().RestartsByReason)
-		s.signal(tempool.SignalEnd, tempool.Control{})()
+		s.signal(api.SignalEnd, api.Control{})()
 	})
 	s.play(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 }
@@ -464,17 +465,17 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
 	s := newStage(t)
 	s.fate[1] = crash(time.Minute)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation == 1 {
-			return tempool.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
+			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
 		}
-		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 	}
-	s.at(time.Hour, s.signal(tempool.SignalEnd, tempool.Control{}))
+	s.at(time.Hour, s.signal(api.SignalEnd, api.Control{}))
 	s.play(inPool(func(*spec.Spec) {}))
 	var story []string
-	for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
-		c := m.(tempool.WorkerChanged)
+	for _, m := range s.toldOf(api.SignalWorkerChanged) {
+		c := m.(api.WorkerChanged)
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}
 	t.Log(story)
@@ -485,8 +486,8 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 
 func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(tempool.StartRequest) (tempool.StartResult, error) {
-		return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+	s.onStart = func(api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 	}
 	s.at(time.Hour, func() {
 		require.Equal(t, 7, s.counted(&s.starts))
@@ -500,9 +501,9 @@ func TestAWorkerGivesUpAfterExactlySoManyFailures(t *testing.T) {
 func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
 	s := newStage(t)
 	var began []time.Time
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		began = append(began, s.env.Now())
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
 	for i := int64(1); i <= 6; i++ {
 		s.fate[i] = crash(10 * time.Millisecond)
@@ -519,27 +520,27 @@ func TestTheSeriesOfBackoffsIsThatOfThePolicyAndGoodLifeResetsIt(t *testing.T) {
 
 func TestASuspendedWorkerGivesItsTurnBackAndAsksAgainWhenResumed(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-		if len(r.Keep) > 0 && len(s.toldOf(tempool.SignalRotationDone)) == 0 {
-			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("not yet", string(tempool.CodeStartFailed), nil)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 && len(s.toldOf(api.SignalRotationDone)) == 0 {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("not yet", string(api.CodeStartFailed), nil)
 		}
-		return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
 	}
-	s.at(61*time.Minute, s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1}))
-	s.at(61*time.Minute+50*time.Millisecond, s.signal(tempool.SignalSuspend, tempool.Control{Reason: "a look at it"}))
+	s.at(61*time.Minute, s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1}))
+	s.at(61*time.Minute+50*time.Millisecond, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it"}))
 	s.at(70*time.Minute, func() {
 		require.Equal(t, lifecycle.Suspended, s.state().State)
-		require.Len(t, s.toldOf(tempool.SignalRotationDone), 1)
-		require.Len(t, s.toldOf(tempool.SignalRotationRequest), 1)
-		s.signal(tempool.SignalResume, tempool.Control{})()
+		require.Len(t, s.toldOf(api.SignalRotationDone), 1)
+		require.Len(t, s.toldOf(api.SignalRotationRequest), 1)
+		s.signal(api.SignalResume, api.Control{})()
 	})
 	s.at(71*time.Minute, func() {
-		require.Len(t, s.toldOf(tempool.SignalRotationRequest), 2)
-		s.signal(tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: 1})()
+		require.Len(t, s.toldOf(api.SignalRotationRequest), 2)
+		s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
 	})
 	s.at(72*time.Minute, func() {
 		require.Greater(t, s.state().Incarnation, int64(1))
-		s.signal(tempool.SignalEnd, tempool.Control{})()
+		s.signal(api.SignalEnd, api.Control{})()
 	})
 	s.play(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 }

@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -101,7 +101,7 @@ func (w *worker) serveObservations() bool {
 	return false
 }
 
-func (w *worker) watched(a *answer[tempool.WatchResult]) {
+func (w *worker) watched(a *answer[api.WatchResult]) {
 	switch {
 	case a.err != nil && neverStarted(a.err):
 		w.hostLost(a.err)
@@ -114,32 +114,32 @@ func (w *worker) watched(a *answer[tempool.WatchResult]) {
 	w.assessed(a.result.Assessment)
 	w.see(a.result.Usage)
 	switch a.result.Event {
-	case tempool.WatchExited:
+	case api.WatchExited:
 		w.exited(a.result.Exit, a.result.Reason)
-	case tempool.WatchUnknown:
-		w.Cause = tempool.CauseHostLost
+	case api.WatchUnknown:
+		w.Cause = api.CauseHostLost
 		w.tell("a process is lost", a.result.Reason)
 		w.intend(IntentReplace, a.result.Reason)
 		w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
-	case tempool.WatchShutdown:
+	case api.WatchShutdown:
 		w.dropRotation()
-		w.Cause = tempool.CauseHostLost
+		w.Cause = api.CauseHostLost
 		w.tell("a worker is placed anew", a.result.Reason)
 		w.intend(IntentReplace, a.result.Reason)
 		w.next(lifecycle.Drain, a.result.Reason, nil)
-	case tempool.WatchProbeFailed:
+	case api.WatchProbeFailed:
 		w.probeFailed(a.result.Reason)
-	case tempool.WatchProbePassed:
+	case api.WatchProbePassed:
 		w.probePassed()
-	case tempool.WatchFinding:
+	case api.WatchReplace:
 		w.want(a.result.Cause, a.result.Reason)
 	}
 }
 
 // hostLost gives the incarnation up: its host takes no work. Its number fences it, should it still live.
 func (w *worker) hostLost(err error) {
-	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, tempool.HostQueue(w.Process.Host), hostPatience)
-	w.Cause = tempool.CauseHostLost
+	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, api.HostQueue(w.Process.Host), hostPatience)
+	w.Cause = api.CauseHostLost
 	w.tell("a host is lost", reason)
 	w.intend(IntentReplace, reason)
 	w.exited(&lifecycle.Exit{Error: "host lost: " + sentence(err)}, reason)
@@ -155,7 +155,7 @@ func (w *worker) probeFailed(reason string) {
 		w.next(lifecycle.ProbeFailed, counted, nil)
 	}
 	if w.ProbeFailures >= limit && w.Machine.State != lifecycle.Suspended {
-		w.Cause = tempool.CauseUnhealthy
+		w.Cause = api.CauseUnhealthy
 		w.next(lifecycle.Unhealthy, counted, nil)
 	}
 }
@@ -168,7 +168,7 @@ func (w *worker) probePassed() {
 	}
 }
 
-func (w *worker) observe(s *tempool.Sample) {
+func (w *worker) observe(s *api.Sample) {
 	if s == nil {
 		return
 	}
@@ -176,7 +176,7 @@ func (w *worker) observe(s *tempool.Sample) {
 	w.Counters.PeakMemoryBytes = max(w.Counters.PeakMemoryBytes, s.RSSBytes)
 }
 
-func (w *worker) assessed(a *tempool.Assessment) {
+func (w *worker) assessed(a *api.Assessment) {
 	if a != nil {
 		w.Assessment = a
 	}
@@ -195,8 +195,8 @@ func (w *worker) serveClocks() bool {
 	if w.facts.checkpoint {
 		w.facts.checkpoint = false
 		if w.work.probe == nil && w.Machine.State != lifecycle.Suspended {
-			run(w, &w.work.probe, &w.facts.probe, tempool.ActivityProbe,
-				w.onHost("health checkpoint", w.Spec.Health.Timeout.D()+slack), tempool.WatchRequest{Process: w.process(), Health: w.Spec.Health})
+			run(w, &w.work.probe, &w.facts.probe, api.ActivityProbe,
+				w.onHost("health checkpoint", w.Spec.Health.Timeout.D()+slack), api.WatchRequest{Process: w.process(), Health: w.Spec.Health})
 		}
 	}
 	if w.work.checkpoint == nil && w.work.probe == nil && w.Machine.State != lifecycle.Suspended {
@@ -209,9 +209,9 @@ func (w *worker) serveClocks() bool {
 
 // observeProcess keeps one Watch running that asks what the state needs.
 func (w *worker) observeProcess() bool {
-	wanted := tempool.WatchRequest{
+	wanted := api.WatchRequest{
 		Process: w.process(), Health: w.Spec.Health, Probe: w.Machine.State != lifecycle.Suspended, Rules: w.watchRules(),
-		Replaced: tempool.Replaced{Rotations: w.Counters.RotationsByReason, Restarts: w.Counters.RestartsByReason},
+		Replaced: api.Replaced{Rotations: w.Counters.RotationsByReason, Restarts: w.Counters.RestartsByReason},
 	}
 	if w.Machine.State == lifecycle.Degraded {
 		wanted.Failures = w.ProbeFailures + w.LeaseErrors
@@ -223,11 +223,11 @@ func (w *worker) observeProcess() bool {
 	options := w.onHost(fmt.Sprintf("watch process %d of %s", w.Process.PID, w.name()), watchLength)
 	options.silent = heartbeatTimeout
 	w.work.watching = wanted
-	run(w, &w.work.watch, &w.facts.watch, tempool.ActivityWatch, options, wanted)
+	run(w, &w.work.watch, &w.facts.watch, api.ActivityWatch, options, wanted)
 	return false
 }
 
-func sameWatch(a, b tempool.WatchRequest) bool {
+func sameWatch(a, b api.WatchRequest) bool {
 	return a.Process == b.Process && a.Probe == b.Probe && a.Failures == b.Failures && a.Rules == b.Rules
 }
 
@@ -275,8 +275,8 @@ func (w *worker) drain() bool {
 	if w.work.drainLimit == nil {
 		// The host says how many calls it cut; the timer is for leases that are not given back, and for a host that is silent.
 		w.timer(&w.work.drainLimit, &w.facts.drainOver, timerOptions{limit + drainSlack, "drain timeout"})
-		run(w, &w.work.drain, &w.facts.drained, tempool.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
-			tempool.DrainRequest{Process: w.process(), Timeout: w.Spec.Rotation.DrainTimeout})
+		run(w, &w.work.drain, &w.facts.drained, api.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
+			api.DrainRequest{Process: w.process(), Timeout: w.Spec.Rotation.DrainTimeout})
 	}
 	return false
 }

@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -39,7 +39,7 @@ const stepTime = 30 * time.Second
 // waited for.
 func (m *mover) onHost(ctx workflow.Context, s sessionStep, result any) error {
 	o := workflow.ActivityOptions{
-		TaskQueue: tempool.HostQueue(s.host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: stepTime + s.hooks, WaitForCancellation: true,
+		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: stepTime + s.hooks, WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}, Summary: s.summary,
 	}
 	if s.hooks > 0 {
@@ -50,11 +50,11 @@ func (m *mover) onHost(ctx workflow.Context, s sessionStep, result any) error {
 
 // carry moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
 // when ctx is cancelled, and told in skips.
-func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips []tempool.SessionSkip) {
+func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions
 	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have
 	// lose takes those out that a step failed for; undo puts them back.
-	lose := func(failures []tempool.SessionFailure, undo func([]string) string) {
+	lose := func(failures []api.SessionFailure, undo func([]string) string) {
 		if len(failures) == 0 {
 			return
 		}
@@ -65,7 +65,7 @@ func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips [
 		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
 		notUndone := undo(lost)
 		for _, f := range failures {
-			skips = append(skips, tempool.SessionSkip{Session: f.Session, From: c.origin(), To: c.to.worker, Code: f.Code, Reason: brief(f.Reason), NotUndone: notUndone})
+			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.origin(), To: c.to.worker, Code: f.Code, Reason: brief(f.Reason), NotUndone: notUndone})
 		}
 	}
 	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
@@ -73,12 +73,12 @@ func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips [
 	none := func([]string) string { return "" }
 
 	for i, from := range c.from {
-		result, err := m.hook(ctx, tempool.ActivityReleaseSessions, from, going)
+		result, err := m.hook(ctx, api.ActivityReleaseSessions, from, going)
 		failures := all(going, result.Failed, err)
 		untouched := slices.DeleteFunc(slices.Clone(failures), begun)
 		lose(untouched, reload) // by the workers before this one
 		released[i] = result.Called > 0 || len(untouched) < len(failures)
-		lose(slices.DeleteFunc(failures, func(f tempool.SessionFailure) bool { return !begun(f) }), reload)
+		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !begun(f) }), reload)
 	}
 	if len(going) > 0 {
 		failures, err := m.bind(ctx, c, going)
@@ -94,9 +94,9 @@ func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips [
 		lose(all(going, nil, m.unbind(ctx, from, going)), back)
 	}
 	if len(going) > 0 {
-		result, err := m.hook(ctx, tempool.ActivityLoadSessions, c.to, going)
+		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
 		if err == nil && result.Gone {
-			err = refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
+			err = refusalError(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
 		}
 		lose(all(going, result.Failed, err), back)
 	}
@@ -111,26 +111,26 @@ func (c carriage) origin() string {
 }
 
 // all are the failures of a step: its own, or the same for each session if the step as a whole failed.
-func all(sessions []string, failures []tempool.SessionFailure, err error) []tempool.SessionFailure {
+func all(sessions []string, failures []api.SessionFailure, err error) []api.SessionFailure {
 	if err == nil {
 		return failures
 	}
 	for _, session := range sessions {
-		failures = append(failures, tempool.SessionFailure{Session: session, Code: codeOf(err), Reason: whyNot(err)})
+		failures = append(failures, api.SessionFailure{Session: session, Code: codeOf(err), Reason: whyNot(err)})
 	}
 	return failures
 }
 
 // codeOf is the code of an activity's failure.
-func codeOf(err error) tempool.Code {
+func codeOf(err error) api.Code {
 	var app *temporal.ApplicationError
 	switch {
 	case temporal.IsCanceledError(err):
-		return tempool.CodeCancelled
+		return api.CodeCancelled
 	case errors.As(err, &app) && app.Type() != "":
-		return tempool.Code(app.Type())
+		return api.Code(app.Type())
 	}
-	return tempool.CodeUnavailable
+	return api.CodeUnavailable
 }
 
 // whyNot says to a person why a step failed.
@@ -148,12 +148,12 @@ func whyNot(err error) string {
 
 // stepError is a failed step as the failure of the workflow; what is the step.
 func stepError(what string, err error) error {
-	return refusalError(tempool.Errorf(codeOf(err), "%s: %s", what, whyNot(err)))
+	return refusalError(api.Errorf(codeOf(err), "%s: %s", what, whyNot(err)))
 }
 
 // begun reports whether a hook that failed may have run.
-func begun(f tempool.SessionFailure) bool {
-	return f.Code != tempool.CodeBusy && f.Code != tempool.CodeDraining
+func begun(f api.SessionFailure) bool {
+	return f.Code != api.CodeBusy && f.Code != api.CodeDraining
 }
 
 // reload has the old workers load again what they have released.
@@ -163,7 +163,7 @@ func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessio
 		if !released[i] {
 			continue
 		}
-		result, err := m.hook(lasting, tempool.ActivityLoadSessions, from, sessions)
+		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
 		switch {
 		case err != nil:
 			notUndone = join(notUndone, from.worker+" was not told to load it again: "+brief(whyNot(err)))
@@ -200,23 +200,23 @@ func join(a, b string) string {
 	return a + b
 }
 
-func (m *mover) hook(ctx workflow.Context, name string, at place, sessions []string) (result tempool.SessionHooksResult, err error) {
+func (m *mover) hook(ctx workflow.Context, name string, at place, sessions []string) (result api.SessionHooksResult, err error) {
 	if len(sessions) == 0 {
 		return result, nil
 	}
 	verb := "release"
-	if name == tempool.ActivityLoadSessions {
+	if name == api.ActivityLoadSessions {
 		verb = "load"
 	}
 	err = m.onHost(ctx, sessionStep{
 		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, crowd(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
-		input: tempool.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
+		input: api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
 	}, &result)
 	return result, err
 }
 
-func (m *mover) bind(ctx workflow.Context, c carriage, sessions []string) ([]tempool.SessionFailure, error) {
-	var result tempool.BindSessionsResult
+func (m *mover) bind(ctx workflow.Context, c carriage, sessions []string) ([]api.SessionFailure, error) {
+	var result api.BindSessionsResult
 	from := c.origin()
 	for _, old := range c.from {
 		if old.host == c.to.host {
@@ -224,16 +224,16 @@ func (m *mover) bind(ctx workflow.Context, c carriage, sessions []string) ([]tem
 		}
 	}
 	err := m.onHost(ctx, sessionStep{
-		name: tempool.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", crowd(sessions), c.to.worker),
-		input: tempool.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
+		name: api.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", crowd(sessions), c.to.worker),
+		input: api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
 	}, &result)
 	return result.Failed, err
 }
 
 func (m *mover) unbind(ctx workflow.Context, at place, sessions []string) error {
 	return m.onHost(ctx, sessionStep{
-		name: tempool.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", crowd(sessions), at.worker),
-		input: tempool.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
+		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", crowd(sessions), at.worker),
+		input: api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
 	}, nil)
 }
 

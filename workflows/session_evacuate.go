@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -23,8 +23,8 @@ const (
 // whoever starts it.
 type EvacuateRun struct {
 	Pool string `json:"pool"`
-	tempool.EvacuateRequest
-	Progress tempool.SessionProgress `json:"progress,omitzero"`
+	api.EvacuateRequest
+	Progress api.SessionProgress `json:"progress,omitzero"`
 	// After is the id behind which the next page begins, Pass the number of the pass, and Before what had been moved when it began.
 	After         string `json:"after,omitempty"`
 	Pass          int    `json:"pass,omitempty"`
@@ -43,20 +43,20 @@ type evacuation struct {
 // EvacuateWorker moves all sessions of a worker to the others of its pool, evenly, and keeps further ones off it. What cannot be moved stays where
 // it was and is told in the result. It fails if there is nobody to move sessions to; then, and when it is cancelled, sessions that have moved stay
 // where they are, those on their way are put back, and the worker gets sessions again.
-func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (tempool.SessionMoves, error) {
+func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 	e := &evacuation{EvacuateRun: &run}
-	worker := tempool.WorkerName(run.Pool, run.Worker)
+	worker := api.WorkerName(run.Pool, run.Worker)
 	run.Progress.Worker = worker
 	m, err := newMover(ctx, run.Pool, "the sessions of "+worker+" go to others", run.HookTimeout.D(), &run.Progress)
 	if err != nil {
 		return run.Progress.SessionMoves, err
 	}
-	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > tempool.MaxKeepOff) {
-		return run.Progress.SessionMoves, refusalError(tempool.Errorf(tempool.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, tempool.MaxKeepOff))
+	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > api.MaxSessionExclusion) {
+		return run.Progress.SessionMoves, refusalError(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, api.MaxSessionExclusion))
 	}
 	again, err := e.run(ctx)
 	if again {
-		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowEvacuateWorker, run)
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowEvacuateWorker, run)
 	}
 	return m.conclude(ctx, err)
 }
@@ -68,15 +68,15 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 		return false, err
 	}
 	var found bool
-	var w tempool.RosterWorker
+	var w api.RosterWorker
 	if w, e.at, found = e.place(s, e.Worker); !found {
-		return false, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+		return false, refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
 	}
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process, and so no session", e.at.worker, w.State)
 		return false, nil
 	}
-	keepOff := tempool.DefaultKeepOff
+	keepOff := api.DefaultSessionExclusion
 	if e.KeepOff != nil {
 		keepOff = e.KeepOff.D()
 	}
@@ -103,8 +103,8 @@ func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 		summary = "let sessions in to " + e.at.worker + " again"
 	}
 	err := e.onHost(ctx, sessionStep{
-		name: tempool.ActivityKeepSessionsOff, host: e.at.host, summary: summary,
-		input: tempool.KeepSessionsOffRequest{Worker: e.at.worker, For: spec.Duration(d)},
+		name: api.ActivityExcludeFromSessions, host: e.at.host, summary: summary,
+		input: api.ExcludeFromSessionsRequest{Worker: e.at.worker, For: spec.Duration(d)},
 	}, nil)
 	if err != nil {
 		return stepError(summary, err)
@@ -152,18 +152,18 @@ func (e *evacuation) carryPages(ctx workflow.Context, s scene) (again bool, err 
 
 // spread distributes a page over the workers that take sessions.
 func (e *evacuation) spread(s scene, sessions []string) (carriages []carriage, err error) {
-	var takers []tempool.RosterWorker
+	var takers []api.RosterWorker
 	for _, w := range e.takers(s) {
 		if w.Slot != e.Worker {
 			takers = append(takers, w)
 		}
 	}
 	if len(takers) == 0 {
-		return nil, refusalError(tempool.Errorf(tempool.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
+		return nil, refusalError(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
 	}
-	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(tempool.RosterWorker) int { return 1 }))
+	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
 	if err != nil {
-		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%w", err))
+		return nil, refusalError(api.Errorf(api.CodeInvalid, "%w", err))
 	}
 	for i, n := range takes {
 		if n > 0 {

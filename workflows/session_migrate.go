@@ -7,13 +7,13 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // MigrateSession moves one session to a worker. If a step fails, or the workflow is cancelled, all is put back as it was, and the workflow
 // fails with the code of what went wrong and a SessionSkip as its detail.
-func MigrateSession(ctx workflow.Context, in tempool.MigrateSessionRequest) (tempool.SessionMoves, error) {
-	progress := &tempool.SessionProgress{Total: 1, SessionMoves: tempool.SessionMoves{Session: in.Session}}
+func MigrateSession(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMoves, error) {
+	progress := &api.SessionProgress{Total: 1, SessionMoves: api.SessionMoves{Session: in.Session}}
 	m, err := newMover(ctx, in.Pool, fmt.Sprintf("session %s goes to %s", in.Session, in.To), in.HookTimeout.D(), progress)
 	if err != nil {
 		return progress.SessionMoves, err
@@ -42,7 +42,7 @@ func MigrateSession(ctx workflow.Context, in tempool.MigrateSessionRequest) (tem
 		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if len(progress.Skips) == 0 {
-		return progress.SessionMoves, refusalError(tempool.Errorf(tempool.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
+		return progress.SessionMoves, refusalError(api.Errorf(api.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
 	}
 	skip := progress.Skips[0]
 	message := fmt.Sprintf("session %s did not move to %s, and all is as it was: %s", in.Session, in.To, skip.Reason)
@@ -55,13 +55,13 @@ func MigrateSession(ctx workflow.Context, in tempool.MigrateSessionRequest) (tem
 }
 
 // itinerary finds where the session is to go and where it is.
-func (m *mover) itinerary(ctx workflow.Context, in tempool.MigrateSessionRequest) (to place, from []place, err error) {
-	pool, slot, err := tempool.ParseWorkerName(in.To)
+func (m *mover) itinerary(ctx workflow.Context, in api.MigrateSessionRequest) (to place, from []place, err error) {
+	pool, slot, err := api.ParseWorkerName(in.To)
 	switch {
 	case err != nil || pool != in.Pool:
-		return to, nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
+		return to, nil, refusalError(api.Errorf(api.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
 	case in.Session == "":
-		return to, nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "the session has no id"))
+		return to, nil, refusalError(api.Errorf(api.CodeInvalid, "the session has no id"))
 	}
 	s, err := m.look(ctx, in.Session)
 	if err != nil {
@@ -70,12 +70,12 @@ func (m *mover) itinerary(ctx workflow.Context, in tempool.MigrateSessionRequest
 	w, to, found := m.place(s, slot)
 	switch {
 	case !found:
-		return to, nil, refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
+		return to, nil, refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
 	case !w.Serves || slices.Contains(s.silent, w.Host):
-		return to, nil, refusalError(tempool.Errorf(tempool.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
+		return to, nil, refusalError(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
 	}
 	if len(s.bound) == 0 && s.unknown {
-		return to, nil, refusalError(tempool.Errorf(tempool.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
+		return to, nil, refusalError(api.Errorf(api.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
 	}
 	return to, s.bound, nil
 }

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 )
 
@@ -32,30 +32,30 @@ type mover struct {
 	pool     string
 	title    string
 	hookTime time.Duration
-	progress *tempool.SessionProgress
+	progress *api.SessionProgress
 }
 
 // newMover makes a mover and has the workflow tell its progress from now on. A refusal is an ApplicationError.
-func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *tempool.SessionProgress) (*mover, error) {
-	if !tempool.ValidPoolName(pool) {
-		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
+func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *api.SessionProgress) (*mover, error) {
+	if !api.ValidPoolName(pool) {
+		return nil, refusalError(api.Errorf(api.CodeInvalid, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
 	}
-	if hookTime < 0 || hookTime > tempool.MaxHookTimeout {
-		return nil, refusalError(tempool.Errorf(tempool.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, tempool.DefaultHookTimeout, tempool.MaxHookTimeout))
+	if hookTime < 0 || hookTime > api.MaxHookTimeout {
+		return nil, refusalError(api.Errorf(api.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, api.DefaultHookTimeout, api.MaxHookTimeout))
 	}
 	progress.Pool = pool
 	if progress.Flows == nil {
-		progress.Flows = []tempool.SessionFlow{}
+		progress.Flows = []api.SessionFlow{}
 	}
-	m := &mover{pool: pool, title: title, hookTime: cmp.Or(hookTime, tempool.DefaultHookTimeout), progress: progress}
-	err := workflow.SetQueryHandler(ctx, tempool.QueryProgress, func() (tempool.SessionProgress, error) { return *progress, nil })
+	m := &mover{pool: pool, title: title, hookTime: cmp.Or(hookTime, api.DefaultHookTimeout), progress: progress}
+	err := workflow.SetQueryHandler(ctx, api.QueryProgress, func() (api.SessionProgress, error) { return *progress, nil })
 	m.tell(ctx, "begins")
 	return m, err
 }
 
 // scene is who is where, and how many sessions each has.
 type scene struct {
-	workers []tempool.RosterWorker
+	workers []api.RosterWorker
 	counts  map[string]int
 	closed  []string
 	bound   []place // of the session that was asked for
@@ -63,10 +63,10 @@ type scene struct {
 	silent  []string
 }
 
-func (m *mover) name(slot int) string { return tempool.WorkerName(m.pool, slot) }
+func (m *mover) name(slot int) string { return api.WorkerName(m.pool, slot) }
 
 // place finds a worker of the pool; false if the pool has none of that slot.
-func (m *mover) place(s scene, slot int) (w tempool.RosterWorker, at place, found bool) {
+func (m *mover) place(s scene, slot int) (w api.RosterWorker, at place, found bool) {
 	for _, w := range s.workers {
 		if w.Slot == slot {
 			return w, place{m.name(slot), w.Host}, true
@@ -76,7 +76,7 @@ func (m *mover) place(s scene, slot int) (w tempool.RosterWorker, at place, foun
 }
 
 // takers are the workers that may get sessions.
-func (m *mover) takers(s scene) (takers []tempool.RosterWorker) {
+func (m *mover) takers(s scene) (takers []api.RosterWorker) {
 	for _, w := range s.workers {
 		if w.Serves && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.silent, w.Host) {
 			takers = append(takers, w)
@@ -92,8 +92,8 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 		StartToCloseTimeout: rosterTime, ScheduleToCloseTimeout: 3 * rosterTime, Summary: "who is in pool " + m.pool,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 2 * time.Second},
 	})
-	var roster tempool.PoolRosterResult
-	if err := workflow.ExecuteLocalActivity(local, tempool.ActivityPoolRoster, tempool.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
+	var roster api.PoolRosterResult
+	if err := workflow.ExecuteLocalActivity(local, api.ActivityPoolRoster, api.PoolRosterRequest{Pool: m.pool}).Get(ctx, &roster); err != nil {
 		return scene{}, stepError("find the workers of pool "+m.pool, err)
 	}
 	s := scene{workers: roster.Workers, counts: map[string]int{}, unknown: true}
@@ -103,7 +103,7 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 			hosts = append(hosts, w.Host)
 		}
 	}
-	answers := make([]tempool.SessionBindingsResult, len(hosts))
+	answers := make([]api.SessionBindingsResult, len(hosts))
 	failures := make([]error, len(hosts))
 	group := workflow.NewWaitGroup(ctx)
 	for i, host := range hosts {
@@ -111,8 +111,8 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer group.Done()
 			failures[i] = m.onHost(ctx, sessionStep{
-				name: tempool.ActivitySessionBindings, host: host, summary: "sessions on host " + host,
-				input: tempool.SessionBindingsRequest{Pool: m.pool, Session: session},
+				name: api.ActivitySessionBindings, host: host, summary: "sessions on host " + host,
+				input: api.SessionBindingsRequest{Pool: m.pool, Session: session},
 			}, &answers[i])
 		})
 	}
@@ -138,10 +138,10 @@ func (m *mover) look(ctx workflow.Context, session string) (scene, error) {
 }
 
 // page lists sessions bound to a worker.
-func (m *mover) page(ctx workflow.Context, at place, after string, limit int) (r tempool.SessionBindingsResult, err error) {
+func (m *mover) page(ctx workflow.Context, at place, after string, limit int) (r api.SessionBindingsResult, err error) {
 	err = m.onHost(ctx, sessionStep{
-		name: tempool.ActivitySessionBindings, host: at.host, summary: "sessions of " + at.worker,
-		input: tempool.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit},
+		name: api.ActivitySessionBindings, host: at.host, summary: "sessions of " + at.worker,
+		input: api.SessionBindingsRequest{Pool: m.pool, Worker: at.worker, After: after, Limit: limit},
 	}, &r)
 	if err != nil {
 		err = stepError("list the sessions of "+at.worker, err)
@@ -174,18 +174,18 @@ func (m *mover) carryAll(ctx workflow.Context, carriages []carriage) (moved []in
 }
 
 // note counts what became of a carriage. A session that somebody else has moved meanwhile is none of this workflow's any more.
-func (m *mover) note(c carriage, moved int, skips []tempool.SessionSkip) {
+func (m *mover) note(c carriage, moved int, skips []api.SessionSkip) {
 	p := m.progress
 	if moved > 0 {
 		p.Moved += moved
-		i := slices.IndexFunc(p.Flows, func(f tempool.SessionFlow) bool { return f.From == c.origin() && f.To == c.to.worker })
+		i := slices.IndexFunc(p.Flows, func(f api.SessionFlow) bool { return f.From == c.origin() && f.To == c.to.worker })
 		if i < 0 {
-			i, p.Flows = len(p.Flows), append(p.Flows, tempool.SessionFlow{From: c.origin(), To: c.to.worker})
+			i, p.Flows = len(p.Flows), append(p.Flows, api.SessionFlow{From: c.origin(), To: c.to.worker})
 		}
 		p.Flows[i].Count += moved
 	}
 	for _, skip := range skips {
-		if skip.Code == tempool.CodeSuperseded {
+		if skip.Code == api.CodeSuperseded {
 			continue
 		}
 		p.Skipped++
@@ -196,7 +196,7 @@ func (m *mover) note(c carriage, moved int, skips []tempool.SessionSkip) {
 }
 
 // loadsOf are what the planning needs of workers.
-func (m *mover) loadsOf(s scene, workers []tempool.RosterWorker, weight func(tempool.RosterWorker) int) []policy.SessionLoad {
+func (m *mover) loadsOf(s scene, workers []api.RosterWorker, weight func(api.RosterWorker) int) []policy.SessionLoad {
 	var loads []policy.SessionLoad
 	for _, w := range workers {
 		loads = append(loads, policy.SessionLoad{Worker: m.name(w.Slot), Sessions: s.counts[m.name(w.Slot)], Weight: weight(w)})
@@ -205,7 +205,7 @@ func (m *mover) loadsOf(s scene, workers []tempool.RosterWorker, weight func(tem
 }
 
 // conclude gives what a workflow returns whose last run ended so, and tells it.
-func (m *mover) conclude(ctx workflow.Context, err error) (tempool.SessionMoves, error) {
+func (m *mover) conclude(ctx workflow.Context, err error) (api.SessionMoves, error) {
 	if ctx.Err() != nil {
 		err = temporal.NewCanceledError(m.progress.SessionMoves)
 	}

@@ -5,15 +5,15 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 )
 
 // RebalanceRun is the whole state of a rebalancing: its input, and what it hands to its next run. Only RebalanceSessionsRequest is given by
 // whoever starts it.
 type RebalanceRun struct {
-	tempool.RebalanceSessionsRequest
-	Progress tempool.SessionProgress `json:"progress,omitzero"`
+	api.RebalanceSessionsRequest
+	Progress api.SessionProgress `json:"progress,omitzero"`
 	// Flows are what is left of the plan, those of one worker behind each other; After is the id behind which the next page of the first
 	// worker begins.
 	Planned       bool                 `json:"planned,omitempty"`
@@ -31,7 +31,7 @@ type rebalancing struct {
 
 // RebalanceSessions moves the fewest sessions that make their distribution what the weights say. What cannot be moved stays where it was, and
 // is told in the result. When it is cancelled, sessions that have moved stay where they are, and those on their way are put back.
-func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (tempool.SessionMoves, error) {
+func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error) {
 	r := &rebalancing{RebalanceRun: &run}
 	m, err := newMover(ctx, run.Pool, "the sessions of pool "+run.Pool+" are distributed anew", run.HookTimeout.D(), &run.Progress)
 	if err != nil {
@@ -40,7 +40,7 @@ func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (tempool.SessionM
 	r.mover = m
 	again, err := r.run(ctx)
 	if again {
-		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, tempool.WorkflowRebalanceSessions, run)
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowRebalanceSessions, run)
 	}
 	return m.conclude(ctx, err)
 }
@@ -77,11 +77,11 @@ func (r *rebalancing) plan(s scene) error {
 		w, at, found := r.place(s, slot)
 		switch {
 		case weight < 0 || weight > maxWeight:
-			return refusalError(tempool.Errorf(tempool.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
+			return refusalError(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
 		case !found:
-			return refusalError(tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
+			return refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
 		case weight > 0 && (!w.Serves || slices.Contains(s.silent, w.Host)):
-			return refusalError(tempool.Errorf(tempool.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
+			return refusalError(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
 		}
 	}
 	part := r.takers(s)
@@ -93,14 +93,14 @@ func (r *rebalancing) plan(s scene) error {
 			}
 		}
 	}
-	flows, err := policy.RebalanceSessions(r.loadsOf(s, part, func(w tempool.RosterWorker) int {
+	flows, err := policy.RebalanceSessions(r.loadsOf(s, part, func(w api.RosterWorker) int {
 		if len(r.Weights) == 0 {
 			return 1
 		}
 		return r.Weights[w.Slot]
 	}))
 	if err != nil {
-		return refusalError(tempool.Errorf(tempool.CodeInvalid, "%w", err))
+		return refusalError(api.Errorf(api.CodeInvalid, "%w", err))
 	}
 	r.Planned, r.Flows = true, flows
 	for _, f := range flows {
@@ -123,7 +123,7 @@ func (r *rebalancing) carryPage(ctx workflow.Context, s scene) error {
 		need += r.Flows[own].Count
 	}
 	at, there := r.named(s, from)
-	var page tempool.SessionBindingsResult
+	var page api.SessionBindingsResult
 	if there {
 		var err error
 		if page, err = r.page(ctx, at, r.After, min(sessionPage, need)); err != nil {

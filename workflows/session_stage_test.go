@@ -19,7 +19,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -28,7 +28,7 @@ type hall struct {
 	t       *testing.T
 	env     *testsuite.TestWorkflowEnvironment
 	runs    int
-	workers []tempool.RosterWorker
+	workers []api.RosterWorker
 
 	mu    sync.Mutex
 	bound map[string]map[string]string // by host and session
@@ -40,14 +40,14 @@ type hall struct {
 	// mishap is asked before and after each step takes effect; an error ends the step there.
 	mishap func(step, worker string, sessions []string, after bool) error
 	// stuck is asked about each hook: an error is that session's failure.
-	stuck func(step, worker, session string) *tempool.SessionFailure
+	stuck func(step, worker, session string) *api.SessionFailure
 }
 
 // newHall has workers t/0, t/1, … on these hosts.
 func newHall(t *testing.T, hosts ...string) *hall {
 	h := &hall{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, shut: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
-		h.workers = append(h.workers, tempool.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, Serves: true})
+		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, Serves: true})
 		if h.bound[host] == nil {
 			h.bound[host] = map[string]string{}
 		}
@@ -56,7 +56,7 @@ func newHall(t *testing.T, hosts ...string) *hall {
 }
 
 func (h *hall) hostOf(worker string) string {
-	_, slot, err := tempool.ParseWorkerName(worker)
+	_, slot, err := api.ParseWorkerName(worker)
 	require.NoError(h.t, err)
 	return h.workers[slot].Host
 }
@@ -103,7 +103,7 @@ func (h *hall) picture() string {
 }
 
 // play runs a workflow until it completes, through as many runs as it takes.
-func (h *hall) play(name string, input any) (moves tempool.SessionMoves, err error) {
+func (h *hall) play(name string, input any) (moves api.SessionMoves, err error) {
 	for {
 		h.runs++
 		require.Less(h.t, h.runs, 1000, "it continues as new for ever")
@@ -115,7 +115,7 @@ func (h *hall) play(name string, input any) (moves tempool.SessionMoves, err err
 		if !errors.As(err, &again) {
 			break
 		}
-		if name == tempool.WorkflowEvacuateWorker {
+		if name == api.WorkflowEvacuateWorker {
 			var run EvacuateRun
 			require.NoError(h.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
 			input = run
@@ -137,13 +137,13 @@ func (h *hall) set() {
 	h.env = env
 	env.SetTestTimeout(stalled)
 	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: stalled})
-	env.RegisterWorkflowWithOptions(MigrateSession, workflow.RegisterOptions{Name: tempool.WorkflowMigrateSession})
-	env.RegisterWorkflowWithOptions(EvacuateWorker, workflow.RegisterOptions{Name: tempool.WorkflowEvacuateWorker})
-	env.RegisterWorkflowWithOptions(RebalanceSessions, workflow.RegisterOptions{Name: tempool.WorkflowRebalanceSessions})
+	env.RegisterWorkflowWithOptions(MigrateSession, workflow.RegisterOptions{Name: api.WorkflowMigrateSession})
+	env.RegisterWorkflowWithOptions(EvacuateWorker, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
+	env.RegisterWorkflowWithOptions(RebalanceSessions, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})
 	for name, do := range map[string]any{
-		tempool.ActivityPoolRoster: h.roster, tempool.ActivitySessionBindings: h.bindings, tempool.ActivityReleaseSessions: h.release,
-		tempool.ActivityBindSessions: h.bind, tempool.ActivityUnbindSessions: h.unbind, tempool.ActivityLoadSessions: h.load,
-		tempool.ActivityKeepSessionsOff: h.keepOff,
+		api.ActivityPoolRoster: h.roster, api.ActivitySessionBindings: h.bindings, api.ActivityReleaseSessions: h.release,
+		api.ActivityBindSessions: h.bind, api.ActivityUnbindSessions: h.unbind, api.ActivityLoadSessions: h.load,
+		api.ActivityExcludeFromSessions: h.keepOff,
 	} {
 		env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
@@ -151,7 +151,7 @@ func (h *hall) set() {
 
 // step takes effect under mu, with what may go wrong around it.
 func (h *hall) step(ctx context.Context, name, worker string, sessions []string, effect func(host string)) error {
-	host := strings.TrimPrefix(activity.GetInfo(ctx).TaskQueue, tempool.HostQueue(""))
+	host := strings.TrimPrefix(activity.GetInfo(ctx).TaskQueue, api.HostQueue(""))
 	if worker != "" && h.hostOf(worker) != host {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s of %s was asked of host %s", name, worker, host), "lost", nil)
 	}
@@ -172,16 +172,16 @@ func (h *hall) step(ctx context.Context, name, worker string, sessions []string,
 	return nil
 }
 
-func (h *hall) roster(context.Context, tempool.PoolRosterRequest) (tempool.PoolRosterResult, error) {
+func (h *hall) roster(context.Context, api.PoolRosterRequest) (api.PoolRosterResult, error) {
 	if h.mishap != nil {
 		if err := h.mishap("roster", "", nil, false); err != nil {
-			return tempool.PoolRosterResult{}, err
+			return api.PoolRosterResult{}, err
 		}
 	}
-	return tempool.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
+	return api.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
 }
 
-func (h *hall) bindings(ctx context.Context, r tempool.SessionBindingsRequest) (result tempool.SessionBindingsResult, err error) {
+func (h *hall) bindings(ctx context.Context, r api.SessionBindingsRequest) (result api.SessionBindingsResult, err error) {
 	err = h.step(ctx, "look", "", nil, func(host string) {
 		result.Counts, result.Unknown = map[string]int{}, r.Session != "" && !h.known[r.Session]
 		for _, session := range slices.Sorted(maps.Keys(h.bound[host])) {
@@ -206,13 +206,13 @@ func (h *hall) bindings(ctx context.Context, r tempool.SessionBindingsRequest) (
 	return result, err
 }
 
-func (h *hall) hooks(ctx context.Context, step string, r tempool.SessionHooksRequest, warm bool) (result tempool.SessionHooksResult, err error) {
+func (h *hall) hooks(ctx context.Context, step string, r api.SessionHooksRequest, warm bool) (result api.SessionHooksResult, err error) {
 	err = h.step(ctx, step, r.Worker, r.Sessions, func(string) {
 		for _, session := range r.Sessions {
 			if h.stuck != nil {
 				if failure := h.stuck(step, r.Worker, session); failure != nil {
 					result.Failed = append(result.Failed, *failure)
-					if failure.Code == tempool.CodeBusy {
+					if failure.Code == api.CodeBusy {
 						continue
 					}
 					h.warm[r.Worker+" "+session] = false // half-way
@@ -226,19 +226,19 @@ func (h *hall) hooks(ctx context.Context, step string, r tempool.SessionHooksReq
 	return result, err
 }
 
-func (h *hall) release(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
+func (h *hall) release(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
 	return h.hooks(ctx, "release", r, false)
 }
 
-func (h *hall) load(ctx context.Context, r tempool.SessionHooksRequest) (tempool.SessionHooksResult, error) {
+func (h *hall) load(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
 	return h.hooks(ctx, "load", r, true)
 }
 
-func (h *hall) bind(ctx context.Context, r tempool.BindSessionsRequest) (result tempool.BindSessionsResult, err error) {
+func (h *hall) bind(ctx context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
 	err = h.step(ctx, "bind", r.To, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
 			if now := h.bound[host][session]; now != "" && now != r.From && now != r.To {
-				result.Failed = append(result.Failed, tempool.SessionFailure{Session: session, Code: tempool.CodeSuperseded, Reason: "moved"})
+				result.Failed = append(result.Failed, api.SessionFailure{Session: session, Code: api.CodeSuperseded, Reason: "moved"})
 				continue
 			}
 			h.bound[host][session] = r.To
@@ -247,7 +247,7 @@ func (h *hall) bind(ctx context.Context, r tempool.BindSessionsRequest) (result 
 	return result, err
 }
 
-func (h *hall) unbind(ctx context.Context, r tempool.UnbindSessionsRequest) error {
+func (h *hall) unbind(ctx context.Context, r api.UnbindSessionsRequest) error {
 	return h.step(ctx, "unbind", r.Worker, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
 			if h.bound[host][session] == r.Worker {
@@ -257,17 +257,17 @@ func (h *hall) unbind(ctx context.Context, r tempool.UnbindSessionsRequest) erro
 	})
 }
 
-func (h *hall) keepOff(ctx context.Context, r tempool.KeepSessionsOffRequest) error {
+func (h *hall) keepOff(ctx context.Context, r api.ExcludeFromSessionsRequest) error {
 	return h.step(ctx, "keep off", r.Worker, nil, func(string) { h.shut[r.Worker] = r.For.D() })
 }
 
 // broken is a failure that is not tried again.
 func broken(step string) error {
-	return temporal.NewNonRetryableApplicationError(step+" is broken", string(tempool.CodeWorkerCrashed), nil)
+	return temporal.NewNonRetryableApplicationError(step+" is broken", string(api.CodeWorkerCrashed), nil)
 }
 
 // codeIs asserts the type of a workflow's failure.
-func codeIs(t *testing.T, err error, code tempool.Code) {
+func codeIs(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)

@@ -8,31 +8,31 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
-func migration(session, to string) tempool.MigrateSessionRequest {
-	return tempool.MigrateSessionRequest{Pool: "t", Session: session, To: to}
+func migration(session, to string) api.MigrateSessionRequest {
+	return api.MigrateSessionRequest{Pool: "t", Session: session, To: to}
 }
 
 func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
 	h := newHall(t, "a", "a")
 	h.give("t/0", "s", "other")
-	moves, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.picture())
-	require.Equal(t, tempool.SessionMoves{Pool: "t", Session: "s", Moved: 1, Flows: []tempool.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
+	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1, Flows: []api.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
 }
 
 func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 	h := newHall(t, "a", "b", "c")
 	h.give("t/0", "s")
 	h.give("t/2", "s") // calls came by both gateways
-	_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, "b: s on t/1, warm true", h.picture())
 	require.False(t, h.warm["t/0 s"] || h.warm["t/2 s"])
@@ -40,16 +40,16 @@ func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
 
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
 	h := newHall(t, "a", "a")
-	_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
-	codeIs(t, err, tempool.CodeSessionNotFound)
+	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	codeIs(t, err, api.CodeSessionNotFound)
 	h.known["s"], h.steps = true, nil
-	moves, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)
-	require.Equal(t, []tempool.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
+	require.Equal(t, []api.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
 
 	h.steps = nil
-	moves, err = h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err = h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look"}, h.steps, "it is there already")
 	require.NotEmpty(t, moves.Note)
@@ -81,12 +81,12 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 							}
 							return broken(step)
 						}
-						_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
+						_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
 						require.True(t, done)
 						if cancelled {
 							require.True(t, temporal.IsCanceledError(err), "%v", err)
 						} else {
-							codeIs(t, err, tempool.CodeWorkerCrashed)
+							codeIs(t, err, api.CodeWorkerCrashed)
 							require.ErrorContains(t, err, "all is as it was")
 						}
 						require.Equal(t, before, h.picture(), "%q", h.steps)
@@ -102,14 +102,14 @@ func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 		h := newHall(t, "a", "b")
 		h.give("t/0", "s")
 		before := h.picture()
-		h.stuck = func(name, worker, session string) *tempool.SessionFailure {
+		h.stuck = func(name, worker, session string) *api.SessionFailure {
 			if name == step && (step == "release" || worker == "t/1") {
-				return &tempool.SessionFailure{Session: session, Code: tempool.CodeWorkerError, Reason: "not now"}
+				return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "not now"}
 			}
 			return nil
 		}
-		_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
-		codeIs(t, err, tempool.CodeWorkerError)
+		_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+		codeIs(t, err, api.CodeWorkerError)
 		require.ErrorContains(t, err, "not now")
 		require.Equal(t, before, h.picture())
 	}
@@ -118,11 +118,11 @@ func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
 	h := newHall(t, "a", "a")
 	h.give("t/0", "s")
-	h.stuck = func(_, _, session string) *tempool.SessionFailure {
-		return &tempool.SessionFailure{Session: session, Code: tempool.CodeBusy, Reason: "leased"}
+	h.stuck = func(_, _, session string) *api.SessionFailure {
+		return &api.SessionFailure{Session: session, Code: api.CodeBusy, Reason: "leased"}
 	}
-	_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
-	codeIs(t, err, tempool.CodeBusy)
+	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	codeIs(t, err, api.CodeBusy)
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
 
@@ -135,8 +135,8 @@ func TestWhatCannotBeUndoneIsTold(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := h.play(tempool.WorkflowMigrateSession, migration("s", "t/1"))
-	codeIs(t, err, tempool.CodeWorkerCrashed)
+	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	codeIs(t, err, api.CodeWorkerCrashed)
 	require.ErrorContains(t, err, "not undone: it is not bound to t/0 again: bind is broken")
 	require.Empty(t, h.picture(), "it is at least not bound to a worker that could not load it")
 }
@@ -145,19 +145,19 @@ func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	h := newHall(t, "a", "a", "")
 	h.workers[2].State, h.workers[2].Serves = lifecycle.Pending, false
 	h.give("t/0", "s")
-	for to, code := range map[string]tempool.Code{"t/7": tempool.CodeWorkerNotFound, "u/1": tempool.CodeInvalid, "1": tempool.CodeInvalid, "t/2": tempool.CodeNoWorkers} {
-		_, err := h.play(tempool.WorkflowMigrateSession, migration("s", to))
+	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid, "t/2": api.CodeNoWorkers} {
+		_, err := h.play(api.WorkflowMigrateSession, migration("s", to))
 		codeIs(t, err, code)
 	}
-	_, err := h.play(tempool.WorkflowMigrateSession, migration("", "t/1"))
-	codeIs(t, err, tempool.CodeInvalid)
-	_, err = h.play(tempool.WorkflowMigrateSession, tempool.MigrateSessionRequest{Pool: "T!"})
-	codeIs(t, err, tempool.CodeInvalid)
+	_, err := h.play(api.WorkflowMigrateSession, migration("", "t/1"))
+	codeIs(t, err, api.CodeInvalid)
+	_, err = h.play(api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
+	codeIs(t, err, api.CodeInvalid)
 	require.NotContains(t, h.steps, "release t/0 s")
 }
 
 func evacuationOf(slot int) EvacuateRun {
-	return EvacuateRun{Pool: "t", EvacuateRequest: tempool.EvacuateRequest{Worker: slot}}
+	return EvacuateRun{Pool: "t", EvacuateRequest: api.EvacuateRequest{Worker: slot}}
 }
 
 func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
@@ -167,12 +167,12 @@ func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
 		h.give("t/1", many("x", 100)...)
 		run := evacuationOf(0)
 		run.ContinueEvery = every
-		moves, err := h.play(tempool.WorkflowEvacuateWorker, run)
+		moves, err := h.play(api.WorkflowEvacuateWorker, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/1": 600, "t/2": 600, "t/3": 600}, h.counts())
 		require.Equal(t, 1700, moves.Moved)
 		require.Zero(t, moves.Skipped)
-		require.Equal(t, tempool.DefaultKeepOff, h.shut["t/0"])
+		require.Equal(t, api.DefaultSessionExclusion, h.shut["t/0"])
 		require.Equal(t, map[int]int{0: 1, 1: 4, 2: 2}[every], h.runs)
 		require.NotContains(t, h.picture(), "warm false")
 	}
@@ -182,14 +182,14 @@ func TestWhatCannotLeaveAWorkerIsTriedAgainAndThenTold(t *testing.T) {
 	h := newHall(t, "a", "a", "a")
 	h.give("t/0", many("s", 10)...)
 	refusals := map[string]int{}
-	h.stuck = func(step, _, session string) *tempool.SessionFailure {
+	h.stuck = func(step, _, session string) *api.SessionFailure {
 		if step != "release" || session != "s00003" && (session != "s00007" || refusals[session] > 0) {
 			return nil
 		}
 		refusals[session]++
-		return &tempool.SessionFailure{Session: session, Code: tempool.CodeWorkerError, Reason: "stuck"}
+		return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "stuck"}
 	}
-	moves, err := h.play(tempool.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 9, moves.Moved)
 	require.Equal(t, 1, moves.Skipped)
@@ -209,7 +209,7 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 		}
 		return nil
 	}
-	moves, err := h.play(tempool.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 40, moves.Moved)
 	require.Equal(t, map[string]int{"t/2": 40}, h.counts())
@@ -228,7 +228,7 @@ func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testi
 		}
 		return nil
 	}
-	_, err := h.play(tempool.WorkflowEvacuateWorker, evacuationOf(0))
+	_, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, map[string]int{"t/0": 100, "t/1": 500}, h.counts())
 	require.NotContains(t, h.picture(), "warm false")
@@ -241,21 +241,21 @@ func TestThereMustBeSomebodyToTakeTheSessions(t *testing.T) {
 	h.shut["t/2"] = time.Minute // it is evacuated, too
 	h.give("t/0", "s")
 	before := h.picture()
-	_, err := h.play(tempool.WorkflowEvacuateWorker, evacuationOf(0))
-	codeIs(t, err, tempool.CodeNoWorkers)
+	_, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	codeIs(t, err, api.CodeNoWorkers)
 	require.Equal(t, before, h.picture())
 	require.Zero(t, h.shut["t/0"])
 
-	_, err = h.play(tempool.WorkflowEvacuateWorker, evacuationOf(9))
-	codeIs(t, err, tempool.CodeWorkerNotFound)
+	_, err = h.play(api.WorkflowEvacuateWorker, evacuationOf(9))
+	codeIs(t, err, api.CodeWorkerNotFound)
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
 	tooLong.KeepOff = &span
-	_, err = h.play(tempool.WorkflowEvacuateWorker, tooLong)
-	codeIs(t, err, tempool.CodeInvalid)
+	_, err = h.play(api.WorkflowEvacuateWorker, tooLong)
+	codeIs(t, err, api.CodeInvalid)
 
 	h.workers[0].State, h.workers[0].Serves = lifecycle.Failed, false
-	moves, err := h.play(tempool.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Contains(t, moves.Note, "no process")
 }
@@ -266,15 +266,15 @@ func TestARebalancingMovesTheFewest(t *testing.T) {
 		h.give("t/0", many("s", 1300)...)
 		h.give("t/1", many("x", 101)...)
 		h.give("t/2", many("y", 699)...)
-		run := RebalanceRun{RebalanceSessionsRequest: tempool.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every}
-		moves, err := h.play(tempool.WorkflowRebalanceSessions, run)
+		run := RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every}
+		moves, err := h.play(api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/0": 525, "t/1": 525, "t/2": 525, "t/3": 525}, h.counts())
 		require.Equal(t, 1300-525+699-525, moves.Moved)
 		require.NotContains(t, h.picture(), "warm false")
 		require.Equal(t, map[int]bool{0: false, 1: true}[every], h.runs > 1)
 
-		again, err := h.play(tempool.WorkflowRebalanceSessions, run)
+		again, err := h.play(api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Zero(t, again.Moved)
 		require.NotEmpty(t, again.Note)
@@ -285,39 +285,39 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 	h := newHall(t, "a", "a", "a", "a")
 	h.give("t/0", many("s", 90)...)
 	h.give("t/3", many("x", 7)...)
-	request := tempool.RebalanceSessionsRequest{Pool: "t", Weights: map[int]int{0: 1, 1: 2}}
-	_, err := h.play(tempool.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	request := api.RebalanceSessionsRequest{Pool: "t", Weights: map[int]int{0: 1, 1: 2}}
+	_, err := h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 30, "t/1": 60, "t/3": 7}, h.counts())
 
 	h.shut["t/2"] = time.Minute
-	_, err = h.play(tempool.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: tempool.RebalanceSessionsRequest{Pool: "t"}})
+	_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, 0, h.counts()["t/2"], "an evacuated worker gets none")
 
-	for code, weights := range map[tempool.Code]map[int]int{
-		tempool.CodeWorkerNotFound: {9: 1}, tempool.CodeInvalid: {0: -1},
+	for code, weights := range map[api.Code]map[int]int{
+		api.CodeWorkerNotFound: {9: 1}, api.CodeInvalid: {0: -1},
 	} {
 		request.Weights = weights
-		_, err = h.play(tempool.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+		_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 		codeIs(t, err, code)
 	}
 	request.Weights = map[int]int{0: 0, 1: 0}
-	_, err = h.play(tempool.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
-	codeIs(t, err, tempool.CodeInvalid)
+	_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	codeIs(t, err, api.CodeInvalid)
 	require.ErrorContains(t, err, policy.ErrSessions.Error())
 }
 
 func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 	h := newHall(t, "a", "a")
 	h.give("t/0", many("s", 10)...)
-	h.stuck = func(step, _, session string) *tempool.SessionFailure {
+	h.stuck = func(step, _, session string) *api.SessionFailure {
 		if step == "release" && session < "s00002" {
-			return &tempool.SessionFailure{Session: session, Code: tempool.CodeWorkerError, Reason: "stuck"}
+			return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "stuck"}
 		}
 		return nil
 	}
-	moves, err := h.play(tempool.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: tempool.RebalanceSessionsRequest{Pool: "t"}})
+	moves, err := h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)
@@ -326,10 +326,10 @@ func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
 func TestWhatKeepsTheSessionWorkflowsFromBeginningHasItsCodeAndASentence(t *testing.T) {
 	for _, step := range []string{"roster", "look", "keep off"} {
 		for name, input := range map[string]any{
-			tempool.WorkflowMigrateSession: migration("s", "t/1"), tempool.WorkflowEvacuateWorker: evacuationOf(0),
-			tempool.WorkflowRebalanceSessions: RebalanceRun{RebalanceSessionsRequest: tempool.RebalanceSessionsRequest{Pool: "t"}},
+			api.WorkflowMigrateSession: migration("s", "t/1"), api.WorkflowEvacuateWorker: evacuationOf(0),
+			api.WorkflowRebalanceSessions: RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}},
 		} {
-			if step == "keep off" && name != tempool.WorkflowEvacuateWorker {
+			if step == "keep off" && name != api.WorkflowEvacuateWorker {
 				continue
 			}
 			h := newHall(t, "a", "a")
@@ -337,12 +337,12 @@ func TestWhatKeepsTheSessionWorkflowsFromBeginningHasItsCodeAndASentence(t *test
 			before := h.picture()
 			h.mishap = func(now, _ string, _ []string, _ bool) error {
 				if now == step {
-					return temporal.NewNonRetryableApplicationError("there is none", string(tempool.CodePoolNotFound), nil)
+					return temporal.NewNonRetryableApplicationError("there is none", string(api.CodePoolNotFound), nil)
 				}
 				return nil
 			}
 			_, err := h.play(name, input)
-			codeIs(t, err, tempool.CodePoolNotFound)
+			codeIs(t, err, api.CodePoolNotFound)
 			require.ErrorContains(t, err, ": there is none")
 			require.Equal(t, before, h.picture())
 		}

@@ -8,7 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
@@ -93,17 +93,17 @@ func (w *worker) start() bool {
 	}
 	if w.work.start == nil {
 		w.work.tries = w.tries()
-		run(w, &w.work.start, &w.facts.start, tempool.ActivityStart, activityOptions{
-			queue:   tempool.PlacementQueue(w.Spec.Pool.Placement),
+		run(w, &w.work.start, &w.facts.start, api.ActivityStart, activityOptions{
+			queue:   api.PlacementQueue(w.Spec.Pool.Placement),
 			summary: fmt.Sprintf("start incarnation %d of %s", w.Machine.Incarnation, w.name()),
 			toStart: placementPatience, toClose: w.Spec.Start.Timeout.D() + w.recovery().Probation(w.Failures+w.work.tries-1, true) + slack,
 			silent: heartbeatTimeout, awaitCancel: true, tries: w.work.tries,
-		}, tempool.StartRequest{Process: w.process(), Spec: w.Spec, Keep: w.leaving(), Tries: w.work.tries, Failures: w.Failures, Brief: w.Brief})
+		}, api.StartRequest{Process: w.process(), Spec: w.Spec, KeepIncarnations: w.leaving(), MaxAttempts: w.work.tries, Failures: w.Failures, ShortLived: w.Brief})
 	}
 	return false
 }
 
-func (w *worker) started(a *answer[tempool.StartResult]) {
+func (w *worker) started(a *answer[api.StartResult]) {
 	switch {
 	case a.err == nil:
 		w.occupy(a.result)
@@ -120,18 +120,18 @@ func (w *worker) started(a *answer[tempool.StartResult]) {
 		}
 	case neverStarted(a.err):
 		reason := fmt.Sprintf("no agent with room took the start from %s within %s",
-			tempool.PlacementQueue(w.Spec.Pool.Placement), placementPatience)
+			api.PlacementQueue(w.Spec.Pool.Placement), placementPatience)
 		w.next(lifecycle.StartFailed, reason, nil)
 		w.Hold = Hold{Room: true, Reason: reason + "; start an agent with that label, or raise --capacity of one"}
 	case timedOut(a.err):
-		w.Cause = tempool.CauseHostLost
+		w.Cause = api.CauseHostLost
 		w.intend(IntentReplace, "the host that took the start was not heard of again")
 		w.next(lifecycle.StartFailed, w.IntentReason, nil)
 	default:
 		newest, outdated := superseded(a.err)
-		w.Cause = tempool.CauseStartFailed
+		w.Cause = api.CauseStartFailed
 		if outdated {
-			w.Cause = tempool.CauseSuperseded
+			w.Cause = api.CauseSuperseded
 			w.intend(IntentReplace, sentence(a.err))
 		}
 		w.next(lifecycle.StartFailed, sentence(a.err), nil)
@@ -151,7 +151,7 @@ func (w *worker) tally(err error) {
 	}
 }
 
-func (w *worker) occupy(r tempool.StartResult) {
+func (w *worker) occupy(r api.StartResult) {
 	w.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
 	w.observe(r.Sample)
 }
@@ -188,9 +188,9 @@ func (w *worker) stop() bool {
 	}
 	if w.work.stop == nil {
 		grace := w.Spec.Pool.StopGrace
-		run(w, &w.work.stop, &w.facts.stopped, tempool.ActivityStop,
+		run(w, &w.work.stop, &w.facts.stopped, api.ActivityStop,
 			w.onHost(fmt.Sprintf("stop process %d: %s", w.Process.PID, w.lastReason()), grace.D()+2*slack),
-			tempool.StopRequest{Process: w.process(), Grace: grace, Reason: w.lastReason()})
+			api.StopRequest{Process: w.process(), Grace: grace, Reason: w.lastReason()})
 	}
 	return false
 }
@@ -199,9 +199,9 @@ func (w *worker) stop() bool {
 func (w *worker) exited(exit *lifecycle.Exit, reason string) {
 	w.endLease()
 	w.add(untold(w.Process.Seen, w.Process.Told))
-	w.Process.Seen = tempool.Usage{}
+	w.Process.Seen = api.Usage{}
 	if w.Cause == "" {
-		w.Cause = tempool.CauseExit
+		w.Cause = api.CauseExit
 	}
 	for _, slot := range []**task{&w.work.watch, &w.work.probe, &w.work.drain, &w.work.stop, &w.work.reset, &w.work.checkpoint, &w.work.lease, &w.work.drainLimit, &w.work.uptime} {
 		stopTask(slot)

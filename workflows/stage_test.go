@@ -16,7 +16,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -47,17 +47,17 @@ type stage struct {
 	log log.Logger // the worker's; nil is the environment's own
 
 	// Answers, where the default will not do.
-	onStart func(tempool.StartRequest) (tempool.StartResult, error)
-	onProbe func(tempool.WatchRequest) (tempool.ProbeResult, error)
-	onStop  func(tempool.StopRequest) (tempool.StopResult, error)
-	onDrain func(tempool.DrainRequest) (tempool.DrainResult, error)
-	onReset func(tempool.ResetRequest) (tempool.ResetResult, error)
-	onWatch func(tempool.WatchRequest)
+	onStart func(api.StartRequest) (api.StartResult, error)
+	onProbe func(api.WatchRequest) (api.ProbeResult, error)
+	onStop  func(api.StopRequest) (api.StopResult, error)
+	onDrain func(api.DrainRequest) (api.DrainResult, error)
+	onReset func(api.ResetRequest) (api.ResetResult, error)
+	onWatch func(api.WatchRequest)
 }
 
 type fate struct {
 	after  time.Duration
-	result tempool.WatchResult
+	result api.WatchResult
 }
 
 // told is one message to the pool.
@@ -111,7 +111,7 @@ func (s *stage) play(run WorkerRun) {
 		s.runs++
 		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
 		s.set(now)
-		s.env.ExecuteWorkflow(tempool.WorkflowWorker, run)
+		s.env.ExecuteWorkflow(api.WorkflowWorker, run)
 		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
 		err := s.env.GetWorkflowError()
 		var again *workflow.ContinueAsNewError
@@ -137,25 +137,25 @@ func (s *stage) set(now time.Time) {
 	s.env.SetTestTimeout(stalled)
 	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: stalled})
 	s.env.SetWorkflowRunTimeout(never)
-	s.env.RegisterWorkflowWithOptions(Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	s.env.RegisterWorkflowWithOptions(Worker, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	for name, do := range map[string]any{
-		tempool.ActivityAwaitRoom: s.awaitRoom, tempool.ActivityStart: s.start, tempool.ActivityWatch: s.watch,
-		tempool.ActivityProbe: s.probe, tempool.ActivityDrain: s.drain, tempool.ActivityStop: s.stop,
-		tempool.ActivityReset: func(_ context.Context, r tempool.ResetRequest) (tempool.ResetResult, error) { return s.onReset(r) },
+		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
+		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
+		api.ActivityReset: func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
 	// A mock is the only activity that waits on the skipping clock.
-	s.env.OnActivity(tempool.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
+	s.env.OnActivity(api.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
-		var r tempool.WatchRequest
-		if s.onWatch != nil && info.ActivityType.Name == tempool.ActivityWatch && args.Get(&r) == nil {
+		var r api.WatchRequest
+		if s.onWatch != nil && info.ActivityType.Name == api.ActivityWatch && args.Get(&r) == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.onWatch(r)
 		}
 	})
-	s.env.OnSignalExternalWorkflow(mock.Anything, tempool.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
+	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
 		func(_, _, _, name string, message any) error {
 			s.counting.Lock()
 			defer s.counting.Unlock()
@@ -199,11 +199,11 @@ func (s *stage) counted(n *int) int {
 	return *n
 }
 
-func (s *stage) awaitRoom(context.Context, tempool.Process) (tempool.AwaitRoomResult, error) {
-	return tempool.AwaitRoomResult{Host: "h"}, nil
+func (s *stage) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+	return api.AwaitCapacityResult{Host: "h"}, nil
 }
 
-func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartResult, error) {
+func (s *stage) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
 	s.count(&s.starts)
 	s.mu.Lock()
 	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
@@ -211,10 +211,10 @@ func (s *stage) start(_ context.Context, r tempool.StartRequest) (tempool.StartR
 	if s.onStart != nil {
 		return s.onStart(r)
 	}
-	return tempool.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
 }
 
-func (s *stage) watch(_ context.Context, r tempool.WatchRequest) (tempool.WatchResult, error) {
+func (s *stage) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fate[r.Incarnation].result, nil
@@ -227,27 +227,27 @@ func (s *stage) spare(incarnation int64) {
 	delete(s.fate, incarnation)
 }
 
-func (s *stage) probe(_ context.Context, r tempool.WatchRequest) (tempool.ProbeResult, error) {
+func (s *stage) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
 	s.count(&s.probes)
 	if s.onProbe != nil {
 		return s.onProbe(r)
 	}
-	return tempool.ProbeResult{Healthy: true, Sample: &tempool.Sample{RSSBytes: 1 << 20}}, nil
+	return api.ProbeResult{Healthy: true, Sample: &api.Sample{RSSBytes: 1 << 20}}, nil
 }
 
-func (s *stage) drain(_ context.Context, r tempool.DrainRequest) (tempool.DrainResult, error) {
+func (s *stage) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	if s.onDrain != nil {
 		return s.onDrain(r)
 	}
-	return tempool.DrainResult{Drained: true}, nil
+	return api.DrainResult{Drained: true}, nil
 }
 
-func (s *stage) stop(_ context.Context, r tempool.StopRequest) (tempool.StopResult, error) {
+func (s *stage) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
 	s.count(&s.stops)
 	if s.onStop != nil {
 		return s.onStop(r)
 	}
-	return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
 }
 
 func (s *stage) signal(name string, payload any) func() {
@@ -264,12 +264,12 @@ func ask[T any](s *stage, query string) (answer T) {
 	return answer
 }
 
-func (s *stage) state() tempool.WorkerState { return ask[tempool.WorkerState](s, tempool.QueryState) }
-func (s *stage) metrics() tempool.WorkerMetrics {
-	return ask[tempool.WorkerMetrics](s, tempool.QueryMetrics)
+func (s *stage) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
+func (s *stage) metrics() api.WorkerMetrics {
+	return ask[api.WorkerMetrics](s, api.QueryMetrics)
 }
 func (s *stage) history() []lifecycle.Transition {
-	return ask[[]lifecycle.Transition](s, tempool.QueryHistory)
+	return ask[[]lifecycle.Transition](s, api.QueryHistory)
 }
 
 // events is the history in short: the events alone.
@@ -311,5 +311,5 @@ func inPool(change func(*spec.Spec)) WorkerRun {
 }
 
 func crash(after time.Duration) fate {
-	return fate{after, tempool.WatchResult{Event: tempool.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+	return fate{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
 }

@@ -7,7 +7,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
@@ -22,19 +22,19 @@ type successor struct {
 	Incarnation int64 `json:"incarnation"`
 	SpecVersion int64 `json:"spec_version"`
 	// Ready is set when the process has passed its handshake and warm-up, while a client's lease on the old one runs out.
-	Ready *tempool.StartResult `json:"ready,omitempty"`
+	Ready *api.StartResult `json:"ready,omitempty"`
 	start *task
 }
 
 // departure is an incarnation that leaves beside the worker's own.
 type departure struct {
-	Incarnation int64          `json:"incarnation"`
-	Host        string         `json:"host"`
-	PID         int            `json:"pid"`
-	Lease       *tempool.Lease `json:"lease,omitempty"` // the gateway's, whose usage is still to come
-	Reason      string         `json:"reason"`
-	Told        tempool.Usage  `json:"told,omitzero"` // see usage.go
-	turn        bool           // its end is also the end of the worker's turn
+	Incarnation int64      `json:"incarnation"`
+	Host        string     `json:"host"`
+	PID         int        `json:"pid"`
+	Lease       *api.Lease `json:"lease,omitempty"` // the gateway's, whose usage is still to come
+	Reason      string     `json:"reason"`
+	Told        api.Usage  `json:"told,omitzero"` // see usage.go
+	turn        bool       // its end is also the end of the worker's turn
 }
 
 // beginSuccessor starts the next incarnation beside the one that serves.
@@ -46,15 +46,15 @@ func (w *worker) beginSuccessor() {
 	w.Reached = max(w.Reached, w.Machine.Incarnation) + 1
 	s := &successor{Incarnation: w.Reached, SpecVersion: version}
 	w.Successor = s
-	process := tempool.Process{Worker: w.name(), Incarnation: s.Incarnation}
-	t, future := w.activity(tempool.ActivityStart, activityOptions{
-		queue:   tempool.PlacementQueue(sp.Pool.Placement),
+	process := api.Process{Worker: w.name(), Incarnation: s.Incarnation}
+	t, future := w.activity(api.ActivityStart, activityOptions{
+		queue:   api.PlacementQueue(sp.Pool.Placement),
 		summary: fmt.Sprintf("start incarnation %d of %s to take over", s.Incarnation, w.name()),
 		toStart: placementPatience, toClose: sp.Start.Timeout.D() + slack, silent: heartbeatTimeout, awaitCancel: true,
-	}, tempool.StartRequest{Process: process, Spec: sp, Keep: append(w.leaving(), w.Machine.Incarnation)})
+	}, api.StartRequest{Process: process, Spec: sp, KeepIncarnations: append(w.leaving(), w.Machine.Incarnation)})
 	s.start = t
 	workflow.Go(w.ctx, func(ctx workflow.Context) {
-		var a answer[tempool.StartResult]
+		var a answer[api.StartResult]
 		a.err = future.Get(ctx, &a.result)
 		w.tally(a.err)
 		endTask(&s.start)
@@ -118,7 +118,7 @@ func (w *worker) succeed() bool {
 func (w *worker) handOver() {
 	s, r := w.Successor, w.Rotation
 	d := departure{Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID, Lease: w.Lease, Reason: r.Reason, Told: w.Process.Told, turn: true}
-	w.Process.Seen = tempool.Usage{} // it goes on; its host tells in the end
+	w.Process.Seen = api.Usage{} // it goes on; its host tells in the end
 	w.exited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
 		"it makes way for incarnation %d, which is ready on host %s; its last calls finish beside that one, then process %d is stopped",
 		s.Incarnation, s.Ready.Host, d.PID))
@@ -133,7 +133,7 @@ func (w *worker) takeOver() {
 	w.Machine.Incarnation, w.Reached = s.Incarnation-1, 0
 	w.Cause, w.Released = r.Cause, true
 	w.place(r.Reason)
-	w.started(&answer[tempool.StartResult]{result: *s.Ready})
+	w.started(&answer[api.StartResult]{result: *s.Ready})
 }
 
 // learnOfSuccessor notes that the successor is ready, when that came with news that are acted on before it.
@@ -149,8 +149,8 @@ func (w *worker) depart(d departure) {
 	workflow.Go(w.ctx, func(ctx workflow.Context) {
 		limit := w.Spec.Rotation.DrainTimeout
 		options := w.onHostOf(d.Host, fmt.Sprintf("drain incarnation %d: its calls in flight finish", d.Incarnation), limit.D()+slack)
-		future := execute(w.ctx, tempool.ActivityDrain, options, tempool.DrainRequest{Process: w.incarnation(d.Incarnation), Timeout: limit})
-		var result tempool.DrainResult
+		future := execute(w.ctx, api.ActivityDrain, options, api.DrainRequest{Process: w.incarnation(d.Incarnation), Timeout: limit})
+		var result api.DrainResult
 		if err := future.Get(ctx, &result); err == nil {
 			if result.Checkin != nil {
 				w.checkinLeaving(*result.Checkin)
@@ -175,9 +175,9 @@ func (w *worker) depart(d departure) {
 // stopLeaving ends a process that leaves. Where its host does not answer, its number fences it, and the host's agent kills it.
 func (w *worker) stopLeaving(ctx workflow.Context, d departure) {
 	grace := w.Spec.Pool.StopGrace
-	future := execute(w.ctx, tempool.ActivityStop, w.onHostOf(d.Host, fmt.Sprintf("stop incarnation %d: %s", d.Incarnation, d.Reason), grace.D()+2*slack),
-		tempool.StopRequest{Process: w.incarnation(d.Incarnation), Grace: grace, Reason: d.Reason})
-	var result tempool.StopResult
+	future := execute(w.ctx, api.ActivityStop, w.onHostOf(d.Host, fmt.Sprintf("stop incarnation %d: %s", d.Incarnation, d.Reason), grace.D()+2*slack),
+		api.StopRequest{Process: w.incarnation(d.Incarnation), Grace: grace, Reason: d.Reason})
+	var result api.StopResult
 	if err := future.Get(ctx, &result); err != nil {
 		workflow.GetLogger(ctx).Warn("an incarnation that was to leave was not stopped", "worker", w.name(), "incarnation", d.Incarnation, "error", err)
 		return
@@ -196,7 +196,7 @@ func (w *worker) left(incarnation int64) {
 }
 
 // checkinLeaving takes a checkin of a lease on an incarnation that leaves, and reports whether it was one.
-func (w *worker) checkinLeaving(r tempool.CheckinRequest) bool {
+func (w *worker) checkinLeaving(r api.CheckinRequest) bool {
 	for i := range w.Leaving {
 		if lease := w.Leaving[i].Lease; lease != nil && lease.ID == r.LeaseID {
 			w.Leaving[i].Lease = nil
@@ -239,6 +239,6 @@ func (w *worker) dismissSuccessor(why string) {
 	}
 }
 
-func (w *worker) incarnation(n int64) tempool.Process {
-	return tempool.Process{Worker: w.name(), Incarnation: n}
+func (w *worker) incarnation(n int64) api.Process {
+	return api.Process{Worker: w.name(), Incarnation: n}
 }

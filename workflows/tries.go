@@ -6,7 +6,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -26,7 +26,7 @@ func (w *worker) tries() int {
 
 // retrace walks the machine through the tries of a start that failed before its last, as they happened. The numbers
 // of tries that were not heard of again are used up.
-func (w *worker) retrace(a *answer[tempool.StartResult]) {
+func (w *worker) retrace(a *answer[api.StartResult]) {
 	first := w.Machine.Incarnation
 	failed, last := a.result.Failed, a.result.Incarnation
 	if a.err != nil {
@@ -43,7 +43,7 @@ func (w *worker) retrace(a *answer[tempool.StartResult]) {
 		w.Failures = w.recovery().Counted(w.Failures, 0)
 		at := w.clamped(try.Ended)
 		w.at(lifecycle.StartFailed, try.Reason, at)
-		w.Cause = tempool.CauseStartFailed
+		w.Cause = api.CauseStartFailed
 		w.replaced()
 		if try.Wait == 0 {
 			w.at(lifecycle.Start, try.Next, at)
@@ -91,15 +91,15 @@ func isSuperseded(err error) bool {
 }
 
 // failedTries are the tries that an error of a start tells of.
-func failedTries(err error) []tempool.FailedTry {
-	var tries tempool.FailedTries
+func failedTries(err error) []api.FailedAttempt {
+	var tries api.FailedAttempts
 	var app *temporal.ApplicationError
-	if errors.As(err, &app) && app.HasDetails() && app.Details(&tries) == nil && len(tries.Tries) > 0 {
-		return tries.Tries
+	if errors.As(err, &app) && app.HasDetails() && app.Details(&tries) == nil && len(tries.Attempts) > 0 {
+		return tries.Attempts
 	}
 	var timeout *temporal.TimeoutError
 	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&tries) == nil {
-		return tries.Tries
+		return tries.Attempts
 	}
 	return nil
 }

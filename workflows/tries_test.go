@@ -8,23 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
 
 // triesOf are so many failed tries from an incarnation on, each of a second, told as a host does.
-func triesOf(r tempool.StartRequest, n int, now time.Time) []tempool.FailedTry {
+func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 	recovery := policy.Recovery{
 		MaxConsecutiveFailures: r.Spec.Recovery.MaxConsecutiveFailures, BackoffInitial: r.Spec.Recovery.BackoffInitial.D(),
 		BackoffMax: r.Spec.Recovery.BackoffMax.D(), BackoffMultiplier: r.Spec.Recovery.BackoffMultiplier,
 	}
-	var tries []tempool.FailedTry
+	var tries []api.FailedAttempt
 	at := now.Add(-time.Minute)
 	for i := range n {
-		try := tempool.FailedTry{Incarnation: r.Incarnation + int64(i), Began: at, Ended: at.Add(time.Second), Reason: "the model file is missing"}
-		if i+1 < r.Tries {
+		try := api.FailedAttempt{Incarnation: r.Incarnation + int64(i), Began: at, Ended: at.Add(time.Second), Reason: "the model file is missing"}
+		if i+1 < r.MaxAttempts {
 			next := recovery.Next(r.Failures+i+1, try.Reason, 0.5)
 			try.Wait, try.Next = spec.Duration(next.Delay), next.Reason
 			at = try.Ended.Add(next.Delay)
@@ -39,11 +39,11 @@ func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) 
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
 			s := newStage(t)
 			var asked []string
-			s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-				asked = append(asked, fmt.Sprintf("#%d: %d tries after %d failures", r.Incarnation, r.Tries, r.Failures))
-				tries := triesOf(r, r.Tries, s.env.Now())
-				return tempool.StartResult{}, temporal.NewNonRetryableApplicationError(
-					tries[len(tries)-1].Reason, string(tempool.CodeStartFailed), nil, tempool.FailedTries{Tries: tries})
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				asked = append(asked, fmt.Sprintf("#%d: %d tries after %d failures", r.Incarnation, r.MaxAttempts, r.Failures))
+				tries := triesOf(r, r.MaxAttempts, s.env.Now())
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError(
+					tries[len(tries)-1].Reason, string(api.CodeStartFailed), nil, api.FailedAttempts{Attempts: tries})
 			}
 			s.at(time.Hour, func() {
 				st := s.state()
@@ -78,8 +78,8 @@ func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) 
 
 func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-		return tempool.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation + 3, Failed: triesOf(r, 3, s.env.Now())}, nil
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation + 3, Failed: triesOf(r, 3, s.env.Now())}, nil
 	}
 	s.at(time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -97,12 +97,12 @@ func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
 func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
 	s := newStage(t)
 	var began []int64
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		began = append(began, r.Incarnation)
 		if r.Incarnation == 1 {
-			return tempool.StartResult{}, temporal.NewHeartbeatTimeoutError(tempool.FailedTries{Tries: triesOf(r, 2, s.env.Now())})
+			return api.StartResult{}, temporal.NewHeartbeatTimeoutError(api.FailedAttempts{Attempts: triesOf(r, 2, s.env.Now())})
 		}
-		return tempool.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
+		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
 	s.at(time.Minute, func() {
 		require.EqualValues(t, 8, s.state().Incarnation)
@@ -116,12 +116,12 @@ func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
 func TestAWorkerThatHasToAskBeforeEachStartMakesOneTry(t *testing.T) {
 	s := newStage(t)
 	tries := 0
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-		tries = r.Tries
-		return tempool.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		tries = r.MaxAttempts
+		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
-	s.at(time.Second, s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 1}))
-	s.at(time.Minute, s.signal(tempool.SignalEnd, tempool.Control{}))
+	s.at(time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1}))
+	s.at(time.Minute, s.signal(api.SignalEnd, api.Control{}))
 	s.play(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 	require.Equal(t, 1, tries)
 }
@@ -131,15 +131,15 @@ func TestAWorkerThatTriesForItsPoolGoesOnByItselfAndSaysWhatCameOfIt(t *testing.
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
 			s := newStage(t)
 			var began []time.Duration
-			s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
-				require.Equal(t, 1, r.Tries)
+			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+				require.Equal(t, 1, r.MaxAttempts)
 				began = append(began, s.env.Now().Sub(s.begin))
-				return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(tempool.CodeStartFailed), nil)
+				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 			}
-			s.at(10*time.Second, s.signal(tempool.SignalStartReleased, tempool.StartReleased{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+			s.at(10*time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
 			s.at(time.Hour, func() {
 				require.Equal(t, lifecycle.Failed, s.state().State)
-				s.signal(tempool.SignalEnd, tempool.Control{})()
+				s.signal(api.SignalEnd, api.Control{})()
 			})
 			run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
 			run.Held, run.ContinueEvery = "the pool holds its starts", every
@@ -148,10 +148,10 @@ func TestAWorkerThatTriesForItsPoolGoesOnByItselfAndSaysWhatCameOfIt(t *testing.
 			for i := 1; i < len(began); i++ {
 				require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
 			}
-			require.Len(t, s.toldOf(tempool.SignalStartRequested), 1, "it asked once")
+			require.Len(t, s.toldOf(api.SignalStartRequested), 1, "it asked once")
 			var story []string
-			for _, m := range s.toldOf(tempool.SignalWorkerChanged) {
-				e := m.(tempool.WorkerChanged)
+			for _, m := range s.toldOf(api.SignalWorkerChanged) {
+				e := m.(api.WorkerChanged)
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}
 			// The stage takes messages of one moment in any order.

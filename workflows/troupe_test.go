@@ -17,7 +17,7 @@ import (
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -37,9 +37,9 @@ type troupe struct {
 	refused int            // starts that failed
 	refuse  int            // how many of the next starts are to fail
 	// rebalanced are the requests to share a budget out, and sharing what is answered to them.
-	rebalanced []tempool.RebalanceRequest
+	rebalanced []api.RebalanceRequest
 	sharingMu  sync.Mutex // guards rebalanced: the hosts are asked at the same time
-	sharing    func(tempool.RebalanceRequest) (tempool.RebalanceResult, error)
+	sharing    func(api.RebalanceRequest) (api.RebalanceResult, error)
 	peak       int // the most workers that were in the middle of a restart at one time
 }
 
@@ -47,7 +47,7 @@ type troupe struct {
 type actor struct {
 	troupe     *troupe
 	run        WorkerRun
-	entry      tempool.RosterEntry
+	entry      api.RosterEntry
 	understudy string // workflow ID
 	open       bool
 	child      bool // of the pool's run that is on
@@ -83,7 +83,7 @@ func newTroupe(t *testing.T) *troupe {
 func poolOf(size int) PoolRun {
 	s := testSpec()
 	s.Pool.Size = size
-	return PoolRun{PoolStart: tempool.PoolStart{Pool: "t", Spec: s}}
+	return PoolRun{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
 }
 
 // at has something done at a time counted from the beginning.
@@ -121,7 +121,7 @@ func (p *troupe) play(run PoolRun) {
 		p.runs++
 		require.Less(p.t, p.runs, 2000, "the pool continues as new for ever")
 		p.set(now)
-		p.env.ExecuteWorkflow(tempool.WorkflowPool, run)
+		p.env.ExecuteWorkflow(api.WorkflowPool, run)
 		require.True(p.t, p.env.IsWorkflowCompleted(), "the pool did not end")
 		err := p.env.GetWorkflowError()
 		var again *workflow.ContinueAsNewError
@@ -157,9 +157,9 @@ func (p *troupe) set(now time.Time) {
 		Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}, DeadlockDetectionTimeout: stalled,
 	})
 	p.env.SetOnChildWorkflowStartedListener(p.enter)
-	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: tempool.ActivityRebalance})
-	p.env.RegisterWorkflowWithOptions(Pool, workflow.RegisterOptions{Name: tempool.WorkflowPool})
-	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
+	p.env.RegisterWorkflowWithOptions(Pool, workflow.RegisterOptions{Name: api.WorkflowPool})
+	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: refusedWorkflow})
 	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)
 	p.steps = slices.DeleteFunc(p.steps, func(s *step) bool { return s.done })
@@ -183,9 +183,9 @@ func understudy(ctx workflow.Context, _ WorkerRun) error {
 	return nil
 }
 
-func (p *troupe) status() (answer tempool.PoolStatus) {
+func (p *troupe) status() (answer api.PoolStatus) {
 	p.t.Helper()
-	value, err := p.env.QueryWorkflow(tempool.QueryStatus)
+	value, err := p.env.QueryWorkflow(api.QueryStatus)
 	require.NoError(p.t, err)
 	require.NoError(p.t, value.Get(&answer))
 	return answer
@@ -203,7 +203,7 @@ func (p *troupe) ask(when time.Duration, name string, request any) {
 	p.at(when, func() { p.update(name, request) })
 }
 
-func (p *troupe) stopAt(when time.Duration) { p.ask(when, tempool.UpdateStop, tempool.Control{}) }
+func (p *troupe) stopAt(when time.Duration) { p.ask(when, api.UpdateStop, api.Control{}) }
 
 // open counts the workers whose workflow has not ended.
 func (p *troupe) open() (n int) {
@@ -226,7 +226,7 @@ func (p *troupe) hire(run WorkerRun) *actor {
 		p.refused++
 		return nil
 	}
-	a := &actor{troupe: p, run: run, child: true, open: true, entry: tempool.RosterEntry{
+	a := &actor{troupe: p, run: run, child: true, open: true, entry: api.RosterEntry{
 		Slot: run.Slot, State: lifecycle.Created, Incarnation: run.Machine.Incarnation, LeaseSeq: run.LeaseSeq, SpecVersion: run.SpecVersion,
 	}}
 	p.actors[run.Slot] = a
@@ -247,9 +247,9 @@ func (a *actor) then(after time.Duration, do func()) {
 // tell reports the actor's state to the pool.
 func (a *actor) tell(state lifecycle.State) {
 	a.entry.State, a.entry.Since = state, a.troupe.env.Now()
-	word := tempool.WorkerChanged{RosterEntry: a.entry}
+	word := api.WorkerChanged{RosterEntry: a.entry}
 	a.troupe.in(postTakes, func() {
-		a.troupe.env.SignalWorkflow(tempool.SignalWorkerChanged, word)
+		a.troupe.env.SignalWorkflow(api.SignalWorkerChanged, word)
 		if word.Gone {
 			a.exit("")
 		}
@@ -279,12 +279,12 @@ func (a *actor) rest(state lifecycle.State, reason string) {
 // signal takes what the pool says.
 func (a *actor) signal(name string, argument any) {
 	switch name {
-	case tempool.SignalPoolContinues:
+	case api.SignalPoolContinues:
 		a.excused = true
 		return
-	case tempool.SignalRestart:
+	case api.SignalRestart:
 		a.remember(name, argument)
-		r := argument.(tempool.Restart)
+		r := argument.(api.Restart)
 		if r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
 		}
@@ -293,21 +293,21 @@ func (a *actor) signal(name string, argument any) {
 		a.troupe.countRestarting()
 		a.tell(lifecycle.Draining)
 		a.then(sceneTakes, a.start)
-	case tempool.SignalDrain:
+	case api.SignalDrain:
 		a.remember(name, argument)
 		a.scene++
 		a.tell(lifecycle.Draining)
-		a.then(sceneTakes, func() { a.rest(lifecycle.Stopped, argument.(tempool.Control).Reason) })
-	case tempool.SignalEnd:
+		a.then(sceneTakes, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
+	case api.SignalEnd:
 		a.end()
-	case tempool.SignalRotationGrant:
+	case api.SignalRotationGrant:
 		a.remember(name, argument)
 		a.scene++
 		a.restarting = true
 		a.troupe.countRestarting()
 		a.tell(lifecycle.Draining)
 		a.then(sceneTakes, a.start)
-	case tempool.SignalStartsHeld, tempool.SignalStartReleased, tempool.SignalLimitsApplied:
+	case api.SignalStartsHeld, api.SignalStartReleased, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:
 		require.FailNow(a.troupe.t, "a pool does not send "+name)
@@ -328,7 +328,7 @@ func (a *actor) heardOf(name string) (times []time.Duration) {
 	return times
 }
 
-func (p *troupe) rebalance(_ context.Context, r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
+func (p *troupe) rebalance(_ context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
 	p.sharingMu.Lock()
 	p.rebalanced = append(p.rebalanced, r)
 	p.sharingMu.Unlock()

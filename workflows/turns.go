@@ -5,7 +5,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
@@ -13,17 +13,17 @@ import (
 // turn is one worker whose incarnation is replaced while it serves: on its own wish, once the pool has granted it, or as part of a
 // rollout. At most rotation.max_unavailable workers have their turn at one time, whatever the cause.
 type turn struct {
-	Slot    int           `json:"slot"`
-	From    int64         `json:"from"` // the incarnation to leave behind
-	Cause   tempool.Cause `json:"cause,omitempty"`
-	Reason  string        `json:"reason,omitempty"`
-	Granted bool          `json:"granted,omitempty"`
+	Slot    int       `json:"slot"`
+	From    int64     `json:"from"` // the incarnation to leave behind
+	Cause   api.Cause `json:"cause,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	Granted bool      `json:"granted,omitempty"`
 	// Dropped says that the incarnation ended otherwise: an operator may have put the worker to rest.
 	Dropped bool `json:"dropped,omitempty"`
 }
 
 // requested takes a worker's wish for a turn. The same wish again gets the same grant again.
-func (p *pool) requested(r tempool.RotationRequest) {
+func (p *pool) requested(r api.RotationRequest) {
 	s := p.slot(r.Slot)
 	if s == nil || p.Stopping || r.Slot >= p.Size || r.Incarnation < s.Incarnation {
 		return
@@ -40,7 +40,7 @@ func (p *pool) requested(r tempool.RotationRequest) {
 }
 
 // rotated takes a worker's word that its turn is over.
-func (p *pool) rotated(d tempool.RotationDone) {
+func (p *pool) rotated(d api.RotationDone) {
 	p.Turns = slices.DeleteFunc(p.Turns, func(t turn) bool { return t.Slot == d.Slot && t.From == d.Incarnation })
 	r := p.Rollout
 	if r == nil {
@@ -50,7 +50,7 @@ func (p *pool) rotated(d tempool.RotationDone) {
 		if t := &r.Current[i]; t.Slot == d.Slot && t.From == d.Incarnation {
 			t.Dropped = !d.Failed
 			if d.Failed {
-				r.Halted = "halted: worker " + tempool.WorkerName(p.PoolStart.Pool, d.Slot) + " serves on as it was: " + brief(d.Reason)
+				r.Halted = "halted: worker " + api.WorkerName(p.PoolStart.Pool, d.Slot) + " serves on as it was: " + brief(d.Reason)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (p *pool) takeTurns() bool {
 		if p.turnsTaken() >= p.Spec.Rotation.MaxUnavailable {
 			break
 		}
-		if d := p.mayStart(tempool.WorkerName(p.PoolStart.Pool, t.Slot)); d.Action == policy.Wait {
+		if d := p.mayStart(api.WorkerName(p.PoolStart.Pool, t.Slot)); d.Action == policy.Wait {
 			p.askAgain(d.Delay)
 			break
 		}
@@ -118,12 +118,12 @@ func (p *pool) inRollout(number int) bool {
 func (p *pool) grantTurn(t *turn) {
 	t.Granted = true
 	workflow.GetLogger(p.ctx).Info("rotation granted", "pool", p.PoolStart.Pool, "worker", t.Slot, "incarnation", t.From, "cause", t.Cause, "reason", t.Reason)
-	p.tell(t.Slot, tempool.SignalRotationGrant, tempool.RotationGrant{Incarnation: t.From}, nil)
+	p.tell(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From}, nil)
 }
 
 // tell sends a worker a message; a run does not end before it is delivered. What cannot be delivered is told to lost.
 func (p *pool) tell(number int, name string, message any, lost func(*slot)) {
-	future := workflow.SignalExternalWorkflow(p.ctx, tempool.WorkerWorkflowID(p.PoolStart.Pool, number), "", name, message)
+	future := workflow.SignalExternalWorkflow(p.ctx, api.WorkerWorkflowID(p.PoolStart.Pool, number), "", name, message)
 	p.asking++
 	p.ear.addFuture(future, func(f workflow.Future) {
 		p.asking--

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -19,7 +19,7 @@ func (p *troupe) tellAt(when time.Duration, name string, message any) {
 
 // wishAt has a worker ask for a turn at a time.
 func (p *troupe) wishAt(when time.Duration, number int) {
-	p.tellAt(when, tempool.SignalRotationRequest, tempool.RotationRequest{Slot: number, Incarnation: 1, Cause: tempool.CauseUptime, Reason: "it is old"})
+	p.tellAt(when, api.SignalRotationRequest, api.RotationRequest{Slot: number, Incarnation: 1, Cause: api.CauseUptime, Reason: "it is old"})
 }
 
 func TestWorkersThatAllWantToGoAtOnceGoOneAfterTheOther(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRolloutsAndTurnsShareOneBudget(t *testing.T) {
 	for i := range 4 {
 		p.wishAt(5*time.Second, i)
 	}
-	p.ask(5*time.Second+100*time.Millisecond, tempool.UpdateRestart, tempool.RestartRequest{Reason: "new moon"})
+	p.ask(5*time.Second+100*time.Millisecond, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 	p.at(time.Minute, func() {
 		require.Nil(t, p.status().Rollout)
 		for _, w := range p.status().Workers {
@@ -72,7 +72,7 @@ func TestATurnThatIsGivenUpMakesRoomForTheNext(t *testing.T) {
 		p.actors[0].scene++
 		p.actors[0].restarting = false
 		p.actors[0].tell(lifecycle.Ready)
-		p.env.SignalWorkflow(tempool.SignalRotationDone, tempool.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
+		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
 	})
 	p.wishAt(6*time.Second, 1)
 	p.at(10*time.Second, func() {
@@ -85,11 +85,11 @@ func TestATurnThatIsGivenUpMakesRoomForTheNext(t *testing.T) {
 
 func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T) {
 	p := newTroupe(t)
-	p.ask(5*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(3, "next")})
+	p.ask(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
 	p.at(5*time.Second+50*time.Millisecond, func() {
 		p.actors[0].scene++
 		p.actors[0].tell(lifecycle.Ready)
-		p.env.SignalWorkflow(tempool.SignalRotationDone, tempool.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
+		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
 	})
 	p.at(20*time.Second, func() {
 		s := p.status()
@@ -109,14 +109,14 @@ func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
 			a.tell(lifecycle.Ready)
 		}
 	})
-	p.tellAt(5*time.Second, tempool.SignalFilesChanged, tempool.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
+	p.tellAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
 	p.at(time.Minute, func() {
 		for i, a := range p.actors {
-			require.Len(t, a.heardOf(tempool.SignalRestart), 1-i%2, "worker %d", i)
+			require.Len(t, a.heardOf(api.SignalRestart), 1-i%2, "worker %d", i)
 		}
-		r := p.actors[0].heard[0].message.(tempool.Restart)
+		r := p.actors[0].heard[0].message.(api.Restart)
 		require.Equal(t, "file /srv/model.py changed, and 1 more on host a", r.Reason)
-		require.Equal(t, tempool.CauseFiles, r.Cause)
+		require.Equal(t, api.CauseFiles, r.Cause)
 	})
 	p.stopAt(2 * time.Minute)
 	p.play(poolOf(4))
@@ -127,7 +127,7 @@ func TestChangedFilesMayRestartAllAtOnce(t *testing.T) {
 	p := newTroupe(t)
 	run := poolOf(4)
 	run.Spec.Watch.Mode = "all"
-	p.tellAt(5*time.Second, tempool.SignalFilesChanged, tempool.FilesChanged{Pool: "t", Files: []string{"/srv/model.py"}})
+	p.tellAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"/srv/model.py"}})
 	p.stopAt(time.Minute)
 	p.play(run)
 	require.Equal(t, 4, p.peak)
@@ -154,31 +154,31 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 				p.startsEnded(2, 2, 1)
 			})
 			wish := func(when time.Duration, number int) {
-				p.tellAt(when, tempool.SignalStartRequested, tempool.StartRequested{Slot: number, Incarnation: 2})
+				p.tellAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
 			}
 			wish(8*time.Second, 0)
 			wish(9*time.Second, 1)
 			p.at(10*time.Second, func() {
 				require.NotEmpty(t, p.status().Held)
 				for i := range 3 {
-					require.Len(t, p.actors[i].heardOf(tempool.SignalStartsHeld), 1, "worker %d", i)
+					require.Len(t, p.actors[i].heardOf(api.SignalStartsHeld), 1, "worker %d", i)
 				}
-				require.Empty(t, p.actors[0].heardOf(tempool.SignalStartReleased))
+				require.Empty(t, p.actors[0].heardOf(api.SignalStartReleased))
 			})
 			p.at(50*time.Second, func() {
-				require.Len(t, p.actors[0].heardOf(tempool.SignalStartReleased), 1)
-				require.Empty(t, p.actors[1].heardOf(tempool.SignalStartReleased), "one tries for all")
+				require.Len(t, p.actors[0].heardOf(api.SignalStartReleased), 1)
+				require.Empty(t, p.actors[1].heardOf(api.SignalStartReleased), "one tries for all")
 				p.startsEnded(0, 4, 2) // and succeeds
 			})
 			p.at(55*time.Second, func() {
 				require.Empty(t, p.status().Held)
-				require.Len(t, p.actors[1].heardOf(tempool.SignalStartReleased), 1)
-				require.Len(t, p.actors[1].heardOf(tempool.SignalStartsHeld), 2)
-				require.Empty(t, p.actors[1].heard[len(p.actors[1].heard)-2].message.(tempool.StartsHeld).Reason)
+				require.Len(t, p.actors[1].heardOf(api.SignalStartReleased), 1)
+				require.Len(t, p.actors[1].heardOf(api.SignalStartsHeld), 2)
+				require.Empty(t, p.actors[1].heard[len(p.actors[1].heard)-2].message.(api.StartsHeld).Reason)
 			})
 			p.stopAt(time.Minute)
 			p.play(run)
-			tried := p.actors[0].heardOf(tempool.SignalStartReleased)[0]
+			tried := p.actors[0].heardOf(api.SignalStartReleased)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
 		})
 	}
@@ -187,11 +187,11 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 func TestANewSpecLetsHeldStartsGo(t *testing.T) {
 	p := newTroupe(t)
 	p.at(5*time.Second, func() { p.startsEnded(0, 5, 5) })
-	p.ask(6*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(1, "next")})
+	p.ask(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
 	p.at(7*time.Second, func() { require.Empty(t, p.status().Held) })
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(2))
-	require.Len(t, p.actors[0].heardOf(tempool.SignalStartsHeld), 2)
+	require.Len(t, p.actors[0].heardOf(api.SignalStartsHeld), 2)
 }
 
 func TestAPoolOfOneHasNoBreaker(t *testing.T) {
@@ -200,7 +200,7 @@ func TestAPoolOfOneHasNoBreaker(t *testing.T) {
 	p.at(6*time.Second, func() { require.Empty(t, p.status().Held) })
 	p.stopAt(20 * time.Second)
 	p.play(poolOf(1))
-	require.Empty(t, p.actors[0].heardOf(tempool.SignalStartsHeld))
+	require.Empty(t, p.actors[0].heardOf(api.SignalStartsHeld))
 }
 
 func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
@@ -225,7 +225,7 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 		p.actors[0].entry.Incarnation = 2
 		p.actors[0].tell(lifecycle.Pending)
 	})
-	p.ask(6*time.Second, tempool.UpdateApply, tempool.ApplyRequest{Spec: specOf(2, "next")})
+	p.ask(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
 	p.at(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
 		p.actors[0].scene++
 		p.actors[0].entry.SpecVersion = 2
@@ -244,12 +244,12 @@ func TestStartsAreLetGoNoFasterThanTheRate(t *testing.T) {
 	run := poolOf(5)
 	run.Spec.Start.RatePerSecond = 2
 	for i := range 5 {
-		p.tellAt(5*time.Second, tempool.SignalStartRequested, tempool.StartRequested{Slot: i, Incarnation: 2})
+		p.tellAt(5*time.Second, api.SignalStartRequested, api.StartRequested{Slot: i, Incarnation: 2})
 	}
 	p.stopAt(20 * time.Second)
 	p.play(run)
 	for i := range 5 {
-		times := p.actors[i].heardOf(tempool.SignalStartReleased)
+		times := p.actors[i].heardOf(api.SignalStartReleased)
 		require.Len(t, times, 1, "worker %d", i)
 		require.InDelta(t, 5+float64(i)/2, times[0].Seconds(), 0.2, "worker %d", i)
 	}
@@ -257,11 +257,11 @@ func TestStartsAreLetGoNoFasterThanTheRate(t *testing.T) {
 
 // pressure is the word of host "h", on which all workers are; worker i uses (i+1) × 100 MB.
 func (p *troupe) pressure(level string) {
-	m := tempool.MemoryPressure{Host: "h", Level: level, Reason: "Memory pressure is " + level + "."}
+	m := api.MemoryPressure{Host: "h", Level: level, Reason: "Memory pressure is " + level + "."}
 	for i, a := range p.actors {
-		m.Workers = append(m.Workers, tempool.WorkerMemory{Slot: i, Incarnation: a.entry.Incarnation, RSSBytes: int64(i+1) * 100_000_000})
+		m.Workers = append(m.Workers, api.WorkerMemory{Slot: i, Incarnation: a.entry.Incarnation, RSSBytes: int64(i+1) * 100_000_000})
 	}
-	p.env.SignalWorkflow(tempool.SignalMemoryPressure, m)
+	p.env.SignalWorkflow(api.SignalMemoryPressure, m)
 }
 
 func (p *troupe) onOneHost() {
@@ -280,7 +280,7 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 	p.at(32*time.Second, func() {
 		require.Equal(t, []int{4, 3}, p.status().Parked)
 		require.Equal(t, 3, p.status().Ready)
-		require.Contains(t, p.actors[4].heard[0].message.(tempool.Control).Reason, "500 MB")
+		require.Contains(t, p.actors[4].heard[0].message.(api.Control).Reason, "500 MB")
 		p.pressure("medium")
 	})
 	p.at(40*time.Second, func() {
@@ -315,9 +315,9 @@ func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
 	require.Empty(t, p.actors[0].heard)
 	require.Empty(t, p.actors[1].heard)
 	require.Len(t, p.actors[2].heard, 1)
-	r := p.actors[2].heard[0].message.(tempool.Restart)
+	r := p.actors[2].heard[0].message.(api.Restart)
 	require.True(t, r.InPlace, "there is no memory for two")
-	require.Equal(t, tempool.CausePressure, r.Cause)
+	require.Equal(t, api.CausePressure, r.Cause)
 }
 
 func TestPressureIsOnlyRecordedWhereThePolicySaysSo(t *testing.T) {
@@ -341,13 +341,13 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			run := poolOf(3)
 			run.ContinueEvery = every
 			run.Spec.Resources.Allocation = "equal"
-			p.sharing = func(r tempool.RebalanceRequest) (tempool.RebalanceResult, error) {
+			p.sharing = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
 				if len(r.Processes) == 1 {
-					return tempool.RebalanceResult{}, errors.New("it does not want to")
+					return api.RebalanceResult{}, errors.New("it does not want to")
 				}
-				var result tempool.RebalanceResult
+				var result api.RebalanceResult
 				for _, one := range r.Processes {
-					result.Shares = append(result.Shares, tempool.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
+					result.Shares = append(result.Shares, api.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
 				}
 				return result, nil
 			}
@@ -369,7 +369,7 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			p.stopAt(12 * time.Minute)
 			p.play(run)
 			for i, times := range []int{1, 1, 0} {
-				require.Len(t, p.actors[i].heardOf(tempool.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+				require.Len(t, p.actors[i].heardOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
 			}
 		})
 	}

@@ -5,7 +5,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -14,7 +14,7 @@ import (
 // counted then. Both count the same calls: an incarnation has served whichever is more.
 
 // count takes what was done under a lease on an incarnation.
-func (w *worker) count(u tempool.Usage, incarnation int64) {
+func (w *worker) count(u api.Usage, incarnation int64) {
 	w.add(u)
 	if incarnation != w.Machine.Incarnation {
 		return
@@ -27,7 +27,7 @@ func (w *worker) count(u tempool.Usage, incarnation int64) {
 }
 
 // limited hears which limits the process has now.
-func (w *worker) limited(l tempool.LimitsApplied) {
+func (w *worker) limited(l api.LimitsApplied) {
 	if l.Incarnation != w.Machine.Incarnation || !w.Machine.State.Live() {
 		return
 	}
@@ -41,7 +41,7 @@ func (w *worker) limited(l tempool.LimitsApplied) {
 }
 
 // add counts calls for the worker as a whole.
-func (w *worker) add(u tempool.Usage) {
+func (w *worker) add(u api.Usage) {
 	w.Counters.RequestsServed += max(0, u.Requests)
 	w.Counters.RequestsFailed += max(0, u.Failed)
 	w.Counters.TotalCallTimeMS += max(0, u.TotalMS)
@@ -51,7 +51,7 @@ func (w *worker) add(u tempool.Usage) {
 }
 
 // see takes what the host has seen this incarnation serve so far; nil is nothing new.
-func (w *worker) see(u *tempool.Usage) {
+func (w *worker) see(u *api.Usage) {
 	if u != nil {
 		w.Process.Seen = *u
 	}
@@ -60,20 +60,20 @@ func (w *worker) see(u *tempool.Usage) {
 // seeLast takes what the last heartbeat of a Watch told that was not heard of again.
 func (w *worker) seeLast(err error) {
 	var timeout *temporal.TimeoutError
-	var beat tempool.WatchHeartbeat
+	var beat api.WatchHeartbeat
 	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil {
 		w.see(&beat.Usage)
 	}
 }
 
 // sum adds usages; what is below zero counts as nothing.
-func sum(a, b tempool.Usage) tempool.Usage {
-	return tempool.Usage{
+func sum(a, b api.Usage) api.Usage {
+	return api.Usage{
 		Requests: a.Requests + max(0, b.Requests), Failed: a.Failed + max(0, b.Failed), TotalMS: a.TotalMS + max(0, b.TotalMS),
 	}
 }
 
 // untold is what a host has seen and no checkin has told of.
-func untold(seen, told tempool.Usage) tempool.Usage {
-	return tempool.Usage{Requests: max(0, seen.Requests-told.Requests), Failed: max(0, seen.Failed-told.Failed), TotalMS: max(0, seen.TotalMS-told.TotalMS)}
+func untold(seen, told api.Usage) api.Usage {
+	return api.Usage{Requests: max(0, seen.Requests-told.Requests), Failed: max(0, seen.Failed-told.Failed), TotalMS: max(0, seen.TotalMS-told.TotalMS)}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func used(requests, failed, ms int64) *tempool.Usage {
-	return &tempool.Usage{Requests: requests, Failed: failed, TotalMS: ms}
+func used(requests, failed, ms int64) *api.Usage {
+	return &api.Usage{Requests: requests, Failed: failed, TotalMS: ms}
 }
 
 func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		told, seen *tempool.Usage
-		want       tempool.Usage
+		told, seen *api.Usage
+		want       api.Usage
 	}{
 		"nothing was told before":           {used(0, 0, 0), used(10, 2, 100), *used(10, 2, 100)},
 		"part was told by a checkin before": {used(3, 1, 30), used(10, 2, 100), *used(10, 2, 100)},
@@ -33,13 +33,13 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 				f := crash(10 * time.Second)
 				f.result.Usage = c.seen
 				s.fate[1] = f
-				s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-				s.at(2*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.told}))
-				s.at(3*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-				s.at(20*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
+				s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.at(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.told}))
+				s.at(3*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.at(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
 				s.at(21*time.Second, func() {
 					m := s.metrics()
-					require.Equal(t, c.want, tempool.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed, TotalMS: m.TotalCallTimeMS})
+					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed, TotalMS: m.TotalCallTimeMS})
 					require.EqualValues(t, 2, s.state().Incarnation)
 					s.cancel()
 				})
@@ -53,18 +53,18 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 
 func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	s := newStage(t)
-	s.onDrain = func(tempool.DrainRequest) (tempool.DrainResult, error) {
-		return tempool.DrainResult{Drained: true, Checkin: &tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(5, 0, 50)}}, nil
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) {
+		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(5, 0, 50)}}, nil
 	}
-	s.onStop = func(r tempool.StopRequest) (tempool.StopResult, error) {
+	s.onStop = func(r api.StopRequest) (api.StopResult, error) {
 		seen := used(0, 0, 0)
 		if r.Incarnation == 1 {
 			seen = used(7, 2, 80) // two calls were cut with the process
 		}
-		return tempool.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Usage: seen}, nil
+		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Usage: seen}, nil
 	}
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: tempool.GatewayHolderPrefix + "h"}))
-	s.at(2*time.Second, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "to see"})) // the next one takes over beside it
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
+	s.at(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"})) // the next one takes over beside it
 	s.at(10*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 7, s.metrics().RequestsServed)
@@ -77,7 +77,7 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 
 func TestTheLastHeartbeatOfALostAgentTellsWhatWasServed(t *testing.T) {
 	w := &worker{}
-	w.seeLast(temporal.NewHeartbeatTimeoutError(tempool.WatchHeartbeat{Usage: *used(4, 1, 40)}))
+	w.seeLast(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
 	require.Equal(t, *used(4, 1, 40), w.Process.Seen)
 	w.seeLast(temporal.NewHeartbeatTimeoutError())
 	require.Equal(t, *used(4, 1, 40), w.Process.Seen, "no heartbeat says nothing")

@@ -8,7 +8,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -28,9 +28,9 @@ type WorkerRun struct {
 	Machine lifecycle.Machine `json:"machine"`
 	Process RunningProcess    `json:"process"`
 
-	Lease    *tempool.Lease `json:"lease,omitempty"`
-	LeaseSeq int64          `json:"lease_seq"`
-	Grants   []Grant        `json:"grants,omitempty"` // newest last, at most maxGrants
+	Lease    *api.Lease `json:"lease,omitempty"`
+	LeaseSeq int64      `json:"lease_seq"`
+	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
 
 	Intent         Intent       `json:"intent,omitempty"`
 	IntentReason   string       `json:"intent_reason,omitempty"`
@@ -47,12 +47,12 @@ type WorkerRun struct {
 	LeaseErrors    int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
 	NextCheckpoint time.Time    `json:"next_checkpoint"`
 	// Reached is the highest incarnation number given out, when a successor that did not make it had it.
-	Reached      int64                 `json:"reached,omitempty"`
-	Cause        tempool.Cause         `json:"cause,omitempty"` // of the end that the next incarnation follows on
-	Rotation     *rotation             `json:"rotation,omitempty"`
-	LastRotation *tempool.RotationView `json:"last_rotation,omitempty"`
-	Successor    *successor            `json:"successor,omitempty"`
-	Leaving      []departure           `json:"leaving,omitempty"`
+	Reached      int64               `json:"reached,omitempty"`
+	Cause        api.Cause           `json:"cause,omitempty"` // of the end that the next incarnation follows on
+	Rotation     *rotation           `json:"rotation,omitempty"`
+	LastRotation *api.RotationStatus `json:"last_rotation,omitempty"`
+	Successor    *successor          `json:"successor,omitempty"`
+	Leaving      []departure         `json:"leaving,omitempty"`
 	// Held is why the pool wants to be asked before each start; Released that it let the next one go.
 	Held     string `json:"held,omitempty"`
 	Released bool   `json:"released,omitempty"`
@@ -62,13 +62,13 @@ type WorkerRun struct {
 	Starts       int64         `json:"starts,omitempty"`
 	StartsFailed int64         `json:"starts_failed,omitempty"`
 
-	Counters Counters        `json:"counters"`
-	Sample   *tempool.Sample `json:"sample,omitempty"`
+	Counters Counters    `json:"counters"`
+	Sample   *api.Sample `json:"sample,omitempty"`
 	// Assessment is the newest the host told of this incarnation; GradeRow counts incarnations in a row that went for their grade.
-	Assessment  *tempool.Assessment `json:"assessment,omitempty"`
-	GradeRow    int                 `json:"grade_row,omitempty"`
-	LastRefusal string              `json:"last_refusal,omitempty"`
-	Reported    reported            `json:"reported"` // what the pool and the search attributes were last told
+	Assessment  *api.Assessment `json:"assessment,omitempty"`
+	GradeRow    int             `json:"grade_row,omitempty"`
+	LastRefusal string          `json:"last_refusal,omitempty"`
+	Reported    reported        `json:"reported"` // what the pool and the search attributes were last told
 }
 
 // RunningProcess is the incarnation's process, where it runs.
@@ -79,18 +79,18 @@ type RunningProcess struct {
 	Endpoint  string    `json:"endpoint,omitempty"`
 	Address   string    `json:"address,omitempty"`
 	// Limits is by which means each limit is in force, Applied what the process was given since it started.
-	Limits  map[string]string      `json:"limits,omitempty"`
-	Applied *tempool.LimitsApplied `json:"applied,omitempty"`
+	Limits  map[string]string  `json:"limits,omitempty"`
+	Applied *api.LimitsApplied `json:"applied,omitempty"`
 	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
 	// Told is what checkins told of it, Seen what its host told last; see usage.go.
-	Told tempool.Usage `json:"told,omitzero"`
-	Seen tempool.Usage `json:"seen,omitzero"`
+	Told api.Usage `json:"told,omitzero"`
+	Seen api.Usage `json:"seen,omitzero"`
 	// BornBytes is the memory it had when it became ready.
 	BornBytes int64 `json:"born_bytes,omitempty"`
 	// Observed are the causes for which a rotation was decided and only recorded (policy.mode).
-	Observed []tempool.Cause `json:"observed,omitempty"`
+	Observed []api.Cause `json:"observed,omitempty"`
 }
 
 // Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.
@@ -169,7 +169,7 @@ func Worker(ctx workflow.Context, run WorkerRun) error {
 			if w.drainSignals() {
 				continue
 			}
-			return workflow.NewContinueAsNewError(ctx, tempool.WorkflowWorker, w.WorkerRun)
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.WorkerRun)
 		}
 		w.turns++
 		if err := w.await(); err != nil {
@@ -230,10 +230,10 @@ func (w *worker) end() {
 
 func (w *worker) now() time.Time { return workflow.Now(w.ctx) }
 
-func (w *worker) name() string { return tempool.WorkerName(w.Pool, w.Slot) }
+func (w *worker) name() string { return api.WorkerName(w.Pool, w.Slot) }
 
-func (w *worker) process() tempool.Process {
-	return tempool.Process{Worker: w.name(), Incarnation: w.Machine.Incarnation}
+func (w *worker) process() api.Process {
+	return api.Process{Worker: w.name(), Incarnation: w.Machine.Incarnation}
 }
 
 // next carries out one transition. It is called only where the table allows the event; that it does not is a programming

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -33,20 +33,20 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	s := newStage(t)
 	var first, again, other, after *updateAnswer
 	s.at(time.Second, func() {
-		first = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r1", Holder: "me"})
+		first = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	})
 	s.at(2*time.Second, func() {
-		other = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r2", Holder: "you"})
-		again = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r1", Holder: "me"})
+		other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r2", Holder: "you"})
+		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	})
 	s.at(3*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Usage: tempool.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
 	s.at(4*time.Second, func() {
-		after = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{RequestID: "r3", Holder: "you"})
+		after = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
 	})
-	s.at(5*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
+	s.at(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
 	s.at(6*time.Second, func() {
 		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
 		m := s.metrics()
@@ -59,13 +59,13 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 	})
 	s.play(orphan())
 	require.NoError(t, first.rejected)
-	require.Equal(t, "t.0.1.1", first.value.(*tempool.Lease).ID)
-	require.Equal(t, "t.0.1.1", again.value.(*tempool.Lease).ID)
-	require.Equal(t, "t.0.1.2", after.value.(*tempool.Lease).ID)
+	require.Equal(t, "t.0.1.1", first.value.(*api.Lease).ID)
+	require.Equal(t, "t.0.1.1", again.value.(*api.Lease).ID)
+	require.Equal(t, "t.0.1.2", after.value.(*api.Lease).ID)
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, other.rejected, &refused)
-	require.Equal(t, string(tempool.CodeBusy), refused.Type())
-	var hint tempool.RefusalDetails
+	require.Equal(t, string(api.CodeBusy), refused.Type())
+	var hint api.RefusalDetails
 	require.NoError(t, refused.Details(&hint))
 	require.Positive(t, hint.RetryAfterMS)
 }
@@ -74,7 +74,7 @@ func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second, "longer than the default": 100 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
+			s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
 			s.at(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
 			s.at(ttl+3*time.Second, func() {
 				st := s.state()
@@ -91,27 +91,27 @@ func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
 
 func TestARenewedLeaseLives(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	var stale *updateAnswer
 	for i := 1; i <= 5; i++ {
-		s.at(time.Duration(i)*50*time.Second, func() { s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.1"}) })
+		s.at(time.Duration(i)*50*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
 	}
 	s.at(290*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
-		stale = s.update(tempool.UpdateRenew, tempool.RenewRequest{LeaseID: "t.0.1.9"})
+		stale = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.9"})
 	})
 	s.at(291*time.Second, s.cancel)
 	s.play(orphan())
 	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, stale.rejected, &refused)
-	require.Equal(t, string(tempool.CodeLeaseFenced), refused.Type())
+	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 }
 
 func TestACrashIsFollowedByTheNextIncarnationAndALeaseEndsWithIt(t *testing.T) {
 	s := newStage(t)
 	s.fate[1] = crash(10 * time.Second)
-	s.at(5*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
+	s.at(5*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.at(20*time.Second, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
@@ -138,7 +138,7 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 		require.Contains(t, st.Reason, "SIGKILL")
 		given = s.counted(&s.starts)
 		s.spare(st.Incarnation + 1)
-		s.signal(tempool.SignalRestart, tempool.Restart{Reason: "fixed it", By: "me"})()
+		s.signal(api.SignalRestart, api.Restart{Reason: "fixed it", By: "me"})()
 	})
 	s.at(2*time.Hour+time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -151,11 +151,11 @@ func TestAProgramThatAlwaysCrashesBacksOffAndIsGivenUpUntilSomebodyRestartsIt(t 
 
 func TestAStartThatFailsSaysWhyAndIsTriedAgain(t *testing.T) {
 	s := newStage(t)
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation < 3 {
-			return tempool.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", "start_failed", nil)
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("no module named torch", "start_failed", nil)
 		}
-		return tempool.StartResult{Host: "h", PID: 7}, nil
+		return api.StartResult{Host: "h", PID: 7}, nil
 	}
 	s.at(time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -167,7 +167,7 @@ func TestAStartThatFailsSaysWhyAndIsTriedAgain(t *testing.T) {
 }
 
 func TestFailedProbesDegradeThenReplace(t *testing.T) {
-	failed := tempool.WatchResult{Event: tempool.WatchProbeFailed, Reason: "no answer within 5s"}
+	failed := api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}
 	s := newStage(t)
 	s.fate[1] = fate{30 * time.Second, failed} // and again at every later look, since its time has passed
 	s.at(30*time.Second+time.Millisecond/2, func() {})
@@ -184,13 +184,13 @@ func TestFailedProbesDegradeThenReplace(t *testing.T) {
 
 func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	s := newStage(t)
-	s.fate[1] = fate{20 * time.Second, tempool.WatchResult{Event: tempool.WatchProbePassed}}
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(2*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1", Outcome: tempool.OutcomeError, Error: "odd answers"}))
+	s.fate[1] = fate{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
 	var refused *updateAnswer
 	s.at(3*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
-		refused = s.update(tempool.UpdateCheckout, tempool.CheckoutRequest{Holder: "you"})
+		refused = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	})
 	s.at(25*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -200,13 +200,13 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 	s.play(orphan())
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, refused.rejected, &app)
-	require.Equal(t, string(tempool.CodeDegraded), app.Type())
+	require.Equal(t, string(api.CodeDegraded), app.Type())
 }
 
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s := newStage(t)
-	s.onProbe = func(r tempool.WatchRequest) (tempool.ProbeResult, error) {
-		return tempool.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
+	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+		return api.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
 	}
 	s.at(6*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
@@ -218,15 +218,15 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 
 func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(2*time.Second, s.signal(tempool.SignalDrain, tempool.Control{Reason: "new disk", By: "op"}))
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(api.SignalDrain, api.Control{Reason: "new disk", By: "op"}))
 	s.at(3*time.Second, func() {
 		require.Equal(t, lifecycle.Draining, s.state().State)
-		s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"})()
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})()
 	})
 	s.at(4*time.Second, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
-		s.signal(tempool.SignalRestart, tempool.Restart{})()
+		s.signal(api.SignalRestart, api.Restart{})()
 	})
 	s.at(5*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -239,8 +239,8 @@ func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
 
 func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(2*time.Second, s.signal(tempool.SignalDrain, tempool.Control{}))
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(api.SignalDrain, api.Control{}))
 	s.at(20*time.Second, func() {
 		require.Equal(t, lifecycle.Stopped, s.state().State)
 		s.cancel()
@@ -251,14 +251,14 @@ func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
 
 func TestSuspendKeepsTheProcessAndResumeProbesFirst(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{Holder: "me"}))
-	s.at(2*time.Second, s.signal(tempool.SignalSuspend, tempool.Control{By: "op"})) // busy: takes effect when the lease is back
+	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.at(2*time.Second, s.signal(api.SignalSuspend, api.Control{By: "op"})) // busy: takes effect when the lease is back
 	s.at(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
-	s.at(4*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.at(4*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
 	s.at(time.Hour, func() {
 		require.Equal(t, lifecycle.Suspended, s.state().State)
 		require.Zero(t, s.counted(&s.probes), "health checks pause")
-		s.signal(tempool.SignalResume, tempool.Control{})()
+		s.signal(api.SignalResume, api.Control{})()
 	})
 	s.at(time.Hour+time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -272,13 +272,13 @@ func TestSuspendKeepsTheProcessAndResumeProbesFirst(t *testing.T) {
 func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 	s := newStage(t)
 	var started []string
-	s.onStart = func(r tempool.StartRequest) (tempool.StartResult, error) {
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		started = append(started, r.Spec.Pool.Command[0])
-		return tempool.StartResult{Host: "h", PID: 1}, nil
+		return api.StartResult{Host: "h", PID: 1}, nil
 	}
 	changed := testSpec()
 	changed.Pool.Command = []string{"false"}
-	s.at(time.Second, s.signal(tempool.SignalRestart, tempool.Restart{Reason: "apply", Spec: &changed, SpecVersion: 2}))
+	s.at(time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "apply", Spec: &changed, SpecVersion: 2}))
 	s.at(2*time.Second, func() {
 		require.EqualValues(t, 2, s.state().SpecVersion)
 		s.cancel()
@@ -289,7 +289,7 @@ func TestRestartTakesTheNewSpecAlong(t *testing.T) {
 
 func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
 	s := newStage(t)
-	s.fate[1] = fate{10 * time.Second, tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent shuts down"}}
+	s.fate[1] = fate{10 * time.Second, api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
 	s.at(20*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Zero(t, s.metrics().ConsecutiveFailures)
@@ -301,10 +301,10 @@ func TestAnAgentThatShutsDownHasItsWorkerPlacedAnew(t *testing.T) {
 
 func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalCheckout, "no object"))
-	s.at(2*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{}))
-	s.at(3*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "nonsense"}))
-	s.at(4*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
+	s.at(time.Second, s.signal(api.SignalCheckout, "no object"))
+	s.at(2*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{}))
+	s.at(3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "nonsense"}))
+	s.at(4*time.Second, s.signal(api.SignalResume, api.Control{}))
 	s.at(5*time.Second, func() {
 		require.EqualValues(t, 4, s.metrics().LeasesRefused)
 		require.Contains(t, s.state().LastRefusal, "resume")
@@ -316,8 +316,8 @@ func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
 
 func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testing.T) {
 	s := newStage(t)
-	s.at(time.Second, s.signal(tempool.SignalPoolContinues, tempool.Control{}))
-	s.at(2*time.Second, s.signal(tempool.SignalEnd, tempool.Control{}))
+	s.at(time.Second, s.signal(api.SignalPoolContinues, api.Control{}))
+	s.at(2*time.Second, s.signal(api.SignalEnd, api.Control{}))
 	s.play(orphan())
 	require.Equal(t, lifecycle.Stopped, s.state().State)
 	require.Equal(t, 1, s.counted(&s.stops))
@@ -329,8 +329,8 @@ func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
 	const turns = calledOffAtMost // each suspension calls off the timer of the checkpoint and replaces the watch, as does its end
 	for i := range turns {
 		at := time.Duration(i)*10*time.Second + 2*time.Second
-		s.at(at, s.signal(tempool.SignalSuspend, tempool.Control{}))
-		s.at(at+5*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
+		s.at(at, s.signal(api.SignalSuspend, api.Control{}))
+		s.at(at+5*time.Second, s.signal(api.SignalResume, api.Control{}))
 	}
 	s.at(turns*10*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
@@ -347,23 +347,23 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 	life := func(every int) (story []string, runs int) {
 		s := newStage(t)
 		s.fate[1] = crash(100 * time.Second)
-		s.fate[2] = fate{50 * time.Second, tempool.WatchResult{Event: tempool.WatchShutdown, Reason: "the agent shuts down"}}
+		s.fate[2] = fate{50 * time.Second, api.WatchResult{Event: api.WatchShutdown, Reason: "the agent shuts down"}}
 		run := orphan()
 		run.ContinueEvery = every
 		for i := range 10 {
 			at := time.Duration(i)*5*time.Second + 2*time.Second
-			s.at(at, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: fmt.Sprint(i), Holder: "me"}))
-			s.at(at+time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: tempool.LeaseID("t", 0, 1, int64(i+1)), Usage: tempool.Usage{Requests: 1}}))
+			s.at(at, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: fmt.Sprint(i), Holder: "me"}))
+			s.at(at+time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: api.LeaseID("t", 0, 1, int64(i+1)), Usage: api.Usage{Requests: 1}}))
 		}
-		s.at(60*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: "long", Holder: "me"})) // out when it crashes
-		s.at(170*time.Second, s.signal(tempool.SignalCheckout, tempool.CheckoutRequest{RequestID: "again", Holder: "me", TTLMS: 500_000}))
-		s.at(171*time.Second, s.signal(tempool.SignalSuspend, tempool.Control{}))
+		s.at(60*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: "long", Holder: "me"})) // out when it crashes
+		s.at(170*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{RequestID: "again", Holder: "me", TTLMS: 500_000}))
+		s.at(171*time.Second, s.signal(api.SignalSuspend, api.Control{}))
 		s.at(600*time.Second, func() { require.Equal(t, "t.0.3.12", s.state().Lease.ID) })
-		s.at(601*time.Second, s.signal(tempool.SignalCheckin, tempool.CheckinRequest{LeaseID: "t.0.3.12", Outcome: tempool.OutcomeOK}))
-		s.at(1200*time.Second, s.signal(tempool.SignalResume, tempool.Control{}))
-		s.at(1300*time.Second, s.signal(tempool.SignalStop, tempool.Control{}))
-		s.at(1400*time.Second, s.signal(tempool.SignalRestart, tempool.Restart{}))
-		s.at(1500*time.Second, s.signal(tempool.SignalForceContinue, tempool.Control{}))
+		s.at(601*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.3.12", Outcome: api.OutcomeOK}))
+		s.at(1200*time.Second, s.signal(api.SignalResume, api.Control{}))
+		s.at(1300*time.Second, s.signal(api.SignalStop, api.Control{}))
+		s.at(1400*time.Second, s.signal(api.SignalRestart, api.Restart{}))
+		s.at(1500*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
 		s.at(1600*time.Second, func() {
 			m := s.metrics()
 			story = append(story, fmt.Sprintf("granted %d, served %d, refused %d, restarts %d", m.LeasesGranted, m.RequestsServed, m.LeasesRefused, m.Restarts))
@@ -392,7 +392,7 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	env.RegisterDelayedCallback(func() { env.SignalWorkflow(tempool.SignalRestart, tempool.Restart{Reason: "new moon"}) }, time.Second)
+	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		w := newWorker(ctx, orphan())
 		w.listen()
@@ -400,7 +400,7 @@ func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
 			return err
 		}
 		require.True(t, w.signalled())
-		_, err := w.checkout(ctx, tempool.CheckoutRequest{Holder: "me"})
+		_, err := w.checkout(ctx, api.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
 		require.True(t, w.facts.restart.wanted)
 		require.True(t, w.ear.pending(), "the loop is woken")

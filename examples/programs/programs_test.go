@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	setup "github.com/tempool/tempool/internal/examplesetup"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/wire"
@@ -44,7 +44,7 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	calls := sessions.HostCalls{Store: store}
 	host := setup.HostThatAnswers(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
 		result, err := calls.Serve(ctx, call.Headers["tempool-session"], call.Method, call.Payload)
-		var coded *tempool.Error
+		var coded *api.Error
 		if errors.As(err, &coded) {
 			return nil, &wire.RemoteError{Code: string(coded.Code), Message: coded.Message}
 		}

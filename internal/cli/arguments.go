@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -33,7 +33,7 @@ func checkArguments(names, args []string) error {
 		case argCount:
 			_, err = workerCount(arg)
 		case argLease:
-			_, err = tempool.ParseLeaseID(arg)
+			_, err = api.ParseLeaseID(arg)
 		case argSession:
 			err = sessions.CheckID(arg)
 		}
@@ -46,10 +46,10 @@ func checkArguments(names, args []string) error {
 }
 
 func checkPoolName(name string) error {
-	if pool, _, err := tempool.ParseWorkerName(name); err == nil {
+	if pool, _, err := api.ParseWorkerName(name); err == nil {
 		return usagef("%q is a worker and cannot name a pool: write %s", name, pool)
 	}
-	if !tempool.ValidPoolName(name) {
+	if !api.ValidPoolName(name) {
 		return usagef("%q cannot name a pool: write 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", name)
 	}
 	return nil
@@ -57,7 +57,7 @@ func checkPoolName(name string) error {
 
 // workerName takes POOL/N apart.
 func workerName(name string) (pool string, slot int, err error) {
-	pool, slot, err = tempool.ParseWorkerName(name)
+	pool, slot, err = api.ParseWorkerName(name)
 	if err != nil {
 		return "", 0, usagef("%q names no worker; write POOL/N, for example python/0", name)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -59,23 +59,23 @@ type bar struct {
 
 // failing counts the calls that failed with one code, and gives the sentence of the first.
 type failing struct {
-	Code    tempool.Code `json:"code"`
-	Count   int64        `json:"count"`
-	Message string       `json:"message"`
+	Code    api.Code `json:"code"`
+	Count   int64    `json:"count"`
+	Message string   `json:"message"`
 }
 
 // tally is what callers saw. It is safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
 	times    *hdrhistogram.Histogram // microseconds
-	failures map[tempool.Code]*failing
+	failures map[api.Code]*failing
 }
 
 // longestCall is what the histogram tells apart up to; longer calls count as that long.
 const longestCall = time.Hour
 
 func newTally() *tally {
-	return &tally{times: hdrhistogram.New(1, longestCall.Microseconds(), 2), failures: map[tempool.Code]*failing{}}
+	return &tally{times: hdrhistogram.New(1, longestCall.Microseconds(), 2), failures: map[api.Code]*failing{}}
 }
 
 func (t *tally) add(took time.Duration, err error) {
@@ -189,7 +189,7 @@ BODY is as for ctl call. The exit code is 1 if no call was answered.`,
 			return err
 		}
 		if result.Calls == 0 {
-			return tempool.Errorf(tempool.CodeUnavailable, "no call was answered but the one that went ahead")
+			return api.Errorf(api.CodeUnavailable, "no call was answered but the one that went ahead")
 		}
 		return nil
 	})
@@ -219,9 +219,9 @@ func (a *app) benchBody(args []string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(a.in, maxBenchBody+1))
 	switch {
 	case err != nil:
-		return nil, tempool.Errorf(tempool.CodeInvalid, "standard input cannot be read: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "standard input cannot be read: %w", err)
 	case len(body) > maxBenchBody:
-		return nil, tempool.Errorf(tempool.CodePayloadTooLarge, "standard input is larger than %s", size(maxBenchBody))
+		return nil, api.Errorf(api.CodePayloadTooLarge, "standard input is larger than %s", size(maxBenchBody))
 	}
 	return body, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // envGateway names the gateways where --gateway does not; the SDKs know it, too.
@@ -85,7 +86,7 @@ func (m *aim) reach(o *tempool.Options) error {
 	if named := os.Getenv(envGateway); len(o.Gateways) == 0 && named != "" {
 		for endpoint := range strings.SplitSeq(named, ",") {
 			if endpoint = strings.TrimSpace(endpoint); !isEndpoint(endpoint) {
-				return tempool.Errorf(tempool.CodeInvalid, "%s names %q, which is no endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway, endpoint)
+				return api.Errorf(api.CodeInvalid, "%s names %q, which is no endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway, endpoint)
 			}
 			o.Gateways = append(o.Gateways, endpoint)
 		}
@@ -93,18 +94,18 @@ func (m *aim) reach(o *tempool.Options) error {
 	if m.tokenFile != "" {
 		text, err := os.ReadFile(m.tokenFile)
 		if err != nil {
-			return tempool.Errorf(tempool.CodeInvalid, "the gateways' token cannot be read: %w", err)
+			return api.Errorf(api.CodeInvalid, "the gateways' token cannot be read: %w", err)
 		}
 		o.GatewayToken = strings.TrimSpace(string(text))
 	}
 	if m.caFile != "" {
 		text, err := os.ReadFile(m.caFile)
 		if err != nil {
-			return tempool.Errorf(tempool.CodeInvalid, "the authorities of the gateways cannot be read: %w", err)
+			return api.Errorf(api.CodeInvalid, "the authorities of the gateways cannot be read: %w", err)
 		}
 		o.GatewayTLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 		if !o.GatewayTLS.RootCAs.AppendCertsFromPEM(text) {
-			return tempool.Errorf(tempool.CodeInvalid, "%s holds no certificate in PEM form", m.caFile)
+			return api.Errorf(api.CodeInvalid, "%s holds no certificate in PEM form", m.caFile)
 		}
 	}
 	return nil
@@ -138,9 +139,9 @@ func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p 
 		request, cancel := a.request(ctx)
 		cp, err := a.dial(request, a.options)
 		cancel()
-		if tempool.CodeOf(err) == tempool.CodeUnavailable {
+		if api.CodeOf(err) == api.CodeUnavailable {
 			_, sentence := describe(err)
-			return tempool.Errorf(tempool.CodeUnavailable, "%s; a gateway whose address is known may still serve: --gateway http://127.0.0.1:7460", sentence)
+			return api.Errorf(api.CodeUnavailable, "%s; a gateway whose address is known may still serve: --gateway http://127.0.0.1:7460", sentence)
 		}
 		if err != nil {
 			return err
@@ -149,7 +150,7 @@ func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p 
 		err = run(ctx, cp.Pool(args[0]), args)
 		switch {
 		case ctx.Err() != nil:
-			return tempool.Errorf(codeInterrupted, "interrupted; calls that were in flight are cancelled")
+			return api.Errorf(codeInterrupted, "interrupted; calls that were in flight are cancelled")
 		case len(a.options.Gateways) > 0: // Temporal is not asked for advice
 			return err
 		}

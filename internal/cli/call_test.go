@@ -19,7 +19,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestACallPrintsTheAnswerAsItIs(t *testing.T) {
@@ -46,7 +46,7 @@ func TestACallAsJSONSaysWhoAnswered(t *testing.T) {
 }
 
 func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: tempool.Errorf(tempool.CodeWorkerCrashed, "hello/0 ended while it served greet")})
+	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
 	r := ctl(t, f, "call", "hello", "greet", "1234")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "12", r.out, "what came before is not taken back")
@@ -55,7 +55,7 @@ func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
 	require.Equal(t, "worker_crashed", failure(t, asJSON).Code)
 	require.Empty(t, asJSON.out)
 
-	f.dialErr = tempool.Errorf(tempool.CodeUnavailable, "no Temporal server answers at x")
+	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
 	r = ctl(t, f, "call", "hello", "greet")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
@@ -137,7 +137,7 @@ func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &m))
 	require.Equal(t, 4, m.Callers)
 	require.Equal(t, calls.Load()-1, m.Calls+m.Failed, "all but the one that goes ahead")
-	require.Equal(t, []failing{{Code: tempool.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
+	require.Equal(t, []failing{{Code: api.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
 	require.Equal(t, calls.Load()/5, m.Failed)
 	require.InDelta(t, float64(m.Calls)/m.DurationS, m.CallsPerSecond, 0.01)
 	require.GreaterOrEqual(t, m.DurationS, 0.2)
@@ -158,7 +158,7 @@ func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 }
 
 func TestABenchWhoseFirstCallFailsMeasuresNothing(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool hello is running")})
+	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodePoolNotFound, "no pool hello is running")})
 	r := ctl(t, f, "bench", "hello", "greet", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "pool_not_found", failure(t, r).Code)

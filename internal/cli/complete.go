@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -60,7 +60,7 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 		var workers []string
 		status, err := cp.Pool(name).Status(ctx)
 		for _, w := range status.Workers {
-			workers = append(workers, tempool.WorkerName(name, w.Slot))
+			workers = append(workers, api.WorkerName(name, w.Slot))
 		}
 		return withPrefix(workers, typed), err
 	})
@@ -129,7 +129,7 @@ func (a *app) specFile(c *cobra.Command, s *spec.Spec) {
 		a.began = true
 		var err error
 		if *s, err = spec.Load(*path); err != nil {
-			return tempool.Errorf(tempool.CodeInvalid, "%w", err)
+			return api.Errorf(api.CodeInvalid, "%w", err)
 		}
 		return run(cmd, args)
 	}

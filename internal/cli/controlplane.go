@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -15,9 +16,9 @@ type controlPlane interface {
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
 	Setup(ctx context.Context) ([]string, error)
 	Agents(ctx context.Context, label string) (tempool.Agents, error)
-	StartPool(ctx context.Context, start tempool.PoolStart) error
+	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)
-	Checkin(ctx context.Context, request tempool.CheckinRequest) error
+	Checkin(ctx context.Context, request api.CheckinRequest) error
 	Pool(name string) pool
 	ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)
 	Close()
@@ -25,16 +26,16 @@ type controlPlane interface {
 
 // pool is what the commands ask of tempool.Pool; each method is the pool's, Calls being its With, and Migrate its session's.
 type pool interface {
-	Scale(ctx context.Context, size int) (tempool.ScaleResult, error)
-	Apply(ctx context.Context, s spec.Spec) (tempool.ApplyResult, error)
-	Restart(ctx context.Context, request tempool.RestartRequest) (tempool.RestartResult, error)
-	Stop(ctx context.Context, reason string) (tempool.PoolStopResult, error)
+	Scale(ctx context.Context, size int) (api.ScaleResult, error)
+	Apply(ctx context.Context, s spec.Spec) (api.ApplyResult, error)
+	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
+	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)
 	Wait(ctx context.Context) error
-	Signal(ctx context.Context, slot int, signal string, control tempool.Control) error
-	Status(ctx context.Context) (tempool.PoolStatus, error)
-	Running(ctx context.Context) (tempool.PoolStatus, error)
-	View(ctx context.Context) (tempool.PoolView, error)
-	State(ctx context.Context, slot int) (tempool.WorkerState, error)
+	Signal(ctx context.Context, slot int, signal string, control api.Control) error
+	Status(ctx context.Context) (api.PoolStatus, error)
+	Running(ctx context.Context) (api.PoolStatus, error)
+	Workers(ctx context.Context) (api.PoolWorkers, error)
+	State(ctx context.Context, slot int) (api.WorkerState, error)
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
@@ -42,19 +43,19 @@ type pool interface {
 	Calls(o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
-	SessionCopy(ctx context.Context) (*tempool.SessionCopy, error)
-	CopySessions(ctx context.Context, request tempool.SessionCopyRequest) (*tempool.SessionCopy, error)
-	StepSessionCopy(ctx context.Context, step tempool.SessionCopyStep) (*tempool.SessionCopy, error)
-	Migrate(ctx context.Context, session string, request tempool.MigrateSessionRequest) (migration, error)
-	Evacuate(ctx context.Context, request tempool.EvacuateRequest) (migration, error)
-	RebalanceSessions(ctx context.Context, request tempool.RebalanceSessionsRequest) (migration, error)
+	SessionCopy(ctx context.Context) (*api.SessionCopy, error)
+	CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error)
+	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error)
+	Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error)
+	Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error)
+	RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error)
 }
 
 // migration is what the commands ask of tempool.Migration.
 type migration interface {
 	WorkflowID() string
-	Progress(ctx context.Context) (tempool.SessionProgress, error)
-	Wait(ctx context.Context) (tempool.SessionMoves, error)
+	Progress(ctx context.Context) (api.SessionProgress, error)
+	Wait(ctx context.Context) (api.SessionMoves, error)
 }
 
 // calls is what the commands ask of tempool.Pool.With.
@@ -74,15 +75,15 @@ type poolOf struct{ *tempool.Pool }
 
 func (p poolOf) Calls(o tempool.CallOptions) calls { return p.With(o) }
 
-func (p poolOf) Migrate(ctx context.Context, session string, request tempool.MigrateSessionRequest) (migration, error) {
+func (p poolOf) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
 	return p.Session(session).Migrate(ctx, request)
 }
 
-func (p poolOf) Evacuate(ctx context.Context, request tempool.EvacuateRequest) (migration, error) {
+func (p poolOf) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
 	return p.Pool.Evacuate(ctx, request)
 }
 
-func (p poolOf) RebalanceSessions(ctx context.Context, request tempool.RebalanceSessionsRequest) (migration, error) {
+func (p poolOf) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
 	return p.Pool.RebalanceSessions(ctx, request)
 }
 

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Codes of failures that only ctl knows.
 const (
-	codeUsage       tempool.Code = "usage"
-	codeInterrupted tempool.Code = "interrupted"
-	codeTimeout     tempool.Code = "timeout"    // what was waited for did not come about in time
-	codeUnexpected  tempool.Code = "unexpected" // an error nobody gave a code
+	codeUsage       api.Code = "usage"
+	codeInterrupted api.Code = "interrupted"
+	codeTimeout     api.Code = "timeout"    // what was waited for did not come about in time
+	codeUnexpected  api.Code = "unexpected" // an error nobody gave a code
 )
 
 // usageError is a mistake in the command line.
@@ -39,9 +39,9 @@ func exitCode(err error) int {
 }
 
 // describe is the code and the sentence of a failure.
-func describe(err error) (tempool.Code, string) {
+func describe(err error) (api.Code, string) {
 	var usage usageError
-	var coded *tempool.Error
+	var coded *api.Error
 	switch {
 	case errors.As(err, &usage):
 		return codeUsage, usage.Error()
@@ -59,8 +59,8 @@ func (a *app) fail(err error) int {
 	if a.format == formatJSON {
 		var failure struct {
 			Error struct {
-				Code    tempool.Code `json:"code"`
-				Message string       `json:"message"`
+				Code    api.Code `json:"code"`
+				Message string   `json:"message"`
 			} `json:"error"`
 		}
 		failure.Error.Code, failure.Error.Message = code, message

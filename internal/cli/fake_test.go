@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -40,10 +41,10 @@ type fakePool struct {
 	plane *fakePlane
 	name  string
 
-	statuses []tempool.PoolStatus
+	statuses []api.PoolStatus
 	lost     []error // failures of the first looks at the status
-	states   map[int][]tempool.WorkerState
-	view     tempool.PoolView
+	states   map[int][]api.WorkerState
+	view     api.PoolWorkers
 	history  []lifecycle.Transition
 	complete bool
 	changed  bool
@@ -52,8 +53,8 @@ type fakePool struct {
 	endless  bool // Wait does not return before its context ends
 	lease    *tempool.Lease
 	options  tempool.CheckoutOptions
-	restart  tempool.RestartRequest
-	control  tempool.Control
+	restart  api.RestartRequest
+	control  api.Control
 	moving   *fakeMigration
 }
 
@@ -83,7 +84,7 @@ func (f *fakePlane) Setup(context.Context) ([]string, error) { return f.missing,
 
 func (f *fakePlane) Agents(context.Context, string) (tempool.Agents, error) { return f.agents, nil }
 
-func (f *fakePlane) StartPool(_ context.Context, start tempool.PoolStart) error {
+func (f *fakePlane) StartPool(_ context.Context, start api.PoolStart) error {
 	f.record("start " + start.Pool)
 	return f.startErr
 }
@@ -96,7 +97,7 @@ func (f *fakePlane) ListPools(context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (f *fakePlane) Checkin(_ context.Context, r tempool.CheckinRequest) error {
+func (f *fakePlane) Checkin(_ context.Context, r api.CheckinRequest) error {
 	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
 	return nil
 }
@@ -105,7 +106,7 @@ func (f *fakePlane) Pool(name string) pool {
 	if p, found := f.pools[name]; found {
 		return p
 	}
-	return &fakePool{plane: f, name: name, refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", name)}
+	return &fakePool{plane: f, name: name, refusal: api.Errorf(api.CodePoolNotFound, "no pool %s is running", name)}
 }
 
 func (f *fakePlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
@@ -114,27 +115,27 @@ func (f *fakePlane) ReplayHistory(_ context.Context, pool string, _ int) ([]life
 
 func (f *fakePlane) Close() { f.closed++ }
 
-func (p *fakePool) Scale(_ context.Context, size int) (tempool.ScaleResult, error) {
-	return tempool.ScaleResult{From: 1, To: size}, p.refusal
+func (p *fakePool) Scale(_ context.Context, size int) (api.ScaleResult, error) {
+	return api.ScaleResult{From: 1, To: size}, p.refusal
 }
 
-func (p *fakePool) Apply(_ context.Context, s spec.Spec) (tempool.ApplyResult, error) {
+func (p *fakePool) Apply(_ context.Context, s spec.Spec) (api.ApplyResult, error) {
 	p.plane.record("apply " + s.Pool.Name)
-	return tempool.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.refusal
+	return api.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.refusal
 }
 
-func (p *fakePool) Restart(_ context.Context, r tempool.RestartRequest) (tempool.RestartResult, error) {
+func (p *fakePool) Restart(_ context.Context, r api.RestartRequest) (api.RestartResult, error) {
 	p.plane.record("restart " + p.name)
 	p.restart = r
 	if r.Worker != nil {
-		return tempool.RestartResult{Workers: []int{*r.Worker}}, p.refusal
+		return api.RestartResult{Workers: []int{*r.Worker}}, p.refusal
 	}
-	return tempool.RestartResult{Workers: []int{0, 1}}, p.refusal
+	return api.RestartResult{Workers: []int{0, 1}}, p.refusal
 }
 
-func (p *fakePool) Stop(_ context.Context, reason string) (tempool.PoolStopResult, error) {
+func (p *fakePool) Stop(_ context.Context, reason string) (api.PoolStopResult, error) {
 	p.plane.record("stop " + p.name + ": " + reason)
-	return tempool.PoolStopResult{Stopping: 2}, p.refusal
+	return api.PoolStopResult{Stopping: 2}, p.refusal
 }
 
 func (p *fakePool) Wait(ctx context.Context) error {
@@ -145,31 +146,31 @@ func (p *fakePool) Wait(ctx context.Context) error {
 	return p.waitErr
 }
 
-func (p *fakePool) Signal(_ context.Context, slot int, signal string, control tempool.Control) error {
-	p.plane.record(signal + " " + tempool.WorkerName(p.name, slot))
+func (p *fakePool) Signal(_ context.Context, slot int, signal string, control api.Control) error {
+	p.plane.record(signal + " " + api.WorkerName(p.name, slot))
 	p.control = control
 	return p.refusal
 }
 
-func (p *fakePool) Status(context.Context) (tempool.PoolStatus, error) {
+func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
 	p.plane.mu.Lock()
 	defer p.plane.mu.Unlock()
 	if len(p.lost) > 0 {
 		err := p.lost[0]
 		p.lost = p.lost[1:]
-		return tempool.PoolStatus{}, err
+		return api.PoolStatus{}, err
 	}
 	if p.refusal != nil && len(p.statuses) == 0 {
-		return tempool.PoolStatus{}, p.refusal
+		return api.PoolStatus{}, p.refusal
 	}
 	return next(&p.statuses), nil
 }
 
-func (p *fakePool) Running(ctx context.Context) (tempool.PoolStatus, error) { return p.Status(ctx) }
+func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
 
-func (p *fakePool) View(context.Context) (tempool.PoolView, error) { return p.view, p.refusal }
+func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.refusal }
 
-func (p *fakePool) State(_ context.Context, slot int) (tempool.WorkerState, error) {
+func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	script := p.states[slot]
 	state := next(&script)
 	p.states[slot] = script
@@ -195,7 +196,7 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 		waiting, cancel := context.WithTimeout(ctx, o.Wait)
 		defer cancel()
 		<-waiting.Done()
-		return nil, tempool.Errorf(tempool.CodeQueueTimeout, "no worker of pool %s came free in time", p.name)
+		return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s came free in time", p.name)
 	}
 	return p.lease, nil
 }
@@ -207,65 +208,65 @@ func (p *fakePool) Session(id string) *tempool.Session {
 	return new(tempool.Client).Pool(p.name).Session(id)
 }
 
-func (p *fakePool) SessionCopy(context.Context) (*tempool.SessionCopy, error) {
-	return &tempool.SessionCopy{}, p.refusal
+func (p *fakePool) SessionCopy(context.Context) (*api.SessionCopy, error) {
+	return &api.SessionCopy{}, p.refusal
 }
 
-func (p *fakePool) CopySessions(context.Context, tempool.SessionCopyRequest) (*tempool.SessionCopy, error) {
-	return &tempool.SessionCopy{}, p.refusal
+func (p *fakePool) CopySessions(context.Context, api.SessionCopyRequest) (*api.SessionCopy, error) {
+	return &api.SessionCopy{}, p.refusal
 }
 
-func (p *fakePool) StepSessionCopy(context.Context, tempool.SessionCopyStep) (*tempool.SessionCopy, error) {
-	return &tempool.SessionCopy{}, p.refusal
+func (p *fakePool) StepSessionCopy(context.Context, api.SessionCopyStep) (*api.SessionCopy, error) {
+	return &api.SessionCopy{}, p.refusal
 }
 
 func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
 	return &tempool.SessionList{}, p.refusal
 }
 
-func (p *fakePool) Migrate(_ context.Context, session string, r tempool.MigrateSessionRequest) (migration, error) {
+func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
 	p.plane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
 	return p.moving, p.refusal
 }
 
-func (p *fakePool) Evacuate(_ context.Context, r tempool.EvacuateRequest) (migration, error) {
+func (p *fakePool) Evacuate(_ context.Context, r api.EvacuateRequest) (migration, error) {
 	p.plane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.KeepOff, r.Reason))
 	return p.moving, p.refusal
 }
 
-func (p *fakePool) RebalanceSessions(_ context.Context, r tempool.RebalanceSessionsRequest) (migration, error) {
+func (p *fakePool) RebalanceSessions(_ context.Context, r api.RebalanceSessionsRequest) (migration, error) {
 	p.plane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
 	return p.moving, p.refusal
 }
 
 // fakeMigration is over when it was asked how far it is as often as there are answers.
 type fakeMigration struct {
-	progress []tempool.SessionProgress
+	progress []api.SessionProgress
 	over     chan struct{}
-	moves    tempool.SessionMoves
+	moves    api.SessionMoves
 	err      error
 }
 
 func (m *fakeMigration) WorkflowID() string { return "tempool/x/sessions/y" }
 
-func (m *fakeMigration) Progress(context.Context) (tempool.SessionProgress, error) {
+func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
 	if len(m.progress) == 1 {
 		close(m.over)
 	}
 	if len(m.progress) == 0 {
-		return tempool.SessionProgress{}, tempool.ErrUnavailable
+		return api.SessionProgress{}, api.ErrUnavailable
 	}
 	p := m.progress[0]
 	m.progress = m.progress[1:]
 	return p, nil
 }
 
-func (m *fakeMigration) Wait(ctx context.Context) (tempool.SessionMoves, error) {
+func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
 	select {
 	case <-m.over:
 		return m.moves, m.err
 	case <-ctx.Done():
-		return tempool.SessionMoves{}, ctx.Err()
+		return api.SessionMoves{}, ctx.Err()
 	}
 }
 
@@ -348,12 +349,12 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 // lines joins expected lines of output.
 func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
 
-func roster(entries ...tempool.RosterEntry) tempool.PoolStatus {
-	return tempool.PoolStatus{Pool: "python", Size: len(entries), SpecVersion: 1, Workers: entries}
+func roster(entries ...api.RosterEntry) api.PoolStatus {
+	return api.PoolStatus{Pool: "python", Size: len(entries), SpecVersion: 1, Workers: entries}
 }
 
-func entry(slot int, state lifecycle.State, incarnation int64, reason string) tempool.RosterEntry {
-	return tempool.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Reason: reason}
+func entry(slot int, state lifecycle.State, incarnation int64, reason string) api.RosterEntry {
+	return api.RosterEntry{Slot: slot, State: state, Incarnation: incarnation, Reason: reason}
 }
 
 func requireCode(t *testing.T, want int, r result) {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -59,7 +60,7 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 	if err != nil || complete {
 		return transitions, err
 	}
-	a.show("replaying the runs of " + tempool.WorkerName(name, slot))
+	a.show("replaying the runs of " + api.WorkerName(name, slot))
 	replayed, err := cp.ReplayHistory(ctx, name, slot)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

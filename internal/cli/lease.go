@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -36,7 +37,7 @@ whose lease expires is lease.on_expiry in its pool.toml; by default it is replac
 		if err != nil {
 			return waitHint(err, wait)
 		}
-		return a.print(lease, func(w io.Writer) error { return writeLease(w, lease, a.now()) })
+		return a.print(lease, func(w io.Writer) error { return writeLease(w, &lease.Lease, a.now()) })
 	})
 	c.Flags().StringVar(&o.Holder, "holder", "", "who takes the lease, for people who ask")
 	c.Flags().StringVar(&o.Session, "session", "", "the session the lease is for")
@@ -74,15 +75,15 @@ func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions, w
 
 // waitHint adds to a refusal that may pass what to do about it.
 func waitHint(err error, wait time.Duration) error {
-	var refusal *tempool.Error
-	if wait > 0 || !errors.As(err, &refusal) || !refusal.Code.Retryable() || refusal.Code == tempool.CodeUnavailable {
+	var refusal *api.Error
+	if wait > 0 || !errors.As(err, &refusal) || !refusal.Code.Retryable() || refusal.Code == api.CodeUnavailable {
 		return err
 	}
-	return tempool.Errorf(refusal.Code, "%s; --wait 30s waits for one to come free", refusal.Message)
+	return api.Errorf(refusal.Code, "%s; --wait 30s waits for one to come free", refusal.Message)
 }
 
 // outcomeFlag is the value of --outcome.
-type outcomeFlag tempool.Outcome
+type outcomeFlag api.Outcome
 
 // String is part of pflag.Value.
 func (o *outcomeFlag) String() string { return string(*o) }
@@ -92,8 +93,8 @@ func (o *outcomeFlag) Type() string { return "ok|error|close" }
 
 // Set is part of pflag.Value.
 func (o *outcomeFlag) Set(text string) error {
-	switch tempool.Outcome(text) {
-	case tempool.OutcomeOK, tempool.OutcomeError, tempool.OutcomeClose:
+	switch api.Outcome(text) {
+	case api.OutcomeOK, api.OutcomeError, api.OutcomeClose:
 		*o = outcomeFlag(text)
 		return nil
 	}
@@ -108,7 +109,7 @@ type checkedIn struct {
 }
 
 func (a *app) checkinCommand() *cobra.Command {
-	how := outcomeFlag(tempool.OutcomeOK)
+	how := outcomeFlag(api.OutcomeOK)
 	var problem string
 	c := a.leaf(&cobra.Command{
 		Use:   "checkin LEASE",
@@ -121,11 +122,11 @@ passes; close, it must be replaced.`,
 		Args:              exactly(argLease),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		ref, err := tempool.ParseLeaseID(args[0])
+		ref, err := api.ParseLeaseID(args[0])
 		if err != nil {
 			return err
 		}
-		if err := a.checkin(ctx, cp, ref, tempool.CheckinRequest{LeaseID: args[0], Outcome: tempool.Outcome(how), Error: problem}); err != nil {
+		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: api.Outcome(how), Error: problem}); err != nil {
 			return err
 		}
 		state, err := a.awaitReturned(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
@@ -140,10 +141,10 @@ passes; close, it must be replaced.`,
 	})
 	c.Flags().Var(&how, "outcome", "how the lease went")
 	c.Flags().StringVar(&problem, "error", "", "what went wrong, for the worker's history; with --outcome error or close")
-	fixed(c, "outcome", string(tempool.OutcomeOK), string(tempool.OutcomeError), string(tempool.OutcomeClose))
+	fixed(c, "outcome", string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose))
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if problem != "" && tempool.Outcome(how) == tempool.OutcomeOK {
+		if problem != "" && api.Outcome(how) == api.OutcomeOK {
 			return usagef("--error goes with --outcome error or --outcome close")
 		}
 		return check(cmd, args)
@@ -152,7 +153,7 @@ passes; close, it must be replaced.`,
 }
 
 // checkin gives a lease back, if it is the one that is out: the worker would only count any other.
-func (a *app) checkin(ctx context.Context, cp controlPlane, ref tempool.LeaseRef, r tempool.CheckinRequest) error {
+func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r api.CheckinRequest) error {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	state, err := cp.Pool(ref.Pool).State(request, ref.Slot)
@@ -166,13 +167,13 @@ func (a *app) checkin(ctx context.Context, cp controlPlane, ref tempool.LeaseRef
 }
 
 // fenced is the failure of a lease that is not out.
-func fenced(lease string, state tempool.WorkerState) error {
+func fenced(lease string, state api.WorkerState) error {
 	switch {
 	case state.Lease == nil:
-		return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is not out: it was given back, has expired or never was; nothing is left to do (worker %s is %s)",
+		return api.Errorf(api.CodeLeaseFenced, "lease %s is not out: it was given back, has expired or never was; nothing is left to do (worker %s is %s)",
 			lease, state.Worker, state.State)
 	case state.Lease.ID != lease:
-		return tempool.Errorf(tempool.CodeLeaseFenced, "lease %s is not out any more: worker %s is leased to %s now, as %s; nothing is left to do",
+		return api.Errorf(api.CodeLeaseFenced, "lease %s is not out any more: worker %s is leased to %s now, as %s; nothing is left to do",
 			lease, state.Worker, state.Lease.Holder, state.Lease.ID)
 	}
 	return nil
@@ -180,7 +181,7 @@ func fenced(lease string, state tempool.WorkerState) error {
 
 // awaitReturned waits until a worker has taken its lease back, and is the state it is in then.
 func (a *app) awaitReturned(ctx context.Context, p pool, slot int, lease string) (lifecycle.State, error) {
-	var state tempool.WorkerState
+	var state api.WorkerState
 	err := a.await(ctx, a.timeout, func(ctx context.Context) (bool, error) {
 		var err error
 		state, err = p.State(ctx, slot)
@@ -188,7 +189,7 @@ func (a *app) awaitReturned(ctx context.Context, p pool, slot int, lease string)
 	})
 	var up *timeUp
 	if errors.As(err, &up) {
-		return "", tempool.Errorf(codeTimeout, "lease %s is on its way back, but its worker has not taken it after %s; see whether its agents run", lease, span(a.timeout))
+		return "", api.Errorf(codeTimeout, "lease %s is on its way back, but its worker has not taken it after %s; see whether its agents run", lease, span(a.timeout))
 	}
 	return state.State, err
 }

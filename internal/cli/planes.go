@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // planesWait bounds how long ps waits for all gateways to say whether they reach Temporal; those that do not answer are left out.
@@ -25,7 +25,7 @@ const maxReadiness = 64 << 10
 type asker func(ctx context.Context, endpoint string) (plane string, err error)
 
 // planes has every worker's gateway asked, once each and all at once, whether it reaches Temporal, and notes the answers.
-func (a *app) planes(ctx context.Context, views []tempool.PoolView) {
+func (a *app) planes(ctx context.Context, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, min(planesWait, a.timeout))
 	defer cancel()
 	var mu sync.Mutex
@@ -50,7 +50,7 @@ func (a *app) planes(ctx context.Context, views []tempool.PoolView) {
 	}
 }
 
-func endpoints(views []tempool.PoolView) []string {
+func endpoints(views []api.PoolWorkers) []string {
 	var all []string
 	for _, view := range views {
 		for _, worker := range view.Workers {
@@ -63,7 +63,7 @@ func endpoints(views []tempool.PoolView) []string {
 }
 
 // planesLine sums up in a phrase what the gateways say, "" if none has said anything.
-func planesLine(views []tempool.PoolView) string {
+func planesLine(views []api.PoolWorkers) string {
 	var lost []string
 	heard := false
 	for _, view := range views {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
@@ -73,5 +73,5 @@ func TestAGatewayIsAskedOverTCPAndItsSocket(t *testing.T) {
 	require.ErrorContains(t, err, "401")
 	_, err = askGateway(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
 	require.Error(t, err)
-	require.Equal(t, []string{"a", "b"}, endpoints([]tempool.PoolView{{Workers: []tempool.Worker{{Endpoint: "a"}, {}}}, {Workers: []tempool.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
+	require.Equal(t, []string{"a", "b"}, endpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func (a *app) poolCommand() *cobra.Command {
@@ -33,7 +33,7 @@ func (a *app) poolStatusCommand() *cobra.Command {
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		request, cancel := a.request(ctx)
 		defer cancel()
-		view, err := cp.Pool(args[0]).View(request)
+		view, err := cp.Pool(args[0]).Workers(request)
 		if err != nil {
 			return err
 		}
@@ -43,12 +43,12 @@ func (a *app) poolStatusCommand() *cobra.Command {
 
 // poolSummary is one pool in ctl pool list.
 type poolSummary struct {
-	Pool        string           `json:"pool"`
-	Size        int              `json:"size"`
-	Ready       int              `json:"ready"`
-	SpecVersion int64            `json:"spec_version"`
-	Stopping    bool             `json:"stopping,omitempty"`
-	Rollout     *tempool.Rollout `json:"rollout,omitempty"`
+	Pool        string       `json:"pool"`
+	Size        int          `json:"size"`
+	Ready       int          `json:"ready"`
+	SpecVersion int64        `json:"spec_version"`
+	Stopping    bool         `json:"stopping,omitempty"`
+	Rollout     *api.Rollout `json:"rollout,omitempty"`
 	// Error says why the pool could not be asked; the numbers are 0 then.
 	Error string `json:"error,omitempty"`
 }
@@ -75,8 +75,8 @@ func (a *app) poolListCommand() *cobra.Command {
 	})
 }
 
-func summary(name string) func(tempool.PoolStatus, error) poolSummary {
-	return func(s tempool.PoolStatus, err error) poolSummary {
+func summary(name string) func(api.PoolStatus, error) poolSummary {
+	return func(s api.PoolStatus, err error) poolSummary {
 		if err != nil {
 			_, sentence := describe(err)
 			return poolSummary{Pool: name, Error: sentence}

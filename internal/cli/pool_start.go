@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -36,7 +36,7 @@ stays and goes on trying.`,
 		if err := a.startPool(ctx, cp, s); err != nil {
 			return err
 		}
-		view := tempool.PoolView{Pool: s.Pool.Name, Size: s.Pool.Size, SpecVersion: 1, Workers: []tempool.Worker{}}
+		view := api.PoolWorkers{Pool: s.Pool.Name, Size: s.Pool.Size, SpecVersion: 1, Workers: []api.Worker{}}
 		if wait.skip {
 			return a.print(view, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "pool %s was started; ctl ps %s shows how its workers fare\n", view.Pool, view.Pool)
@@ -49,11 +49,11 @@ stays and goes on trying.`,
 		}
 		request, cancel := a.request(ctx)
 		defer cancel()
-		view, err := cp.Pool(view.Pool).View(request)
+		view, err := cp.Pool(view.Pool).Workers(request)
 		if err != nil {
 			return err
 		}
-		return a.print(view, func(w io.Writer) error { return writeWorkers(w, []tempool.PoolView{view}) })
+		return a.print(view, func(w io.Writer) error { return writeWorkers(w, []api.PoolWorkers{view}) })
 	})
 	a.specFile(c, &s)
 	wait.flags(c, defaultWait, "until all workers are ready")
@@ -72,7 +72,7 @@ func (a *app) startPool(ctx context.Context, cp controlPlane, s spec.Spec) error
 		a.warn(fmt.Sprintf("namespace %s lacks the search attributes %s, so workers cannot be searched for by them; run ctl setup before you start pools",
 			cp.Namespace(), strings.Join(missing, ", ")))
 	}
-	return cp.StartPool(request, tempool.PoolStart{Pool: s.Pool.Name, Spec: s})
+	return cp.StartPool(request, api.PoolStart{Pool: s.Pool.Name, Spec: s})
 }
 
 // arrival is a wait for workers to come into service.
@@ -98,7 +98,7 @@ func (a *app) awaitArrival(ctx context.Context, cp controlPlane, w *arrival) err
 			return false, err
 		}
 		if status.Stopping {
-			return false, tempool.Errorf(tempool.CodeDraining, "pool %s is stopping, as somebody asked it to; start it anew when it has ended", w.pool)
+			return false, api.Errorf(api.CodeDraining, "pool %s is stopping, as somebody asked it to; start it anew when it has ended", w.pool)
 		}
 		w.latest = w.look(status)
 		if len(w.latest.stuck) > 0 {
@@ -130,7 +130,7 @@ func (a *app) lookForAgents(ctx context.Context, cp controlPlane, w *arrival, fi
 	if err != nil || (first && agents.Workflows > 0) {
 		return // without an answer, only a hint is lost
 	}
-	hint := agentHint(agents, a.options.Address, cmp.Or(w.placement, tempool.DefaultPlacement))
+	hint := agentHint(agents, a.options.Address, cmp.Or(w.placement, api.DefaultPlacement))
 	if hint != "" && hint != w.hint {
 		a.warn(hint)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // stopped is the result of ctl pool stop.
 type stopped struct {
 	Pool string `json:"pool"`
-	tempool.PoolStopResult
+	api.PoolStopResult
 	// Ended says that the pool has ended; false with --no-wait.
 	Ended bool `json:"ended"`
 }
@@ -59,7 +59,7 @@ rotation.drain_timeout; then their processes are stopped.`,
 	return c
 }
 
-func (a *app) stopPool(ctx context.Context, cp controlPlane, name, reason string) (tempool.PoolStopResult, error) {
+func (a *app) stopPool(ctx context.Context, cp controlPlane, name, reason string) (api.PoolStopResult, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).Stop(request, reason)
@@ -73,7 +73,7 @@ func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit 
 	go func() { ended <- cp.Pool(name).Wait(bounded) }() // ends with bounded, and is waited for below
 	tick := time.NewTicker(a.every)
 	defer tick.Stop()
-	var left []tempool.RosterEntry
+	var left []api.RosterEntry
 	for {
 		select {
 		case err := <-ended:
@@ -94,7 +94,7 @@ func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit 
 }
 
 // showLeaving shows who has not ended yet. A pool that does not answer has ended or will be asked again.
-func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, before []tempool.RosterEntry) []tempool.RosterEntry {
+func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, before []api.RosterEntry) []api.RosterEntry {
 	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
 	defer cancel()
 	status, err := cp.Pool(name).Status(request)
@@ -107,20 +107,20 @@ func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, bef
 			line += ", …"
 			break
 		}
-		line += fmt.Sprintf(", %s %s", tempool.WorkerName(name, w.Slot), w.State)
+		line += fmt.Sprintf(", %s %s", api.WorkerName(name, w.Slot), w.State)
 	}
 	a.show(line)
 	return status.Workers
 }
 
-func notEnded(name string, limit time.Duration, left []tempool.RosterEntry) error {
+func notEnded(name string, limit time.Duration, left []api.RosterEntry) error {
 	text := fmt.Sprintf("pool %s has not ended after %s", name, span(limit))
 	if len(left) > 0 {
 		w := left[0]
-		text += fmt.Sprintf("; %s is %s", tempool.WorkerName(name, w.Slot), w.State)
+		text += fmt.Sprintf("; %s is %s", api.WorkerName(name, w.Slot), w.State)
 		if w.Reason != "" {
 			text += ": " + oneLine(w.Reason, 200)
 		}
 	}
-	return tempool.Errorf(codeTimeout, "%s; it goes on stopping, and ctl ps %s shows how far it is (is the agent of its workers running?)", text, name)
+	return api.Errorf(codeTimeout, "%s; it goes on stopping, and ctl ps %s shows how far it is (is the agent of its workers running?)", text, name)
 }

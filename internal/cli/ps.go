@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // poolsAtOnce bounds how many pools are asked at one time; each asks its workers at once, too.
@@ -51,18 +51,18 @@ it has done in all its life: requests, leases, restarts.`,
 }
 
 // views prints the pool that args name, or a list of all, with what add adds, if it is not nil.
-func (a *app) views(ctx context.Context, cp controlPlane, args []string, add func(context.Context, []tempool.PoolView), write func(io.Writer, []tempool.PoolView) error) error {
+func (a *app) views(ctx context.Context, cp controlPlane, args []string, add func(context.Context, []api.PoolWorkers), write func(io.Writer, []api.PoolWorkers) error) error {
 	if len(args) == 1 {
 		request, cancel := a.request(ctx)
 		defer cancel()
-		view, err := cp.Pool(args[0]).View(request)
+		view, err := cp.Pool(args[0]).Workers(request)
 		if err != nil {
 			return err
 		}
 		if add != nil {
-			add(ctx, []tempool.PoolView{view})
+			add(ctx, []api.PoolWorkers{view})
 		}
-		return a.print(view, func(w io.Writer) error { return write(w, []tempool.PoolView{view}) })
+		return a.print(view, func(w io.Writer) error { return write(w, []api.PoolWorkers{view}) })
 	}
 	views, failed := a.allViews(ctx, cp)
 	if add != nil {
@@ -77,25 +77,25 @@ func (a *app) views(ctx context.Context, cp controlPlane, args []string, add fun
 }
 
 // allViews is every running pool that answers, by name, and the failures of those that do not.
-func (a *app) allViews(ctx context.Context, cp controlPlane) ([]tempool.PoolView, error) {
+func (a *app) allViews(ctx context.Context, cp controlPlane) ([]api.PoolWorkers, error) {
 	names, err := a.pools(ctx, cp)
 	if err != nil {
 		return nil, err
 	}
-	views := make([]*tempool.PoolView, len(names))
+	views := make([]*api.PoolWorkers, len(names))
 	failures := make([]error, len(names))
 	a.each(names, func(i int, name string) {
 		request, cancel := a.request(ctx)
 		defer cancel()
-		view, err := cp.Pool(name).View(request)
+		view, err := cp.Pool(name).Workers(request)
 		switch {
 		case err == nil:
 			views[i] = &view
-		case !errors.Is(err, tempool.ErrPoolNotFound): // one that ended meanwhile is no failure
+		case !errors.Is(err, api.ErrPoolNotFound): // one that ended meanwhile is no failure
 			failures[i] = err
 		}
 	})
-	answered := []tempool.PoolView{}
+	answered := []api.PoolWorkers{}
 	for _, view := range views {
 		if view != nil {
 			answered = append(answered, *view)

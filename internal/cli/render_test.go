@@ -9,21 +9,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func exampleView() tempool.PoolView {
+func exampleView() api.PoolWorkers {
 	started := noon.Add(-time.Hour)
-	worker := func(slot int, state lifecycle.State) tempool.Worker {
-		name := tempool.WorkerName("python", slot)
-		return tempool.Worker{
-			WorkerState: tempool.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1", PID: 4711},
-			Metrics:     tempool.Metrics{ID: name},
+	worker := func(slot int, state lifecycle.State) api.Worker {
+		name := api.WorkerName("python", slot)
+		return api.Worker{
+			WorkerState: api.WorkerState{Worker: name, State: state, Health: lifecycle.Healthy, Incarnation: 3, Host: "h1", PID: 4711},
+			Metrics:     api.Metrics{ID: name},
 		}
 	}
 	busy := worker(0, lifecycle.Busy)
-	busy.Lease = &tempool.Lease{ID: "python.0.3.9", Holder: "alice"}
+	busy.Lease = &api.Lease{ID: "python.0.3.9", Holder: "alice"}
 	busy.RequestsServed, busy.RequestsFailed, busy.AvgCallTimeMS = 1234, 5, 1.25
 	busy.CurrentMemoryBytes, busy.PeakMemoryBytes, busy.CPUPercent = 50<<20, 64<<20, 99.94
 	busy.OpenFiles, busy.Threads, busy.UptimeS, busy.StartedAt = 12, 4, 3661, &started
@@ -35,7 +35,7 @@ func exampleView() tempool.PoolView {
 	failed.Reason = "gave up after 10 failures: the process exited with code 1; its log ends:\nImportError: no module named numpy\n"
 	away := worker(2, lifecycle.Ready)
 	away.Error = "no answer in time"
-	return tempool.PoolView{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []tempool.Worker{busy, failed, away}}
+	return api.PoolWorkers{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []api.Worker{busy, failed, away}}
 }
 
 func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
@@ -65,7 +65,7 @@ func TestStatsShowWhatWorkersUse(t *testing.T) {
 
 func TestPoolStatusShowsWholeReasonsAndTheRollout(t *testing.T) {
 	view := exampleView()
-	view.Rollout = &tempool.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
+	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
 	r := ctl(t, newFakePlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
 	requireCode(t, ExitOK, r)
 	require.True(t, strings.HasPrefix(r.out, lines(
@@ -97,12 +97,12 @@ func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 }
 
 func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
-	other := tempool.PoolView{Pool: "mcp", Size: 1, Ready: 1, Workers: []tempool.Worker{{
-		WorkerState: tempool.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
+	other := api.PoolWorkers{Pool: "mcp", Size: 1, Ready: 1, Workers: []api.Worker{{
+		WorkerState: api.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
 	f := newFakePlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
 	r := ctl(t, f, "ps", "-o", "json")
 	requireCode(t, ExitOK, r)
-	var views []tempool.PoolView
+	var views []api.PoolWorkers
 	require.NoError(t, json.Unmarshal([]byte(r.out), &views))
 	require.Len(t, views, 2)
 	require.Equal(t, "mcp", views[0].Pool)
@@ -119,8 +119,8 @@ func TestPsOfNothingIsAnEmptyList(t *testing.T) {
 
 func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
 	f := newFakePlane(&fakePool{name: "python", view: exampleView()},
-		&fakePool{name: "mute", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time; is an agent running?")},
-		&fakePool{name: "ended", refusal: tempool.Errorf(tempool.CodePoolNotFound, "no pool ended is running")})
+		&fakePool{name: "mute", refusal: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
+		&fakePool{name: "ended", refusal: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
 	r := ctl(t, f, "ps")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "python/0")
@@ -130,9 +130,9 @@ func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
 func TestPoolListTellsHowEachPoolFares(t *testing.T) {
 	python := roster(entry(0, lifecycle.Ready, 1, ""))
 	python.Ready, python.SpecVersion = 1, 2
-	python.Rollout = &tempool.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
-	f := newFakePlane(&fakePool{name: "python", statuses: []tempool.PoolStatus{python}},
-		&fakePool{name: "mute", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
+	f := newFakePlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
+		&fakePool{name: "mute", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "list")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(

@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows"
 )
@@ -25,7 +26,7 @@ import (
 // its newest transitions; this replays the event history of each run with the workflow's own code and notes them all. It fails
 // for runs that this build cannot replay.
 func (c connection) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
-	id := tempool.WorkerWorkflowID(pool, slot)
+	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
 	for runID := ""; ; {
 		events, err := readRun(ctx, c.Temporal(), id, runID)
@@ -106,7 +107,7 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	replayer.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: tempool.WorkflowWorker})
+	replayer.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	silent := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	if err := replayer.ReplayWorkflowHistory(silent, &history.History{Events: events}); err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ type ringWatcher struct {
 
 // SetQueryHandler is part of interceptor.WorkflowOutboundInterceptor.
 func (w *ringWatcher) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
-	if ring, fits := handler.(func() ([]lifecycle.Transition, error)); fits && query == tempool.QueryHistory {
+	if ring, fits := handler.(func() ([]lifecycle.Transition, error)); fits && query == api.QueryHistory {
 		w.notes.ring = ring
 	}
 	return w.Next.SetQueryHandler(ctx, query, handler)

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -20,7 +20,7 @@ func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
 	var all []lifecycle.Transition
 	leased := func(ctx workflow.Context, machine lifecycle.Machine) error {
 		history := func() ([]lifecycle.Transition, error) { return machine.Ring, nil }
-		if err := workflow.SetQueryHandler(ctx, tempool.QueryHistory, history); err != nil {
+		if err := workflow.SetQueryHandler(ctx, api.QueryHistory, history); err != nil {
 			return err
 		}
 		for range steps {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 )
 
@@ -57,7 +57,7 @@ func (a *app) allReports(ctx context.Context, cp controlPlane) ([]policy.Report,
 		switch {
 		case err == nil:
 			found[i] = &report
-		case !errors.Is(err, tempool.ErrPoolNotFound): // one that ended meanwhile is no failure
+		case !errors.Is(err, api.ErrPoolNotFound): // one that ended meanwhile is no failure
 			failures[i] = err
 		}
 	})
@@ -78,7 +78,7 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 	if err != nil {
 		return policy.Report{}, err
 	}
-	view, err := cp.Pool(name).View(request)
+	view, err := cp.Pool(name).Workers(request)
 	if err != nil {
 		return policy.Report{}, err
 	}
@@ -86,7 +86,7 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 }
 
 // factsOf puts what the pool knows and what its workers say together.
-func factsOf(status tempool.PoolStatus, view tempool.PoolView, now time.Time) policy.PoolFacts {
+func factsOf(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
 	facts := policy.PoolFacts{
 		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, Held: status.Held,
 		MaxMemoryBytes: int64(status.Spec.Rotation.MaxMemory), At: now.UTC(),
@@ -96,7 +96,7 @@ func factsOf(status tempool.PoolStatus, view tempool.PoolView, now time.Time) po
 	}
 	resting := map[string]bool{}
 	for _, entry := range status.Workers {
-		resting[tempool.WorkerName(status.Pool, entry.Slot)] = entry.Resting
+		resting[api.WorkerName(status.Pool, entry.Slot)] = entry.Resting
 	}
 	for _, w := range view.Workers {
 		facts.Workers = append(facts.Workers, workerFacts(w, resting[w.Worker]))
@@ -104,7 +104,7 @@ func factsOf(status tempool.PoolStatus, view tempool.PoolView, now time.Time) po
 	return facts
 }
 
-func workerFacts(w tempool.Worker, resting bool) policy.WorkerFacts {
+func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	f := policy.WorkerFacts{
 		Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host, Resting: resting, Unasked: w.Error,
 	}
@@ -124,7 +124,7 @@ func workerFacts(w tempool.Worker, resting bool) policy.WorkerFacts {
 }
 
 // rotations says how the worker's replacements stand.
-func rotations(f *policy.WorkerFacts, w tempool.Worker) {
+func rotations(f *policy.WorkerFacts, w api.Worker) {
 	if r := w.Rotation; r != nil {
 		f.Replacing = r.Reason
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -18,8 +18,8 @@ func reported() *fakePool {
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
 	view.Workers[0].RestartsByReason = map[string]int64{"start_failed": 2}
 	s := spec.Default()
-	status := tempool.PoolStatus{Pool: "python", Size: 4, Spec: s, Workers: []tempool.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}
-	return &fakePool{name: "python", view: view, statuses: []tempool.PoolStatus{status}}
+	status := api.PoolStatus{Pool: "python", Size: 4, Spec: s, Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1, Resting: true}, {Slot: 2}}}
+	return &fakePool{name: "python", view: view, statuses: []api.PoolStatus{status}}
 }
 
 func TestAReportIsReadableByPeople(t *testing.T) {
@@ -83,8 +83,8 @@ func TestAReportOfNothing(t *testing.T) {
 
 func TestAReportTellsHowReplacementsStand(t *testing.T) {
 	w := exampleView().Workers[0]
-	w.Rotation = &tempool.RotationView{Reason: "it served enough"}
-	w.LastRotation = &tempool.RotationView{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
+	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
+	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
 	f := workerFacts(w, false)
 	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.Unreplaced, f.Observed})
 	w.LastRotation.Incarnation--

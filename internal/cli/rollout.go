@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -53,7 +53,7 @@ rotation.max_unavailable at a time; one that does not come back halts the rollou
 	return c
 }
 
-func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (tempool.ApplyResult, error) {
+func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (api.ApplyResult, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(s.Pool.Name).Apply(request, s)
@@ -61,7 +61,7 @@ func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (tempool.
 
 // awaitRollout waits until the pool has no rollout any more. One that was halted is a failure.
 func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
-	var latest tempool.PoolStatus
+	var latest api.PoolStatus
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(name).Status(ctx)
 		if err != nil {
@@ -69,7 +69,7 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		}
 		latest = status
 		if status.Stopping {
-			return false, tempool.Errorf(tempool.CodeDraining, "pool %s is stopping, as somebody asked it to; the rollout ended with it", name)
+			return false, api.Errorf(api.CodeDraining, "pool %s is stopping, as somebody asked it to; the rollout ended with it", name)
 		}
 		if status.Rollout == nil {
 			return true, nil
@@ -86,14 +86,14 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		if latest.Rollout != nil {
 			text = rollout(latest.Rollout) + restarting(latest)
 		}
-		return tempool.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it goes on, and ctl pool status %s shows how far it is",
+		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it goes on, and ctl pool status %s shows how far it is",
 			name, span(limit), text, name)
 	}
 	return err
 }
 
 // restarting says how the workers that restart now fare.
-func restarting(status tempool.PoolStatus) string {
+func restarting(status api.PoolStatus) string {
 	text := ""
 	for _, slot := range status.Rollout.Current {
 		for _, w := range status.Workers {
@@ -106,7 +106,7 @@ func restarting(status tempool.PoolStatus) string {
 }
 
 // whyHalted is the failure of a rollout that went no further, with the log of the worker that did not come back.
-func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, status tempool.PoolStatus) error {
+func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
 	why := strings.TrimRight(status.Rollout.Halted, "\n")
 	for _, w := range status.Workers {
 		if !w.Resting {
@@ -117,10 +117,10 @@ func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, statu
 			continue // the pool's own words have to do
 		}
 		if failure, found := lastFailure(transitions); found && !strings.Contains(why, failure.Reason) {
-			why += fmt.Sprintf("\n%s %s: %s", tempool.WorkerName(name, w.Slot), w.State, indented(failure.Reason))
+			why += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indented(failure.Reason))
 		}
 	}
-	return tempool.Errorf(tempool.CodeStartFailed,
+	return api.Errorf(api.CodeStartFailed,
 		"the rollout of pool %s (%s) went no further, with %s done: %s\nMend the cause and run ctl pool apply -f FILE; the workers it did not come to serve on as they are",
 		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), why)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/logging"
 )
 
@@ -110,15 +111,15 @@ func (a *app) advised(ctx context.Context, cp controlPlane, err error) error {
 	}
 	_, sentence := describe(err)
 	var missing *serviceerror.NotFound
-	switch code := tempool.CodeOf(err); {
-	case code == tempool.CodeUnavailable && ctx.Err() == nil:
+	switch code := api.CodeOf(err); {
+	case code == api.CodeUnavailable && ctx.Err() == nil:
 		request, cancel := a.request(ctx)
 		defer cancel()
 		if agents, failed := cp.Agents(request, ""); failed == nil && agents.Workflows == 0 {
-			return tempool.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
+			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
 		}
-	case code == tempool.CodeWorkerNotFound && errors.As(err, &missing):
-		return tempool.Errorf(code, "%s; ctl ps lists the workers there are", sentence)
+	case code == api.CodeWorkerNotFound && errors.As(err, &missing):
+		return api.Errorf(code, "%s; ctl ps lists the workers there are", sentence)
 	}
 	return err
 }

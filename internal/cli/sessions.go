@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
@@ -195,13 +196,13 @@ func mergedData(pairs []string) (map[string]json.RawMessage, error) {
 func merge(ctx context.Context, session *tempool.Session, data map[string]json.RawMessage, version int64) (*tempool.SessionState, error) {
 	patch := map[string]any{"data": data}
 	state, err := session.Patch(ctx, patch, version)
-	if version != 0 || !errors.Is(err, tempool.ErrSessionNotFound) {
+	if version != 0 || !errors.Is(err, api.ErrSessionNotFound) {
 		return state, err
 	}
 	fresh := maps.Clone(data)
 	maps.DeleteFunc(fresh, func(_ string, value json.RawMessage) bool { return string(bytes.TrimSpace(value)) == "null" })
 	state, err = session.Create(ctx, tempool.SessionState{Data: fresh})
-	if errors.Is(err, tempool.ErrSessionExists) { // somebody else made it meanwhile
+	if errors.Is(err, api.ErrSessionExists) { // somebody else made it meanwhile
 		return session.Patch(ctx, patch, 0)
 	}
 	return state, err
@@ -216,7 +217,7 @@ func (a *app) sessionDocument(path string, version int64) (s tempool.SessionStat
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return s, tempool.Errorf(tempool.CodeInvalid, "the session's document cannot be read: %w", err)
+			return s, api.Errorf(api.CodeInvalid, "the session's document cannot be read: %w", err)
 		}
 		defer file.Close()
 		in = file
@@ -224,18 +225,18 @@ func (a *app) sessionDocument(path string, version int64) (s tempool.SessionStat
 	text, err := io.ReadAll(io.LimitReader(in, maxSessionFile+1))
 	switch {
 	case err != nil:
-		return s, tempool.Errorf(tempool.CodeInvalid, "the session's document cannot be read: %w", err)
+		return s, api.Errorf(api.CodeInvalid, "the session's document cannot be read: %w", err)
 	case len(text) > maxSessionFile:
-		return s, tempool.Errorf(tempool.CodePayloadTooLarge, "the session's document is larger than %d bytes", maxSessionFile)
+		return s, api.Errorf(api.CodePayloadTooLarge, "the session's document is larger than %d bytes", maxSessionFile)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil || decoder.More() {
-		return s, tempool.Errorf(tempool.CodeInvalid, `the document is not one session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
+		return s, api.Errorf(api.CodeInvalid, `the document is not one session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
 	}
 	if version != 0 {
 		if s.Version != 0 && s.Version != version {
-			return s, tempool.Errorf(tempool.CodeInvalid, "the document has version %d, --if-version %d", s.Version, version)
+			return s, api.Errorf(api.CodeInvalid, "the document has version %d, --if-version %d", s.Version, version)
 		}
 		s.Version = version
 	}

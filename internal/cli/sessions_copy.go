@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // copyWait is how long ctl sessions copy waits for two stores to be in step.
@@ -19,18 +19,18 @@ const copyWait = 30 * time.Minute
 
 func (a *app) sessionsCopy() *cobra.Command {
 	var to aim
-	var request tempool.SessionCopyRequest
+	var request api.SessionCopyRequest
 	var force, status bool
 	var wait waiting
 	steps := []struct {
-		step tempool.CopyStep
+		step api.CopyStep
 		does string
 		set  bool
 	}{
-		{step: tempool.CopyStepCutOver, does: "make the second store the truth; the first one is written still"},
-		{step: tempool.CopyStepBack, does: "make the first store the truth again"},
-		{step: tempool.CopyStepFinish, does: "stay with the second store, and write the first one no more"},
-		{step: tempool.CopyStepCancel, does: "stay with the first store, and write the second one no more"},
+		{step: api.CopyStepCutOver, does: "make the second store the truth; the first one is written still"},
+		{step: api.CopyStepBack, does: "make the first store the truth again"},
+		{step: api.CopyStepFinish, does: "stay with the second store, and write the first one no more"},
+		{step: api.CopyStepCancel, does: "stay with the first store, and write the second one no more"},
 	}
 	c := &cobra.Command{
 		Use:   "copy POOL {--from STORE --to STORE | --status | --cut-over | --back | --finish | --cancel}",
@@ -69,7 +69,7 @@ pool's host, which must be its only one.
 			return usagef("%s takes --from and --to, or one of --%s", cmd.CommandPath(), strings.Join(exclusive[1:], ", --"))
 		case (request.From == "") != (request.To == ""):
 			return usagef("--from and --to go together: the store that the sessions are in, and the one they are to be in")
-		case force && chosen[0] != string(tempool.CopyStepBack):
+		case force && chosen[0] != string(api.CopyStepBack):
 			return usagef("--force goes with --back only")
 		case request.Replace && chosen[0] != "from":
 			return usagef("--replace goes with --from and --to only")
@@ -80,15 +80,15 @@ pool's host, which must be its only one.
 	return a.through(c, &to, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
-				return a.printCopy(a.copyRequest(ctx, func(ctx context.Context) (*tempool.SessionCopy, error) {
-					return p.StepSessionCopy(ctx, tempool.SessionCopyStep{Step: one.step, Force: force})
+				return a.printCopy(a.copyRequest(ctx, func(ctx context.Context) (*api.SessionCopy, error) {
+					return p.StepSessionCopy(ctx, api.SessionCopyStep{Step: one.step, Force: force})
 				}))
 			}
 		}
 		if status {
 			return a.printCopy(a.copyRequest(ctx, p.SessionCopy))
 		}
-		report, err := a.copyRequest(ctx, func(ctx context.Context) (*tempool.SessionCopy, error) { return p.CopySessions(ctx, request) })
+		report, err := a.copyRequest(ctx, func(ctx context.Context) (*api.SessionCopy, error) { return p.CopySessions(ctx, request) })
 		if err != nil || wait.skip {
 			return a.printCopy(report, err)
 		}
@@ -96,14 +96,14 @@ pool's host, which must be its only one.
 	})
 }
 
-func (a *app) copyRequest(ctx context.Context, ask func(context.Context) (*tempool.SessionCopy, error)) (*tempool.SessionCopy, error) {
+func (a *app) copyRequest(ctx context.Context, ask func(context.Context) (*api.SessionCopy, error)) (*api.SessionCopy, error) {
 	ctx, cancel := a.request(ctx)
 	defer cancel()
 	return ask(ctx)
 }
 
 // awaitCopy waits until both stores are in step, and shows how far they are.
-func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report *tempool.SessionCopy) (*tempool.SessionCopy, error) {
+func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report *api.SessionCopy) (*api.SessionCopy, error) {
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
 		now, err := p.SessionCopy(ctx)
 		if err != nil {
@@ -111,23 +111,23 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report
 		}
 		report = now
 		a.show(copyProgress(report))
-		if report.Phase == tempool.CopyNone {
-			return false, tempool.Errorf(tempool.CodeInvalid, "the copy was ended by somebody else")
+		if report.Phase == api.CopyNone {
+			return false, api.Errorf(api.CodeInvalid, "the copy was ended by somebody else")
 		}
-		return report.InStep || report.Phase == tempool.CopyCutOver, nil
+		return report.InStep || report.Phase == api.CopyCutOver, nil
 	})
 	var late *timeUp
 	if errors.As(err, &late) {
-		return nil, tempool.Errorf(codeTimeout, "the two stores are not in step after %s; the copy goes on, and --status says how: %s", limit, copyProgress(report))
+		return nil, api.Errorf(codeTimeout, "the two stores are not in step after %s; the copy goes on, and --status says how: %s", limit, copyProgress(report))
 	}
 	return report, err
 }
 
 // copyProgress is a line about a copy under way.
-func copyProgress(c *tempool.SessionCopy) string {
+func copyProgress(c *api.SessionCopy) string {
 	line := "both stores are in step"
 	switch {
-	case c.Phase == tempool.CopyNone:
+	case c.Phase == api.CopyNone:
 		return "no copy goes on"
 	case c.Comparing != nil:
 		line = fmt.Sprintf("compared %d of %d sessions, put %d right", c.Comparing.Compared, c.Comparing.Sessions, c.Comparing.Missing+c.Comparing.Different+c.Comparing.Extra)
@@ -141,18 +141,18 @@ func copyProgress(c *tempool.SessionCopy) string {
 }
 
 // printCopy shows how a copy stands, and what comes next.
-func (a *app) printCopy(c *tempool.SessionCopy, err error) error {
+func (a *app) printCopy(c *api.SessionCopy, err error) error {
 	if err != nil {
 		return err
 	}
 	return a.print(c, func(w io.Writer) error {
-		if c.Phase == tempool.CopyNone {
+		if c.Phase == api.CopyNone {
 			_, err := fmt.Fprintf(w, "no copy of sessions goes on on host %s\n", c.Host)
 			return err
 		}
 		truth, other, next := c.From, c.To, "wait until both are in step"
 		switch {
-		case c.Phase == tempool.CopyCutOver:
+		case c.Phase == api.CopyCutOver:
 			truth, other, next = c.To, c.From, "apply a spec that names it, then --finish; or --back"
 		case c.InStep:
 			next = "--cut-over, or --cancel"

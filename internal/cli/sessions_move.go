@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -23,12 +23,12 @@ type moving struct {
 }
 
 func (a *app) movingFlags(c *cobra.Command, m *moving) {
-	c.Flags().DurationVar(&m.hookTime, "hook-timeout", tempool.DefaultHookTimeout, "how long a worker may take to release or load one session")
+	c.Flags().DurationVar(&m.hookTime, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
 	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if m.hookTime <= 0 || m.hookTime > tempool.MaxHookTimeout {
-			return usagef("--hook-timeout is %s; give a time above zero, at most %s", m.hookTime, tempool.MaxHookTimeout)
+		if m.hookTime <= 0 || m.hookTime > api.MaxHookTimeout {
+			return usagef("--hook-timeout is %s; give a time above zero, at most %s", m.hookTime, api.MaxHookTimeout)
 		}
 		return check(cmd, args)
 	}
@@ -48,7 +48,7 @@ go to the other from then on, and that one warms up for them (session.load). If 
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1], tempool.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTime)})
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "the worker that gets it, POOL/N")
@@ -89,17 +89,17 @@ stay where they were, and the command fails.`,
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			span := spec.Duration(keepOff)
-			return cp.Pool(pool).Evacuate(ctx, tempool.EvacuateRequest{
+			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
 				Worker: slot, KeepOff: &span, HookTimeout: spec.Duration(m.hookTime), Reason: reason, By: operator(),
 			})
 		})
 	})
-	c.Flags().DurationVar(&keepOff, "keep-off", tempool.DefaultKeepOff, "how long the worker becomes no session's worker afterwards")
+	c.Flags().DurationVar(&keepOff, "keep-off", api.DefaultSessionExclusion, "how long the worker becomes no session's worker afterwards")
 	c.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at the workflow")
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if keepOff < 0 || keepOff > tempool.MaxKeepOff {
-			return usagef("--keep-off is %s; give a time from 0 to %s", keepOff, tempool.MaxKeepOff)
+		if keepOff < 0 || keepOff > api.MaxSessionExclusion {
+			return usagef("--keep-off is %s; give a time from 0 to %s", keepOff, api.MaxSessionExclusion)
 		}
 		return check(cmd, args)
 	}
@@ -125,7 +125,7 @@ does. With --weight only the workers that are named give and take sessions; one 
 			return err
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx, tempool.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTime)})
 		})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "the part of worker N, relative to the others'; N=WEIGHT,...")
@@ -174,13 +174,13 @@ func (a *app) move(ctx context.Context, m moving, begin func(context.Context) (m
 	if err := a.print(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
 		return err
 	}
-	return tempool.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
+	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
 }
 
 // follow waits for a migration and shows how far it is.
-func (a *app) follow(ctx context.Context, under migration, limit time.Duration) (tempool.SessionMoves, error) {
+func (a *app) follow(ctx context.Context, under migration, limit time.Duration) (api.SessionMoves, error) {
 	type end struct {
-		moves tempool.SessionMoves
+		moves api.SessionMoves
 		err   error
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -196,7 +196,7 @@ func (a *app) follow(ctx context.Context, under migration, limit time.Duration) 
 		select {
 		case e := <-over:
 			if errors.Is(e.err, context.DeadlineExceeded) && ctx.Err() == nil {
-				return e.moves, tempool.Errorf(codeTimeout, "not done after %s; it goes on as workflow %s", span(limit), under.WorkflowID())
+				return e.moves, api.Errorf(codeTimeout, "not done after %s; it goes on as workflow %s", span(limit), under.WorkflowID())
 			}
 			return e.moves, e.err
 		case <-tick.C:
@@ -210,7 +210,7 @@ func (a *app) follow(ctx context.Context, under migration, limit time.Duration) 
 	}
 }
 
-func writeMoves(w io.Writer, moves tempool.SessionMoves) error {
+func writeMoves(w io.Writer, moves api.SessionMoves) error {
 	text := plural(moves.Moved, "session") + " moved"
 	if moves.Skipped > 0 {
 		text += fmt.Sprintf(", %d not", moves.Skipped)

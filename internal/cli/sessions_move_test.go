@@ -6,22 +6,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
-func progressOf(moved, total int) tempool.SessionProgress {
-	return tempool.SessionProgress{Total: total, SessionMoves: tempool.SessionMoves{Moved: moved}}
+func progressOf(moved, total int) api.SessionProgress {
+	return api.SessionProgress{Total: total, SessionMoves: api.SessionMoves{Moved: moved}}
 }
 
 // moved is a plane whose pool python moves sessions to this end.
-func moved(moves tempool.SessionMoves, err error) *fakePlane {
+func moved(moves api.SessionMoves, err error) *fakePlane {
 	return newFakePlane(&fakePool{name: "python", moving: &fakeMigration{
-		progress: []tempool.SessionProgress{progressOf(1, 4), progressOf(1, 4), progressOf(3, 4)}, over: make(chan struct{}), moves: moves, err: err,
+		progress: []api.SessionProgress{progressOf(1, 4), progressOf(1, 4), progressOf(3, 4)}, over: make(chan struct{}), moves: moves, err: err,
 	}})
 }
 
 func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
-	moves := tempool.SessionMoves{Pool: "python", Worker: "python/2", Moved: 4, Flows: []tempool.SessionFlow{
+	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 4, Flows: []api.SessionFlow{
 		{From: "python/2", To: "python/0", Count: 3}, {To: "python/1", Count: 1},
 	}}
 	f := moved(moves, nil)
@@ -35,12 +35,12 @@ func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
 	r = ctl(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.Empty(t, r.err)
-	var told tempool.SessionMoves
+	var told api.SessionMoves
 	require.NoError(t, json.Unmarshal([]byte(r.out), &told))
 	require.Equal(t, moves, told)
 	require.Equal(t, []string{"rebalance python map[0:2 1:1]"}, f.asked)
 
-	f = moved(tempool.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)
+	f = moved(api.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)
 	r = ctl(t, f, "sessions", "migrate", "python", "mine", "--to", "python/1", "--hook-timeout", "5s")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "0 sessions moved: it is bound to python/1 already\n", r.out)
@@ -48,8 +48,8 @@ func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
 }
 
 func TestSessionsThatDidNotMoveAreAFailure(t *testing.T) {
-	moves := tempool.SessionMoves{Pool: "python", Worker: "python/2", Moved: 1, Skipped: 1, Flows: []tempool.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
-		Skips: []tempool.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: tempool.CodeWorkerError, Reason: "it is stuck", NotUndone: "it was not loaded"}}}
+	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 1, Skipped: 1, Flows: []api.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
+		Skips: []api.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: api.CodeWorkerError, Reason: "it is stuck", NotUndone: "it was not loaded"}}}
 	r := ctl(t, moved(moves, nil), "sessions", "evacuate", "python/2")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "1 session moved, 1 not\n")
@@ -61,8 +61,8 @@ func TestSessionsThatDidNotMoveAreAFailure(t *testing.T) {
 	require.Equal(t, "worker_error", failure(t, r).Code)
 	require.True(t, json.Valid([]byte(r.out)))
 
-	undone := tempool.Errorf(tempool.CodeWorkerCrashed, "session mine did not move to python/1, and all is as it was: it ended")
-	r = ctl(t, moved(tempool.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1", "-o", "json")
+	undone := api.Errorf(api.CodeWorkerCrashed, "session mine did not move to python/1, and all is as it was: it ended")
+	r = ctl(t, moved(api.SessionMoves{}, undone), "sessions", "migrate", "python", "mine", "--to", "python/1", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "worker_crashed", failure(t, r).Code)
 	require.Empty(t, r.out)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -23,13 +24,13 @@ type startup struct {
 // standing is what startup makes of one look at a pool.
 type standing struct {
 	wanted, ready int
-	waiting       []tempool.RosterEntry // not there yet, in order
-	stuck         []stuck               // of those, the ones that will not come by themselves or fail again and again
+	waiting       []api.RosterEntry // not there yet, in order
+	stuck         []stuck           // of those, the ones that will not come by themselves or fail again and again
 }
 
 // stuck is a worker that cannot start.
 type stuck struct {
-	tempool.RosterEntry
+	api.RosterEntry
 	failures int64
 }
 
@@ -44,7 +45,7 @@ func (s standing) line(pool string) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(s.waiting)-i))
 			break
 		}
-		part := fmt.Sprintf("%s %s", tempool.WorkerName(pool, w.Slot), w.State)
+		part := fmt.Sprintf("%s %s", api.WorkerName(pool, w.Slot), w.State)
 		if w.State == lifecycle.Pending || w.State.Outcome() {
 			part += ": " + oneLine(w.Reason, 60)
 		}
@@ -57,11 +58,11 @@ func (s standing) line(pool string) string {
 }
 
 // look takes one status of the pool into account.
-func (s *startup) look(status tempool.PoolStatus) standing {
+func (s *startup) look(status api.PoolStatus) standing {
 	if s.arrived == nil {
 		s.arrived = map[int]bool{}
 	}
-	roster := map[int]tempool.RosterEntry{}
+	roster := map[int]api.RosterEntry{}
 	for _, w := range status.Workers {
 		roster[w.Slot] = w
 	}
@@ -75,7 +76,7 @@ func (s *startup) look(status tempool.PoolStatus) standing {
 	for _, slot := range slots {
 		w, known := roster[slot]
 		if !known {
-			w = tempool.RosterEntry{Slot: slot, State: lifecycle.Created}
+			w = api.RosterEntry{Slot: slot, State: lifecycle.Created}
 		}
 		lived := w.Incarnation - s.from[slot]
 		switch {
@@ -109,8 +110,8 @@ func cannotStart(pool string, w stuck, reason string) error {
 		what = "has given up (" + string(w.State) + ")"
 		next = fmt.Sprintf("Mend the cause, then run ctl pool apply -f FILE or ctl workers restart %s --worker %d", pool, w.Slot)
 	}
-	return tempool.Errorf(tempool.CodeStartFailed, "worker %s cannot start, it %s: %s\n%s",
-		tempool.WorkerName(pool, w.Slot), what, strings.TrimRight(reason, "\n"), next)
+	return api.Errorf(api.CodeStartFailed, "worker %s cannot start, it %s: %s\n%s",
+		api.WorkerName(pool, w.Slot), what, strings.TrimRight(reason, "\n"), next)
 }
 
 // notReady is the failure of a wait whose time was up.
@@ -121,7 +122,7 @@ func notReady(pool string, limit time.Duration, st standing, hint string) error 
 	}
 	if len(st.waiting) > 0 { // one tells enough; ctl ps tells the rest
 		w := st.waiting[0]
-		text += fmt.Sprintf("; %s is %s", tempool.WorkerName(pool, w.Slot), w.State)
+		text += fmt.Sprintf("; %s is %s", api.WorkerName(pool, w.Slot), w.State)
 		if w.Reason != "" {
 			text += ": " + oneLine(w.Reason, 200)
 		}
@@ -133,7 +134,7 @@ func notReady(pool string, limit time.Duration, st standing, hint string) error 
 	default:
 		hint = fmt.Sprintf("it goes on starting; ctl pool status %s shows how, and ctl pool stop %s gives up", pool, pool)
 	}
-	return tempool.Errorf(codeTimeout, "%s; %s", text, hint)
+	return api.Errorf(codeTimeout, "%s; %s", text, hint)
 }
 
 // agentHint says what to do when agents are missing; "" when enough of them poll.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -34,7 +34,7 @@ func table(w io.Writer, header []string, rows [][]string) error {
 }
 
 // writeWorkers is what ctl ps prints: one header over the workers of all views.
-func writeWorkers(w io.Writer, views []tempool.PoolView) error {
+func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
 	ready, size := 0, 0
 	var rows [][]string
 	for _, view := range views {
@@ -57,14 +57,14 @@ func writeWorkers(w io.Writer, views []tempool.PoolView) error {
 }
 
 // endedLine says that the one pool asked for has ended; "" for one that runs.
-func endedLine(views []tempool.PoolView) string {
+func endedLine(views []api.PoolWorkers) string {
 	if len(views) != 1 || !views[0].Ended {
 		return ""
 	}
 	return fmt.Sprintf("Pool %s has ended; this is how it stood then", views[0].Pool)
 }
 
-func workerRow(w tempool.Worker) []string {
+func workerRow(w api.Worker) []string {
 	holder := nothing
 	if w.Lease != nil {
 		holder = w.Lease.Holder
@@ -76,7 +76,7 @@ func workerRow(w tempool.Worker) []string {
 }
 
 // why says what keeps a worker out of service, or that it could not be asked; "" for one that serves.
-func why(w tempool.Worker) string {
+func why(w api.Worker) string {
 	switch {
 	case w.Error != "":
 		return "not asked, this is what the pool last heard: " + w.Error
@@ -90,7 +90,7 @@ func why(w tempool.Worker) string {
 func serving(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
 
 // writeStats is what ctl workers stats prints: what each worker uses and has done.
-func writeStats(w io.Writer, views []tempool.PoolView) error {
+func writeStats(w io.Writer, views []api.PoolWorkers) error {
 	var rows [][]string
 	for _, view := range views {
 		for _, worker := range view.Workers {
@@ -106,7 +106,7 @@ func writeStats(w io.Writer, views []tempool.PoolView) error {
 		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
 }
 
-func statsRow(w tempool.Worker) []string {
+func statsRow(w api.Worker) []string {
 	return []string{
 		w.Worker, string(w.State), size(w.CurrentMemoryBytes), size(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
 		number(w.OpenFiles), number(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
@@ -116,7 +116,7 @@ func statsRow(w tempool.Worker) []string {
 }
 
 // limits is by which means each limit is in force, and how much of memory and CPU is allowed.
-func limits(w tempool.Worker) string {
+func limits(w api.Worker) string {
 	var parts []string
 	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
 		part := limit + ":" + w.Limits[limit]
@@ -132,7 +132,7 @@ func limits(w tempool.Worker) string {
 }
 
 // writeStatus is what ctl pool status prints: the pool, its workers, and the whole reason of each that does not serve.
-func writeStatus(w io.Writer, view tempool.PoolView) error {
+func writeStatus(w io.Writer, view api.PoolWorkers) error {
 	facts := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
 		facts = append(facts, []string{"Rollout", oneLine(rollout(view.Rollout), 2*maxWhy)})
@@ -140,7 +140,7 @@ func writeStatus(w io.Writer, view tempool.PoolView) error {
 	if err := table(w, []string{"Pool", view.Pool}, facts); err != nil {
 		return err
 	}
-	if err := writeWorkers(w, []tempool.PoolView{view}); err != nil {
+	if err := writeWorkers(w, []api.PoolWorkers{view}); err != nil {
 		return err
 	}
 	for _, worker := range view.Workers {
@@ -159,7 +159,7 @@ func indented(text string) string {
 }
 
 // rollout says in one line how far a rolling restart is.
-func rollout(r *tempool.Rollout) string {
+func rollout(r *api.Rollout) string {
 	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
 	if r.Halted != "" {
 		text += "; " + r.Halted
@@ -218,7 +218,7 @@ func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) e
 }
 
 // writeLease is what ctl checkout prints.
-func writeLease(w io.Writer, lease *tempool.Lease, now time.Time) error {
+func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
 	rows := [][]string{
 		{"Worker", lease.Worker},
 		{"Holder", lease.Holder},

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
@@ -115,7 +115,7 @@ func failure(t *testing.T, r result) (e struct{ Code, Message string }) {
 }
 
 func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
-	refused := tempool.Errorf(tempool.CodePoolNotFound, "no pool ghost is running; ctl pool list names those that are")
+	refused := api.Errorf(api.CodePoolNotFound, "no pool ghost is running; ctl pool list names those that are")
 	for name, c := range map[string]struct {
 		err           error
 		code, message string
@@ -124,7 +124,7 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		"one that is wrapped":       {fmt.Errorf("outer: %w", refused), "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
 		"one without a code":        {errors.New("disk on fire"), "unexpected", "disk on fire"},
 		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; what was asked for goes on by itself, and ctl ps shows how"},
-		"a code without a sentence": {tempool.ErrBusy, "busy", "busy"},
+		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakePlane(&fakePool{name: "ghost", refusal: c.err})
@@ -195,15 +195,15 @@ func TestFlagsSayWhereTemporalIs(t *testing.T) {
 
 func TestNoServerIsAFailure(t *testing.T) {
 	f := newFakePlane()
-	f.dialErr = tempool.Errorf(tempool.CodeUnavailable, "no Temporal server answers at x")
+	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
 	r := ctl(t, f, "ps", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "unavailable", failure(t, r).Code)
 }
 
 func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
-	two := roster(tempool.RosterEntry{Slot: 0}, tempool.RosterEntry{Slot: 1})
-	f := newFakePlane(&fakePool{name: "python", statuses: []tempool.PoolStatus{two}}, &fakePool{name: "mcp"})
+	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
+	f := newFakePlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
 	for line, want := range map[string][]string{
 		"ps p":                             {"python"},
 		"pool status m":                    {"mcp"},

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // waiting holds the flags of a command that waits for what it asked for.
@@ -51,7 +51,7 @@ func (a *app) await(ctx context.Context, limit time.Duration, look func(context.
 		request, cancel := a.request(bounded)
 		done, err := look(request)
 		cancel()
-		if err != nil && bounded.Err() == nil && tempool.CodeOf(err) != tempool.CodeUnavailable {
+		if err != nil && bounded.Err() == nil && api.CodeOf(err) != api.CodeUnavailable {
 			return err
 		}
 		if err == nil && done {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -28,7 +29,7 @@ func poolFile(t *testing.T) string {
 	return path
 }
 
-func steps(statuses ...tempool.PoolStatus) []tempool.PoolStatus { return statuses }
+func steps(statuses ...api.PoolStatus) []api.PoolStatus { return statuses }
 
 var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
 
@@ -55,7 +56,7 @@ func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.Empty(t, r.err)
-	var view tempool.PoolView
+	var view api.PoolWorkers
 	require.NoError(t, json.Unmarshal([]byte(r.out), &view))
 	require.Equal(t, exampleView(), view)
 }
@@ -75,12 +76,12 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 		{From: lifecycle.Failed, To: lifecycle.Pending, Reason: "backoff"},
 	}
 	for name, c := range map[string]struct {
-		worker tempool.RosterEntry
+		worker api.RosterEntry
 		says   []string
 	}{
 		"one that fails again and again": {entry(1, lifecycle.Starting, 6, "the wait is over"),
 			[]string{"worker python/1 cannot start, it failed 5 times", "ctl pool apply -f FILE", "ctl pool stop python"}},
-		"one that has given up": {tempool.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
+		"one that has given up": {api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 2, Resting: true},
 			[]string{"worker python/1 cannot start, it has given up (failed)", "ctl workers restart python --worker 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +108,7 @@ func TestAWorkerThatHasServedMayFailWithoutEndingTheWait(t *testing.T) {
 }
 
 func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
-	unanswered := tempool.Errorf(tempool.CodeUnavailable, "no answer in time")
+	unanswered := api.Errorf(api.CodeUnavailable, "no answer in time")
 	f := newFakePlane(&fakePool{name: "python", refusal: unanswered})
 	f.agents = tempool.Agents{}
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
@@ -119,7 +120,7 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 }
 
 func TestPoolStartThatNobodyAnswersAsksForAnAgentThoughOneWasSeenLately(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, failure(t, r).Message, "no agent may be running any more; start one with: worker")
@@ -132,7 +133,7 @@ func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
 }
 
 func TestAWaitOutlivesUnansweredLooks(t *testing.T) {
-	unanswered := tempool.Errorf(tempool.CodeUnavailable, "the agent restarts")
+	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
 	f := newFakePlane(&fakePool{name: "python", view: exampleView(), lost: []error{unanswered, unanswered}, statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
@@ -162,7 +163,7 @@ func TestPoolStartRefusesABadFileBeforeItAsksForAnything(t *testing.T) {
 
 func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
 	f := newFakePlane()
-	f.startErr = tempool.Errorf(tempool.CodePoolExists, "pool python is running already; change it with ctl pool apply")
+	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with ctl pool apply")
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: pool python is running already; change it with ctl pool apply\n", r.err)
@@ -199,7 +200,7 @@ func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
 
 func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
-	rolling.Rollout = &tempool.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
+	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
 	f := newFakePlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
@@ -215,8 +216,8 @@ func TestApplyOfTheSameSpecRestartsNobody(t *testing.T) {
 }
 
 func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
-	halted := roster(entry(0, lifecycle.Ready, 2, ""), tempool.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
-	halted.Rollout = &tempool.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
+	halted := roster(entry(0, lifecycle.Ready, 2, ""), api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
+	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
 	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
 	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
 		f := newFakePlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
@@ -231,7 +232,7 @@ func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
 
 func TestARolloutThatTakesTooLongSaysHowFarItIs(t *testing.T) {
 	rolling := bothReady
-	rolling.Rollout = &tempool.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
+	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
 	f := newFakePlane(&fakePool{name: "python", statuses: steps(rolling)})
 	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
 	requireCode(t, ExitFailed, r)
@@ -250,7 +251,7 @@ func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 }
 
 func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeUnavailable, "no answer in time")})
+	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	require.Equal(t, "ctl: no answer in time\n", ctl(t, f, "ps", "python").err)
 	f.agents = tempool.Agents{}
 	r := ctl(t, f, "ps", "python")
@@ -264,7 +265,7 @@ func TestAPoolThatWasTerminatedMeanwhileHasEnded(t *testing.T) {
 }
 
 func TestAWorkerThatIsNotRunningIsSaidSoWithWhatToDo(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
+	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
 	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: check out python/9: gone; ctl ps lists the workers there are\n", r.err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -30,7 +30,7 @@ func awake(_ lifecycle.State, resting bool) bool { return !resting }
 
 var (
 	drainControl = control{
-		signal: tempool.SignalDrain, until: "until the workers have ended",
+		signal: api.SignalDrain, until: "until the workers have ended",
 		short: "Let workers finish what they do, end them and keep them down",
 		long: `Drain one worker, or without --worker all of a pool: it takes no new lease, what is in flight may finish within
 rotation.drain_timeout, then its process is stopped. It stays down until ctl workers restart.`,
@@ -39,7 +39,7 @@ rotation.drain_timeout, then its process is stopped. It stays down until ctl wor
 		wanted: rests, applies: awake,
 	}
 	stopControl = control{
-		signal: tempool.SignalStop, until: "until the workers have ended",
+		signal: api.SignalStop, until: "until the workers have ended",
 		short: "End workers at once and keep them down",
 		long: `Stop one worker, or without --worker all of a pool, without waiting for calls in flight: TERM, and KILL after pool.stop_grace.
 It stays down until ctl workers restart.`,
@@ -48,7 +48,7 @@ It stays down until ctl workers restart.`,
 		wanted: rests, applies: awake,
 	}
 	suspendControl = control{
-		signal: tempool.SignalSuspend, until: "until the workers are suspended",
+		signal: api.SignalSuspend, until: "until the workers are suspended",
 		short: "Take workers out of service but keep their processes",
 		long: `Suspend one worker, or without --worker all of a pool: it takes no new lease, and keeps its process and memory. A busy worker
 is suspended when its lease comes back.`,
@@ -59,7 +59,7 @@ is suspended when its lease comes back.`,
 		notApplicable: "has no process to suspend; ctl workers restart brings it back",
 	}
 	resumeControl = control{
-		signal: tempool.SignalResume, until: "until the workers are no longer suspended",
+		signal: api.SignalResume, until: "until the workers are no longer suspended",
 		short: "Put suspended workers back into service",
 		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. One that waits for its lease to come back
 before it is suspended stays in service.`,
@@ -127,7 +127,7 @@ func (a *app) controlCommand(c control) *cobra.Command {
 type target struct {
 	slot    int
 	worker  string
-	state   tempool.WorkerState
+	state   api.WorkerState
 	resting bool
 	refused string // its newest refusal before it was asked
 	there   bool   // where it is wanted: it need not be asked, or has done as it was asked
@@ -151,7 +151,7 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, c contr
 		if err != nil {
 			return nil, err
 		}
-		t := target{slot: w.Slot, worker: tempool.WorkerName(name, w.Slot), state: state, resting: w.Resting, refused: state.LastRefusal}
+		t := target{slot: w.Slot, worker: api.WorkerName(name, w.Slot), state: state, resting: w.Resting, refused: state.LastRefusal}
 		switch {
 		case c.applies(state.State, w.Resting):
 			targets = append(targets, t)
@@ -159,16 +159,16 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, c contr
 			t.there = true
 			targets = append(targets, t)
 		case slot != nil:
-			return nil, tempool.Errorf(tempool.CodeInvalid, "worker %s %s (it is %s)", t.worker, c.notApplicable, state.State)
+			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.worker, c.notApplicable, state.State)
 		}
 	}
 	if slot != nil && !found {
-		return nil, tempool.Errorf(tempool.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", name, *slot, status.Size-1)
+		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", name, *slot, status.Size-1)
 	}
 	return targets, nil
 }
 
-func (a *app) state(ctx context.Context, cp controlPlane, name string, slot int) (tempool.WorkerState, error) {
+func (a *app) state(ctx context.Context, cp controlPlane, name string, slot int) (api.WorkerState, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).State(request, slot)
@@ -177,7 +177,7 @@ func (a *app) state(ctx context.Context, cp controlPlane, name string, slot int)
 func (a *app) signal(ctx context.Context, cp controlPlane, name string, c control, t target, reason string) error {
 	request, cancel := a.request(ctx)
 	defer cancel()
-	return cp.Pool(name).Signal(request, t.slot, c.signal, tempool.Control{Reason: reason, By: operator()})
+	return cp.Pool(name).Signal(request, t.slot, c.signal, api.Control{Reason: reason, By: operator()})
 }
 
 // awaitStates waits until every target is where the control wants it, and fails when one refuses.
@@ -201,14 +201,14 @@ func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, c c
 	})
 	var up *timeUp
 	if errors.As(err, &up) {
-		return tempool.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; it stands as asked, and ctl ps %s shows how far it is",
+		return api.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; it stands as asked, and ctl ps %s shows how far it is",
 			c.signal, name, span(wait.limit), missing(targets), name)
 	}
 	return err
 }
 
 // lookAt brings what is known of one target up to date.
-func (a *app) lookAt(ctx context.Context, p pool, c control, status tempool.PoolStatus, t *target) error {
+func (a *app) lookAt(ctx context.Context, p pool, c control, status api.PoolStatus, t *target) error {
 	if t.there {
 		return nil
 	}
@@ -224,9 +224,9 @@ func (a *app) lookAt(ctx context.Context, p pool, c control, status tempool.Pool
 	}
 	t.there = c.wanted(state.State, t.resting)
 	if !t.there && state.LastRefusal != t.refused && strings.Contains(state.LastRefusal, c.signal) {
-		return tempool.Errorf(tempool.CodeInvalid, "worker %s refused to %s: %s", t.worker, c.signal, state.LastRefusal)
+		return api.Errorf(api.CodeInvalid, "worker %s refused to %s: %s", t.worker, c.signal, state.LastRefusal)
 	}
-	if !t.there && !t.told && c.signal == tempool.SignalSuspend && state.Lease != nil {
+	if !t.there && !t.told && c.signal == api.SignalSuspend && state.Lease != nil {
 		t.told = true
 		a.warn(held(*t))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func (a *app) workersCommand() *cobra.Command {
@@ -71,7 +71,7 @@ back under a higher incarnation. Workers that were drained, stopped or have give
 		if err != nil {
 			return err
 		}
-		result, err := a.restart(ctx, cp, name, tempool.RestartRequest{Worker: slot, Reason: who.reason, By: operator()})
+		result, err := a.restart(ctx, cp, name, api.RestartRequest{Worker: slot, Reason: who.reason, By: operator()})
 		switch {
 		case err != nil:
 			return err
@@ -98,13 +98,13 @@ back under a higher incarnation. Workers that were drained, stopped or have give
 	return c
 }
 
-func (a *app) restart(ctx context.Context, cp controlPlane, name string, r tempool.RestartRequest) (tempool.RestartResult, error) {
+func (a *app) restart(ctx context.Context, cp controlPlane, name string, r api.RestartRequest) (api.RestartResult, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).Restart(request, r)
 }
 
-func (a *app) status(ctx context.Context, cp controlPlane, name string) (tempool.PoolStatus, error) {
+func (a *app) status(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).Status(request)
@@ -125,7 +125,7 @@ func (a *app) returning(ctx context.Context, cp controlPlane, name string, slot 
 			continue
 		}
 		state, err := a.state(ctx, cp, name, *slot)
-		if err != nil && !errors.Is(err, tempool.ErrWorkerNotFound) { // one whose workflow was ended comes back all the same
+		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // one whose workflow was ended comes back all the same
 			return nil, err
 		}
 		from[*slot] = max(w.Incarnation, state.Incarnation)

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func state(slot int, s lifecycle.State, incarnation int64) tempool.WorkerState {
-	return tempool.WorkerState{Worker: tempool.WorkerName("python", slot), State: s, Incarnation: incarnation}
+func state(slot int, s lifecycle.State, incarnation int64) api.WorkerState {
+	return api.WorkerState{Worker: api.WorkerName("python", slot), State: s, Incarnation: incarnation}
 }
 
 func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
@@ -23,7 +24,7 @@ func TestRestartOfOneWorkerWaitsForAHigherIncarnation(t *testing.T) {
 		roster(entry(0, lifecycle.Ready, 4, ""), entry(1, lifecycle.Ready, 1, "")),
 		roster(entry(0, lifecycle.Starting, 5, ""), entry(1, lifecycle.Ready, 1, "")),
 		roster(entry(0, lifecycle.Ready, 5, ""), entry(1, lifecycle.Ready, 1, "")),
-	), states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
+	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 4)}}})
 	r := ctl(t, f, "workers", "restart", "python", "--worker", "0", "--reason", "leak")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines("python: 0/1 ready; python/0 ready", "python: 0/1 ready; python/0 starting", "python: 1/1 ready"), r.err)
@@ -44,30 +45,30 @@ func TestRestartPrintsTheWorkersAsJSON(t *testing.T) {
 func TestARestartedWorkerThatDoesNotComeBackIsAFailure(t *testing.T) {
 	f := newFakePlane(&fakePool{name: "python", statuses: steps(
 		roster(entry(0, lifecycle.Ready, 2, "")),
-		roster(tempool.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}),
-	), states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Ready, 2)}}})
+		roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Incarnation: 3, Resting: true, Reason: "gave up"}),
+	), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 2)}}})
 	r := ctl(t, f, "workers", "restart", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "worker python/0 cannot start, it has given up (failed): gave up")
 }
 
 func TestARestingWorkerIsRevivedFromTheIncarnationItRestsIn(t *testing.T) {
-	resting := tempool.RosterEntry{Slot: 0, State: lifecycle.Stopped, Incarnation: 2, Resting: true}
+	resting := api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Incarnation: 2, Resting: true}
 	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(resting), roster(resting), roster(entry(0, lifecycle.Ready, 3, ""))),
-		states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
+		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopped, 2)}}})
 	requireCode(t, ExitOK, ctl(t, f, "workers", "restart", "python", "--worker", "0"))
 }
 
 func TestDrainOfAWholePoolWaitsUntilEveryWorkerRests(t *testing.T) {
-	rest := func(slot int) tempool.RosterEntry {
-		return tempool.RosterEntry{Slot: slot, State: lifecycle.Stopped, Incarnation: 1, Resting: true}
+	rest := func(slot int) api.RosterEntry {
+		return api.RosterEntry{Slot: slot, State: lifecycle.Stopped, Incarnation: 1, Resting: true}
 	}
 	f := newFakePlane(&fakePool{name: "python",
 		statuses: steps(
 			roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Ready, 1, ""), rest(2)),
 			roster(rest(0), entry(1, lifecycle.Draining, 1, ""), rest(2)),
 			roster(rest(0), rest(1), rest(2))),
-		states: map[int][]tempool.WorkerState{
+		states: map[int][]api.WorkerState{
 			0: {state(0, lifecycle.Ready, 1), state(0, lifecycle.Stopped, 1)},
 			1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Draining, 1), state(1, lifecycle.Killed, 1)},
 			2: {state(2, lifecycle.Stopped, 1)},
@@ -84,8 +85,8 @@ func TestDrainOfAWholePoolWaitsUntilEveryWorkerRests(t *testing.T) {
 
 func TestStopOfOneWorker(t *testing.T) {
 	f := newFakePlane(&fakePool{name: "python",
-		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""), tempool.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
-		states:   map[int][]tempool.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
+		statuses: steps(bothReady, roster(entry(0, lifecycle.Ready, 1, ""), api.RosterEntry{Slot: 1, State: lifecycle.Stopped, Resting: true})),
+		states:   map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1), state(1, lifecycle.Stopped, 1)}}})
 	r := ctl(t, f, "workers", "stop", "python", "--worker", "1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"stop python/1"}, f.asked)
@@ -94,15 +95,15 @@ func TestStopOfOneWorker(t *testing.T) {
 
 func TestSuspendOfABusyWorkerSaysWhoseLeaseItWaitsFor(t *testing.T) {
 	busy := state(0, lifecycle.Busy, 1)
-	busy.Lease = &tempool.Lease{ID: "python.0.1.1", Holder: "alice"}
+	busy.Lease = &api.Lease{ID: "python.0.1.1", Holder: "alice"}
 	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
-		states: map[int][]tempool.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
+		states: map[int][]api.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python")
 	requireCode(t, ExitOK, r)
 	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy: it is suspended when alice gives lease python.0.1.1 back (ctl checkin python.0.1.1 does it for them)\n")
 	require.Equal(t, "python/0 is suspended\n", r.out)
 
-	f.pools["python"].states[0] = []tempool.WorkerState{busy}
+	f.pools["python"].states[0] = []api.WorkerState{busy}
 	late := ctl(t, f, "workers", "suspend", "python", "--wait-timeout", "20ms")
 	requireCode(t, ExitFailed, late)
 	require.Contains(t, late.err, "python/0 is busy under lease python.0.1.1 of alice")
@@ -112,14 +113,14 @@ func TestAWorkerThatRefusesIsAFailureWithItsSentence(t *testing.T) {
 	refusing := state(0, lifecycle.Stopping, 1)
 	refusing.LastRefusal = "2026-03-04T12:00:00Z suspend or resume: it is stopping"
 	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""))),
-		states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
+		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Stopping, 1), refusing}}})
 	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "worker python/0 refused to suspend: 2026-03-04T12:00:00Z suspend or resume: it is stopping")
 }
 
 func TestResumeAsksOnlySuspendedWorkers(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]tempool.WorkerState{
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{
 		0: {state(0, lifecycle.Ready, 1)}, 1: {state(1, lifecycle.Suspended, 1), state(1, lifecycle.Suspended, 1), state(1, lifecycle.Ready, 1)}}})
 	r := ctl(t, f, "workers", "resume", "python")
 	requireCode(t, ExitOK, r)
@@ -131,7 +132,7 @@ func TestResumeAsksOnlySuspendedWorkers(t *testing.T) {
 }
 
 func TestResumeCallsASuspendOffThatWaitsForALease(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]tempool.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{1: {state(1, lifecycle.Busy, 1)}}})
 	r := ctl(t, f, "workers", "resume", "python", "--worker", "1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"resume python/1"}, f.asked)
@@ -139,16 +140,16 @@ func TestResumeCallsASuspendOffThatWaitsForALease(t *testing.T) {
 }
 
 func TestAWorkerThatIsWhereItIsWantedIsNotAskedAgain(t *testing.T) {
-	resting := roster(tempool.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
+	resting := roster(api.RosterEntry{Slot: 0, State: lifecycle.Stopped, Resting: true})
 	for command, c := range map[string]struct {
-		status tempool.PoolStatus
+		status api.PoolStatus
 		state  lifecycle.State
 	}{
 		"drain": {resting, lifecycle.Stopped}, "stop": {resting, lifecycle.Stopped},
 		"suspend": {bothReady, lifecycle.Suspended}, "resume": {bothReady, lifecycle.Ready},
 	} {
 		for _, more := range []string{"--no-wait=false", "--no-wait"} {
-			f := newFakePlane(&fakePool{name: "python", statuses: steps(c.status), states: map[int][]tempool.WorkerState{0: {state(0, c.state, 1)}}})
+			f := newFakePlane(&fakePool{name: "python", statuses: steps(c.status), states: map[int][]api.WorkerState{0: {state(0, c.state, 1)}}})
 			r := ctl(t, f, "workers", command, "python", "--worker", "0", more)
 			requireCode(t, ExitOK, r)
 			require.Empty(t, f.asked)
@@ -158,8 +159,8 @@ func TestAWorkerThatIsWhereItIsWantedIsNotAskedAgain(t *testing.T) {
 }
 
 func TestAWorkerThatRestsCannotBeSuspended(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(tempool.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
-		states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(roster(api.RosterEntry{Slot: 0, State: lifecycle.Failed, Resting: true})),
+		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "worker python/0 has no process to suspend; ctl workers restart brings it back (it is failed)")
@@ -167,7 +168,7 @@ func TestAWorkerThatRestsCannotBeSuspended(t *testing.T) {
 }
 
 func TestNoWaitReturnsOnceAsked(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]tempool.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
+	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
 	r := ctl(t, f, "workers", "drain", "python", "--worker", "0", "--no-wait")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "python/0 was asked to drain; it was ready\n", r.out)
@@ -181,13 +182,13 @@ func TestAWorkerThatDoesNotExistIsNamed(t *testing.T) {
 	require.Equal(t, "pool python has no worker 7; its workers are 0 to 1", failure(t, r).Message)
 }
 
-func exampleLease() *tempool.Lease {
-	return &tempool.Lease{ID: "python.0.3.9", Worker: "python/0", Seq: 9, Incarnation: 3, Holder: "alice", Host: "h1",
+func exampleLease() *api.Lease {
+	return &api.Lease{ID: "python.0.3.9", Worker: "python/0", Seq: 9, Incarnation: 3, Holder: "alice", Host: "h1",
 		Endpoint: "http://h1:7070", GrantedAt: noon, ExpiresAt: noon.Add(time.Minute)}
 }
 
 func TestCheckoutPrintsTheLease(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", lease: exampleLease()})
+	f := newFakePlane(&fakePool{name: "python", lease: &tempool.Lease{Lease: *exampleLease()}})
 	r := ctl(t, f, "checkout", "python", "--holder", "alice", "--ttl", "1m", "--session", "s1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
@@ -201,14 +202,14 @@ func TestCheckoutPrintsTheLease(t *testing.T) {
 	), r.out)
 	require.Equal(t, tempool.CheckoutOptions{Holder: "alice", Session: "s1", TTL: time.Minute}, f.pools["python"].options)
 
-	var lease tempool.Lease
+	var lease api.Lease
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "checkout", "python/0", "--holder", "alice", "-o", "json").out), &lease))
 	require.Equal(t, *exampleLease(), lease)
 	require.Equal(t, 0, *f.pools["python"].options.Slot)
 }
 
 func TestCheckoutThatFindsNobodyFreeSaysHowToWait(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: tempool.Errorf(tempool.CodeNoWorkers, "no worker of pool python is free")})
+	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeNoWorkers, "no worker of pool python is free")})
 	r := ctl(t, f, "checkout", "python", "--holder", "me", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "no_workers", failure(t, r).Code)
@@ -225,7 +226,7 @@ func TestCheckoutThatFindsNobodyFreeSaysHowToWait(t *testing.T) {
 func TestCheckinWaitsUntilTheWorkerHasTheLeaseBack(t *testing.T) {
 	out := state(0, lifecycle.Busy, 3)
 	out.Lease = exampleLease()
-	f := newFakePlane(&fakePool{name: "python", states: map[int][]tempool.WorkerState{0: {out, out, state(0, lifecycle.Degraded, 3)}}})
+	f := newFakePlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {out, out, state(0, lifecycle.Degraded, 3)}}})
 	r := ctl(t, f, "checkin", "python.0.3.9", "--outcome", "error", "--error", "empty page", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{"checkin python.0.3.9 error empty page"}, f.asked)
@@ -235,7 +236,7 @@ func TestCheckinWaitsUntilTheWorkerHasTheLeaseBack(t *testing.T) {
 func TestCheckinThatIsNotTakenInTimeSaysSo(t *testing.T) {
 	out := state(0, lifecycle.Busy, 3)
 	out.Lease = exampleLease()
-	f := newFakePlane(&fakePool{name: "python", states: map[int][]tempool.WorkerState{0: {out}}})
+	f := newFakePlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {out}}})
 	r := ctl(t, f, "checkin", "python.0.3.9", "--timeout", "20ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "timeout", failure(t, r).Code)
@@ -244,11 +245,11 @@ func TestCheckinThatIsNotTakenInTimeSaysSo(t *testing.T) {
 func TestCheckinOfALeaseThatIsNotOutIsFenced(t *testing.T) {
 	other := state(0, lifecycle.Busy, 3)
 	other.Lease = exampleLease()
-	for says, s := range map[string]tempool.WorkerState{
+	for says, s := range map[string]api.WorkerState{
 		"was given back, has expired or never was": state(0, lifecycle.Ready, 3),
 		"is leased to alice now, as python.0.3.9":  other,
 	} {
-		f := newFakePlane(&fakePool{name: "python", states: map[int][]tempool.WorkerState{0: {s}}})
+		f := newFakePlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {s}}})
 		r := ctl(t, f, "checkin", "python.0.3.8", "-o", "json")
 		requireCode(t, ExitFailed, r)
 		require.Equal(t, "lease_fenced", failure(t, r).Code)

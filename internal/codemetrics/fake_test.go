@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +35,7 @@ type fakePool struct {
 
 	mu       sync.Mutex
 	workers  []fakeWorker
-	checkins []tempool.CheckinRequest
+	checkins []api.CheckinRequest
 	renewals int
 	calls    int
 }
@@ -86,21 +87,21 @@ func (f *fakePool) tryCheckout(context.Context) (*tempool.Lease, error) {
 		w := &f.workers[slot]
 		if w.lease == "" {
 			w.seq++
-			w.lease = tempool.LeaseID("p", slot, w.incarnation, w.seq)
-			return f.client.Adopt(tempool.Lease{ID: w.lease, Worker: tempool.WorkerName("p", slot), Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
+			w.lease = api.LeaseID("p", slot, w.incarnation, w.seq)
+			return f.client.Adopt(api.Lease{ID: w.lease, Worker: api.WorkerName("p", slot), Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
 		}
 	}
-	return nil, tempool.ErrNoWorkers
+	return nil, api.ErrNoWorkers
 }
 
 func (f *fakePool) renew(_ context.Context, id string) (*tempool.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewals++
-	return f.client.Adopt(tempool.Lease{ID: id, Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
+	return f.client.Adopt(api.Lease{ID: id, Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
 }
 
-func (f *fakePool) checkin(_ context.Context, r tempool.CheckinRequest) error {
+func (f *fakePool) checkin(_ context.Context, r api.CheckinRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.checkins = append(f.checkins, r)
@@ -110,7 +111,7 @@ func (f *fakePool) checkin(_ context.Context, r tempool.CheckinRequest) error {
 			return nil
 		}
 	}
-	return tempool.ErrLeaseFenced
+	return api.ErrLeaseFenced
 }
 
 // kill ends the process under a lease: the next one of that worker has a higher incarnation.
@@ -159,7 +160,7 @@ func (f *fakePool) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.calls++
 	f.mu.Unlock()
 	if !f.holds(parts[3]) {
-		refuseCall(w, http.StatusConflict, tempool.CodeLeaseFenced, false)
+		refuseCall(w, http.StatusConflict, api.CodeLeaseFenced, false)
 		return
 	}
 	if f.answer != nil && f.answer(w, r, parts[3], params.Paths) {
@@ -168,7 +169,7 @@ func (f *fakePool) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(measured(params.Paths))
 }
 
-func refuseCall(w http.ResponseWriter, status int, code tempool.Code, started bool) {
+func refuseCall(w http.ResponseWriter, status int, code api.Code, started bool) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "as the test wants it", "status": status, "started": started})

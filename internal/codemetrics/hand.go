@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -22,7 +23,7 @@ type leases interface {
 	size(ctx context.Context) (int, error)
 	tryCheckout(ctx context.Context) (*tempool.Lease, error)
 	renew(ctx context.Context, id string) (*tempool.Lease, error)
-	checkin(ctx context.Context, request tempool.CheckinRequest) error
+	checkin(ctx context.Context, request api.CheckinRequest) error
 }
 
 type poolLeases struct {
@@ -45,7 +46,7 @@ func (p *poolLeases) renew(ctx context.Context, id string) (*tempool.Lease, erro
 	return p.client.Renew(ctx, id, p.ttl)
 }
 
-func (p *poolLeases) checkin(ctx context.Context, request tempool.CheckinRequest) error {
+func (p *poolLeases) checkin(ctx context.Context, request api.CheckinRequest) error {
 	return p.client.Checkin(ctx, request)
 }
 
@@ -80,7 +81,7 @@ func (j *job) checkout(ctx context.Context) *tempool.Lease {
 		if err == nil {
 			return lease
 		}
-		if code := tempool.CodeOf(err); code == tempool.CodePoolNotFound || code == tempool.CodeInvalid {
+		if code := api.CodeOf(err); code == api.CodePoolNotFound || code == api.CodeInvalid {
 			j.fail(err)
 			return nil
 		}
@@ -111,8 +112,8 @@ func (j *job) pause(ctx context.Context, d time.Duration) {
 
 // work does batches under a lease for as long as there are any and the lease holds. It returns how to give the lease back, or nil
 // where it is lost.
-func (j *job) work(ctx context.Context, lease *tempool.Lease) *tempool.CheckinRequest {
-	back := &tempool.CheckinRequest{LeaseID: lease.ID, Outcome: tempool.OutcomeOK}
+func (j *job) work(ctx context.Context, lease *tempool.Lease) *api.CheckinRequest {
+	back := &api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeOK}
 	for {
 		b, more := j.queue.take(ctx)
 		if !more {
@@ -141,7 +142,7 @@ func (j *job) work(ctx context.Context, lease *tempool.Lease) *tempool.CheckinRe
 		case returnLease:
 			return back
 		case replaceWorker:
-			back.Outcome, back.Error = tempool.OutcomeClose, err.Error()
+			back.Outcome, back.Error = api.OutcomeClose, err.Error()
 			return back
 		default:
 			return nil
@@ -199,7 +200,7 @@ func (j *job) broken(b batch, err error) leaseFate {
 	return v.lease
 }
 
-func (j *job) giveBack(ctx context.Context, back tempool.CheckinRequest) {
+func (j *job) giveBack(ctx context.Context, back api.CheckinRequest) {
 	asking, cancel := request(ctx)
 	defer cancel()
 	if err := j.leases.checkin(asking, back); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // Defaults of Config.
@@ -87,9 +88,9 @@ func (c Config) complete() (Config, error) {
 	}
 	switch {
 	case c.Hands < 0 || c.BatchFiles < 0 || c.BatchBytes < 0 || c.MaxAttempts < 0 || c.CallTimeout < 0 || c.Patience < 0:
-		return c, tempool.Errorf(tempool.CodeInvalid, "the job's numbers must not be below zero")
+		return c, api.Errorf(api.CodeInvalid, "the job's numbers must not be below zero")
 	case c.TTL < 2*c.CallTimeout:
-		return c, tempool.Errorf(tempool.CodeInvalid, "leases of %s are too short for calls of %s; give them twice the time", c.TTL, c.CallTimeout)
+		return c, api.Errorf(api.CodeInvalid, "leases of %s are too short for calls of %s; give them twice the time", c.TTL, c.CallTimeout)
 	}
 	return c, nil
 }
@@ -177,9 +178,9 @@ func (j *job) watch(idle <-chan struct{}) {
 			trouble := j.trouble
 			j.mu.Unlock()
 			if trouble == nil {
-				trouble = tempool.ErrNoWorkers
+				trouble = api.ErrNoWorkers
 			}
-			j.fail(tempool.Errorf(tempool.CodeQueueTimeout, "no file was measured for %s; ctl ps %s shows how the workers fare: %w", j.config.Patience, j.config.Pool, trouble))
+			j.fail(api.Errorf(api.CodeQueueTimeout, "no file was measured for %s; ctl ps %s shows how the workers fare: %w", j.config.Patience, j.config.Pool, trouble))
 		}
 	}
 }
@@ -196,7 +197,7 @@ func (j *job) count(b batch, measures []FileMeasure) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.tally.add(b, measures); err != nil {
-		failure := tempool.Errorf(tempool.CodeWorkerError, "%w", err)
+		failure := api.Errorf(api.CodeWorkerError, "%w", err)
 		failure.Started = true
 		return failure
 	}

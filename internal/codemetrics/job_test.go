@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // requireAll says that each of n files was counted once, and that no lease is out.
@@ -41,9 +41,9 @@ func TestEveryFileIsCountedOnce(t *testing.T) {
 	require.Len(t, told, 15)
 	require.Equal(t, 100, told[14].Files)
 	require.Equal(t, 100, told[14].Total)
-	var usage tempool.Usage
+	var usage api.Usage
 	for _, c := range f.checkins {
-		require.Equal(t, tempool.OutcomeOK, c.Outcome)
+		require.Equal(t, api.OutcomeOK, c.Outcome)
 		usage.Requests += c.Usage.Requests
 		usage.Failed += c.Usage.Failed
 	}
@@ -78,24 +78,24 @@ func TestCallsThatBreakOffAreMadeAgainAndNothingIsCountedTwice(t *testing.T) {
 	breaks := map[string]func(f *fakePool, w http.ResponseWriter, lease string, paths []string){
 		"the worker was killed": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusBadGateway, tempool.CodeWorkerCrashed, true)
+			refuseCall(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
 		},
 		"the lease was fenced": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusConflict, tempool.CodeLeaseFenced, false)
+			refuseCall(w, http.StatusConflict, api.CodeLeaseFenced, false)
 		},
 		"the lease is not known": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusNotFound, tempool.CodeLeaseNotFound, false)
+			refuseCall(w, http.StatusNotFound, api.CodeLeaseNotFound, false)
 		},
 		"the time was up": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusGatewayTimeout, tempool.CodeDeadlineExceeded, true)
+			refuseCall(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
 		},
 		"the worker drains": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusServiceUnavailable, tempool.CodeDraining, false)
+			refuseCall(w, http.StatusServiceUnavailable, api.CodeDraining, false)
 		},
 		"the method failed": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusInternalServerError, tempool.CodeWorkerError, true)
+			refuseCall(w, http.StatusInternalServerError, api.CodeWorkerError, true)
 		},
 		"the gateway died before the answer": func(*fakePool, http.ResponseWriter, string, []string) {
 			panic(http.ErrAbortHandler)
@@ -142,7 +142,7 @@ func TestAWorkerIsReplacedWhenItsTimeWasUpOnly(t *testing.T) {
 	f.answer = func(w http.ResponseWriter, _ *http.Request, _ string, _ []string) (mine bool) {
 		once.Do(func() {
 			mine = true
-			refuseCall(w, http.StatusGatewayTimeout, tempool.CodeDeadlineExceeded, true)
+			refuseCall(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
 		})
 		return mine
 	}
@@ -150,9 +150,9 @@ func TestAWorkerIsReplacedWhenItsTimeWasUpOnly(t *testing.T) {
 	require.NoError(t, err)
 	requireAll(t, f, s, 10)
 	require.Len(t, f.checkins, 2)
-	require.Equal(t, tempool.OutcomeClose, f.checkins[0].Outcome)
+	require.Equal(t, api.OutcomeClose, f.checkins[0].Outcome)
 	require.EqualValues(t, 1, f.checkins[0].Usage.Failed)
-	require.Equal(t, tempool.OutcomeOK, f.checkins[1].Outcome)
+	require.Equal(t, api.OutcomeOK, f.checkins[1].Outcome)
 }
 
 // Workers die all the time, at any moment: before a call reaches them, in its midst, and between calls.
@@ -162,7 +162,7 @@ func TestTheJobSurvivesWorkersThatDieAllTheTime(t *testing.T) {
 		switch rand.N(4) {
 		case 0:
 			f.kill(lease)
-			refuseCall(w, http.StatusBadGateway, tempool.CodeWorkerCrashed, true)
+			refuseCall(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
 			return true
 		case 1:
 			_ = json.NewEncoder(w).Encode(measured(paths))
@@ -177,7 +177,7 @@ func TestTheJobSurvivesWorkersThatDieAllTheTime(t *testing.T) {
 }
 
 func TestAFileThatKillsEveryWorkerEndsTheJobByName(t *testing.T) {
-	for _, code := range []tempool.Code{tempool.CodeWorkerCrashed, tempool.CodeWorkerError} {
+	for _, code := range []api.Code{api.CodeWorkerCrashed, api.CodeWorkerError} {
 		f := newFakePool(t, 3)
 		var alone atomic.Int64
 		f.answer = func(w http.ResponseWriter, _ *http.Request, lease string, paths []string) bool {
@@ -186,7 +186,7 @@ func TestAFileThatKillsEveryWorkerEndsTheJobByName(t *testing.T) {
 					if len(paths) == 1 {
 						alone.Add(1)
 					}
-					if code == tempool.CodeWorkerCrashed {
+					if code == api.CodeWorkerCrashed {
 						f.kill(lease)
 					}
 					refuseCall(w, http.StatusBadGateway, code, true)
@@ -197,7 +197,7 @@ func TestAFileThatKillsEveryWorkerEndsTheJobByName(t *testing.T) {
 		}
 		s, err := f.measureAll(50, func(c *Config) { c.MaxAttempts = 3 })
 		require.ErrorContains(t, err, "/f/17.py could not be measured in 3 calls")
-		require.Equal(t, code, tempool.CodeOf(err))
+		require.Equal(t, code, api.CodeOf(err))
 		require.EqualValues(t, 3, alone.Load())
 		require.Less(t, s.Files, 50)
 		require.Empty(t, f.out())
@@ -215,7 +215,7 @@ func TestALeaseIsRenewedBeforeACallThatItMightNotOutlast(t *testing.T) {
 
 func TestTheJobWaitsForWorkersButNotForever(t *testing.T) {
 	f := newFakePool(t, 2)
-	f.refuse = func() error { return tempool.Errorf(tempool.CodeNoWorkers, "all are starting") }
+	f.refuse = func() error { return api.Errorf(api.CodeNoWorkers, "all are starting") }
 	began := time.Now()
 	_, err := f.measureAll(5, func(c *Config) { c.Patience = 200 * time.Millisecond })
 	require.ErrorContains(t, err, "no file was measured for 200ms")
@@ -225,7 +225,7 @@ func TestTheJobWaitsForWorkersButNotForever(t *testing.T) {
 	refusals := 5
 	f.refuse = func() error {
 		if refusals--; refusals > 0 {
-			return tempool.ErrStarting
+			return api.ErrStarting
 		}
 		return nil
 	}
@@ -236,9 +236,9 @@ func TestTheJobWaitsForWorkersButNotForever(t *testing.T) {
 
 func TestAPoolThatIsNotThereEndsTheJobAtOnce(t *testing.T) {
 	f := newFakePool(t, 2)
-	f.refuse = func() error { return tempool.ErrPoolNotFound }
+	f.refuse = func() error { return api.ErrPoolNotFound }
 	_, err := f.measureAll(5, nil)
-	require.ErrorIs(t, err, tempool.ErrPoolNotFound)
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
 func TestACancelledJobGivesItsLeasesBack(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestFilesArePackedWithinBounds(t *testing.T) {
@@ -35,22 +35,22 @@ func TestFilesArePackedWithinBounds(t *testing.T) {
 }
 
 func TestWhatABrokenCallMeans(t *testing.T) {
-	coded := func(code tempool.Code, started bool) error {
-		return fmt.Errorf("call: %w", &tempool.Error{Code: code, Started: started})
+	coded := func(code api.Code, started bool) error {
+		return fmt.Errorf("call: %w", &api.Error{Code: code, Started: started})
 	}
 	for _, c := range []struct {
 		err  error
 		want verdict
 	}{
-		{coded(tempool.CodeWorkerCrashed, true), verdict{lease: loseLease, begun: true}},
-		{coded(tempool.CodeLeaseFenced, false), verdict{lease: loseLease}},
-		{coded(tempool.CodeLeaseNotFound, false), verdict{lease: loseLease}},
-		{coded(tempool.CodeDeadlineExceeded, true), verdict{lease: replaceWorker, begun: true}},
-		{coded(tempool.CodeDeadlineExceeded, false), verdict{lease: returnLease}},
-		{coded(tempool.CodeWorkerError, true), verdict{lease: keepLease, begun: true}},
-		{coded(tempool.CodeDraining, false), verdict{lease: returnLease}},
-		{coded(tempool.CodeUnavailable, true), verdict{lease: returnLease, begun: true}},
-		{coded(tempool.CodeInvalid, false), verdict{lease: returnLease, hopeless: true}},
+		{coded(api.CodeWorkerCrashed, true), verdict{lease: loseLease, begun: true}},
+		{coded(api.CodeLeaseFenced, false), verdict{lease: loseLease}},
+		{coded(api.CodeLeaseNotFound, false), verdict{lease: loseLease}},
+		{coded(api.CodeDeadlineExceeded, true), verdict{lease: replaceWorker, begun: true}},
+		{coded(api.CodeDeadlineExceeded, false), verdict{lease: returnLease}},
+		{coded(api.CodeWorkerError, true), verdict{lease: keepLease, begun: true}},
+		{coded(api.CodeDraining, false), verdict{lease: returnLease}},
+		{coded(api.CodeUnavailable, true), verdict{lease: returnLease, begun: true}},
+		{coded(api.CodeInvalid, false), verdict{lease: returnLease, hopeless: true}},
 		{errors.New("unheard of"), verdict{lease: returnLease}},
 	} {
 		require.Equal(t, c.want, judge(c.err), c.err.Error())

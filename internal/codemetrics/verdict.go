@@ -3,7 +3,7 @@ package codemetrics
 import (
 	"errors"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // leaseFate is what becomes of a lease after a call under it broke off.
@@ -26,25 +26,25 @@ type verdict struct {
 }
 
 func judge(err error) verdict {
-	code := tempool.CodeOf(err)
+	code := api.CodeOf(err)
 	started := startedOf(err)
 	switch code {
-	case tempool.CodeWorkerCrashed, tempool.CodeLeaseFenced, tempool.CodeLeaseNotFound, tempool.CodeWorkerNotFound, tempool.CodeSuperseded:
+	case api.CodeWorkerCrashed, api.CodeLeaseFenced, api.CodeLeaseNotFound, api.CodeWorkerNotFound, api.CodeSuperseded:
 		return verdict{lease: loseLease, begun: started}
-	case tempool.CodeDeadlineExceeded:
+	case api.CodeDeadlineExceeded:
 		if started {
 			return verdict{lease: replaceWorker, begun: true}
 		}
 		return verdict{lease: returnLease}
-	case tempool.CodeWorkerError:
+	case api.CodeWorkerError:
 		return verdict{lease: keepLease, begun: true}
-	case tempool.CodeInvalid, tempool.CodePoolNotFound:
+	case api.CodeInvalid, api.CodePoolNotFound:
 		return verdict{lease: returnLease, hopeless: true}
 	}
 	return verdict{lease: returnLease, begun: started}
 }
 
 func startedOf(err error) bool {
-	var coded *tempool.Error
+	var coded *api.Error
 	return errors.As(err, &coded) && coded.Started
 }

@@ -3,7 +3,7 @@ package devserver
 import (
 	"strconv"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // dynamicConfig are the server settings that Tempool's own timing and load need.
@@ -46,7 +46,7 @@ func arguments(options Options) []string {
 			args = append(args, "--sqlite-pragma", pragma)
 		}
 	}
-	for _, name := range tempool.SearchAttributes() {
+	for _, name := range api.SearchAttributes() {
 		args = append(args, "--search-attribute", name+"=Keyword")
 	}
 	for _, setting := range dynamicConfig {

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tempool/tempool"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/api"
 )
 
 // ownerFile makes the test binary a process that starts a server, writes its PID into the named file and waits to be
@@ -99,7 +100,7 @@ func TestAServerWithAFileKeepsItsWorkflowsThroughStopCrashAndRestart(t *testing.
 
 	answer, err := temporal.OperatorService().ListSearchAttributes(t.Context(), &operatorservice.ListSearchAttributesRequest{Namespace: "tempool-test"})
 	require.NoError(t, err)
-	for _, name := range tempool.SearchAttributes() {
+	for _, name := range api.SearchAttributes() {
 		require.Equal(t, enums.INDEXED_VALUE_TYPE_KEYWORD, answer.GetCustomAttributes()[name], name)
 	}
 }

@@ -37,7 +37,7 @@ func (s *starter) measure(ctx context.Context) error {
 func restarts(ctx context.Context, pool *tempool.Pool) (n int64) {
 	ctx, cancel := context.WithTimeout(ctx, viewLimit)
 	defer cancel()
-	view, err := pool.View(ctx)
+	view, err := pool.Workers(ctx)
 	if err != nil {
 		return 0
 	}

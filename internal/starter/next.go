@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // guide is what the user may look at and try while everything runs.
@@ -34,8 +34,8 @@ func (s *starter) next(ctx context.Context) guide {
 	var g guide
 	if s.server != nil {
 		g.links = append(g.links,
-			[2]string{"the pool", s.workflowURL(tempool.PoolWorkflowID(pool))},
-			[2]string{"worker 0", s.workflowURL(tempool.WorkerWorkflowID(pool, 0))})
+			[2]string{"the pool", s.workflowURL(api.PoolWorkflowID(pool))},
+			[2]string{"worker 0", s.workflowURL(api.WorkerWorkflowID(pool, 0))})
 	}
 	g.links = append(g.links, [2]string{"the gateway", s.agent.Endpoint()})
 	pid := "PID"
@@ -44,7 +44,7 @@ func (s *starter) next(ctx context.Context) guide {
 	}
 	g.commands = [][2]string{
 		{"how the workers fare", s.ctl() + " ps " + pool},
-		{"kill worker 0, and read what became of it", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), tempool.WorkerName(pool, 0))},
+		{"kill worker 0, and read what became of it", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), api.WorkerName(pool, 0))},
 	}
 	if s.library != nil && strings.HasPrefix(s.agent.Endpoint(), "http") {
 		g.commands = append(g.commands, [2]string{"call a worker", fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,

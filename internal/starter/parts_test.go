@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/codemetrics"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -121,10 +121,10 @@ func TestTheSummaryHasWhatWasFound(t *testing.T) {
 
 func TestWorkersOfABygoneAgentAreNotReady(t *testing.T) {
 	began := time.Now()
-	entry := func(slot int, state lifecycle.State, host string, since time.Duration) tempool.RosterEntry {
-		return tempool.RosterEntry{Slot: slot, State: state, Host: host, Since: began.Add(since)}
+	entry := func(slot int, state lifecycle.State, host string, since time.Duration) api.RosterEntry {
+		return api.RosterEntry{Slot: slot, State: state, Host: host, Since: began.Add(since)}
 	}
-	status := tempool.PoolStatus{Size: 5, Workers: []tempool.RosterEntry{
+	status := api.PoolStatus{Size: 5, Workers: []api.RosterEntry{
 		entry(0, lifecycle.Ready, hostID(), time.Second),
 		entry(1, lifecycle.Ready, hostID(), -time.Hour),
 		entry(2, lifecycle.Busy, "elsewhere", -time.Hour),
@@ -138,7 +138,7 @@ func TestWorkersOfABygoneAgentAreNotReady(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 3, 4}, waiting)
 	require.False(t, ownHostOnly(status))
-	require.True(t, ownHostOnly(tempool.PoolStatus{Workers: status.Workers[:2]}))
+	require.True(t, ownHostOnly(api.PoolStatus{Workers: status.Workers[:2]}))
 }
 
 func TestTheUsualAddressNeedsNoMention(t *testing.T) {

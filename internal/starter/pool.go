@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -25,9 +26,9 @@ const (
 func (s *starter) startPool(ctx context.Context) error {
 	began := time.Now()
 	pool := s.client.Pool(s.spec.Pool.Name)
-	start := tempool.PoolStart{Pool: s.spec.Pool.Name, Spec: s.spec}
+	start := api.PoolStart{Pool: s.spec.Pool.Name, Spec: s.spec}
 	err := s.client.StartPool(ctx, start)
-	if errors.Is(err, tempool.ErrPoolExists) {
+	if errors.Is(err, api.ErrPoolExists) {
 		var ended bool
 		if ended, err = s.takeOver(ctx, pool); ended {
 			err = s.client.StartPool(ctx, start)
@@ -74,7 +75,7 @@ func (s *starter) takeOver(ctx context.Context, pool *tempool.Pool) (ended bool,
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
 			slot := w.Slot
-			if _, err := pool.Restart(ctx, tempool.RestartRequest{Worker: &slot, Reason: "the starter takes the pool over", By: "starter"}); err != nil {
+			if _, err := pool.Restart(ctx, api.RestartRequest{Worker: &slot, Reason: "the starter takes the pool over", By: "starter"}); err != nil {
 				return false, err
 			}
 		}
@@ -83,14 +84,14 @@ func (s *starter) takeOver(ctx context.Context, pool *tempool.Pool) (ended bool,
 }
 
 // answer waits until the pool's workflow answers: after a start of the agent that may take a moment.
-func answer(ctx context.Context, pool *tempool.Pool) (tempool.PoolStatus, error) {
+func answer(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		status, err := pool.Status(ctx)
-		if err == nil || !tempool.CodeOf(err).Retryable() {
+		if err == nil || !api.CodeOf(err).Retryable() {
 			return status, err
 		}
 		select {
@@ -108,7 +109,7 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 	defer cancel()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var waiting []tempool.RosterEntry
+	var waiting []api.RosterEntry
 	first := map[int]int64{} // the incarnation each slot was in when first seen
 	for {
 		status, err := pool.Status(ctx)
@@ -128,7 +129,7 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 					return s.cannotStart(ctx, pool, w)
 				}
 			}
-		case !tempool.CodeOf(err).Retryable():
+		case !api.CodeOf(err).Retryable():
 			return err
 		}
 		select {
@@ -140,8 +141,8 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 }
 
 // notServing lists the workers that do not serve in a process started, or heard of, since began.
-func notServing(status tempool.PoolStatus, began time.Time) []tempool.RosterEntry {
-	var waiting []tempool.RosterEntry
+func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
+	var waiting []api.RosterEntry
 	for _, w := range status.Workers {
 		serves := (w.State == lifecycle.Ready || w.State == lifecycle.Busy) && !w.Gone
 		stale := w.Host == hostID() && w.Since.Before(began)
@@ -153,7 +154,7 @@ func notServing(status tempool.PoolStatus, began time.Time) []tempool.RosterEntr
 }
 
 // ownHostOnly reports whether no other host runs workers of the pool.
-func ownHostOnly(status tempool.PoolStatus) bool {
+func ownHostOnly(status api.PoolStatus) bool {
 	for _, w := range status.Workers {
 		if w.Host != "" && w.Host != hostID() {
 			return false
@@ -163,7 +164,7 @@ func ownHostOnly(status tempool.PoolStatus) bool {
 }
 
 // cannotStart says why a worker does not come into service, with the end of its last process's log.
-func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w tempool.RosterEntry) error {
+func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.RosterEntry) error {
 	reason := w.Reason
 	if transitions, err := pool.History(ctx, w.Slot); err == nil {
 		for _, t := range transitions {
@@ -172,14 +173,14 @@ func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w tempool
 			}
 		}
 	}
-	return fmt.Errorf("worker %s cannot start: %s\nMend the cause and start again", tempool.WorkerName(pool.Name(), w.Slot), strings.TrimSpace(reason))
+	return fmt.Errorf("worker %s cannot start: %s\nMend the cause and start again", api.WorkerName(pool.Name(), w.Slot), strings.TrimSpace(reason))
 }
 
-func notReady(pool string, waiting []tempool.RosterEntry, err error) error {
+func notReady(pool string, waiting []api.RosterEntry, err error) error {
 	text := fmt.Sprintf("pool %s is not ready after %s", pool, readyLimit)
 	if len(waiting) > 0 {
 		w := waiting[0]
-		text += fmt.Sprintf("; worker %s is %s: %s", tempool.WorkerName(pool, w.Slot), w.State, strings.TrimSpace(w.Reason))
+		text += fmt.Sprintf("; worker %s is %s: %s", api.WorkerName(pool, w.Slot), w.State, strings.TrimSpace(w.Reason))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", text, err)
@@ -197,7 +198,7 @@ func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
 		return nil
 	}
 	if _, err := pool.Stop(ctx, "the starter ends"); err != nil {
-		if errors.Is(err, tempool.ErrPoolNotFound) {
+		if errors.Is(err, api.ErrPoolNotFound) {
 			return nil // somebody has stopped it
 		}
 		return err

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/worker"
 )
@@ -177,10 +178,10 @@ func anyPort() int {
 
 // labels are those the agent takes workers for: the pool's own, and the default so that more pools can be started on it.
 func labels(placement string) []string {
-	if placement == "" || placement == tempool.DefaultPlacement {
-		return []string{tempool.DefaultPlacement}
+	if placement == "" || placement == api.DefaultPlacement {
+		return []string{api.DefaultPlacement}
 	}
-	return []string{tempool.DefaultPlacement, placement}
+	return []string{api.DefaultPlacement, placement}
 }
 
 var notInHostID = regexp.MustCompile(`[^A-Za-z0-9._-]`)

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/storetest"
 	"github.com/tempool/tempool/spec"
@@ -80,7 +80,7 @@ func TestAStoreOpenedAgainHasWhatItHad(t *testing.T) {
 			require.NoError(t, err)
 		}
 		_, err = store.Get(t.Context(), "b")
-		require.ErrorIs(t, err, tempool.ErrSessionNotFound)
+		require.ErrorIs(t, err, api.ErrSessionNotFound)
 		now = now.Add(time.Hour)
 		require.NoError(t, store.Close())
 		store = start(t, options)
@@ -95,7 +95,7 @@ func TestAnotherProcessIsToldWhoHasTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	start(t, Options{Path: path})
 	_, err := Open(Options{Path: path})
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.ErrorContains(t, err, "another process has the session store")
 }
 
@@ -103,7 +103,7 @@ func TestAFolderThatCannotBeMadeIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Open(Options{Path: filepath.Join(file, "s.db")})
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.ErrorContains(t, err, file)
 	require.NotContains(t, err.Error(), "damaged")
 }
@@ -127,7 +127,7 @@ func TestATruncatedFileIsRefusedWithASentence(t *testing.T) {
 	for _, length := range []int{1, 100, 4096, 8192, 12288, 16384, 20000, 32768, len(content) / 8} {
 		require.NoError(t, os.WriteFile(path, content[:length], 0o600))
 		_, err := Open(Options{Path: path})
-		require.ErrorIs(t, err, tempool.ErrStoreUnavailable, "%d bytes", length)
+		require.ErrorIs(t, err, api.ErrStoreUnavailable, "%d bytes", length)
 		require.ErrorContains(t, err, path+" is damaged: put back a copy", "%d bytes", length)
 	}
 }
@@ -258,11 +258,11 @@ func cannotWrite(t *testing.T, sync Sync) {
 		_, told = store.Update(t.Context(), "a", put("k", long))
 		return told != nil
 	}, 10*time.Second, time.Millisecond)
-	require.ErrorIs(t, told, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, told, api.ErrStoreUnavailable)
 	require.ErrorContains(t, told, "cannot write its file")
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
-	require.ErrorIs(t, store.Delete(t.Context(), "a"), tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrStoreUnavailable)
 	_, err = store.Get(t.Context(), "a")
 	require.NoError(t, err, "reading goes on")
 

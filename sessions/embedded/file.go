@@ -14,7 +14,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/ledger"
 	"github.com/tempool/tempool/spec"
@@ -83,7 +83,7 @@ const lockTimeout = 2 * time.Second
 // openFile opens or makes the file and reads who is in it.
 func openFile(path string) (db *bbolt.DB, known *ledger.Ledger[saved], err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, nil, tempool.Errorf(tempool.CodeStoreUnavailable, "make the folder of the session store: %w", err)
+		return nil, nil, api.Errorf(api.CodeStoreUnavailable, "make the folder of the session store: %w", err)
 	}
 	known = ledger.New[saved]()
 	if info, missing := os.Stat(path); missing == nil && info.Size() > 0 {
@@ -104,11 +104,11 @@ func openFile(path string) (db *bbolt.DB, known *ledger.Ledger[saved], err error
 	case err == nil:
 		return db, known, nil
 	case errors.Is(err, berrors.ErrTimeout):
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "another process has the session store %s open: stop it, or give each agent a state folder of its own", path)
+		err = api.Errorf(api.CodeStoreUnavailable, "another process has the session store %s open: stop it, or give each agent a state folder of its own", path)
 	case errors.As(err, &system):
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "open the session store: %w", err)
+		err = api.Errorf(api.CodeStoreUnavailable, "open the session store: %w", err)
 	default:
-		err = tempool.Errorf(tempool.CodeStoreUnavailable, "the session store %s is damaged: put back a copy of it, or move it away to begin without sessions: %w", path, err)
+		err = api.Errorf(api.CodeStoreUnavailable, "the session store %s is damaged: put back a copy of it, or move it away to begin without sessions: %w", path, err)
 	}
 	if db != nil {
 		_ = db.Close() // it is not used, and the first error is the one to tell

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -48,7 +48,7 @@ func writeUntilKilled(path string) {
 
 func count(store sessions.Store, writer int) (n int, err error) {
 	ctx, id := context.Background(), strconv.Itoa(writer)
-	if _, err := store.Create(ctx, &sessions.Session{ID: id}); err != nil && tempool.CodeOf(err) != tempool.CodeSessionExists {
+	if _, err := store.Create(ctx, &sessions.Session{ID: id}); err != nil && api.CodeOf(err) != api.CodeSessionExists {
 		return 0, err
 	}
 	_, err = store.Update(ctx, id, func(s *sessions.Session) error {
@@ -89,7 +89,7 @@ func TestNoAcknowledgedWriteIsLostInFiftyKills(t *testing.T) {
 		store := start(t, Options{Path: path})
 		for w, n := range acknowledged {
 			s, err := store.Get(t.Context(), strconv.Itoa(w))
-			if n == 0 && tempool.CodeOf(err) == tempool.CodeSessionNotFound {
+			if n == 0 && api.CodeOf(err) == api.CodeSessionNotFound {
 				continue
 			}
 			require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/sessions/storetest"
@@ -119,7 +119,7 @@ func TestTheIndexForgetsWhatWasLeftBehind(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err()) // as one who dies on the way leaves it
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
-	require.ErrorIs(t, err, tempool.ErrStoreFull)
+	require.ErrorIs(t, err, api.ErrStoreFull)
 	now = now.Add(reviewAfter)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
 				switch {
 				case err == nil && int64(n) > acknowledged[w].Load():
 					acknowledged[w].Store(int64(n))
-				case tempool.CodeOf(err) == tempool.CodeStoreUnavailable && took < 4*operationTimeout:
+				case api.CodeOf(err) == api.CodeStoreUnavailable && took < 4*operationTimeout:
 					failed[w].Add(1)
 				default:
 					problems <- fmt.Sprintf("writer %d: %d after %d in %s: %v", w, n, acknowledged[w].Load(), took, err)
@@ -200,13 +200,13 @@ func TestAServerThatIsSilentIsNotWaitedForLong(t *testing.T) {
 	store := start(t, Options{URL: "redis://" + silent.Addr().String()})
 	began := time.Now()
 	_, err = store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.Less(t, time.Since(began), 4*operationTimeout)
 }
 
 func TestAURLOfNoRedisIsRefused(t *testing.T) {
 	for _, url := range []string{"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%"} {
 		_, err := Open(Options{URL: url})
-		require.ErrorIs(t, err, &tempool.Error{Code: tempool.CodeInvalid}, url)
+		require.ErrorIs(t, err, &api.Error{Code: api.CodeInvalid}, url)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -53,7 +53,7 @@ var _ sessions.Store = (*Store)(nil)
 func Open(options Options) (*Store, error) {
 	client, err := connect(options.URL)
 	if err != nil {
-		return nil, tempool.Errorf(tempool.CodeInvalid, "sessions.url is not that of a Redis server, such as redis://localhost:6379/0: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not that of a Redis server, such as redis://localhost:6379/0: %w", err)
 	}
 	if options.Prefix == "" {
 		options.Prefix = DefaultPrefix
@@ -69,7 +69,7 @@ func (s *Store) bounded(ctx context.Context, doing string, exchange func(context
 	within, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	err := exchange(within)
-	var coded *tempool.Error
+	var coded *api.Error
 	switch {
 	case err == nil || errors.As(err, &coded):
 		return err

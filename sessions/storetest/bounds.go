@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -23,10 +23,10 @@ func fullRefuses(t *testing.T, s *stage) {
 	}
 	create(t, store, "c", time.Minute)
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "d"})
-	require.ErrorIs(t, err, tempool.ErrStoreFull)
+	require.ErrorIs(t, err, api.ErrStoreFull)
 	require.False(t, live(t, store, "d"))
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.ErrorIs(t, err, tempool.ErrSessionExists, "a full store still knows whom it has")
+	require.ErrorIs(t, err, api.ErrSessionExists, "a full store still knows whom it has")
 	_, err = store.Update(t.Context(), "a", put("k", "1"))
 	require.NoError(t, err)
 	s.clock.advance(time.Minute) // c is gone
@@ -34,7 +34,7 @@ func fullRefuses(t *testing.T, s *stage) {
 	require.NoError(t, store.Delete(t.Context(), "d"))
 	create(t, store, "e", time.Hour)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "f"})
-	require.ErrorIs(t, err, tempool.ErrStoreFull)
+	require.ErrorIs(t, err, api.ErrStoreFull)
 }
 
 func fullEvicts(t *testing.T, s *stage) {
@@ -51,7 +51,7 @@ func fullEvicts(t *testing.T, s *stage) {
 	s.clock.advance(time.Minute)
 	require.NoError(t, store.Touch(t.Context(), "c"))
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.ErrorIs(t, err, tempool.ErrSessionExists)
+	require.ErrorIs(t, err, api.ErrSessionExists)
 	require.True(t, live(t, store, "d"), "nobody makes room for what is there")
 	s.clock.advance(time.Minute)
 	create(t, store, "e", time.Hour)
@@ -78,7 +78,7 @@ func fullRace(t *testing.T, s *stage) {
 		if err := <-outcomes; err == nil {
 			made++
 		} else {
-			require.ErrorIs(t, err, tempool.ErrStoreFull)
+			require.ErrorIs(t, err, api.ErrStoreFull)
 		}
 	}
 	require.Equal(t, places, made)
@@ -98,7 +98,7 @@ func newBounds(t *testing.T, s *stage) {
 	s.clock.advance(time.Minute)
 	create(t, store, "b", time.Hour)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "c"})
-	require.ErrorIs(t, err, tempool.ErrStoreFull)
+	require.ErrorIs(t, err, api.ErrStoreFull)
 	store.SetBounds(2, sessions.Evict)
 	create(t, store, "c", time.Hour)
 	require.False(t, live(t, store, "a"))
@@ -117,7 +117,7 @@ func ids(t *testing.T, s *stage) {
 		require.NoError(t, store.Delete(t.Context(), id))
 	}
 	for _, id := range []string{"", strings.Repeat("x", sessions.MaxID+1), "a/b", "a b", "ä", "a\x00", "\n", ".", ".."} {
-		invalid := &tempool.Error{Code: tempool.CodeInvalid}
+		invalid := &api.Error{Code: api.CodeInvalid}
 		_, err := store.Create(t.Context(), &sessions.Session{ID: id})
 		require.ErrorIs(t, err, invalid, "%q", id)
 		_, err = store.Get(t.Context(), id)
@@ -140,9 +140,9 @@ func values(t *testing.T, s *stage) {
 	require.NoError(t, err)
 	require.Equal(t, most, string(got.Data["k"]))
 	_, err = store.Update(t.Context(), "a", put("l", "1"))
-	require.ErrorIs(t, err, &tempool.Error{Code: tempool.CodePayloadTooLarge})
+	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b", Data: map[string]json.RawMessage{"k": raw(most + " "), "l": raw("1")}})
-	require.ErrorIs(t, err, &tempool.Error{Code: tempool.CodePayloadTooLarge})
+	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})
 	require.NoError(t, err)
 	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
@@ -226,10 +226,10 @@ func closed(t *testing.T, s *stage) {
 	create(t, store, "a", time.Hour)
 	require.NoError(t, store.Close())
 	_, err := store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	_, err = store.Count(t.Context())
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.NoError(t, store.Close(), "closing twice is no failure")
 }

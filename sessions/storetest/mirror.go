@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -124,7 +124,7 @@ func putOrder(t *testing.T, s *stage) {
 
 func putImpossible(t *testing.T, s *stage) {
 	store := s.mirror(sessions.Config{})
-	invalid := &tempool.Error{Code: tempool.CodeInvalid}
+	invalid := &api.Error{Code: api.CodeInvalid}
 	for name, spoil := range map[string]func(*sessions.Session){
 		"no id":             func(x *sessions.Session) { x.ID = "" },
 		"no version":        func(x *sessions.Session) { x.Version = 0 },
@@ -140,7 +140,7 @@ func putImpossible(t *testing.T, s *stage) {
 	}
 	session := s.elsewhere("a", time.Hour)
 	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
-	require.ErrorIs(t, store.Put(t.Context(), session), &tempool.Error{Code: tempool.CodePayloadTooLarge})
+	require.ErrorIs(t, store.Put(t.Context(), session), &api.Error{Code: api.CodePayloadTooLarge})
 	require.False(t, live(t, store, "a"))
 	_, err := store.Peek(t.Context(), []string{"a/b"})
 	require.ErrorIs(t, err, invalid)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -137,7 +137,7 @@ func taken(t *testing.T, s *stage) {
 	_, err := store.Update(t.Context(), "a", put("k", "1"))
 	require.NoError(t, err)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
-	require.ErrorIs(t, err, tempool.ErrSessionExists)
+	require.ErrorIs(t, err, api.ErrSessionExists)
 	got, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, raw("1"), got.Data["k"])
@@ -187,7 +187,7 @@ func updateChanges(t *testing.T, s *stage) {
 	require.NoError(t, err)
 	same(t, want, got)
 	_, err = store.Update(t.Context(), "b", put("k", "1"))
-	require.ErrorIs(t, err, tempool.ErrSessionNotFound)
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
 }
 
 func updateFails(t *testing.T, s *stage) {
@@ -199,11 +199,11 @@ func updateFails(t *testing.T, s *stage) {
 		want   error
 	}{
 		"its own error": {func(x *sessions.Session) error { x.Data["k"] = raw("1"); return mine }, mine},
-		"no JSON":       {put("k", "{"), &tempool.Error{Code: tempool.CodeInvalid}},
-		"no UTF-8":      {put("k", "\"\xff\""), &tempool.Error{Code: tempool.CodeInvalid}},
-		"too long":      {put("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`), &tempool.Error{Code: tempool.CodePayloadTooLarge}},
-		"negative life": {func(x *sessions.Session) error { x.TTL = -1; return nil }, &tempool.Error{Code: tempool.CodeInvalid}},
-		"endless life":  {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil }, &tempool.Error{Code: tempool.CodeInvalid}},
+		"no JSON":       {put("k", "{"), &api.Error{Code: api.CodeInvalid}},
+		"no UTF-8":      {put("k", "\"\xff\""), &api.Error{Code: api.CodeInvalid}},
+		"too long":      {put("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`), &api.Error{Code: api.CodePayloadTooLarge}},
+		"negative life": {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
+		"endless life":  {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil }, &api.Error{Code: api.CodeInvalid}},
 	} {
 		_, err := store.Update(t.Context(), "a", change.change)
 		require.ErrorIs(t, err, change.want, name)
@@ -260,7 +260,7 @@ func expiry(t *testing.T, s *stage) {
 		s.clock.advance(time.Minute - time.Millisecond)
 		require.True(t, live(t, store, "a"))
 		s.clock.advance(time.Millisecond)
-		require.ErrorIs(t, try(store), tempool.ErrSessionNotFound, name)
+		require.ErrorIs(t, try(store), api.ErrSessionNotFound, name)
 		require.False(t, live(t, store, "a"), name)
 		require.True(t, live(t, store, "b"), name)
 		create(t, store, "a", time.Minute)
@@ -284,7 +284,7 @@ func extension(t *testing.T, s *stage) {
 		require.NoError(t, err)
 	}
 	s.clock.advance(time.Minute)
-	require.ErrorIs(t, store.Touch(t.Context(), "a"), tempool.ErrSessionNotFound)
+	require.ErrorIs(t, store.Touch(t.Context(), "a"), api.ErrSessionNotFound)
 }
 
 func ttlChanges(t *testing.T, s *stage) {
@@ -325,11 +325,11 @@ func deleted(t *testing.T, s *stage) {
 	require.NoError(t, store.Delete(t.Context(), "a"))
 	require.False(t, live(t, store, "a"))
 	_, err := store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, tempool.ErrSessionNotFound)
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
 	_, err = store.Update(t.Context(), "a", put("k", "1"))
-	require.ErrorIs(t, err, tempool.ErrSessionNotFound)
-	require.ErrorIs(t, store.Touch(t.Context(), "a"), tempool.ErrSessionNotFound)
-	require.ErrorIs(t, store.Delete(t.Context(), "a"), tempool.ErrSessionNotFound)
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	require.ErrorIs(t, store.Touch(t.Context(), "a"), api.ErrSessionNotFound)
+	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrSessionNotFound)
 }
 
 func madeAgain(t *testing.T, s *stage) {
@@ -367,7 +367,7 @@ func createRace(t *testing.T, s *stage) {
 		if err := <-outcomes; err == nil {
 			won++
 		} else {
-			require.ErrorIs(t, err, tempool.ErrSessionExists)
+			require.ErrorIs(t, err, api.ErrSessionExists)
 		}
 	}
 	require.Equal(t, 1, won)
@@ -400,7 +400,7 @@ func races(t *testing.T, s *stage) {
 		close(outcomes)
 		for err := range outcomes {
 			if err != nil {
-				require.ErrorIs(t, err, tempool.ErrSessionNotFound)
+				require.ErrorIs(t, err, api.ErrSessionNotFound)
 			}
 		}
 		s.clock.advance(2 * time.Minute) // an update may have begun its life anew

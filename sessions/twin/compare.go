@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -21,13 +21,13 @@ const (
 	nearEnd = time.Second
 )
 
-var errEmpty = tempool.Errorf(tempool.CodeStoreUnavailable, "the store that is the truth has no session, and the other one has some: they are left as they are. "+
+var errEmpty = api.Errorf(api.CodeStoreUnavailable, "the store that is the truth has no session, and the other one has some: they are left as they are. "+
 	"If the truth lost its sessions, go back or cancel, and copy the other way round")
 
 // compare looks at every session of both stores and puts right what differs.
 func (p *pair) compare(ctx context.Context) {
 	p.mu.Lock()
-	p.comparing = &tempool.SessionComparison{Began: time.Now().UTC().Truncate(time.Millisecond)}
+	p.comparing = &api.SessionComparison{Began: time.Now().UTC().Truncate(time.Millisecond)}
 	p.mu.Unlock()
 	err := p.compareAll(ctx)
 	p.mu.Lock()
@@ -66,7 +66,7 @@ func (p *pair) compareAll(ctx context.Context) error {
 	if p.wary && len(ids) == 0 && len(others) > 0 {
 		return errEmpty
 	}
-	p.note(func(c *tempool.SessionComparison) { c.Sessions = len(ids) })
+	p.note(func(c *api.SessionComparison) { c.Sessions = len(ids) })
 	known := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		known[id] = true
@@ -102,7 +102,7 @@ func (p *pair) comparePage(ctx context.Context, ids []string) error {
 		}
 	}
 	err = group.Wait()
-	p.note(func(c *tempool.SessionComparison) { c.Compared += len(ids) })
+	p.note(func(c *api.SessionComparison) { c.Compared += len(ids) })
 	return err
 }
 
@@ -133,7 +133,7 @@ func (p *pair) compareOne(ctx context.Context, id string) error {
 	if err := p.hold(ctx, id, is[0]); err != nil {
 		return fmt.Errorf("put session %s right in the other store: %w", id, err)
 	}
-	p.note(func(c *tempool.SessionComparison) {
+	p.note(func(c *api.SessionComparison) {
 		switch {
 		case has[0] == nil:
 			c.Missing++
@@ -149,7 +149,7 @@ func (p *pair) compareOne(ctx context.Context, id string) error {
 func endsSoon(s *sessions.Session) bool { return s != nil && time.Until(s.ExpiresAt()) < nearEnd }
 
 // note changes the counts of the comparison that goes on.
-func (p *pair) note(change func(*tempool.SessionComparison)) {
+func (p *pair) note(change func(*api.SessionComparison)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(p.comparing)

@@ -3,7 +3,7 @@ package twin
 import (
 	"context"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -28,8 +28,8 @@ func (s *Store) write(ctx context.Context, id string, change func(sessions.Store
 
 // nothingHappened reports whether a failure leaves no doubt that nothing was changed.
 func nothingHappened(err error) bool {
-	switch tempool.CodeOf(err) {
-	case tempool.CodeSessionNotFound, tempool.CodeSessionExists, tempool.CodeStoreFull, tempool.CodeInvalid, tempool.CodePayloadTooLarge, tempool.CodeVersionConflict:
+	switch api.CodeOf(err) {
+	case api.CodeSessionNotFound, api.CodeSessionExists, api.CodeStoreFull, api.CodeInvalid, api.CodePayloadTooLarge, api.CodeVersionConflict:
 		return true
 	}
 	return false

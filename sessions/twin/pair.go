@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -38,8 +38,8 @@ type pair struct {
 	equal     bool  // the last comparison found nothing, and nothing failed since
 	failing   error // why the follower takes nothing; callers do not wait for it then
 	problem   error // why there is no comparison
-	comparing *tempool.SessionComparison
-	compared  *tempool.SessionComparison
+	comparing *api.SessionComparison
+	compared  *api.SessionComparison
 }
 
 var seed = maphash.MakeSeed()
@@ -92,7 +92,7 @@ func (p *pair) hold(ctx context.Context, id string, session *sessions.Session) e
 	var err error
 	if session != nil {
 		err = p.follower.Put(ctx, session)
-	} else if err = p.follower.Delete(ctx, id); errors.Is(err, tempool.ErrSessionNotFound) {
+	} else if err = p.follower.Delete(ctx, id); errors.Is(err, api.ErrSessionNotFound) {
 		err = nil
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // which says nothing of the follower
@@ -177,20 +177,20 @@ func (p *pair) turned(forced bool) {
 }
 
 // report tells how the pair stands. The gate is held, or the roles do not change meanwhile.
-func (p *pair) report() tempool.SessionCopy {
+func (p *pair) report() api.SessionCopy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := tempool.SessionCopy{Phase: tempool.CopyCopying, InStep: p.equal && p.failing == nil && p.problem == nil, Pending: p.book.size()}
+	r := api.SessionCopy{Phase: api.CopyCopying, InStep: p.equal && p.failing == nil && p.problem == nil, Pending: p.book.size()}
 	switch {
 	case p.cutOver:
-		r.Phase = tempool.CopyCutOver
+		r.Phase = api.CopyCutOver
 	case r.InStep:
-		r.Phase = tempool.CopyInStep
+		r.Phase = api.CopyInStep
 	}
 	if why := cmp.Or(p.problem, p.failing); why != nil {
 		r.Problem = why.Error()
 	}
-	for to, from := range map[**tempool.SessionComparison]*tempool.SessionComparison{&r.Comparing: p.comparing, &r.Compared: p.compared} {
+	for to, from := range map[**api.SessionComparison]*api.SessionComparison{&r.Comparing: p.comparing, &r.Compared: p.compared} {
 		if from != nil {
 			c := *from
 			*to = &c

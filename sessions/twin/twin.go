@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -94,15 +94,15 @@ func (s *Store) Swap(ctx context.Context, force bool, commit func() error) (lost
 	return lost, nil
 }
 
-func notInStep(report tempool.SessionCopy) error {
+func notInStep(report api.SessionCopy) error {
 	why := "a comparison has yet to find them equal"
 	if report.Problem != "" {
 		why = report.Problem
 	}
-	return tempool.Errorf(tempool.CodeInvalid, "the two stores are not in step yet: %s", why)
+	return api.Errorf(api.CodeInvalid, "the two stores are not in step yet: %s", why)
 }
 
-var errSingle = tempool.Errorf(tempool.CodeInvalid, "no copy goes on")
+var errSingle = api.Errorf(api.CodeInvalid, "no copy goes on")
 
 // End lets the follower go: from now on there is one store, the truth. commit is called while everything stands still, right before; its
 // error leaves all as it was. The caller closes the store that was let go. End fails with CodeInvalid if there is one store only.
@@ -125,11 +125,11 @@ func (s *Store) End(commit func() error) (released sessions.Mirror, err error) {
 }
 
 // Report tells how the two stores stand; what only the caller knows is empty. With one store its phase is CopyNone.
-func (s *Store) Report() tempool.SessionCopy {
+func (s *Store) Report() api.SessionCopy {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	if s.pair == nil {
-		return tempool.SessionCopy{Phase: tempool.CopyNone}
+		return api.SessionCopy{Phase: api.CopyNone}
 	}
 	return s.pair.report()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/memory"
@@ -120,13 +120,13 @@ func TestACopyHasVersionsAndTimesAndDoesWithoutWhatTheSecondStoreHad(t *testing.
 	inStep(t, store)
 	require.Equal(t, 300, requireEqual(t, e.file, e.redis))
 	report := store.Report()
-	require.Equal(t, tempool.CopyInStep, report.Phase)
+	require.Equal(t, api.CopyInStep, report.Phase)
 	require.Equal(t, 300, report.Compared.Compared)
 	require.True(t, report.Compared.Equal())
 	released, err := store.End(nothing)
 	require.NoError(t, err)
 	require.Equal(t, sessions.Mirror(e.redis), released)
-	require.Equal(t, tempool.CopyNone, store.Report().Phase)
+	require.Equal(t, api.CopyNone, store.Report().Phase)
 }
 
 func add(key string) func(*sessions.Session) error {
@@ -171,7 +171,7 @@ func (s *storm) write(first, each int) error {
 		switch _, err := s.store.Update(ctx, id, add("n")); {
 		case err == nil:
 			s.counts[n].Add(1)
-		case errors.Is(err, tempool.ErrSessionNotFound):
+		case errors.Is(err, api.ErrSessionNotFound):
 			if _, err := s.store.Create(ctx, &sessions.Session{ID: id}); err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (s *storm) write(first, each int) error {
 		if _, err := s.store.Create(ctx, &sessions.Session{ID: brief}); err != nil {
 			return err
 		}
-		if _, err := s.store.Get(ctx, id); err != nil && !errors.Is(err, tempool.ErrSessionNotFound) {
+		if _, err := s.store.Get(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 			return err
 		}
 		if err := s.store.Delete(ctx, brief); err != nil {
@@ -236,9 +236,9 @@ func TestNoUpdateIsLostWhileStoresAreCopiedComparedChangedAndChangedBack(t *test
 		_, err := store.Swap(t.Context(), false, nothing)
 		require.NoError(t, err, "turn %d", turn)
 		s.progress(t)
-		want := tempool.CopyCutOver
+		want := api.CopyCutOver
 		if turn%2 == 1 {
-			want = tempool.CopyInStep
+			want = api.CopyInStep
 		}
 		require.Eventually(t, func() bool { return store.Report().Phase == want }, patience, 5*time.Millisecond)
 	}
@@ -263,9 +263,9 @@ func TestCallsGoOnWhileTheSecondStoreIsDownAndTheComparisonTells(t *testing.T) {
 	require.Eventually(t, func() bool { return store.Report().Problem != "" }, patience, 5*time.Millisecond)
 	report := store.Report()
 	require.False(t, report.InStep)
-	require.Equal(t, tempool.CopyCopying, report.Phase)
+	require.Equal(t, api.CopyCopying, report.Phase)
 	_, err := store.Swap(t.Context(), false, nothing)
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "not in step yet")
 	s.progress(t)
 	e.server.Restart()
@@ -294,7 +294,7 @@ func TestOneCanGoBackThoughTheSecondStoreIsGone(t *testing.T) {
 	}
 	e.server.Kill()
 	_, err = store.Get(t.Context(), "a")
-	require.ErrorIs(t, err, tempool.ErrStoreUnavailable)
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	lost, err := store.Swap(t.Context(), true, nothing)
 	require.NoError(t, err)
 	require.Zero(t, lost)
@@ -311,14 +311,14 @@ func TestWhatCannotBeCommittedChangesNothing(t *testing.T) {
 	mine := errors.New("the disk is full")
 	no := func() error { return mine }
 	_, err := store.Swap(t.Context(), false, nothing)
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	_, err = store.End(nothing)
-	require.ErrorIs(t, err, tempool.ErrInvalid)
+	require.ErrorIs(t, err, api.ErrInvalid)
 	store.Begin(second, false, false)
 	inStep(t, store)
 	_, err = store.Swap(t.Context(), false, no)
 	require.ErrorIs(t, err, mine)
-	require.Equal(t, tempool.CopyInStep, store.Report().Phase)
+	require.Equal(t, api.CopyInStep, store.Report().Phase)
 	_, err = store.End(no)
 	require.ErrorIs(t, err, mine)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})

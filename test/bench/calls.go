@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 )
 
@@ -155,7 +156,7 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(conte
 	drop = func() error {
 		ctx := context.WithoutCancel(ctx)
 		for _, lease := range leases {
-			if err := b.client.Checkin(ctx, tempool.CheckinRequest{LeaseID: lease.ID}); err != nil {
+			if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/spec"
 )
@@ -62,8 +63,8 @@ func cutOnce(ctx context.Context, g *gateway.Gateway, pool *tempool.Pool) (time.
 		return syscall.Kill(pid, syscall.SIGKILL)
 	}})
 	took := time.Since(killedAt)
-	if !errors.Is(err, tempool.ErrWorkerCrashed) || killedAt.IsZero() {
-		return 0, fmt.Errorf("a call whose worker was killed ended with %w, not with %s", err, tempool.CodeWorkerCrashed)
+	if !errors.Is(err, api.ErrWorkerCrashed) || killedAt.IsZero() {
+		return 0, fmt.Errorf("a call whose worker was killed ended with %w, not with %s", err, api.CodeWorkerCrashed)
 	}
 	return took, nil
 }

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -46,14 +47,14 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	bySignal := func(id string) error {
-		if err := b.client.Checkin(ctx, tempool.CheckinRequest{LeaseID: id}); err != nil {
+		if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: id}); err != nil {
 			return err
 		}
 		_, err := awaitWorker(ctx, pool, 0, 1, quickPoll) // the signal has had its workflow task then, as after a lease of some length
 		return err
 	}
 	byUpdate := func(id string) error {
-		_, err := b.client.CheckinNow(ctx, tempool.CheckinRequest{LeaseID: id})
+		_, err := b.client.CheckinNow(ctx, api.CheckinRequest{LeaseID: id})
 		return err
 	}
 	worst := 0.0
@@ -123,7 +124,7 @@ func (b *bench) idleEvents(ctx context.Context) (err error) {
 type written struct{ all, activities int }
 
 func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w written, err error) {
-	id := tempool.WorkerWorkflowID(pool, slot)
+	id := api.WorkerWorkflowID(pool, slot)
 	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
 		event, err := iterator.Next()

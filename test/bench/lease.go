@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -66,7 +67,7 @@ func (b *bench) checkoutLatency(ctx context.Context, pool *tempool.Pool, noop st
 				return err
 			}
 			checkouts = append(checkouts, milliseconds(time.Since(began)))
-			if _, err := b.client.CheckinNow(ctx, tempool.CheckinRequest{LeaseID: lease.ID}); err != nil {
+			if _, err := b.client.CheckinNow(ctx, api.CheckinRequest{LeaseID: lease.ID}); err != nil {
 				return err
 			}
 			began = time.Now()
@@ -96,9 +97,9 @@ func (b *bench) leaseThroughput(ctx context.Context, pool *tempool.Pool, noops [
 		for {
 			got, err := pool.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"})
 			if err == nil {
-				return refusals, b.client.Checkin(ctx, tempool.CheckinRequest{LeaseID: got.ID})
+				return refusals, b.client.Checkin(ctx, api.CheckinRequest{LeaseID: got.ID})
 			}
-			if !tempool.CodeOf(err).Retryable() || ctx.Err() != nil {
+			if !api.CodeOf(err).Retryable() || ctx.Err() != nil {
 				return refusals, err
 			}
 			refusals++

@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/converter"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // phases split the time from a kill to the next ready by the events that Temporal wrote meanwhile.
@@ -32,7 +32,7 @@ func newPhases(r *result) *phases {
 
 // add reads what was written since the kill.
 func (p *phases) add(ctx context.Context, b *bench, c crash) error {
-	id := tempool.WorkerWorkflowID("crash", 0)
+	id := api.WorkerWorkflowID("crash", 0)
 	var since []*history.HistoryEvent
 	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
@@ -58,7 +58,7 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	}
 	var scheduled int64
 	isStart := func(e *history.HistoryEvent) bool {
-		return e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == tempool.ActivityStart
+		return e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == api.ActivityStart
 	}
 	next(enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, nil)
 	next(enums.EVENT_TYPE_WORKFLOW_TASK_STARTED, nil)
@@ -76,7 +76,7 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	if len(times) != 7 {
 		return fmt.Errorf("the history of %s has %d of the 7 events expected after a kill", id, len(times))
 	}
-	var started tempool.StartResult
+	var started api.StartResult
 	if err := converter.GetDefaultDataConverter().FromPayloads(completed.GetActivityTaskCompletedEventAttributes().GetResult(), &started); err != nil {
 		return fmt.Errorf("read the result of Start: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -22,7 +23,7 @@ func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, erro
 
 // startPoolWithin is startPool that sees the end within a pause.
 func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Duration) (*tempool.Pool, error) {
-	if err := b.client.StartPool(ctx, tempool.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
+	if err := b.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
 		return nil, err
 	}
 	pool := b.client.Pool(s.Pool.Name)
@@ -45,7 +46,7 @@ func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Dur
 }
 
 // awaitWorker asks a worker, again and again after a pause, until it is ready under the incarnation or a later one.
-func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) (tempool.WorkerState, error) {
+func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) (api.WorkerState, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/worker"
@@ -64,7 +65,7 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 		callers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				err := call(ctx, fmt.Sprint(i, ".", n))
-				var coded *tempool.Error
+				var coded *api.Error
 				switch {
 				case err == nil:
 					done.Add(1)
@@ -115,10 +116,10 @@ func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
 	held := w.state(pool, 0, lifecycle.Busy)
 	require.Equal(t, lease.ID, held.Lease.ID)
 	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
-	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	freed := w.state(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
-	w.until(pool, "the calls are counted, once", func(v tempool.PoolView) bool {
+	w.until(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})

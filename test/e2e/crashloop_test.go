@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
@@ -44,7 +45,7 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 		s := spec.Default()
 		s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = name, size, program, protocol
 		s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = failures, spec.Duration(short+short/20)
-		require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: name, Spec: s}))
+		require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: name, Spec: s}))
 		return w.client.Pool(name)
 	}
 	crash := []string{"sh", "-c", "exit 3"} // without a handshake it is ready before
@@ -57,14 +58,14 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 		name           string
 		size, failures int
 	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
-		w.untilWithin(time.Duration(p.size)*policy.BreakerPause+patience, p.pool, "all workers of "+p.name+" have given up", func(v tempool.PoolView) bool {
-			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x tempool.Worker) bool { return x.State != lifecycle.Failed })
+		w.untilWithin(time.Duration(p.size)*policy.BreakerPause+patience, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
+			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
 		})
 		pause(t, time.Second) // for the last words
-		written, _ := w.events(tempool.PoolWorkflowID(p.name))
+		written, _ := w.events(api.PoolWorkflowID(p.name))
 		var behindBreaker []time.Time
 		for slot := range p.size {
-			id := tempool.WorkerWorkflowID(p.name, slot)
+			id := api.WorkerWorkflowID(p.name, slot)
 			n, by := w.events(id)
 			t.Logf("%s: %d events %v", id, n, by)
 			written += n

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -101,13 +101,13 @@ func (v *visits) visit(g *guest) error {
 			return nil
 		}
 		var problem struct {
-			Code    tempool.Code
+			Code    api.Code
 			Started bool
 		}
 		switch err := json.Unmarshal(answer, &problem); {
 		case err != nil:
 			return fmt.Errorf("status %d: %s", response.StatusCode, answer)
-		case problem.Started && problem.Code != tempool.CodeWorkerCrashed:
+		case problem.Started && problem.Code != api.CodeWorkerCrashed:
 			return fmt.Errorf("%s", answer)
 		case problem.Started:
 			g.maybe = next

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -46,11 +47,11 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	w.ctl(cli.ExitOK, "setup")
 	out, _ := w.ctl(cli.ExitOK, "pool", "start", "-f", file)
 	require.Contains(t, out, "Workers (2/2 ready)")
-	view := told[tempool.PoolView](w, "ps", "desk")
+	view := told[api.PoolWorkers](w, "ps", "desk")
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
-	lease := told[tempool.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
+	lease := told[api.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "desk/1", lease.Worker)
 	_, refusal := w.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
@@ -87,9 +88,9 @@ func TestAWholeHistoryIsReadBackThroughContinueAsNew(t *testing.T) {
 		for i := range 60 { // 120 transitions: more than a worker keeps
 			lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, err)
-			require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID}))
+			require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), tempool.WorkerWorkflowID("annals", 0), "", tempool.SignalForceContinue, tempool.Control{}))
+		require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
 	}
 	w.state(pool, 0, lifecycle.Ready)
 	newest := told[[]lifecycle.Transition](w, "history", "annals/0")

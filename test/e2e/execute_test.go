@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -37,10 +38,10 @@ type call struct {
 // callPool is a workflow as a user writes it.
 func callPool(ctx workflow.Context, c call) (answer converter.RawValue, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: tempool.PoolQueue(c.Pool), StartToCloseTimeout: time.Minute, HeartbeatTimeout: c.Silence, WaitForCancellation: true,
+		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: time.Minute, HeartbeatTimeout: c.Silence, WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: time.Second},
 	})
-	err = workflow.ExecuteActivity(ctx, tempool.ActivityExecute, c.Request).Get(ctx, &answer)
+	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, c.Request).Get(ctx, &answer)
 	return answer, err
 }
 
@@ -87,11 +88,11 @@ func awaitNote(t *testing.T, notes, prefix string) {
 }
 
 // failureOf takes the failure of Execute out of what wraps it.
-func failureOf(t *testing.T, err error) (*temporal.ApplicationError, tempool.ExecuteFailure) {
+func failureOf(t *testing.T, err error) (*temporal.ApplicationError, api.ExecuteFailure) {
 	t.Helper()
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
-	var detail tempool.ExecuteFailure
+	var detail api.ExecuteFailure
 	require.NoError(t, failure.Details(&detail))
 	return failure, detail
 }
@@ -118,7 +119,7 @@ func TestAWorkflowCallsAPool(t *testing.T) {
 	t.Run("and a worker's error is its own, and not tried again", func(t *testing.T) {
 		run := w.calls("failing", call{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
 		failure, detail := failureOf(t, run.Get(t.Context(), nil))
-		require.Equal(t, string(tempool.CodeWorkerError), failure.Type())
+		require.Equal(t, string(api.CodeWorkerError), failure.Type())
 		require.True(t, failure.NonRetryable())
 		require.True(t, detail.Started)
 		var told struct{ Type, Message string }
@@ -132,7 +133,7 @@ func TestAWorkflowCallsAPool(t *testing.T) {
 			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1}, "negative": {"method": "add", "timeout_ms": -1},
 		} {
 			failure, _ := failureOf(t, w.calls(id, call{Pool: "called", Request: request}).Get(t.Context(), nil))
-			require.Equal(t, string(tempool.CodeInvalid), failure.Type(), id)
+			require.Equal(t, string(api.CodeInvalid), failure.Type(), id)
 			require.True(t, failure.NonRetryable(), id)
 		}
 	})
@@ -140,14 +141,14 @@ func TestAWorkflowCallsAPool(t *testing.T) {
 	t.Run("and a call's own time is kept", func(t *testing.T) {
 		run := w.calls("late", call{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{30, "late"}, "timeout_ms": 300}})
 		failure, detail := failureOf(t, run.Get(t.Context(), nil))
-		require.Equal(t, string(tempool.CodeDeadlineExceeded), failure.Type())
+		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
 		require.True(t, detail.Started)
 		awaitNote(t, notes, "cancel late")
 	})
 
 	t.Run("and a crash in mid-call is told", func(t *testing.T) {
 		failure, detail := failureOf(t, w.calls("fatal", call{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
-		require.Equal(t, string(tempool.CodeWorkerCrashed), failure.Type())
+		require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 		require.True(t, failure.NonRetryable())
 		require.True(t, detail.Started)
 		w.ready(pool, 1)
@@ -169,14 +170,14 @@ func TestAWorkflowCallsAPool(t *testing.T) {
 		temporalCLI, err := devserver.Binary(t.Context(), "", func(string) {})
 		require.NoError(t, err)
 		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", w.server.Address(), "--output", "json",
-			"--task-queue", tempool.TaskQueue, "--type", tempool.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
+			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 		var told struct{ Result struct{ Sum int } }
 		require.NoError(t, json.Unmarshal(output, &told), "%s", output)
 		require.Equal(t, 42, told.Result.Sum)
 
 		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", w.server.Address(),
-			"--task-queue", tempool.TaskQueue, "--type", tempool.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
+			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(output), "for shell")
 	})
@@ -216,7 +217,7 @@ func TestMoreCallsThanWorkersWaitInTemporal(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i), name)
 	}
 	require.Equal(t, calls, noted(notes, "begin"), "each ran once")
-	w.until(pool, "every call is counted", func(v tempool.PoolView) bool {
+	w.until(pool, "every call is counted", func(v api.PoolWorkers) bool {
 		return v.Workers[0].RequestsServed+v.Workers[1].RequestsServed == calls &&
 			v.Workers[0].State == lifecycle.Ready && v.Workers[1].State == lifecycle.Ready
 	})
@@ -236,7 +237,7 @@ func TestAnAgentThatDiesInMidCallLeavesTheCallToBeToldOrMadeAgain(t *testing.T) 
 	doomed.kill()
 
 	failure, detail := failureOf(t, once.Get(t.Context(), nil))
-	require.Equal(t, string(tempool.CodeWorkerCrashed), failure.Type())
+	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 	require.True(t, detail.Started)
 	require.Contains(t, failure.Message(), "doomed-caller")
 	var name string

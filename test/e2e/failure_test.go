@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -22,7 +23,7 @@ func TestAKilledProcessIsFollowedByTheNextIncarnationAndHistorySaysWhy(t *testin
 	pool := w.start(echo("crash", 1))
 	before := w.state(pool, 0, lifecycle.Ready)
 	kill(t, before.PID)
-	w.until(pool, "the next incarnation is ready", func(v tempool.PoolView) bool {
+	w.until(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == before.Incarnation+1
 	})
 	history, err := pool.History(t.Context(), 0)
@@ -49,7 +50,7 @@ func TestNoDescendantOutlivesAKilledAgentAndTheNextAgentBringsThePoolBack(t *tes
 	require.Eventually(t, func() bool { return len(bearers("doomed")) == 0 }, patience, 10*time.Millisecond)
 
 	w.agent("doomed")
-	view := w.until(pool, "the pool is back", func(v tempool.PoolView) bool {
+	view := w.until(pool, "the pool is back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
 	})
 	require.EqualValues(t, 2, view.Workers[0].Incarnation, "one restart is enough")
@@ -72,7 +73,7 @@ func TestTheTemporalServerMayDieAndComeBackWithoutAnyWorkerNoticing(t *testing.T
 	}
 	require.NoError(t, w.server.Restart(t.Context()))
 
-	var after tempool.PoolView
+	var after api.PoolWorkers
 	after = w.ready(pool, 2)
 	pause(t, 25*time.Second) // every timer that could hold the outage against the workers has fired by now
 	after = w.ready(pool, 2)
@@ -80,9 +81,9 @@ func TestTheTemporalServerMayDieAndComeBackWithoutAnyWorkerNoticing(t *testing.T
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 		require.EqualValues(t, 1, after.Workers[i].Incarnation)
 	}
-	_, err = w.client.CheckinNow(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID})
+	_, err = w.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
 	require.NoError(t, err)
-	_, slot, err := tempool.ParseWorkerName(lease.Worker)
+	_, slot, err := api.ParseWorkerName(lease.Worker)
 	require.NoError(t, err)
 	w.state(pool, slot, lifecycle.Ready)
 }
@@ -94,7 +95,7 @@ func TestALostHostsWorkersArePlacedOnAnother(t *testing.T) {
 	pool := w.start(echo("hosts", 2))
 	w.agent("two")
 	first.kill()
-	w.until(pool, "the workers are on the other host", func(v tempool.PoolView) bool {
+	w.until(pool, "the workers are on the other host", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "two" && v.Workers[1].Host == "two"
 	})
 }
@@ -108,7 +109,7 @@ func TestAnAgentThatIsAskedToStopLeavesNothingAndItsWorkersMove(t *testing.T) {
 	first.stop()
 	require.Zero(t, first.cmd.ProcessState.ExitCode())
 	require.Empty(t, bearers("leaving"))
-	view := w.until(pool, "the workers have moved", func(v tempool.PoolView) bool {
+	view := w.until(pool, "the workers have moved", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "staying" && v.Workers[1].Host == "staying"
 	})
 	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown is no failure")
@@ -129,7 +130,7 @@ func TestAWorkerWithoutAHostIsPendingAndSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.agent("labelled", "--labels", "gpu")
 	s := echo("homeless", 1)
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "homeless", Spec: s}))
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "homeless", Spec: s}))
 	pool := w.client.Pool("homeless")
 	st := w.state(pool, 0, lifecycle.Pending)
 	require.Contains(t, st.Reason, "tempool/place/default")
@@ -141,9 +142,9 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.agent("small", "--capacity", "2")
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "crowd", Spec: echo("crowd", 4)}))
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "crowd", Spec: echo("crowd", 4)}))
 	pool := w.client.Pool("crowd")
-	w.until(pool, "two run and two are pending", func(v tempool.PoolView) bool {
+	w.until(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
 		pending := 0
 		for _, worker := range v.Workers {
 			if worker.State == lifecycle.Pending {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -42,7 +42,7 @@ func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) 
 	says("hello")
 
 	write("GREETING = 'good morning'\n")
-	view := w.until(pool, "both workers have restarted for the file", func(v tempool.PoolView) bool {
+	view := w.until(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
@@ -55,11 +55,11 @@ func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) 
 	s.Rotation.Surge = false // with surge, a program that cannot start would leave the old processes in service
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "the new spec is rolled out", func(v tempool.PoolView) bool {
+	w.until(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 	write("GREETING = = 'broken'\n")
-	w.until(pool, "neither worker can start", func(v tempool.PoolView) bool {
+	w.until(pool, "neither worker can start", func(v api.PoolWorkers) bool {
 		return v.Ready == 0 && v.Workers[0].ConsecutiveFailures > 0 && v.Workers[1].ConsecutiveFailures > 0
 	})
 	write("GREETING = 'mended'\n")

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
@@ -96,7 +97,7 @@ func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	require.NoError(t, load(during))
 	cancel()
 	require.NoError(t, w.server.Restart(t.Context()))
-	view := w.until(pool, "every call is told, once", func(v tempool.PoolView) bool {
+	view := w.until(pool, "every call is told, once", func(v api.PoolWorkers) bool {
 		var told int64
 		idle := true
 		for _, worker := range v.Workers {
@@ -122,13 +123,13 @@ func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
 	}
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
-	require.Equal(t, string(tempool.CodeWorkerCrashed), code)
-	view := w.until(pool, "the next process is ready", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	require.Equal(t, string(api.CodeWorkerCrashed), code)
+	view := w.until(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
 	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
 	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	w.until(pool, "the ninth is told when its lease goes back", func(v tempool.PoolView) bool {
+	w.until(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
@@ -147,10 +148,10 @@ func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Eventually(t, func() bool {
-		described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), tempool.WorkerWorkflowID("lastword", 0), "")
+		described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
 		require.NoError(t, err)
 		for _, pending := range described.GetPendingActivities() {
-			var beat tempool.WatchHeartbeat
+			var beat api.WatchHeartbeat
 			if converter.GetDefaultDataConverter().FromPayloads(pending.GetHeartbeatDetails(), &beat) == nil && beat.Usage.Requests == 5 {
 				return true
 			}
@@ -159,7 +160,7 @@ func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	}, patience, 50*time.Millisecond, "no heartbeat told of the calls")
 	first.kill()
 	w.agent("word-b")
-	view := w.until(pool, "the worker is on the other host", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	view := w.until(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
@@ -175,10 +176,10 @@ func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
 	require.NoError(t, err, "the gateway holds the worker idle and gives it up")
 	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
 	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	require.Equal(t, string(api.CodeLeaseFenced), code)
 	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"/call/echo", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
-	require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID}))
+	require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }
 
 func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
@@ -189,9 +190,9 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	sp.Rotation.Surge = false
 	pool := w.start(sp)
 	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
-	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "under load"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
-	w.until(pool, "all have restarted", func(v tempool.PoolView) bool {
+	w.until(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		status, err := pool.Status(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/worker"
 )
@@ -113,7 +113,7 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 	doomed.kill()
 	atDeath := made.Load()
 	enough(atDeath + 100)
-	w.until(pool, "the pool is whole on the other host", func(v tempool.PoolView) bool {
+	w.until(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
 		whole := v.Ready == 4
 		for _, worker := range v.Workers {
 			whole = whole && worker.Host == "host-b"
@@ -129,7 +129,7 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 	for name, a := range lost {
 		require.Equal(t, "host-a", a.host, "%s was lost at %s", name, a)
 		if a.err == nil {
-			require.Equal(t, tempool.CodeWorkerCrashed, a.problem.Code, "%s: %s", name, a)
+			require.Equal(t, api.CodeWorkerCrashed, a.problem.Code, "%s: %s", name, a)
 		}
 		require.LessOrEqual(t, noted(notes, "begin "+name), 1)
 	}
@@ -151,7 +151,7 @@ func TestAGatewayWithoutAWorkerOfThePoolNamesTheOneThatHas(t *testing.T) {
 		a = try(idle, "hasnot", "/v1/pools/single/call/echo", "1")
 		return a.err == nil
 	}, patience, 20*time.Millisecond, "the second gateway is up")
-	require.Equal(t, tempool.CodeNoWorkers, a.problem.Code)
+	require.Equal(t, api.CodeNoWorkers, a.problem.Code)
 	require.False(t, a.problem.Started)
 	require.Equal(t, []gateway.Peer{{Host: "has", Endpoint: "unix:" + w.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
 	require.True(t, try(w.over(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())

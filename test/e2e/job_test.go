@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/codemetrics"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
@@ -57,7 +58,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 		}
 	}
 	killWorker := func() {
-		view, err := pool.View(context.Background())
+		view, err := pool.Workers(context.Background())
 		require.NoError(t, err)
 		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && alive(worker.PID) {
 			kill(t, worker.PID)
@@ -90,7 +91,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)
 	require.Equal(t, undisturbed.Functions, disturbed.Functions)
 	require.Equal(t, undisturbed.Complexity, disturbed.Complexity)
-	w.until(pool, "every worker is idle", func(v tempool.PoolView) bool {
+	w.until(pool, "every worker is idle", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Ready {
 				return false

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -24,7 +25,7 @@ func TestOfAHundredCheckoutsOfOneWorkerOneIsGranted(t *testing.T) {
 	pool := w.start(echo("race", 1))
 	var mu sync.Mutex
 	var granted []*tempool.Lease
-	codes := map[tempool.Code]int{}
+	codes := map[api.Code]int{}
 	var group sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range 100 {
@@ -36,14 +37,14 @@ func TestOfAHundredCheckoutsOfOneWorkerOneIsGranted(t *testing.T) {
 			if err == nil {
 				granted = append(granted, lease)
 			} else {
-				codes[tempool.CodeOf(err)]++
+				codes[api.CodeOf(err)]++
 			}
 		})
 	}
 	close(begin)
 	group.Wait()
 	require.Len(t, granted, 1)
-	require.Equal(t, map[tempool.Code]int{tempool.CodeBusy: 99}, codes)
+	require.Equal(t, map[api.Code]int{api.CodeBusy: 99}, codes)
 	require.Equal(t, granted[0].ID, w.state(pool, 0, lifecycle.Busy).Lease.ID)
 }
 
@@ -58,29 +59,29 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	s.Rotation.MaxRequests = 0
 	pool := w.start(s)
 	var seq int64
-	refusals := map[tempool.Code]int{}
+	refusals := map[api.Code]int{}
 	for i := range *pairs {
 		var lease *tempool.Lease
 		for lease == nil {
 			var err error
 			lease, err = pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me", RequestID: fmt.Sprint("request ", i)})
 			if err != nil {
-				require.True(t, tempool.CodeOf(err).Retryable(), "checkout %d: %v", i, err)
-				refusals[tempool.CodeOf(err)]++
+				require.True(t, api.CodeOf(err).Retryable(), "checkout %d: %v", i, err)
+				refusals[api.CodeOf(err)]++
 			}
 		}
 		require.Equal(t, seq+1, lease.Seq, "no lease is lost or doubled")
 		seq = lease.Seq
-		require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID, Usage: tempool.Usage{Requests: 1, TotalMS: 1}}))
+		require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
 	}
 	st := w.state(pool, 0, lifecycle.Ready)
 	require.EqualValues(t, 1, st.Incarnation, "one process served them all")
-	view, err := pool.View(t.Context())
+	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, *pairs, view.Workers[0].LeasesGranted)
 	require.EqualValues(t, *pairs, view.Workers[0].RequestsServed)
 	require.Zero(t, view.Workers[0].LeasesRefused)
-	runs := w.runs(tempool.WorkerWorkflowID("many", 0))
+	runs := w.runs(api.WorkerWorkflowID("many", 0))
 	require.Greater(t, runs, 1)
 	t.Logf("%d pairs through %d runs; refusals: %v", *pairs, runs, refusals)
 }
@@ -115,13 +116,13 @@ func TestALeaseCostsAtMostNineEvents(t *testing.T) {
 	w := newWorld(t)
 	w.agent("cost")
 	pool := w.start(echo("cost", 1))
-	id := tempool.WorkerWorkflowID("cost", 0)
+	id := api.WorkerWorkflowID("cost", 0)
 	before, _ := w.events(id)
 	const leases = 100
 	for range leases {
 		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 		require.NoError(t, err)
-		require.NoError(t, w.client.Checkin(t.Context(), tempool.CheckinRequest{LeaseID: lease.ID}))
+		require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		w.state(pool, 0, lifecycle.Ready)
 	}
 	after, byType := w.events(id)
@@ -137,7 +138,7 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints in a day, by the default spec
 	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
 	w.start(s)
-	id := tempool.WorkerWorkflowID("idle", 0)
+	id := api.WorkerWorkflowID("idle", 0)
 	probes := func() (events, probes int) {
 		events, byType := w.events(id)
 		return events, byType[enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED]
@@ -171,7 +172,7 @@ func TestAWorkerIsResetAfterALeaseThatExpiredWhereTheSpecSaysSo(t *testing.T) {
 	require.Equal(t, before.PID, after.PID, "the same process")
 	status, _, code := post(t, w.over("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")
 	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	require.Equal(t, string(api.CodeLeaseFenced), code)
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Seq, lease.Seq)
@@ -185,16 +186,16 @@ func TestALeaseThatIsNotRenewedExpiresAndIsFenced(t *testing.T) {
 	pool := w.start(echo("expiry", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	require.NoError(t, err)
-	w.until(pool, "the worker has been replaced", func(v tempool.PoolView) bool {
+	w.until(pool, "the worker has been replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == 2
 	})
 	_, err = w.client.Renew(t.Context(), lease.ID, time.Minute)
-	require.ErrorIs(t, err, tempool.ErrLeaseFenced)
+	require.ErrorIs(t, err, api.ErrLeaseFenced)
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	// The old holder's checkin changes nothing for the new one.
-	require.NoError(t, w.client.Checkin(context.Background(), tempool.CheckinRequest{LeaseID: lease.ID}))
+	require.NoError(t, w.client.Checkin(context.Background(), api.CheckinRequest{LeaseID: lease.ID}))
 	require.Equal(t, next.ID, w.state(pool, 0, lifecycle.Busy).Lease.ID)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
@@ -17,7 +17,7 @@ func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
 	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
 	s.Prediction.Enabled = false
 	pool := w.start(s)
-	view, err := pool.View(t.Context())
+	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	for _, worker := range view.Workers {
 		require.Equal(t, "rlimit", worker.Limits["open_files"])
@@ -32,7 +32,7 @@ func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
 	} else {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
-	view = w.until(pool, "one worker has been replaced", func(v tempool.PoolView) bool {
+	view = w.until(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 3
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
@@ -40,7 +40,7 @@ func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
 	}
 
 	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may be through before anybody looks
-	w.until(pool, "a worker far over its limit has been killed", func(v tempool.PoolView) bool {
+	w.until(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
 		killed := false
 		for _, worker := range v.Workers { // not by its number: a successor may have been on its way, and used one up
 			killed = killed || worker.RestartsByReason["exit"] == 1

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -84,7 +85,7 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 	status, _, code := post(t, client, "/v1/pools/seen/call/nothing", `1`)
 	require.Equal(t, http.StatusInternalServerError, status)
-	require.EqualValues(t, tempool.CodeWorkerError, code)
+	require.EqualValues(t, api.CodeWorkerError, code)
 
 	s := readScrape(t, client)
 	require.EqualValues(t, 1, s.value("tempool_agent_info", "host", "seen"))
@@ -127,9 +128,9 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
 	kill(t, w.ready(pool, 2).Workers[0].PID)
-	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(1), Reason: "the test wants it"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "the test wants it"})
 	require.NoError(t, err)
-	w.until(pool, "both have come back", func(v tempool.PoolView) bool {
+	w.until(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
 	require.Eventually(t, func() bool {
@@ -138,7 +139,7 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
 	}, patience, 100*time.Millisecond, "who went is counted by its reason")
 
-	require.NoError(t, pool.Signal(t.Context(), 0, tempool.SignalSuspend, tempool.Control{}))
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
 	w.state(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
@@ -45,7 +46,7 @@ func (w *world) hooked(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []
 	lease, err := pool.CheckoutOnce(w.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
 	require.NoError(w.t, err)
 	require.NoError(w.t, lease.Call(w.t.Context(), "hooks", nil, &ran))
-	require.NoError(w.t, lease.Checkin(w.t.Context(), tempool.OutcomeOK))
+	require.NoError(w.t, lease.Checkin(w.t.Context(), api.OutcomeOK))
 	return ran
 }
 
@@ -59,17 +60,17 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	from := servedBy(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
-	migration, err := pool.Session("mine").Migrate(t.Context(), tempool.MigrateSessionRequest{To: to})
+	migration, err := pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
 	require.NoError(t, err)
 	moves, err := migration.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, tempool.SessionMoves{
-		Pool: "move", Session: "mine", Moved: 1, Flows: []tempool.SessionFlow{{From: from, To: to, Count: 1}},
+	require.Equal(t, api.SessionMoves{
+		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
 	}, moves)
 	require.Equal(t, `"of value"`, must(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has it, and gets the calls")
 
 	// Once more, to where it is.
-	migration, err = pool.Session("mine").Migrate(t.Context(), tempool.MigrateSessionRequest{To: to})
+	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
@@ -87,10 +88,10 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 			slow = id
 		}
 	}
-	migration, err = pool.Session(slow).Migrate(t.Context(), tempool.MigrateSessionRequest{To: "move/1"})
+	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
 	require.NoError(t, err)
-	_, err = pool.Session(slow).Migrate(t.Context(), tempool.MigrateSessionRequest{To: "move/1"})
-	require.ErrorIs(t, err, tempool.ErrBusy, "one migration of a session at a time")
+	_, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
+	require.ErrorIs(t, err, api.ErrBusy, "one migration of a session at a time")
 	var pid int
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(filepath.Join(witness, "loading"))
@@ -102,9 +103,9 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	kill(t, pid)
 	_, err = migration.Wait(t.Context())
-	require.ErrorIs(t, err, tempool.ErrWorkerCrashed)
+	require.ErrorIs(t, err, api.ErrWorkerCrashed)
 	require.ErrorContains(t, err, "all is as it was")
-	migration, err = pool.Session(slow).Migrate(t.Context(), tempool.MigrateSessionRequest{To: "move/0"})
+	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
@@ -147,7 +148,7 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 			}
 		})
 	}
-	var moves, left tempool.SessionMoves
+	var moves, left api.SessionMoves
 	func() {
 		defer callers.Wait()
 		defer close(stop)
@@ -155,9 +156,9 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, patience, time.Millisecond)
 		}
 		enough(200)
-		moves = told[tempool.SessionMoves](w, "sessions", "evacuate", full)
+		moves = told[api.SessionMoves](w, "sessions", "evacuate", full)
 		enough(calls.Load() + 200)
-		left = told[tempool.SessionMoves](w, "sessions", "evacuate", full)
+		left = told[api.SessionMoves](w, "sessions", "evacuate", full)
 	}()
 	require.GreaterOrEqual(t, moves.Moved, quiet[full])
 	require.Zero(t, moves.Skipped)
@@ -185,7 +186,7 @@ func TestARebalancingMovesSessionsToAnotherHost(t *testing.T) {
 	for i := range 10 {
 		servedBy(t, here, "even", fmt.Sprint("s", i), "value")
 	}
-	moves := told[tempool.SessionMoves](w, "sessions", "rebalance", "even")
+	moves := told[api.SessionMoves](w, "sessions", "rebalance", "even")
 	require.Equal(t, 5, moves.Moved)
 	require.Len(t, moves.Flows, 1)
 	kept := map[*http.Client]int{}

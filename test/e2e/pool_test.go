@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -46,15 +47,15 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	applied, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, applied.SpecVersion)
-	w.until(pool, "both workers have the new spec", func(v tempool.PoolView) bool {
+	w.until(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 
-	restarted, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, restarted.Workers)
-	w.until(pool, "both workers have restarted", func(v tempool.PoolView) bool {
+	w.until(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
@@ -87,7 +88,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 		require.Contains(t, refusal, "pool ops has ended", late)
 	}
 	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
-	require.ErrorIs(t, err, tempool.ErrPoolNotFound)
+	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
 // lossy loses the answer to the first query, below the SDK, as a server does.
@@ -112,7 +113,7 @@ func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
 	s.Pool.Command = []string{"python3", "broken.py"}
 	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	view := w.until(pool, "the rollout is halted", func(v tempool.PoolView) bool {
+	view := w.until(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 2)
 		return v.Rollout != nil && v.Rollout.Halted != ""
 	})
@@ -120,7 +121,7 @@ func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
 	s.Pool.Command = good
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "all workers serve again", func(v tempool.PoolView) bool { return v.Rollout == nil && v.Ready == 3 })
+	w.until(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
 }
 
 func TestAPoolMayContinueAsNewWithoutItsWorkersNoticing(t *testing.T) {
@@ -129,15 +130,15 @@ func TestAPoolMayContinueAsNewWithoutItsWorkersNoticing(t *testing.T) {
 	w.agent("endless")
 	pool := w.start(echo("endless", 2))
 	before := w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), tempool.PoolWorkflowID("endless"), "", tempool.SignalForceContinue, tempool.Control{}))
-	require.Eventually(t, func() bool { return w.runs(tempool.PoolWorkflowID("endless")) == 2 }, patience, 100*time.Millisecond)
+	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("endless")) == 2 }, patience, 100*time.Millisecond)
 	pause(t, 3*time.Second) // the cancellation that is not meant arrives in this time
 	after := w.ready(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
 	kill(t, after.Workers[0].PID)
-	w.until(pool, "the pool hears of its workers still", func(v tempool.PoolView) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	w.until(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	w.ready(pool, 1)
@@ -152,15 +153,15 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	w := newWorld(t)
 	w.agent("byhand")
 	pool := w.start(echo("byhand", 2))
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", "by hand"))
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
 	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
 	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "byhand", Spec: echo("byhand", 2)}))
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echo("byhand", 2)}))
 	w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", tempool.SignalForceContinue, tempool.Control{}))
-	require.Eventually(t, func() bool { return w.runs(tempool.PoolWorkflowID("byhand")) == 3 }, patience, 100*time.Millisecond)
+	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("byhand")) == 3 }, patience, 100*time.Millisecond)
 	w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.PoolWorkflowID("byhand"), "", "by hand"))
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
 	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
 }
 
@@ -172,8 +173,8 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
 	before := w.state(pool, 0, lifecycle.Busy)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), tempool.WorkerWorkflowID("phoenix", 0), "", "by hand"))
-	w.until(pool, "the worker is back", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
+	w.until(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -188,9 +189,9 @@ func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
 	pool := w.start(echo("again", 1))
 	for range 12 { // more than a worker may fail in a row
 		before := w.state(pool, 0, lifecycle.Ready).Incarnation
-		_, err := pool.Restart(t.Context(), tempool.RestartRequest{Worker: new(int)})
+		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		w.until(pool, "it has restarted", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		w.until(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
@@ -209,6 +210,6 @@ func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "3")
 	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, string(tempool.CodeLeaseFenced), code)
+	require.Equal(t, string(api.CodeLeaseFenced), code)
 	require.Zero(t, w.ready(pool, 1).Workers[0].ConsecutiveFailures)
 }

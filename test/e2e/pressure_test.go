@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -52,18 +52,18 @@ func TestAHostShortOfMemoryStopsHalfOfItsWorkersLargestFirstAndBringsThemBack(t 
 	status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "150")
 	require.Equal(t, http.StatusOK, status, answer)
 	largest := -1
-	view := w.until(pool, "a sample shows which worker is the largest", func(v tempool.PoolView) bool {
-		largest = slices.IndexFunc(v.Workers, func(x tempool.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
+	view := w.until(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
+		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
 		return largest >= 0
 	})
-	limit := func(v tempool.PoolView, slot int) string { return v.Workers[slot].Limits["memory"] }
+	limit := func(v api.PoolWorkers, slot int) string { return v.Workers[slot].Limits["memory"] }
 	require.Contains(t, []string{"cgroup", "sampler"}, limit(view, largest))
 
 	memory(t, root, 12)
 	agent.said("memory pressure", `"level":"medium","before":"none"`, "12 % of the host's memory")
 	agent.said("session caches were dropped")
 	agent.said("a worker has collected garbage", `"worker":"tight/0"`)
-	view, err := pool.View(t.Context())
+	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 4, view.Ready, "medium stops nobody")
 
@@ -80,7 +80,7 @@ func TestAHostShortOfMemoryStopsHalfOfItsWorkersLargestFirstAndBringsThemBack(t 
 	// The agent says it again after 15 s: what is down by then is all that may be.
 	least := 4
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); pause(t, 100*time.Millisecond) {
-		view, err := pool.View(t.Context())
+		view, err := pool.Workers(t.Context())
 		require.NoError(t, err)
 		least = min(least, view.Ready)
 		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are gone: %+v", view)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -98,8 +98,8 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 	}, patience, 10*time.Millisecond, "the pool itself has heard of all")
 	// As many at once as there are workers: the gateway leases no more of them than it has calls for, and all are to have their share.
 	l := under(t, w.over("surge"), "/v1/pools/surge/call/echo", 200, size)
-	all := func(what string, holds func(tempool.Worker) bool) {
-		w.until(pool, what, func(v tempool.PoolView) bool {
+	all := func(what string, holds func(api.Worker) bool) {
+		w.until(pool, what, func(v api.PoolWorkers) bool {
 			if v.Rollout != nil || v.Ready != size {
 				return false
 			}
@@ -129,18 +129,18 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 		least <- fewest
 	}()
 
-	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
-	all("all have restarted", func(worker tempool.Worker) bool { return worker.RotationsByReason["operator"] == 1 })
+	all("all have restarted", func(worker api.Worker) bool { return worker.RotationsByReason["operator"] == 1 })
 
 	s.Pool.Env["GREETING"] = "hello"
 	s.Rotation.MaxRequests = 100 // reached within some seconds from here on
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	all("all have the new spec", func(worker tempool.Worker) bool {
+	all("all have the new spec", func(worker api.Worker) bool {
 		return worker.RotationsByReason["spec"] == 1 && worker.SpecVersion == 2
 	})
-	all("all have served their share", func(worker tempool.Worker) bool { return worker.RotationsByReason["requests"] >= 1 })
+	all("all have served their share", func(worker api.Worker) bool { return worker.RotationsByReason["requests"] >= 1 })
 	enough()
 	require.Equal(t, size, <-least, "ready and busy workers at the worst moment")
 	l.stop()
@@ -167,7 +167,7 @@ func TestAWorkerThatLeaksIsReplacedBeforeItsLimit(t *testing.T) {
 	s.Health.MemoryBands = nil // prediction alone is to see it
 	pool := w.start(s)
 	l := under(t, w.over("leak"), "/v1/pools/leak/call/leak", 40, 1)
-	view := w.until(pool, "both were replaced by prediction", func(v tempool.PoolView) bool {
+	view := w.until(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.RotationsByReason["prediction"] == 0 {
 				return false
@@ -191,13 +191,13 @@ func TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation(t *testing.T) {
 	a := w.agent("halfway")
 	s := python("halfway", 1, "slowstart.py")
 	pool := w.start(s)
-	_, err := pool.Restart(t.Context(), tempool.RestartRequest{Reason: "new moon"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(bearers("halfway")) == 2 }, patience, 10*time.Millisecond, "the successor starts")
 	a.kill()
 	require.Eventually(t, func() bool { return len(bearers("halfway")) == 0 }, patience, 50*time.Millisecond, "no process is left")
 	w.agent("halfway")
-	view := w.until(pool, "it serves again", func(v tempool.PoolView) bool {
+	view := w.until(pool, "it serves again", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Leaving) == 0
 	})
 	require.Zero(t, view.Workers[0].Successor)
@@ -212,7 +212,7 @@ func TestAHostsBudgetIsSharedOutAmongItsWorkers(t *testing.T) {
 	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
 	s.Resources.Rebalance = spec.Duration(time.Second)
 	pool := w.start(s)
-	var status tempool.PoolStatus
+	var status api.PoolStatus
 	require.Eventually(t, func() bool {
 		var err error
 		status, err = pool.Status(t.Context())
@@ -231,7 +231,7 @@ func TestAHostsBudgetIsSharedOutAmongItsWorkers(t *testing.T) {
 		require.Equal(t, lifecycle.EventKind(lifecycle.LimitsApplied), history[len(history)-1].Event)
 		require.Contains(t, history[len(history)-1].Reason, "its equal share of the host's budget is 536 MB and 0.50 cores")
 	}
-	w.until(pool, "the host tells of the limits", func(v tempool.PoolView) bool {
+	w.until(pool, "the host tells of the limits", func(v api.PoolWorkers) bool {
 		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -89,7 +90,7 @@ func (m *mayflies) turn(n int) {
 // rotated counts rotations, and sees that nothing ended otherwise. A worker that does not answer is not counted for the moment.
 func (m *mayflies) rotated() int {
 	m.t.Helper()
-	view, err := m.pool.View(m.t.Context())
+	view, err := m.pool.Workers(m.t.Context())
 	if err != nil {
 		return m.most
 	}
@@ -108,7 +109,7 @@ func (m *mayflies) rotated() int {
 func (m *mayflies) rest() {
 	m.t.Helper()
 	m.live(24 * time.Hour)
-	m.until(m.pool, "all workers have a life of a day before them", func(v tempool.PoolView) bool {
+	m.until(m.pool, "all workers have a life of a day before them", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Leaving) > 0 || worker.Rotation != nil {
 				return false
@@ -124,14 +125,14 @@ func (m *mayflies) rest() {
 // continueAsNew has the pool and all workers begin new runs, whose input is all that they know.
 func (m *mayflies) continueAsNew() {
 	m.t.Helper()
-	ids := []string{tempool.PoolWorkflowID("mayfly")}
+	ids := []string{api.PoolWorkflowID("mayfly")}
 	for slot := range m.spec.Pool.Size {
-		ids = append(ids, tempool.WorkerWorkflowID("mayfly", slot))
+		ids = append(ids, api.WorkerWorkflowID("mayfly", slot))
 	}
 	before := map[string]string{}
 	for _, id := range ids {
 		before[id] = m.run(id)
-		require.NoError(m.t, m.client.Temporal().SignalWorkflow(m.t.Context(), id, "", tempool.SignalForceContinue, tempool.Control{}))
+		require.NoError(m.t, m.client.Temporal().SignalWorkflow(m.t.Context(), id, "", api.SignalForceContinue, api.Control{}))
 	}
 	for _, id := range ids {
 		for deadline := time.Now().Add(patience); m.run(id) == before[id]; pause(m.t, 50*time.Millisecond) {
@@ -162,9 +163,9 @@ func (m *mayflies) footprint() footprint {
 	m.t.Helper()
 	f := m.agent.footprint(m.t)
 	for slot := range m.spec.Pool.Size {
-		f.WorkerBytes = max(f.WorkerBytes, m.stateBytes(tempool.WorkerWorkflowID("mayfly", slot)))
+		f.WorkerBytes = max(f.WorkerBytes, m.stateBytes(api.WorkerWorkflowID("mayfly", slot)))
 	}
-	f.PoolBytes = m.stateBytes(tempool.PoolWorkflowID("mayfly"))
+	f.PoolBytes = m.stateBytes(api.PoolWorkflowID("mayfly"))
 	require.Less(m.t, f.WorkerBytes, 40_000, "a worker knows its newest transitions, and no more of its past")
 	require.Less(m.t, f.PoolBytes, 20_000)
 	m.t.Logf("after %d rotations: %+v, and %d MB are resident", m.rotated(), f, residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
@@ -192,7 +193,7 @@ func TestAWorkerThatCrashesAgainAndAgainWritesLittleHistory(t *testing.T) {
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "crasher", 1, []string{"sleep", "0.1"}, spec.ProtocolNone
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
 	s.Recovery.BackoffMax, s.Recovery.MaxConsecutiveFailures = spec.Duration(300*time.Millisecond), 1000
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "crasher", Spec: s}))
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "crasher", Spec: s}))
 	pool := w.client.Pool("crasher")
 	length := func(id string) float64 {
 		description, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
@@ -205,7 +206,7 @@ func TestAWorkerThatCrashesAgainAndAgainWritesLittleHistory(t *testing.T) {
 			at = st.Incarnation
 			return err == nil && at >= incarnation
 		}, patience, 20*time.Millisecond)
-		return length(tempool.WorkerWorkflowID("crasher", 0)), length(tempool.PoolWorkflowID("crasher")), at
+		return length(api.WorkerWorkflowID("crasher", 0)), length(api.PoolWorkflowID("crasher")), at
 	}
 	worker, pools, from := seen(4)
 	workerAfter, poolsAfter, to := seen(12)
@@ -220,9 +221,9 @@ func TestAPoolWhoseStartsFailHoldsThemUntilItsSpecIsMended(t *testing.T) {
 	w := newWorld(t)
 	w.agent("held")
 	s := python("held", 3, "broken.py")
-	require.NoError(t, w.client.StartPool(t.Context(), tempool.PoolStart{Pool: "held", Spec: s}))
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "held", Spec: s}))
 	pool := w.client.Pool("held")
-	w.until(pool, "all starts are held", func(v tempool.PoolView) bool {
+	w.until(pool, "all starts are held", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "the pool holds its starts") {
 				return false
@@ -236,7 +237,7 @@ func TestAPoolWhoseStartsFailHoldsThemUntilItsSpecIsMended(t *testing.T) {
 	s.Pool.Command = echo("held", 3).Pool.Command
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "the new spec runs", func(v tempool.PoolView) bool {
+	w.until(pool, "the new spec runs", func(v api.PoolWorkers) bool {
 		return v.Ready == 3 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[2].SpecVersion == 2
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
@@ -121,8 +121,8 @@ func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *tes
 	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
 		out, _ := w.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
-		var views []tempool.PoolView
-		var view tempool.PoolView
+		var views []api.PoolWorkers
+		var view api.PoolWorkers
 		if json.Unmarshal([]byte(out), &view) != nil && json.Unmarshal([]byte(out), &views) == nil && len(views) == 1 {
 			view = views[0]
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -36,8 +36,8 @@ const (
 type soakCaller struct {
 	client  *http.Client
 	ok      int64
-	broken  map[tempool.Code]int64 // calls that a worker may have seen
-	refused map[tempool.Code]int64 // calls that no worker has seen, each made again
+	broken  map[api.Code]int64 // calls that a worker may have seen
+	refused map[api.Code]int64 // calls that no worker has seen, each made again
 	longest time.Duration
 	wrong   error // what must not be: the caller ends with it
 }
@@ -64,7 +64,7 @@ func (s *soakCaller) call(body string) bool {
 			return false
 		}
 		var problem struct {
-			Code    tempool.Code
+			Code    api.Code
 			Started *bool
 		}
 		if err := json.Unmarshal(answer, &problem); err != nil || problem.Code == "" || problem.Started == nil {
@@ -117,7 +117,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	callers := make([]*soakCaller, soakCallers)
 	var group sync.WaitGroup
 	for i := range callers {
-		c := &soakCaller{client: w.over("soak"), broken: map[tempool.Code]int64{}, refused: map[tempool.Code]int64{}}
+		c := &soakCaller{client: w.over("soak"), broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
 		callers[i] = c
 		group.Go(func() {
 			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
@@ -137,7 +137,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	}
 	group.Wait()
 
-	sum := soakCaller{broken: map[tempool.Code]int64{}, refused: map[tempool.Code]int64{}}
+	sum := soakCaller{broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
 	var broken int64
 	for _, c := range callers {
 		require.NoError(t, c.wrong)
@@ -171,14 +171,14 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	seen := make([]int64, s.Pool.Size)
 	var inAll int64
 	for slot := range seen {
-		seen[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", tempool.WorkerName("soak", slot)))
+		seen[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)))
 		inAll += seen[slot]
 	}
 	require.Equal(t, sum.ok+broken, inAll, "the gateway counted each call")
 	told := make([]int64, s.Pool.Size)
 	var failed int64
 	if !assert.Eventually(t, func() bool {
-		view, err := pool.View(t.Context())
+		view, err := pool.Workers(t.Context())
 		if err != nil || view.Ready < s.Pool.Size {
 			return false
 		}

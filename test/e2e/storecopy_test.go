@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/embedded"
@@ -108,11 +108,11 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 		}
 	}
 	noneLost("before")
-	copying := func(args ...string) tempool.SessionCopy {
+	copying := func(args ...string) api.SessionCopy {
 		t.Helper()
-		return told[tempool.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
+		return told[api.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
 	}
-	killed := func(phase tempool.CopyPhase) {
+	killed := func(phase api.CopyPhase) {
 		t.Helper()
 		before := w.ready(pool, 1).Workers[0].Incarnation
 		a.kill()
@@ -120,16 +120,16 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 		var last string
 		require.Eventually(t, func() bool {
 			last = must(t, awaitSocket(t, w.over("moving")), "GET", "/v1/admin/sessions/copy", "", "")
-			var c tempool.SessionCopy
+			var c api.SessionCopy
 			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
 		}, patience, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // whether the pool has a worker again or not
-		w.until(pool, "the worker is back", func(v tempool.PoolView) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		w.until(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
-	require.Contains(t, []tempool.CopyPhase{tempool.CopyCopying, tempool.CopyInStep}, copying(append(start, "--no-wait")...).Phase)
-	killed(tempool.CopyInStep) // it was copying then
+	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copying(append(start, "--no-wait")...).Phase)
+	killed(api.CopyInStep) // it was copying then
 	_, refusal := w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, "cut-over first")
 	begun := copying(start...) // again: it waits for the one that goes on
@@ -137,12 +137,12 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	require.Equal(t, "embedded", begun.From)
 	require.Equal(t, server.URL(), begun.To)
 
-	require.Equal(t, tempool.CopyCutOver, copying("--cut-over").Phase)
+	require.Equal(t, api.CopyCutOver, copying("--cut-over").Phase)
 	noneLost("cut over")
-	killed(tempool.CopyCutOver)
+	killed(api.CopyCutOver)
 	copying("--back")
 	noneLost("gone back")
-	killed(tempool.CopyInStep)
+	killed(api.CopyInStep)
 	copying("--cut-over")
 
 	_, refusal = w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")

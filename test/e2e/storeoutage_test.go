@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
@@ -84,11 +84,11 @@ func (a *asker) once() (status int, answer string) {
 // wantsStore reports whether a call failed in its worker because the store did not answer, and says so with a code.
 func wantsStore(answer string) bool {
 	var problem struct {
-		Code        tempool.Code
+		Code        api.Code
 		WorkerError struct{ Code, Message string } `json:"worker_error"`
 	}
-	return json.Unmarshal([]byte(answer), &problem) == nil && problem.Code == tempool.CodeWorkerError &&
-		strings.Contains(problem.WorkerError.Code+problem.WorkerError.Message, string(tempool.CodeStoreUnavailable))
+	return json.Unmarshal([]byte(answer), &problem) == nil && problem.Code == api.CodeWorkerError &&
+		strings.Contains(problem.WorkerError.Code+problem.WorkerError.Message, string(api.CodeStoreUnavailable))
 }
 
 func TestWhileRedisIsDownOnlyWhatNeedsASessionFailsAndItComesBackByItself(t *testing.T) {
@@ -131,7 +131,7 @@ func TestWhileRedisIsDownOnlyWhatNeedsASessionFailsAndItComesBackByItself(t *tes
 		began := time.Now()
 		status, answer := visit(t, client, "GET", "/v1/sessions/mine", "", "")
 		require.Equal(t, http.StatusServiceUnavailable, status, answer)
-		require.Contains(t, answer, string(tempool.CodeStoreUnavailable))
+		require.Contains(t, answer, string(api.CodeStoreUnavailable))
 		require.Less(t, time.Since(began), storeWait)
 		server.Restart()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/agentcmd"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/lifecycle"
@@ -145,7 +146,7 @@ func python(name string, size int, script string) spec.Spec {
 // start starts a pool and waits until all of it is ready.
 func (w *world) start(s spec.Spec) *tempool.Pool {
 	w.t.Helper()
-	require.NoError(w.t, w.client.StartPool(w.t.Context(), tempool.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	require.NoError(w.t, w.client.StartPool(w.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
 	pool := w.client.Pool(s.Pool.Name)
 	w.ready(pool, s.Pool.Size)
 	return pool
@@ -154,26 +155,26 @@ func (w *world) start(s spec.Spec) *tempool.Pool {
 const patience = 90 * time.Second
 
 // ready waits until so many workers of a pool are ready, and no worker beyond them exists.
-func (w *world) ready(pool *tempool.Pool, size int) tempool.PoolView {
+func (w *world) ready(pool *tempool.Pool, size int) api.PoolWorkers {
 	w.t.Helper()
-	return w.until(pool, fmt.Sprintf("%d workers are ready", size), func(v tempool.PoolView) bool {
+	return w.until(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
 		return v.Ready == size && len(v.Workers) == size
 	})
 }
 
 // until waits until a pool's view satisfies a condition.
-func (w *world) until(pool *tempool.Pool, what string, holds func(tempool.PoolView) bool) tempool.PoolView {
+func (w *world) until(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
 	w.t.Helper()
 	return w.untilWithin(patience, pool, what, holds)
 }
 
-func (w *world) untilWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(tempool.PoolView) bool) tempool.PoolView {
+func (w *world) untilWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
 	w.t.Helper()
-	var last tempool.PoolView
+	var last api.PoolWorkers
 	var err error
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
-		if last, err = pool.View(w.t.Context()); err == nil && holds(last) {
+		if last, err = pool.Workers(w.t.Context()); err == nil && holds(last) {
 			return last
 		}
 		pause(w.t, 50*time.Millisecond)
@@ -192,9 +193,9 @@ func pause(t *testing.T, d time.Duration) {
 }
 
 // state waits until one worker is in a state.
-func (w *world) state(pool *tempool.Pool, slot int, state lifecycle.State) tempool.WorkerState {
+func (w *world) state(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
 	w.t.Helper()
-	var got tempool.WorkerState
+	var got api.WorkerState
 	require.Eventually(w.t, func() bool {
 		var err error
 		got, err = pool.State(w.t.Context(), slot)

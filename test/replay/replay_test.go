@@ -13,7 +13,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -38,8 +38,8 @@ type cast map[string]any
 
 // shipped are the workflows as they are.
 var shipped = cast{
-	tempool.WorkflowPool: workflows.Pool, tempool.WorkflowWorker: workflows.Worker, tempool.WorkflowMigrateSession: workflows.MigrateSession,
-	tempool.WorkflowEvacuateWorker: workflows.EvacuateWorker, tempool.WorkflowRebalanceSessions: workflows.RebalanceSessions,
+	api.WorkflowPool: workflows.Pool, api.WorkflowWorker: workflows.Worker, api.WorkflowMigrateSession: workflows.MigrateSession,
+	api.WorkflowEvacuateWorker: workflows.EvacuateWorker, api.WorkflowRebalanceSessions: workflows.RebalanceSessions,
 }
 
 // replay replays one history.
@@ -68,19 +68,19 @@ func TestEveryRecordedHistoryReplays(t *testing.T) {
 func TestAnIncompatibleChangeIsNoticed(t *testing.T) {
 	t.Parallel()
 	careless := cast{
-		tempool.WorkflowPool: func(ctx workflow.Context, run workflows.PoolRun) error {
+		api.WorkflowPool: func(ctx workflow.Context, run workflows.PoolRun) error {
 			return workflows.Pool(carelessly(ctx), run)
 		},
-		tempool.WorkflowWorker: func(ctx workflow.Context, run workflows.WorkerRun) error {
+		api.WorkflowWorker: func(ctx workflow.Context, run workflows.WorkerRun) error {
 			return workflows.Worker(carelessly(ctx), run)
 		},
-		tempool.WorkflowMigrateSession: func(ctx workflow.Context, in tempool.MigrateSessionRequest) (tempool.SessionMoves, error) {
+		api.WorkflowMigrateSession: func(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMoves, error) {
 			return workflows.MigrateSession(carelessly(ctx), in)
 		},
-		tempool.WorkflowEvacuateWorker: func(ctx workflow.Context, run workflows.EvacuateRun) (tempool.SessionMoves, error) {
+		api.WorkflowEvacuateWorker: func(ctx workflow.Context, run workflows.EvacuateRun) (api.SessionMoves, error) {
 			return workflows.EvacuateWorker(carelessly(ctx), run)
 		},
-		tempool.WorkflowRebalanceSessions: func(ctx workflow.Context, run workflows.RebalanceRun) (tempool.SessionMoves, error) {
+		api.WorkflowRebalanceSessions: func(ctx workflow.Context, run workflows.RebalanceRun) (api.SessionMoves, error) {
 			return workflows.RebalanceSessions(carelessly(ctx), run)
 		},
 	}

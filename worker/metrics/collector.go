@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -49,12 +49,12 @@ func (s sink) times(m *Metric, t gateway.Times, labels ...string) {
 }
 
 // byCause tells the counts of these causes, also of those that never were, and of any other that is counted.
-func (s sink) byCause(m *Metric, counts map[string]int64, causes []tempool.Cause, labels ...string) {
+func (s sink) byCause(m *Metric, counts map[string]int64, causes []api.Cause, labels ...string) {
 	for _, cause := range causes {
 		s.put(m, float64(counts[string(cause)]), append(labels, string(cause))...)
 	}
 	for cause, n := range counts {
-		if !slices.Contains(causes, tempool.Cause(cause)) {
+		if !slices.Contains(causes, api.Cause(cause)) {
 			s.put(m, float64(n), append(labels, cause)...)
 		}
 	}
@@ -133,7 +133,7 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 		s.put(poolReady, float64(status.Ready), pool)
 		s.flag(poolHeld, status.Held != "", pool)
 		s.flag(poolHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
-		resting, states, out := 0, make(map[lifecycle.State]int), make(map[tempool.Why]int)
+		resting, states, out := 0, make(map[lifecycle.State]int), make(map[api.ReasonCode]int)
 		for _, w := range status.Workers {
 			if w.Gone {
 				continue
@@ -145,9 +145,9 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 				w.State = lifecycle.Ready
 			}
 			states[w.State]++
-			out[w.Why]++
+			out[w.ReasonCode]++
 		}
-		for _, why := range tempool.Whys() {
+		for _, why := range api.ReasonCodes() {
 			s.put(poolOut, float64(out[why]), pool, string(why))
 		}
 		s.put(poolResting, float64(resting), pool)
@@ -174,7 +174,7 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		}
 	}
 	for worker, w := range c.lives.workers {
-		pool, _, err := tempool.ParseWorkerName(worker)
+		pool, _, err := api.ParseWorkerName(worker)
 		if err != nil {
 			continue
 		}
@@ -188,7 +188,7 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 		s.byCause(workerRotations, w.rotations, rotationCauses, pool, worker)
 	}
 	for worker, t := range shown {
-		if pool, _, err := tempool.ParseWorkerName(worker); err == nil {
+		if pool, _, err := api.ParseWorkerName(worker); err == nil {
 			c.worker(s, pool, worker, t, counted[worker])
 		}
 	}
@@ -196,12 +196,12 @@ func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]
 
 // The causes that are counted, each from 0 on, so that the first of its kind is an increase.
 var (
-	restartCauses = []tempool.Cause{
-		tempool.CauseExit, tempool.CauseStartFailed, tempool.CauseUnhealthy, tempool.CauseLease, tempool.CauseHostLost, tempool.CauseSuperseded,
+	restartCauses = []api.Cause{
+		api.CauseExit, api.CauseStartFailed, api.CauseUnhealthy, api.CauseLease, api.CauseHostLost, api.CauseSuperseded,
 	}
-	rotationCauses = []tempool.Cause{
-		tempool.CauseRequests, tempool.CauseMemory, tempool.CauseUptime, tempool.CauseGrade, tempool.CausePrediction, tempool.CauseOperator,
-		tempool.CauseSpec, tempool.CauseFiles, tempool.CausePressure, tempool.CauseLimits,
+	rotationCauses = []api.Cause{
+		api.CauseRequests, api.CauseMemory, api.CauseUptime, api.CauseGrade, api.CausePrediction, api.CauseOperator,
+		api.CauseSpec, api.CauseFiles, api.CausePressure, api.CauseLimits,
 	}
 )
 

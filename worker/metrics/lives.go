@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -57,7 +57,7 @@ func newLives(here func() map[string]bool) *lives {
 
 // of is the life of an incarnation, under mu. That of an incarnation older than the newest is nil: what it does says nothing about
 // the worker any more.
-func (l *lives) of(p tempool.Process) *life {
+func (l *lives) of(p api.Process) *life {
 	w := l.workers[p.Worker]
 	switch {
 	case w == nil:
@@ -78,7 +78,7 @@ const stoppingKept = 4
 
 // starts is those of a worker's pool, under mu.
 func (l *lives) starts(worker string) *starts {
-	pool, _, err := tempool.ParseWorkerName(worker)
+	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (l *lives) starts(worker string) *starts {
 }
 
 // Started is told of a process that became ready.
-func (l *lives) Started(p tempool.Process, took time.Duration) {
+func (l *lives) Started(p api.Process, took time.Duration) {
 	here := l.here()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *lives) Started(p tempool.Process, took time.Duration) {
 }
 
 // StartFailed is told of a start that came to nothing.
-func (l *lives) StartFailed(p tempool.Process) {
+func (l *lives) StartFailed(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.starts(p.Worker); s != nil {
@@ -116,7 +116,7 @@ func (l *lives) StartFailed(p tempool.Process) {
 }
 
 // Watching is told what a worker's workflow wants watched, which says what it thinks of the process.
-func (l *lives) Watching(r tempool.WatchRequest) {
+func (l *lives) Watching(r api.WatchRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.of(r.Process)
@@ -129,7 +129,7 @@ func (l *lives) Watching(r tempool.WatchRequest) {
 }
 
 // Probed is told how a health check went.
-func (l *lives) Probed(p tempool.Process, err error) {
+func (l *lives) Probed(p api.Process, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.of(p); w != nil {
@@ -141,7 +141,7 @@ func (l *lives) Probed(p tempool.Process, err error) {
 }
 
 // Stopping is told that a process is asked to exit.
-func (l *lives) Stopping(p tempool.Process) {
+func (l *lives) Stopping(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.workers[p.Worker]; w != nil {
@@ -202,7 +202,7 @@ func (l *lives) sweep(here map[string]bool, now time.Time) {
 	}
 	living := make(map[string]bool, len(l.workers))
 	for worker := range l.workers {
-		if pool, _, err := tempool.ParseWorkerName(worker); err == nil {
+		if pool, _, err := api.ParseWorkerName(worker); err == nil {
 			living[pool] = true
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions/affinity"
@@ -31,7 +31,7 @@ type Config struct {
 		Live() int
 	}
 	// Status asks a pool's workflow; it may take a moment.
-	Status func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// Affinity counts how calls with sessions found their workers, by pool.
 	Affinity interface {
 		Pools() map[string]affinity.Looks

@@ -16,7 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -37,16 +37,16 @@ func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
 	}
 }
 
-func incarnation(n int64) tempool.Process { return tempool.Process{Worker: "p/0", Incarnation: n} }
+func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarnation: n} }
 
 func nobody() map[string]bool { return nil }
 
 func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
 	l := newLives(nobody)
 	l.Started(incarnation(2), time.Second)
-	l.Watching(tempool.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
+	l.Watching(api.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
 	require.True(t, l.workers["p/0"].degraded)
-	l.Watching(tempool.WatchRequest{Process: incarnation(1), Probe: false})
+	l.Watching(api.WatchRequest{Process: incarnation(1), Probe: false})
 	require.True(t, l.workers["p/0"].degraded)
 	require.False(t, l.workers["p/0"].suspended)
 	l.Started(incarnation(3), time.Second)
@@ -72,7 +72,7 @@ func TestWhatAProgramCountsGoesOnAcrossIncarnations(t *testing.T) {
 func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
 	l := newLives(nobody)
 	l.Started(incarnation(1), time.Second)
-	l.StartFailed(tempool.Process{Worker: "q/0", Incarnation: 1})
+	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
 	now := time.Now()
 	l.sweep(map[string]bool{"p/0": true}, now.Add(lifeKept))
 	require.Contains(t, l.workers, "p/0")
@@ -87,12 +87,12 @@ func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
 
 func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) {
 	asked, gone := map[string]int{}, false
-	r := newPoolReader(func(_ context.Context, pool string) (tempool.PoolStatus, error) {
+	r := newPoolReader(func(_ context.Context, pool string) (api.PoolStatus, error) {
 		asked[pool]++
 		if gone {
-			return tempool.PoolStatus{}, tempool.Errorf(tempool.CodePoolNotFound, "no pool %s is running", pool)
+			return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 		}
-		return tempool.PoolStatus{Pool: pool, Size: 3}, nil
+		return api.PoolStatus{Pool: pool, Size: 3}, nil
 	})
 	require.Empty(t, r.read([]string{"p"}, false), "nobody is asked while Temporal is lost")
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
@@ -109,12 +109,12 @@ func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) 
 }
 
 func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
-	r := newPoolReader(func(context.Context, string) (tempool.PoolStatus, error) {
-		return tempool.PoolStatus{}, errors.New("silence")
+	r := newPoolReader(func(context.Context, string) (api.PoolStatus, error) {
+		return api.PoolStatus{}, errors.New("silence")
 	})
-	r.known["p"] = standing{tempool.PoolStatus{Size: 1}, time.Now().Add(-statusKept / 2)}
+	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept / 2)}
 	require.Contains(t, r.read(nil, true), "p")
-	r.known["p"] = standing{tempool.PoolStatus{Size: 1}, time.Now().Add(-statusKept)}
+	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept)}
 	require.NotContains(t, r.read(nil, true), "p")
 }
 
@@ -136,7 +136,7 @@ func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
 	sdk := NewSDK()
 	handler := sdk.Handler().WithTags(map[string]string{"namespace": "default"})
 	for _, pool := range []string{"a", "b"} {
-		handler.WithTags(map[string]string{"task_queue": tempool.PoolQueue(pool)}).Counter("temporal_polls").Inc(2)
+		handler.WithTags(map[string]string{"task_queue": api.PoolQueue(pool)}).Counter("temporal_polls").Inc(2)
 	}
 	handler.Gauge("temporal_slots").Update(4)
 	handler.Gauge("temporal_slots").Update(3)
@@ -167,7 +167,7 @@ type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
 	return gateway.Snapshot{Pools: []gateway.PoolSnapshot{{
-		Pool: "p", Refused: map[tempool.Code]int64{tempool.CodeQueueFull: 1}, Workers: []gateway.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+		Pool: "p", Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []gateway.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
 	}}, Connections: map[string]int64{"unix": 1}, ControlPlane: true}
 }
 
@@ -226,7 +226,7 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 	bound.Lookup("p", "s")
 	bound.Lookup("p", "none")
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
-		Status: func(context.Context, string) (tempool.PoolStatus, error) { return tempool.PoolStatus{Size: 1}, nil },
+		Status: func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 	})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -248,7 +248,7 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 func TestTheManualNamesEveryReason(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
-	for _, cause := range append(append([]tempool.Cause{}, restartCauses...), rotationCauses...) {
+	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {
 		require.Contains(t, string(text), "`"+string(cause)+"`")
 	}
 }

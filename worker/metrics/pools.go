@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // poolReader asks the pools' workflows how they stand, at scrapes and only then. One query a pool leaves no trace in its history.
 type poolReader struct {
-	ask func(ctx context.Context, pool string) (tempool.PoolStatus, error)
+	ask func(ctx context.Context, pool string) (api.PoolStatus, error)
 
 	mu    sync.Mutex // held while asking: who comes meanwhile finds the answers
 	asked time.Time
@@ -31,17 +31,17 @@ type poolReader struct {
 }
 
 type standing struct {
-	status tempool.PoolStatus
+	status api.PoolStatus
 	at     time.Time
 }
 
-func newPoolReader(ask func(ctx context.Context, pool string) (tempool.PoolStatus, error)) *poolReader {
+func newPoolReader(ask func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolReader {
 	return &poolReader{ask: ask, known: make(map[string]standing)}
 }
 
 // read is what is known of these pools and of those asked for before that are still running; no pool is asked while reachable is
 // false.
-func (r *poolReader) read(pools []string, reachable bool) map[string]tempool.PoolStatus {
+func (r *poolReader) read(pools []string, reachable bool) map[string]api.PoolStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -49,7 +49,7 @@ func (r *poolReader) read(pools []string, reachable bool) map[string]tempool.Poo
 		r.refresh(pools)
 		r.asked = time.Now()
 	}
-	current := make(map[string]tempool.PoolStatus, len(r.known))
+	current := make(map[string]api.PoolStatus, len(r.known))
 	for pool, s := range r.known {
 		if now.Sub(s.at) < statusKept {
 			current[pool] = s.status
@@ -80,7 +80,7 @@ func (r *poolReader) refresh(pools []string) {
 			switch {
 			case err == nil:
 				r.known[pool] = standing{status, time.Now()}
-			case errors.Is(err, tempool.ErrPoolNotFound):
+			case errors.Is(err, api.ErrPoolNotFound):
 				delete(r.known, pool)
 			}
 			return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
 
-	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 )
 
 // SDK takes the measurements of the Temporal SDK: set Handler on the client's options. It is safe for concurrent use.
@@ -104,7 +104,7 @@ func (h sdkHandler) labels() prometheus.Labels {
 }
 
 // poolQueues stands for the task queues of all pools, so that pools that come and go leave no series behind.
-var poolQueues = strings.TrimSuffix(tempool.PoolQueue(""), "/")
+var poolQueues = strings.TrimSuffix(api.PoolQueue(""), "/")
 
 // WithTags is part of client.MetricsHandler. The SDK calls it several times for each task and each request.
 func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {

@@ -24,6 +24,8 @@ func TestCheckFindsArrowsThatPointUp(t *testing.T) {
 		"workflows import a part of process":  {Package{Path: Module + "/workflows", Imports: []string{Module + "/process/wire"}}, "points up"},
 		"workflows import activities":         {Package{Path: Module + "/workflows", Imports: []string{Module + "/activities"}}, "points up"},
 		"process knows Temporal indirectly":   {Package{Path: Module + "/process", Deps: []string{"go.temporal.io/sdk/client"}}, "must not know"},
+		"sessions know gRPC":                  {Package{Path: Module + "/sessions", Deps: []string{"google.golang.org/grpc"}}, "must not know"},
+		"workflows know the client":           {Package{Path: Module + "/workflows", Imports: []string{Module}}, "points up"},
 		"wire knows process":                  {Package{Path: Module + "/process/wire", Imports: []string{Module + "/process"}}, "points up"},
 		"the root imports workflows":          {Package{Path: Module, Imports: []string{Module + "/workflows"}}, "points up"},
 		"a command imports more than a shell": {Package{Path: Module + "/cmd/ctl", Name: "main", Imports: []string{Module + "/gateway"}}, "points up"},
@@ -41,7 +43,7 @@ func TestCheckLetsArrowsPointDown(t *testing.T) {
 	require.Empty(t, Check([]Package{
 		{Path: Module, Imports: []string{Module + "/lifecycle", "go.temporal.io/sdk/client"}, Deps: []string{"go.temporal.io/sdk/client"}},
 		{Path: Module + "/policy", Imports: []string{Module + "/lifecycle", "time", "math"}, Deps: []string{"os"}},
-		{Path: Module + "/workflows", Imports: []string{Module, Module + "/policy"}},
+		{Path: Module + "/workflows", Imports: []string{Module + "/api", Module + "/policy"}},
 		{Path: Module + "/process", Imports: []string{Module + "/process/wire", "os/exec"}},
 		{Path: Module + "/cmd/worker", Name: "main", Imports: []string{Module + "/process"}, Lines: MaxMainLines},
 		{Path: Module + "/internal/cli", Imports: []string{Module, Module + "/worker"}},

@@ -1,4 +1,4 @@
-package tempool
+package api
 
 import (
 	"time"
@@ -15,8 +15,8 @@ type Process struct {
 	Incarnation int64  `json:"incarnation"`
 }
 
-// AwaitRoomResult names a host that had room when it was asked.
-type AwaitRoomResult struct {
+// AwaitCapacityResult names a host that had room when it was asked.
+type AwaitCapacityResult struct {
 	Host string `json:"host"`
 }
 
@@ -25,16 +25,16 @@ type StartRequest struct {
 	Process
 	Spec spec.Spec `json:"spec"`
 	// Keep lists older incarnations that live on beside this one; every other one that is still on the host is killed first.
-	Keep []int64 `json:"keep,omitempty"`
+	KeepIncarnations []int64 `json:"keep_incarnations,omitempty"`
 	// Tries is how many tries the start may make, each under the next incarnation and after the wait that the recovery policy asks for;
 	// 0 is one. Failures counts those in a row that came before the first, of which the newest was Brief if it followed soon on a start.
-	Tries    int  `json:"tries,omitempty"`
-	Failures int  `json:"failures,omitempty"`
-	Brief    bool `json:"brief,omitempty"`
+	MaxAttempts int  `json:"max_attempts,omitempty"`
+	Failures    int  `json:"failures,omitempty"`
+	ShortLived  bool `json:"short_lived,omitempty"`
 }
 
-// FailedTry is a try of a start that came to nothing.
-type FailedTry struct {
+// FailedAttempt is a try of a start that came to nothing.
+type FailedAttempt struct {
 	Incarnation int64     `json:"incarnation"`
 	Began       time.Time `json:"began"`
 	Ended       time.Time `json:"ended"`
@@ -44,9 +44,9 @@ type FailedTry struct {
 	Next string        `json:"next,omitempty"`
 }
 
-// FailedTries is the detail of a start that failed, and of its heartbeats: all tries so far that failed, oldest first.
-type FailedTries struct {
-	Tries []FailedTry `json:"tries,omitempty"`
+// FailedAttempts is the detail of a start that failed, and of its heartbeats: all tries so far that failed, oldest first.
+type FailedAttempts struct {
+	Attempts []FailedAttempt `json:"attempts,omitempty"`
 }
 
 // StartResult is a process that has passed its handshake and warm-up.
@@ -60,8 +60,8 @@ type StartResult struct {
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
 	// Incarnation is the one that became ready, and Failed the tries before it.
-	Incarnation int64       `json:"incarnation,omitempty"`
-	Failed      []FailedTry `json:"failed,omitempty"`
+	Incarnation int64           `json:"incarnation,omitempty"`
+	Failed      []FailedAttempt `json:"failed,omitempty"`
 	// Limits says by which means each limit that is set is in force, by its key in the section limits: cgroup, rlimit, scheduler,
 	// kernel, gateway, sampler (the agent looks every second), or none where this host cannot hold it.
 	Limits map[string]string `json:"limits,omitempty"`
@@ -70,7 +70,7 @@ type StartResult struct {
 // SupersededDetails is the detail of a Start that failed as superseded: the highest incarnation the host has seen of the worker.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
-	FailedTries
+	FailedAttempts
 }
 
 // WatchRequest observes an incarnation until something happens. With Failures > 0 the first probe comes after
@@ -92,7 +92,7 @@ type Replaced struct {
 }
 
 // WatchRules are what a Watch holds samples and counts against; the zero value finds nothing. A Watch that finds that an incarnation
-// should go returns WatchFinding, and is started again without rules while the worker waits for its turn.
+// should go returns WatchReplace, and is started again without rules while the worker waits for its turn.
 type WatchRules struct {
 	// RequestLimit is after how many requests the incarnation has done its share, jitter included; 0 is never.
 	RequestLimit int64 `json:"request_limit,omitempty"`
@@ -129,7 +129,7 @@ const (
 	WatchProbePassed WatchEvent = "probe_passed"
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation: its agent was restarted
-	WatchFinding     WatchEvent = "finding"         // the incarnation should be replaced, for Cause
+	WatchReplace     WatchEvent = "finding"         // the incarnation should be replaced, for Cause
 )
 
 // WatchResult is what Watch saw. Exit is set for exited and unknown_process.

@@ -5,7 +5,7 @@
 // many operating-system processes, its incarnations. A lease is the only right to use a worker.
 //
 // Every payload is JSON with snake_case keys, so any Temporal SDK and the temporal command line can speak to a worker.
-package tempool
+package api
 
 import (
 	"fmt"
@@ -99,15 +99,15 @@ const (
 	// Agents tell a pool what happens on their hosts: FilesChanged, MemoryPressure.
 	SignalFilesChanged   = "files-changed"
 	SignalMemoryPressure = "memory-pressure"
-	// An agent tells a pool that its host keeps the pool's sessions: SessionsKept.
-	SignalSessionsKept = "sessions-kept"
-	QueryStatus        = "status"
-	QueryReport        = "report"
+	// An agent tells a pool that its host keeps the pool's sessions: SessionStoreClaimed.
+	SignalSessionStoreClaimed = "session-store-claimed"
+	QueryStatus               = "status"
+	QueryReport               = "report"
 )
 
 // Activities. Start and AwaitRoom run on a placement queue, the others on the queue of the host that holds the process.
 const (
-	ActivityAwaitRoom      = "AwaitRoom"
+	ActivityAwaitCapacity  = "AwaitCapacity"
 	ActivityStart          = "Start"
 	ActivityWatch          = "Watch"
 	ActivityProbe          = "Probe"
@@ -120,13 +120,13 @@ const (
 	ActivityReset          = "Reset"
 	ActivityExecute        = "Execute"
 	// Of the session workflows, on the queue of the host whose workers they are about. PoolRoster is a local one.
-	ActivityPoolRoster      = "PoolRoster"
-	ActivitySessionBindings = "SessionBindings"
-	ActivityReleaseSessions = "ReleaseSessions"
-	ActivityBindSessions    = "BindSessions"
-	ActivityUnbindSessions  = "UnbindSessions"
-	ActivityLoadSessions    = "LoadSessions"
-	ActivityKeepSessionsOff = "KeepSessionsOff"
+	ActivityPoolRoster          = "PoolRoster"
+	ActivitySessionBindings     = "SessionBindings"
+	ActivityReleaseSessions     = "ReleaseSessions"
+	ActivityBindSessions        = "BindSessions"
+	ActivityUnbindSessions      = "UnbindSessions"
+	ActivityLoadSessions        = "LoadSessions"
+	ActivityExcludeFromSessions = "ExcludeFromSessions"
 )
 
 // QueryProgress asks a session workflow how far it is: SessionProgress.

@@ -1,4 +1,4 @@
-package tempool
+package api
 
 import (
 	"errors"
@@ -66,7 +66,7 @@ type Error struct {
 	Started bool
 	Err     error
 	// directions are the endpoints of gateways that can do what the one that was asked cannot.
-	directions []string
+	Gateways []string
 }
 
 // For errors.Is.

@@ -1,4 +1,4 @@
-package tempool
+package api
 
 import (
 	"time"
@@ -22,8 +22,7 @@ type RenewRequest struct {
 	TTLMS   int64  `json:"ttl_ms,omitempty"`
 }
 
-// Lease is the exclusive right to one worker until ExpiresAt. It is a message; one that a Client granted or adopted is also the
-// handle to use the worker by (Call, Stream, Renew, Checkin).
+// Lease is the exclusive right to one worker until ExpiresAt.
 type Lease struct {
 	ID          string `json:"id"`
 	Worker      string `json:"worker"`
@@ -38,9 +37,6 @@ type Lease struct {
 	Address   string    `json:"address,omitempty"`
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-
-	hold *hold        // nil in a message
-	call *CallOptions // of calls under it; nil for none
 }
 
 // Outcome is how a lease went, as its holder says at checkin.
@@ -118,13 +114,13 @@ type WorkerState struct {
 	// Leaving are incarnations that finish their calls, or end, beside this one.
 	Leaving []int64 `json:"leaving,omitempty"`
 	// Rotation is the replacement that is wanted or under way.
-	Rotation *RotationView `json:"rotation,omitempty"`
+	Rotation *RotationStatus `json:"rotation,omitempty"`
 	// LastRotation is the newest that is over.
-	LastRotation *RotationView `json:"last_rotation,omitempty"`
+	LastRotation *RotationStatus `json:"last_rotation,omitempty"`
 }
 
-// RotationView is one replacement of an incarnation that served.
-type RotationView struct {
+// RotationStatus is one replacement of an incarnation that served.
+type RotationStatus struct {
 	Cause       Cause     `json:"cause"`
 	Reason      string    `json:"reason"`
 	Incarnation int64     `json:"incarnation"` // the one that goes
@@ -188,8 +184,8 @@ type Worker struct {
 	Error string `json:"error,omitempty"`
 }
 
-// PoolView is what ctl ps and ctl pool status print: the roster with live states and metrics.
-type PoolView struct {
+// PoolWorkers is what ctl ps and ctl pool status print: the roster with live states and metrics.
+type PoolWorkers struct {
 	Pool        string   `json:"pool"`
 	Ended       bool     `json:"ended,omitempty"` // the rest is how it stood then
 	Size        int      `json:"size"`
@@ -260,35 +256,35 @@ type RosterEntry struct {
 	Reason      string          `json:"reason,omitempty"`
 	SpecVersion int64           `json:"spec_version"`
 	LeaseSeq    int64           `json:"lease_seq"`
-	Leaving     bool            `json:"leaving,omitempty"` // asked to end for good
-	Gone        bool            `json:"gone,omitempty"`    // its workflow has ended
-	Resting     bool            `json:"resting,omitempty"` // ended, and waits for an operator's restart
-	Why         Why             `json:"why,omitempty"`     // it is out of service, if it is
-	RunID       string          `json:"run_id,omitempty"`  // of the first run of its workflow
+	Leaving     bool            `json:"leaving,omitempty"`     // asked to end for good
+	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
+	Resting     bool            `json:"resting,omitempty"`     // ended, and waits for an operator's restart
+	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // it is out of service, if it is
+	RunID       string          `json:"run_id,omitempty"`      // of the first run of its workflow
 	// Starts and StartsFailed count the starts of this workflow that ended, and those of them that failed.
 	Starts       int64 `json:"starts,omitempty"`
 	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
-// Why is in one word why a worker is out of service: the label under which workers are counted.
-type Why string
+// ReasonCode is in one word why a worker is out of service: the label under which workers are counted.
+type ReasonCode string
 
 // The words; "" is for a worker that serves, or is on its way to.
 const (
-	WhyBackoff   Why = "backoff"    // it crashed, and is held back before the next start
-	WhyGaveUp    Why = "give_up"    // it failed too often in a row
-	WhyBreaker   Why = "breaker"    // too many starts of its pool failed
-	WhyStartRate Why = "start_rate" // start.rate_per_second
-	WhyNoRoom    Why = "no_room"    // no host takes it
-	WhyDegraded  Why = "degraded"   // a probe failed, or a lease ended in error
-	WhySuspended Why = "suspended"  // by an operator
-	WhyStopped   Why = "stopped"    // by an operator
-	WhyPressure  Why = "pressure"   // its host is short of memory
+	ReasonBackoff        ReasonCode = "backoff"    // it crashed, and is held back before the next start
+	ReasonGaveUp         ReasonCode = "give_up"    // it failed too often in a row
+	ReasonBreaker        ReasonCode = "breaker"    // too many starts of its pool failed
+	ReasonStartRate      ReasonCode = "start_rate" // start.rate_per_second
+	ReasonNoCapacity     ReasonCode = "no_room"    // no host takes it
+	ReasonDegraded       ReasonCode = "degraded"   // a probe failed, or a lease ended in error
+	ReasonSuspended      ReasonCode = "suspended"  // by an operator
+	ReasonStopped        ReasonCode = "stopped"    // by an operator
+	ReasonMemoryPressure ReasonCode = "pressure"   // its host is short of memory
 )
 
-// Whys lists the words.
-func Whys() []Why {
-	return []Why{WhyBackoff, WhyGaveUp, WhyBreaker, WhyStartRate, WhyNoRoom, WhyDegraded, WhySuspended, WhyStopped, WhyPressure}
+// ReasonCodes lists the words.
+func ReasonCodes() []ReasonCode {
+	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
 }
 
 // PoolStatus answers the query status: last known states, no call to any worker.
@@ -306,7 +302,7 @@ type PoolStatus struct {
 	// Parked are the workers that are stopped until their host has memory again.
 	Parked []int `json:"parked,omitempty"`
 	// Pressure are the hosts of its workers that are short of memory, as they last told.
-	Pressure []PressureView `json:"pressure,omitempty"`
+	Pressure []PressureStatus `json:"pressure,omitempty"`
 	// Shares are how the hosts' budgets were last shared out (resources), AllocationProblem why they were not.
 	Shares            []Share `json:"shares,omitempty"`
 	AllocationProblem string  `json:"allocation_problem,omitempty"`
@@ -316,14 +312,14 @@ type PoolStatus struct {
 	Workers      []RosterEntry `json:"workers"`
 }
 
-// SessionsKept tells a pool that a host wants to keep its sessions in a store that other hosts cannot reach. The first one is
+// SessionStoreClaimed tells a pool that a host wants to keep its sessions in a store that other hosts cannot reach. The first one is
 // remembered, as PoolStatus.SessionsHost, for as long as it has workers of the pool.
-type SessionsKept struct {
+type SessionStoreClaimed struct {
 	Host string `json:"host"`
 }
 
-// PressureView is how short of memory a host is: medium, high or critical.
-type PressureView struct {
+// PressureStatus is how short of memory a host is: medium, high or critical.
+type PressureStatus struct {
 	Host   string `json:"host"`
 	Level  string `json:"level"`
 	Reason string `json:"reason"`

@@ -1,4 +1,4 @@
-package tempool
+package api
 
 import (
 	"time"
@@ -27,7 +27,7 @@ type MigrateSessionRequest struct {
 type EvacuateRequest struct {
 	Worker int `json:"worker"`
 	// KeepOff is how long, from the end of the evacuation, calls with sessions bind none to the worker, unless its process ends before;
-	// nil is DefaultKeepOff.
+	// nil is DefaultSessionExclusion.
 	KeepOff     *spec.Duration `json:"keep_off,omitempty"`
 	HookTimeout spec.Duration  `json:"hook_timeout,omitzero"`
 	Reason      string         `json:"reason,omitempty"`
@@ -52,10 +52,10 @@ type RebalanceSessionsRequest struct {
 
 // Times of the session workflows, and the most that may be asked for.
 const (
-	DefaultHookTimeout = 30 * time.Second
-	MaxHookTimeout     = time.Hour
-	DefaultKeepOff     = 15 * time.Minute
-	MaxKeepOff         = 24 * time.Hour
+	DefaultHookTimeout      = 30 * time.Second
+	MaxHookTimeout          = time.Hour
+	DefaultSessionExclusion = 15 * time.Minute
+	MaxSessionExclusion     = 24 * time.Hour
 )
 
 // SessionMoves is the result of a session workflow.
@@ -183,8 +183,8 @@ type UnbindSessionsRequest struct {
 	Sessions []string `json:"sessions"`
 }
 
-// KeepSessionsOffRequest keeps further sessions off a worker, on its host, for so long or until its process ends; 0 lets them in again.
-type KeepSessionsOffRequest struct {
+// ExcludeFromSessionsRequest keeps further sessions off a worker, on its host, for so long or until its process ends; 0 lets them in again.
+type ExcludeFromSessionsRequest struct {
 	Worker string        `json:"worker"`
 	For    spec.Duration `json:"for"`
 }

@@ -1,4 +1,4 @@
-package tempool
+package api
 
 import (
 	"bytes"
