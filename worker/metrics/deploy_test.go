@@ -46,7 +46,7 @@ func TestAlertsAndDashboardAskForMetricsThatThereAre(t *testing.T) {
 func TestEveryAlertSaysWhatItIsAndWhatToDoAndHasAPageAndATest(t *testing.T) {
 	rules := strings.Split(read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
 	require.NotEmpty(t, rules)
-	manual, tests := read(t, "docs/operations.md"), read(t, "deploy/prometheus/alerts_test.yml")
+	manual, tests := read(t, "docs/operations/alerts.md"), read(t, "deploy/prometheus/alerts_test.yml")
 	for _, rule := range rules {
 		name, _, _ := strings.Cut(rule, "\n")
 		require.Regexp(t, `(?m)^ +summary: "[A-Z1{].+"$`, rule, name)

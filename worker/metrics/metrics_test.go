@@ -180,7 +180,7 @@ func (noProcesses) Live() int                { return 0 }
 // documented are the rows of the table in the operations manual: name, kind and labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations/monitor.md")
 	require.NoError(t, err)
 	rows := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1) {
@@ -246,7 +246,7 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 }
 
 func TestTheManualNamesEveryReason(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/operations/monitor.md")
 	require.NoError(t, err)
 	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {
 		require.Contains(t, string(text), "`"+string(cause)+"`")
