@@ -10,11 +10,11 @@ import (
 
 // What arguments are called in usage lines; each name has its check.
 const (
-	argPool   = "POOL"
-	argWorker = "POOL/N"
-	argEither = "POOL[/N]"
-	argCount  = "N"
-	argLease  = "LEASE"
+	argPool         = "POOL"
+	argWorker       = "POOL/N"
+	argPoolOrWorker = "POOL[/N]"
+	argCount        = "N"
+	argLease        = "LEASE"
 
 	argSession = "SESSION"
 )
@@ -28,7 +28,7 @@ func checkArguments(names, args []string) error {
 			err = checkPoolName(arg)
 		case argWorker:
 			_, _, err = workerName(arg)
-		case argEither:
+		case argPoolOrWorker:
 			_, _, err = poolOrWorker(arg)
 		case argCount:
 			_, err = workerCount(arg)

@@ -21,24 +21,24 @@ const (
 	defaultCallers  = 8
 	maxCallers      = 10_000
 	defaultDuration = 10 * time.Second
-	// failurePause keeps callers whose calls fail at once from doing nothing else.
-	failurePause = 10 * time.Millisecond
+	// failureBackoff keeps callers whose calls fail at once from doing nothing else.
+	failureBackoff = 10 * time.Millisecond
 	// maxBenchBody bounds the body that is read from standard input, in bytes: it is sent again and again.
 	maxBenchBody = 64 << 20
 )
 
-// measured is the result of ctl bench.
-type measured struct {
-	Pool           string    `json:"pool"`
-	Method         string    `json:"method"`
-	Callers        int       `json:"callers"`
-	DurationS      float64   `json:"duration_s"` // from the first call's begin to the last one's end
-	Calls          int64     `json:"calls"`      // that were answered
-	CallsPerSecond float64   `json:"calls_per_second"`
-	Latency        latency   `json:"latency_ms"`
-	Histogram      []bar     `json:"histogram"`
-	Failed         int64     `json:"failed"`
-	Errors         []failing `json:"errors"`
+// benchResult is the result of ctl bench.
+type benchResult struct {
+	Pool           string       `json:"pool"`
+	Method         string       `json:"method"`
+	Callers        int          `json:"callers"`
+	DurationS      float64      `json:"duration_s"` // from the first call's begin to the last one's end
+	Calls          int64        `json:"calls"`      // that were answered
+	CallsPerSecond float64      `json:"calls_per_second"`
+	Latency        latency      `json:"latency_ms"`
+	Histogram      []bucket     `json:"histogram"`
+	Failed         int64        `json:"failed"`
+	Errors         []errorCount `json:"errors"`
 }
 
 // latency is of the calls that were answered, in milliseconds, within a hundredth of each.
@@ -51,50 +51,50 @@ type latency struct {
 	Max  float64 `json:"max"`
 }
 
-// bar counts the calls that took at most UpToMS milliseconds and longer than the bar before says.
-type bar struct {
+// bucket counts the calls that took at most UpToMS milliseconds and longer than the bar before says.
+type bucket struct {
 	UpToMS float64 `json:"up_to_ms"`
 	Count  int64   `json:"count"`
 }
 
-// failing counts the calls that failed with one code, and gives the sentence of the first.
-type failing struct {
+// errorCount counts the calls that failed with one code, and gives the sentence of the first.
+type errorCount struct {
 	Code    api.Code `json:"code"`
 	Count   int64    `json:"count"`
 	Message string   `json:"message"`
 }
 
-// tally is what callers saw. It is safe for concurrent use.
-type tally struct {
+// benchStats is what callers saw. It is safe for concurrent use.
+type benchStats struct {
 	mu       sync.Mutex
 	times    *hdrhistogram.Histogram // microseconds
-	failures map[api.Code]*failing
+	failures map[api.Code]*errorCount
 }
 
-// longestCall is what the histogram tells apart up to; longer calls count as that long.
-const longestCall = time.Hour
+// maxTrackedLatency is what the histogram tells apart up to; longer calls count as that long.
+const maxTrackedLatency = time.Hour
 
-func newTally() *tally {
-	return &tally{times: hdrhistogram.New(1, longestCall.Microseconds(), 2), failures: map[api.Code]*failing{}}
+func newBenchStats() *benchStats {
+	return &benchStats{times: hdrhistogram.New(1, maxTrackedLatency.Microseconds(), 2), failures: map[api.Code]*errorCount{}}
 }
 
-func (t *tally) add(took time.Duration, err error) {
+func (t *benchStats) record(took time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
 		code, message := describe(err)
 		if t.failures[code] == nil {
-			t.failures[code] = &failing{Code: code, Message: message}
+			t.failures[code] = &errorCount{Code: code, Message: message}
 		}
 		t.failures[code].Count++
 		return
 	}
 	// A value within the histogram's range is always taken.
-	_ = t.times.RecordValue(min(max(took, time.Microsecond), longestCall).Microseconds())
+	_ = t.times.RecordValue(min(max(took, time.Microsecond), maxTrackedLatency).Microseconds())
 }
 
-// sum fills in what was counted in so much time.
-func (t *tally) sum(m *measured, took time.Duration) {
+// fill fills in what was counted in so much time.
+func (t *benchStats) fill(m *benchResult, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ms := func(microseconds int64) float64 { return float64(microseconds) / 1000 }
@@ -104,28 +104,28 @@ func (t *tally) sum(m *measured, took time.Duration) {
 	}
 	m.Latency = latency{ms(t.times.Min()), t.times.Mean() / 1000, ms(t.times.ValueAtQuantile(50)), ms(t.times.ValueAtQuantile(90)),
 		ms(t.times.ValueAtQuantile(99)), ms(t.times.Max())}
-	m.Histogram = bars(t.times)
-	m.Errors = []failing{}
+	m.Histogram = bucketsOf(t.times)
+	m.Errors = []errorCount{}
 	for _, f := range t.failures {
 		m.Failed += f.Count
 		m.Errors = append(m.Errors, *f)
 	}
-	slices.SortFunc(m.Errors, func(a, b failing) int { return int(b.Count - a.Count) })
+	slices.SortFunc(m.Errors, func(a, b errorCount) int { return int(b.Count - a.Count) })
 }
 
-// bars sorts times into bars that end at 1, 2 and 5 times powers of ten, from the first that has any to the last.
-func bars(times *hdrhistogram.Histogram) []bar {
-	all := []bar{}
+// bucketsOf sorts times into bars that end at 1, 2 and 5 times powers of ten, from the first that has any to the last.
+func bucketsOf(times *hdrhistogram.Histogram) []bucket {
+	all := []bucket{}
 	for _, bin := range times.Distribution() {
 		if bin.Count == 0 {
 			continue
 		}
 		end := roundUp(float64(bin.To) / 1000)
 		for len(all) > 0 && all[len(all)-1].UpToMS < end {
-			all = append(all, bar{UpToMS: roundUp(all[len(all)-1].UpToMS * 1.5)})
+			all = append(all, bucket{UpToMS: roundUp(all[len(all)-1].UpToMS * 1.5)})
 		}
 		if len(all) == 0 {
-			all = append(all, bar{UpToMS: end})
+			all = append(all, bucket{UpToMS: end})
 		}
 		all[len(all)-1].Count += bin.Count
 	}
@@ -155,7 +155,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var to aim
 	var callers int
 	var duration time.Duration
-	c := a.caller(&cobra.Command{
+	c := a.callingCommand(&cobra.Command{
 		Use:   "bench POOL METHOD [BODY|-]",
 		Short: "Measure how fast a pool answers a method",
 		Long: `Call one method again and again, by so many callers at one time for so long, and print how long the calls took, how many were
@@ -180,12 +180,12 @@ BODY is as for ctl call. The exit code is 1 if no call was answered.`,
 		if err := call(ctx); err != nil {
 			return err
 		}
-		result := measured{Pool: args[0], Method: args[1], Callers: callers}
-		t := newTally()
+		result := benchResult{Pool: args[0], Method: args[1], Callers: callers}
+		t := newBenchStats()
 		began := time.Now()
-		load(ctx, callers, duration, call, t)
-		t.sum(&result, time.Since(began))
-		if err := a.print(result, func(w io.Writer) error { return writeMeasured(w, result) }); err != nil {
+		runCallers(ctx, callers, duration, call, t)
+		t.fill(&result, time.Since(began))
+		if err := a.printResult(result, func(w io.Writer) error { return writeBenchResult(w, result) }); err != nil {
 			return err
 		}
 		if result.Calls == 0 {
@@ -221,13 +221,13 @@ func (a *app) benchBody(args []string) ([]byte, error) {
 	case err != nil:
 		return nil, api.Errorf(api.CodeInvalid, "standard input cannot be read: %w", err)
 	case len(body) > maxBenchBody:
-		return nil, api.Errorf(api.CodePayloadTooLarge, "standard input is larger than %s", size(maxBenchBody))
+		return nil, api.Errorf(api.CodePayloadTooLarge, "standard input is larger than %s", formatBytes(maxBenchBody))
 	}
 	return body, nil
 }
 
-// load has so many callers make one call after the other; none begins after duration, and load returns when all have ended.
-func load(ctx context.Context, callers int, duration time.Duration, call func(context.Context) error, t *tally) {
+// runCallers has so many callers make one call after the other; none begins after duration, and load returns when all have ended.
+func runCallers(ctx context.Context, callers int, duration time.Duration, call func(context.Context) error, t *benchStats) {
 	over, stop := context.WithTimeout(ctx, duration)
 	defer stop()
 	var working sync.WaitGroup
@@ -239,13 +239,13 @@ func load(ctx context.Context, callers int, duration time.Duration, call func(co
 				if errors.Is(err, context.Canceled) { // ctl was interrupted
 					return
 				}
-				t.add(time.Since(began), err)
+				t.record(time.Since(began), err)
 				if err == nil {
 					continue
 				}
 				select {
 				case <-over.Done():
-				case <-time.After(failurePause):
+				case <-time.After(failureBackoff):
 				}
 			}
 		})
@@ -256,12 +256,12 @@ func load(ctx context.Context, callers int, duration time.Duration, call func(co
 // barWidth is how wide the longest bar is drawn, in characters.
 const barWidth = 40
 
-// writeMeasured is what ctl bench prints.
-func writeMeasured(w io.Writer, m measured) error {
-	ms := func(value float64) string { return span(milliseconds(value)) }
+// writeBenchResult is what ctl bench prints.
+func writeBenchResult(w io.Writer, m benchResult) error {
+	ms := func(value float64) string { return formatDuration(milliseconds(value)) }
 	facts := [][]string{
 		{"Callers", fmt.Sprint(m.Callers)},
-		{"Time", span(seconds(m.DurationS))},
+		{"Time", formatDuration(seconds(m.DurationS))},
 		{"Calls", fmt.Sprintf("%d, %.1f a second", m.Calls, m.CallsPerSecond)},
 		{"Failed", fmt.Sprint(m.Failed)},
 	}
@@ -293,7 +293,7 @@ func writeMeasured(w io.Writer, m measured) error {
 	}
 	rows = nil
 	for _, f := range m.Errors {
-		rows = append(rows, []string{string(f.Code), fmt.Sprint(f.Count), oneLine(f.Message, maxWhy)})
+		rows = append(rows, []string{string(f.Code), fmt.Sprint(f.Count), oneLine(f.Message, maxReasonRunes)})
 	}
 	fmt.Fprintln(w)
 	return table(w, []string{"ERROR", "CALLS", "THE FIRST"}, rows)

@@ -116,14 +116,14 @@ func (m *aim) options(timeout time.Duration) tempool.CallOptions {
 	return tempool.CallOptions{Session: m.session, Priority: m.priority, Timeout: timeout, Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
-// caller has a command run with a pool, the command's first argument, that is called by the way m says.
-func (a *app) caller(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+// callingCommand has a command run with a pool, the command's first argument, that is called by the way m says.
+func (a *app) callingCommand(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	m.flags(a, c)
-	return a.through(c, m, run)
+	return a.gatewayCommand(c, m, run)
 }
 
-// through is caller for a command that has its flags already.
-func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+// gatewayCommand is caller for a command that has its flags already.
+func (a *app) gatewayCommand(c *cobra.Command, m *aim, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if err := m.check(); err != nil {
@@ -132,7 +132,7 @@ func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p 
 		return check(cmd, args)
 	}
 	c.ValidArgsFunction = a.completePools
-	return a.offline(c, func(ctx context.Context, args []string) error {
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
 		if err := m.reach(&a.options); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (a *app) through(c *cobra.Command, m *aim, run func(ctx context.Context, p 
 		case len(a.options.Gateways) > 0: // Temporal is not asked for advice
 			return err
 		}
-		return a.advised(ctx, cp, err)
+		return a.withAdvice(ctx, cp, err)
 	})
 }
 
@@ -169,8 +169,8 @@ func callArguments(cmd *cobra.Command, args []string) error {
 	return checkArguments([]string{argPool}, args[:1])
 }
 
-// called is the result of ctl call.
-type called struct {
+// callResult is the result of ctl call.
+type callResult struct {
 	Worker      string  `json:"worker"`
 	Incarnation int64   `json:"incarnation"`
 	Endpoint    string  `json:"endpoint"`
@@ -181,7 +181,7 @@ type called struct {
 	Base64 *string         `json:"base64,omitempty"`
 }
 
-func (r *called) hold(answer []byte) {
+func (r *callResult) setBody(answer []byte) {
 	switch {
 	case json.Valid(answer):
 		r.Result = answer
@@ -196,7 +196,7 @@ func (r *called) hold(answer []byte) {
 
 func (a *app) callCommand() *cobra.Command {
 	var to aim
-	return a.caller(&cobra.Command{
+	return a.callingCommand(&cobra.Command{
 		Use:   "call POOL METHOD [BODY|-]",
 		Short: "Have a worker of a pool carry out a method",
 		Long: `Call a method on any fit worker of a pool and print what it answers, as it is and as it comes.
@@ -216,7 +216,7 @@ an object that also says who gave it: as result if it is JSON, as text or base64
 		case len(args) == 3:
 			body = []byte(args[2])
 		}
-		var result called
+		var result callResult
 		options := to.options(a.timeout)
 		options.Answered = func(answer tempool.Answer) {
 			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
@@ -239,7 +239,7 @@ an object that also says who gave it: as result if it is JSON, as text or base64
 		}
 		if a.format == formatJSON {
 			result.TookMS = float64(a.now().Sub(began).Microseconds()) / 1000
-			result.hold(whole.Bytes())
+			result.setBody(whole.Bytes())
 			return writeJSON(a.out, result)
 		}
 		if a.outTerminal && !ended { // the prompt is not to stand behind the answer

@@ -23,17 +23,17 @@ import (
 )
 
 func TestACallPrintsTheAnswerAsItIs(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello"})
+	f := newFakeControlPlane(&fakePool{name: "hello"})
 	r := ctl(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, `{"name": "you"}`, r.out)
-	require.Equal(t, []string{"call hello tools/greet for anna"}, f.asked)
+	require.Equal(t, []string{"call hello tools/greet for anna"}, f.requests)
 	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
 	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
 }
 
 func TestACallAsJSONSaysWhoAnswered(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello"})
+	f := newFakeControlPlane(&fakePool{name: "hello"})
 	for body, want := range map[string]string{
 		`{"a":[1]}`:   `"result": {"a": [1]}`,
 		"plain text":  `"text": "plain text"`,
@@ -46,7 +46,7 @@ func TestACallAsJSONSaysWhoAnswered(t *testing.T) {
 }
 
 func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
+	f := newFakeControlPlane(&fakePool{name: "hello", err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
 	r := ctl(t, f, "call", "hello", "greet", "1234")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "12", r.out, "what came before is not taken back")
@@ -61,8 +61,8 @@ func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
 	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
 }
 
-// gateway is one of HTTP alone, on TCP or on a Unix socket.
-func gateway(t *testing.T, network string, handle http.HandlerFunc) string {
+// startGateway is one of HTTP alone, on TCP or on a Unix socket.
+func startGateway(t *testing.T, network string, handle http.HandlerFunc) string {
 	server := httptest.NewUnstartedServer(handle)
 	t.Cleanup(server.Close)
 	if network == "tcp" {
@@ -78,8 +78,8 @@ func gateway(t *testing.T, network string, handle http.HandlerFunc) string {
 	return "unix:" + path
 }
 
-// run is ctl as users have it, where no Temporal answers.
-func run(t *testing.T, args ...string) result {
+// runCtl is ctl as users have it, where no Temporal answers.
+func runCtl(t *testing.T, args ...string) result {
 	var out, err bytes.Buffer
 	args = append(args, "--address", "127.0.0.1:1")
 	code := Run(t.Context(), args, &out, &err)
@@ -89,14 +89,14 @@ func run(t *testing.T, args ...string) result {
 func TestAGatewayThatIsNamedNeedsNoTemporal(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		var seen atomic.Pointer[http.Request]
-		endpoint := gateway(t, network, func(w http.ResponseWriter, r *http.Request) {
+		endpoint := startGateway(t, network, func(w http.ResponseWriter, r *http.Request) {
 			seen.Store(r)
 			body, _ := io.ReadAll(r.Body)
 			_, _ = w.Write(append([]byte("got "), body...))
 		})
 		token := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(token, []byte("a token of some length\n"), 0o600))
-		r := run(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9", "--token-file", token)
+		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9", "--token-file", token)
 		requireCode(t, ExitOK, r)
 		require.Equal(t, "got it", r.out)
 		require.Equal(t, "/v1/pools/hello/call/greet", seen.Load().URL.Path)
@@ -109,21 +109,21 @@ func TestAGatewayThatIsNamedNeedsNoTemporal(t *testing.T) {
 }
 
 func TestTheEnvironmentMayNameTheGateways(t *testing.T) {
-	endpoint := gateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
 	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
-	require.Equal(t, "hi", run(t, "call", "hello", "greet").out)
+	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
 	t.Setenv(envGateway, "nonsense")
-	r := run(t, "call", "hello", "greet")
+	r := runCtl(t, "call", "hello", "greet")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, `TEMPOOL_GATEWAY names "nonsense"`)
-	r = run(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
+	r = runCtl(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "none.pem")
 }
 
 func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 	var calls atomic.Int64
-	endpoint := gateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+	endpoint := startGateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1)%5 == 0 {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, `{"code":"worker_error","detail":"greet failed","started":true}`)
@@ -131,13 +131,13 @@ func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	r := run(t, "bench", "hello", "greet", "{}", "--gateway", endpoint, "--callers", "4", "--duration", "200ms", "-o", "json")
+	r := runCtl(t, "bench", "hello", "greet", "{}", "--gateway", endpoint, "--callers", "4", "--duration", "200ms", "-o", "json")
 	requireCode(t, ExitOK, r)
-	var m measured
+	var m benchResult
 	require.NoError(t, json.Unmarshal([]byte(r.out), &m))
 	require.Equal(t, 4, m.Callers)
 	require.Equal(t, calls.Load()-1, m.Calls+m.Failed, "all but the one that goes ahead")
-	require.Equal(t, []failing{{Code: api.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
+	require.Equal(t, []errorCount{{Code: api.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
 	require.Equal(t, calls.Load()/5, m.Failed)
 	require.InDelta(t, float64(m.Calls)/m.DurationS, m.CallsPerSecond, 0.01)
 	require.GreaterOrEqual(t, m.DurationS, 0.2)
@@ -150,7 +150,7 @@ func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 	require.True(t, 0 < l.Min && l.Min <= l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.Max, "%+v", l)
 
 	calls.Store(0)
-	table := run(t, "bench", "hello", "greet", "--gateway", endpoint, "--callers", "2", "--duration", "100ms")
+	table := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--callers", "2", "--duration", "100ms")
 	requireCode(t, ExitOK, table)
 	for _, line := range []string{"Callers", "a second", "p50", "p90", "p99", "max", "UP TO", "###", "worker_error"} {
 		require.Contains(t, table.out, line)
@@ -158,23 +158,23 @@ func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
 }
 
 func TestABenchWhoseFirstCallFailsMeasuresNothing(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodePoolNotFound, "no pool hello is running")})
+	f := newFakeControlPlane(&fakePool{name: "hello", err: api.Errorf(api.CodePoolNotFound, "no pool hello is running")})
 	r := ctl(t, f, "bench", "hello", "greet", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "pool_not_found", failure(t, r).Code)
-	require.Equal(t, []string{"call hello greet"}, f.asked)
+	require.Equal(t, []string{"call hello greet"}, f.requests)
 	require.Empty(t, r.out)
 }
 
 func TestABenchWithoutAnAnswerExitsWith1(t *testing.T) {
 	var calls atomic.Int64
-	endpoint := gateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
 		if calls.Add(1) > 1 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, `{"code":"queue_timeout","detail":"none came free","started":false}`)
 		}
 	})
-	r := run(t, "bench", "hello", "greet", "--gateway", endpoint, "--duration", "50ms")
+	r := runCtl(t, "bench", "hello", "greet", "--gateway", endpoint, "--duration", "50ms")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "queue_timeout")
 	require.Contains(t, r.err, "no call was answered")
@@ -184,15 +184,15 @@ func TestAnInterruptedBenchTellsWhatItSaw(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var made atomic.Int64
-	counted := newTally()
-	load(ctx, 3, time.Hour, func(ctx context.Context) error {
+	counted := newBenchStats()
+	runCallers(ctx, 3, time.Hour, func(ctx context.Context) error {
 		if made.Add(1) == 30 {
 			cancel()
 		}
 		return ctx.Err()
 	}, counted)
-	var m measured
-	counted.sum(&m, time.Second)
+	var m benchResult
+	counted.fill(&m, time.Second)
 	require.GreaterOrEqual(t, m.Calls, int64(27))
 	require.Zero(t, m.Failed, "a call that was cut short is no failure of the pool")
 }
@@ -201,24 +201,24 @@ func TestLatenciesAreSortedIntoRoundBars(t *testing.T) {
 	for x, want := range map[float64]float64{0.001: 0.001, 0.0011: 0.002, 0.3: 0.5, 1: 1, 1.01: 2, 4.9: 5, 5.1: 10, 99: 100, 101: 200} {
 		require.InDelta(t, want, roundUp(x), want*1e-9, "%v", x)
 	}
-	times := hdrhistogram.New(1, longestCall.Microseconds(), 2)
+	times := hdrhistogram.New(1, maxTrackedLatency.Microseconds(), 2)
 	for _, microseconds := range []int64{900, 950, 1_500, 9_000} {
 		require.NoError(t, times.RecordValue(microseconds))
 	}
-	got := bars(times)
-	require.Equal(t, []bar{{1, 2}, {2, 1}, {5, 0}, {10, 1}}, got)
-	require.Empty(t, bars(hdrhistogram.New(1, 1000, 2)))
+	got := bucketsOf(times)
+	require.Equal(t, []bucket{{1, 2}, {2, 1}, {5, 0}, {10, 1}}, got)
+	require.Empty(t, bucketsOf(hdrhistogram.New(1, 1000, 2)))
 }
 
 func TestCallsLongerThanTheHistogramCountAsItsLongest(t *testing.T) {
-	counted := newTally()
-	counted.add(3*longestCall, nil)
-	counted.add(0, nil)
-	counted.add(time.Second, errors.New("no code"))
-	var m measured
-	counted.sum(&m, time.Second)
+	counted := newBenchStats()
+	counted.record(3*maxTrackedLatency, nil)
+	counted.record(0, nil)
+	counted.record(time.Second, errors.New("no code"))
+	var m benchResult
+	counted.fill(&m, time.Second)
 	require.EqualValues(t, 2, m.Calls)
 	require.EqualValues(t, 1, m.Failed)
-	require.InDelta(t, longestCall.Seconds()*1000, m.Latency.Max, 0.02*longestCall.Seconds()*1000)
+	require.InDelta(t, maxTrackedLatency.Seconds()*1000, m.Latency.Max, 0.02*maxTrackedLatency.Seconds()*1000)
 	require.True(t, strings.HasPrefix(string(m.Errors[0].Code), "unexpected"))
 }

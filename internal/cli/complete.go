@@ -15,8 +15,8 @@ import (
 // completionTimeout bounds what a press of the Tab key may wait for; a shell hangs for as long.
 const completionTimeout = 2 * time.Second
 
-// fixed completes a flag with these words; c defines the flag.
-func fixed(c *cobra.Command, flag string, words ...string) {
+// completeFlag completes a flag with these words; c defines the flag.
+func completeFlag(c *cobra.Command, flag string, words ...string) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic("command " + c.Name() + ": " + err.Error())
 	}
@@ -30,8 +30,8 @@ func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]
 	})
 }
 
-// completeEither completes the first argument with a pool or with POOL/SLOT.
-func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+// completePoolsAndWorkers completes the first argument with a pool or with POOL/SLOT.
+func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	workers, directive := a.completeWorkers(cmd, args, typed)
 	if strings.Contains(typed, "/") {
 		return workers, directive
@@ -126,7 +126,7 @@ func (a *app) specFile(c *cobra.Command, s *spec.Spec) {
 	}
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		a.began = true
+		a.running = true
 		var err error
 		if *s, err = spec.Load(*path); err != nil {
 			return api.Errorf(api.CodeInvalid, "%w", err)

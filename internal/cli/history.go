@@ -13,7 +13,7 @@ import (
 
 func (a *app) historyCommand() *cobra.Command {
 	var all bool
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "history POOL/N",
 		Short: "Show what happened to a worker and why, oldest first",
 		Long: `Show the transitions of a worker, oldest first: the newest 100, or with --all also the older ones, read back from earlier
@@ -41,7 +41,7 @@ more, a line says so.`,
 		if len(gaps) > 0 {
 			a.warn("some transitions of " + args[0] + " cannot be read back any more")
 		}
-		return a.print(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
+		return a.printResult(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
 	})
 	c.Flags().BoolVar(&all, "all", false, "read older transitions back from earlier runs of the worker's workflow")
 	return c
@@ -60,7 +60,7 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 	if err != nil || complete {
 		return transitions, err
 	}
-	a.show("replaying the runs of " + api.WorkerName(name, slot))
+	a.showProgress("replaying the runs of " + api.WorkerName(name, slot))
 	replayed, err := cp.ReplayHistory(ctx, name, slot)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

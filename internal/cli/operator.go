@@ -12,8 +12,8 @@ func operator() string {
 	return "ctl" // a user without a name, as in many containers
 }
 
-// attribute puts a reason and who gave it into one phrase, for requests that have one field for both.
-func attribute(reason string) string {
+// reasonWithOperator puts a reason and who gave it into one phrase, for requests that have one field for both.
+func reasonWithOperator(reason string) string {
 	if reason == "" {
 		return "asked for by " + operator()
 	}

@@ -23,7 +23,7 @@ func (a *app) poolCommand() *cobra.Command {
 }
 
 func (a *app) poolStatusCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "status POOL",
 		Short: "Show a pool and its workers, with the whole reason of each that does not serve",
 		Example: `  ctl pool status python
@@ -37,7 +37,7 @@ func (a *app) poolStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(view, func(w io.Writer) error { return writeStatus(w, view) })
+		return a.printResult(view, func(w io.Writer) error { return writeStatus(w, view) })
 	})
 }
 
@@ -54,28 +54,28 @@ type poolSummary struct {
 }
 
 func (a *app) poolListCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List the running pools",
 		Example: `  ctl pool list
   ctl pool list -o json | jq -r '.[].pool'`,
-		Args: none,
+		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		names, err := a.pools(ctx, cp)
+		names, err := a.poolNames(ctx, cp)
 		if err != nil {
 			return err
 		}
 		pools := make([]poolSummary, len(names))
-		a.each(names, func(i int, name string) {
+		a.forEachPool(names, func(i int, name string) {
 			request, cancel := a.request(ctx)
 			defer cancel()
-			pools[i] = summary(name)(cp.Pool(name).Status(request))
+			pools[i] = summarize(name)(cp.Pool(name).Status(request))
 		})
-		return a.print(pools, func(w io.Writer) error { return writePools(w, pools) })
+		return a.printResult(pools, func(w io.Writer) error { return writePools(w, pools) })
 	})
 }
 
-func summary(name string) func(api.PoolStatus, error) poolSummary {
+func summarize(name string) func(api.PoolStatus, error) poolSummary {
 	return func(s api.PoolStatus, err error) poolSummary {
 		if err != nil {
 			_, sentence := describe(err)
@@ -86,7 +86,7 @@ func summary(name string) func(api.PoolStatus, error) poolSummary {
 }
 
 func (a *app) poolScaleCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "scale POOL N",
 		Short: "Set the number of workers of a pool",
 		Long: `Set the number of workers of a pool and return at once. New workers start in the background; those with the highest numbers
@@ -107,7 +107,7 @@ drain and end when there are to be fewer.`,
 		if err != nil {
 			return err
 		}
-		return a.print(result, func(w io.Writer) error {
+		return a.printResult(result, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "pool %s: from %s to %d; ctl ps %s shows how they fare\n", name, plural(result.From, "worker"), result.To, name)
 			return err
 		})

@@ -13,8 +13,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// stopped is the result of ctl pool stop.
-type stopped struct {
+// poolStopResult is the result of ctl pool stop.
+type poolStopResult struct {
 	Pool string `json:"pool"`
 	api.PoolStopResult
 	// Ended says that the pool has ended; false with --no-wait.
@@ -23,8 +23,8 @@ type stopped struct {
 
 func (a *app) poolStopCommand() *cobra.Command {
 	var reason string
-	var wait waiting
-	c := a.leaf(&cobra.Command{
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "stop POOL",
 		Short: "Stop a pool: drain its workers and end it",
 		Long: `Stop a pool and wait until it has ended. Its workers take no new lease; what is in flight may finish within
@@ -34,18 +34,18 @@ rotation.drain_timeout; then their processes are stopped.`,
 		Args:              exactly(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		result := stopped{Pool: args[0]}
+		result := poolStopResult{Pool: args[0]}
 		var err error
-		if result.PoolStopResult, err = a.stopPool(ctx, cp, args[0], attribute(reason)); err != nil {
+		if result.PoolStopResult, err = a.stopPool(ctx, cp, args[0], reasonWithOperator(reason)); err != nil {
 			return err
 		}
 		if !wait.skip {
-			if err := a.awaitEnd(ctx, cp, args[0], wait.limit); err != nil {
+			if err := a.awaitPoolEnd(ctx, cp, args[0], wait.limit); err != nil {
 				return err
 			}
 			result.Ended = true
 		}
-		return a.print(result, func(w io.Writer) error {
+		return a.printResult(result, func(w io.Writer) error {
 			text := "pool %s is stopping; ctl ps %[1]s shows how far it is\n"
 			if result.Ended {
 				text = "pool %s has ended\n"
@@ -65,13 +65,13 @@ func (a *app) stopPool(ctx context.Context, cp controlPlane, name, reason string
 	return cp.Pool(name).Stop(request, reason)
 }
 
-// awaitEnd waits until the pool's workflow has closed, and shows meanwhile which workers are still there.
-func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
+// awaitPoolEnd waits until the pool's workflow has closed, and shows meanwhile which workers are still there.
+func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- cp.Pool(name).Wait(bounded) }() // ends with bounded, and is waited for below
-	tick := time.NewTicker(a.every)
+	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
 	var left []api.RosterEntry
 	for {
@@ -84,17 +84,17 @@ func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit 
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case bounded.Err() != nil:
-				return notEnded(name, limit, left)
+				return stopTimeoutError(name, limit, left)
 			}
 			return err
 		case <-tick.C:
-			left = a.showLeaving(bounded, cp, name, left)
+			left = a.showRemaining(bounded, cp, name, left)
 		}
 	}
 }
 
-// showLeaving shows who has not ended yet. A pool that does not answer has ended or will be asked again.
-func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, before []api.RosterEntry) []api.RosterEntry {
+// showRemaining shows who has not ended yet. A pool that does not answer has ended or will be asked again.
+func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string, before []api.RosterEntry) []api.RosterEntry {
 	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
 	defer cancel()
 	status, err := cp.Pool(name).Status(request)
@@ -109,12 +109,12 @@ func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, bef
 		}
 		line += fmt.Sprintf(", %s %s", api.WorkerName(name, w.Slot), w.State)
 	}
-	a.show(line)
+	a.showProgress(line)
 	return status.Workers
 }
 
-func notEnded(name string, limit time.Duration, left []api.RosterEntry) error {
-	text := fmt.Sprintf("pool %s has not ended after %s", name, span(limit))
+func stopTimeoutError(name string, limit time.Duration, left []api.RosterEntry) error {
+	text := fmt.Sprintf("pool %s has not ended after %s", name, formatDuration(limit))
 	if len(left) > 0 {
 		w := left[0]
 		text += fmt.Sprintf("; %s is %s", api.WorkerName(name, w.Slot), w.State)

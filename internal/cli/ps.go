@@ -16,7 +16,7 @@ import (
 const poolsAtOnce = 4
 
 func (a *app) psCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "ps [POOL]",
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show every worker of a pool, or of all pools: its state, what it has served and uses, where it runs and who holds it.
@@ -27,15 +27,15 @@ WHY says what keeps a worker out of service; ctl pool status POOL shows the whol
 		Example: `  ctl ps
   ctl ps python
   ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
-		Args:              optionally(argPool),
+		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.views(ctx, cp, args, a.planes, writeWorkers)
+		return a.views(ctx, cp, args, a.addControlPlane, writeWorkers)
 	})
 }
 
 func (a *app) statsCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "stats [POOL]",
 		Short: "Show what the workers of a pool, or of all pools, use and have done",
 		Long: `Show what each worker uses (memory of its whole process tree, processor, open files, threads; 100 % is one core) and what
@@ -43,7 +43,7 @@ it has done in all its life: requests, leases, restarts.`,
 		Example: `  ctl workers stats
   ctl workers stats python
   ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
-		Args:              optionally(argPool),
+		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.views(ctx, cp, args, nil, writeStats)
@@ -62,14 +62,14 @@ func (a *app) views(ctx context.Context, cp controlPlane, args []string, add fun
 		if add != nil {
 			add(ctx, []api.PoolWorkers{view})
 		}
-		return a.print(view, func(w io.Writer) error { return write(w, []api.PoolWorkers{view}) })
+		return a.printResult(view, func(w io.Writer) error { return write(w, []api.PoolWorkers{view}) })
 	}
 	views, failed := a.allViews(ctx, cp)
 	if add != nil {
 		add(ctx, views)
 	}
 	if len(views) > 0 || failed == nil {
-		if err := a.print(views, func(w io.Writer) error { return write(w, views) }); err != nil {
+		if err := a.printResult(views, func(w io.Writer) error { return write(w, views) }); err != nil {
 			return err
 		}
 	}
@@ -78,13 +78,13 @@ func (a *app) views(ctx context.Context, cp controlPlane, args []string, add fun
 
 // allViews is every running pool that answers, by name, and the failures of those that do not.
 func (a *app) allViews(ctx context.Context, cp controlPlane) ([]api.PoolWorkers, error) {
-	names, err := a.pools(ctx, cp)
+	names, err := a.poolNames(ctx, cp)
 	if err != nil {
 		return nil, err
 	}
 	views := make([]*api.PoolWorkers, len(names))
 	failures := make([]error, len(names))
-	a.each(names, func(i int, name string) {
+	a.forEachPool(names, func(i int, name string) {
 		request, cancel := a.request(ctx)
 		defer cancel()
 		view, err := cp.Pool(name).Workers(request)
@@ -104,8 +104,8 @@ func (a *app) allViews(ctx context.Context, cp controlPlane) ([]api.PoolWorkers,
 	return answered, errors.Join(failures...)
 }
 
-// pools names the running pools in order.
-func (a *app) pools(ctx context.Context, cp controlPlane) ([]string, error) {
+// poolNames names the running pools in order.
+func (a *app) poolNames(ctx context.Context, cp controlPlane) ([]string, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	names, err := cp.ListPools(request)
@@ -116,8 +116,8 @@ func (a *app) pools(ctx context.Context, cp controlPlane) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// each calls do for every pool, a few at a time.
-func (a *app) each(names []string, do func(i int, name string)) {
+// forEachPool calls do for every pool, a few at a time.
+func (a *app) forEachPool(names []string, do func(i int, name string)) {
 	var group errgroup.Group
 	group.SetLimit(poolsAtOnce)
 	for i, name := range names {

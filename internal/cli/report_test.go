@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// reported is a pool of which one worker serves, one gave up and one does not answer.
-func reported() *fakePool {
+// reportedPool is a pool of which one worker serves, one gave up and one does not answer.
+func reportedPool() *fakePool {
 	view := exampleView()
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
 	view.Workers[0].RestartsByReason = map[string]int64{"start_failed": 2}
@@ -23,7 +23,7 @@ func reported() *fakePool {
 }
 
 func TestAReportIsReadableByPeople(t *testing.T) {
-	r := ctl(t, newFakePlane(reported()), "report", "python")
+	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
 		"Pool python is short of workers: 2 of 4 are in service.",
@@ -55,7 +55,7 @@ func TestAReportIsReadableByPeople(t *testing.T) {
 }
 
 func TestAReportIsReadableByPrograms(t *testing.T) {
-	r := ctl(t, newFakePlane(reported()), "report", "python", "-o", "json")
+	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var report policy.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
@@ -65,7 +65,7 @@ func TestAReportIsReadableByPrograms(t *testing.T) {
 	require.EqualValues(t, 1234, report.Performance.Requests)
 	require.InDelta(t, float64(time.Now().Unix()), float64(report.At.Unix()), 60)
 
-	r = ctl(t, newFakePlane(reported()), "report", "-o", "json")
+	r = ctl(t, newFakeControlPlane(reportedPool()), "report", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var all []policy.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &all))
@@ -73,10 +73,10 @@ func TestAReportIsReadableByPrograms(t *testing.T) {
 }
 
 func TestAReportOfNothing(t *testing.T) {
-	r := ctl(t, newFakePlane(), "report")
+	r := ctl(t, newFakeControlPlane(), "report")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "No pool is running.\n", r.out)
-	r = ctl(t, newFakePlane(), "report", "python")
+	r = ctl(t, newFakeControlPlane(), "report", "python")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "no pool python is running")
 }

@@ -37,7 +37,7 @@ With -o json the failure is {"error": {"code", "message"}} on stderr.`,
 	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
 	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long Temporal and the agents may take to answer one request")
-	fixed(root, "output", "table", "json")
+	completeFlag(root, "output", "table", "json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.timeout <= 0 {
 			return usagef("--timeout is %s; give a time above zero, such as 30s", a.timeout)
@@ -83,8 +83,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// optionally allows one argument.
-func optionally(name string) cobra.PositionalArgs {
+// atMostOne allows one argument.
+func atMostOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
@@ -93,8 +93,8 @@ func optionally(name string) cobra.PositionalArgs {
 	}
 }
 
-// none allows no argument.
-func none(cmd *cobra.Command, args []string) error {
+// noArguments allows no argument.
+func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
 	}

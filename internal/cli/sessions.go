@@ -27,22 +27,22 @@ func (a *app) sessionsCommand() *cobra.Command {
   ctl sessions get python user:42
   ctl sessions set python user:42 'plan="gold"'
   ctl sessions evacuate python/2`,
-	}, a.sessionsList(), a.sessionsGet(), a.sessionsSet(), a.sessionsRemove(), a.sessionsCopy(), a.sessionsMigrate(), a.sessionsEvacuate(), a.sessionsRebalance())
+	}, a.sessionsListCommand(), a.sessionsGetCommand(), a.sessionsSetCommand(), a.sessionsRemoveCommand(), a.sessionsCopyCommand(), a.sessionsMigrateCommand(), a.sessionsEvacuateCommand(), a.sessionsRebalanceCommand())
 }
 
-// aboutSessions has a leaf run with the pool that its first argument names, reached as ctl call reaches it, within --timeout.
-func (a *app) aboutSessions(c *cobra.Command, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+// sessionCommand has a leaf run with the pool that its first argument names, reached as ctl call reaches it, within --timeout.
+func (a *app) sessionCommand(c *cobra.Command, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	var to aim
 	to.gatewayFlags(c)
 	c.ValidArgsFunction = a.completePools
-	return a.through(c, &to, func(ctx context.Context, p pool, args []string) error {
+	return a.gatewayCommand(c, &to, func(ctx context.Context, p pool, args []string) error {
 		ctx, cancel := a.request(ctx)
 		defer cancel()
 		return run(ctx, p, args)
 	})
 }
 
-func (a *app) sessionsList() *cobra.Command {
+func (a *app) sessionsListCommand() *cobra.Command {
 	var after string
 	var limit int
 	c := &cobra.Command{
@@ -63,15 +63,15 @@ there are more than --limit, the last line, or the field next, says what --after
 		}
 		return check(cmd, args)
 	}
-	return a.aboutSessions(c, func(ctx context.Context, p pool, _ []string) error {
+	return a.sessionCommand(c, func(ctx context.Context, p pool, _ []string) error {
 		list, err := p.Sessions(ctx, after, limit)
 		if err != nil {
 			return err
 		}
-		return a.print(list, func(w io.Writer) error {
+		return a.printResult(list, func(w io.Writer) error {
 			var rows [][]string
 			for _, s := range list.Sessions {
-				rows = append(rows, []string{s.ID, strconv.FormatInt(s.Version, 10), size(int64(s.Bytes)), span(a.now().Sub(s.LastAccessed)), s.TTL.String()})
+				rows = append(rows, []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)), formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()})
 			}
 			if err := table(w, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, rows); err != nil || list.Next == "" {
 				return err
@@ -82,8 +82,8 @@ there are more than --limit, the last line, or the field next, says what --after
 	})
 }
 
-func (a *app) sessionsGet() *cobra.Command {
-	return a.aboutSessions(&cobra.Command{
+func (a *app) sessionsGetCommand() *cobra.Command {
+	return a.sessionCommand(&cobra.Command{
 		Use:   "get POOL SESSION",
 		Short: "Show what a session holds",
 		Long:  "Show what a session holds, which extends its life. With -o json it is the document that ctl sessions set -f takes.",
@@ -100,7 +100,7 @@ func (a *app) sessionsGet() *cobra.Command {
 }
 
 func (a *app) printSession(s *tempool.SessionState) error {
-	return a.print(s, func(w io.Writer) error {
+	return a.printResult(s, func(w io.Writer) error {
 		if _, err := fmt.Fprintf(w, "%s, version %d, lives for %s after its last use\n", s.ID, s.Version, s.TTL); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (a *app) printSession(s *tempool.SessionState) error {
 			values map[string]json.RawMessage
 		}{{"data", s.Data}, {"programs", s.Programs}, {"metadata", s.Metadata}} {
 			for _, key := range slices.Sorted(maps.Keys(part.values)) {
-				rows = append(rows, []string{part.name, key, oneLine(string(part.values[key]), maxWhy)})
+				rows = append(rows, []string{part.name, key, oneLine(string(part.values[key]), maxReasonRunes)})
 			}
 		}
 		if len(rows) == 0 {
@@ -120,7 +120,7 @@ func (a *app) printSession(s *tempool.SessionState) error {
 	})
 }
 
-func (a *app) sessionsSet() *cobra.Command {
+func (a *app) sessionsSetCommand() *cobra.Command {
 	var file string
 	var version int64
 	c := &cobra.Command{
@@ -147,27 +147,27 @@ prints it (- is standard input); one with a version replaces that version only.`
 		case pairs < 0, pairs == 0 && file == "", pairs > 0 && file != "":
 			return usagef("%s takes POOL SESSION and either pairs KEY=JSON or -f FILE", cmd.CommandPath())
 		}
-		if _, err := mergedData(args[2:]); err != nil {
+		if _, err := parsePairs(args[2:]); err != nil {
 			return err
 		}
 		return checkArguments([]string{argPool, argSession}, args[:2])
 	}
-	return a.aboutSessions(c, func(ctx context.Context, p pool, args []string) error {
+	return a.sessionCommand(c, func(ctx context.Context, p pool, args []string) error {
 		session := p.Session(args[1])
 		var state *tempool.SessionState
 		var err error
 		if file != "" {
 			var document tempool.SessionState
-			if document, err = a.sessionDocument(file, version); err != nil {
+			if document, err = a.readSession(file, version); err != nil {
 				return err
 			}
 			state, err = session.Put(ctx, document)
 		} else {
 			var data map[string]json.RawMessage
-			if data, err = mergedData(args[2:]); err != nil {
+			if data, err = parsePairs(args[2:]); err != nil {
 				return err
 			}
-			state, err = merge(ctx, session, data, version)
+			state, err = mergeSession(ctx, session, data, version)
 		}
 		if err != nil {
 			return err
@@ -176,8 +176,8 @@ prints it (- is standard input); one with a version replaces that version only.`
 	})
 }
 
-// mergedData are pairs KEY=JSON as one object.
-func mergedData(pairs []string) (map[string]json.RawMessage, error) {
+// parsePairs are pairs KEY=JSON as one object.
+func parsePairs(pairs []string) (map[string]json.RawMessage, error) {
 	data := map[string]json.RawMessage{}
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, "=")
@@ -192,8 +192,8 @@ func mergedData(pairs []string) (map[string]json.RawMessage, error) {
 	return data, nil
 }
 
-// merge changes a session's data, and makes the session if that is allowed and it is not there.
-func merge(ctx context.Context, session *tempool.Session, data map[string]json.RawMessage, version int64) (*tempool.SessionState, error) {
+// mergeSession changes a session's data, and makes the session if that is allowed and it is not there.
+func mergeSession(ctx context.Context, session *tempool.Session, data map[string]json.RawMessage, version int64) (*tempool.SessionState, error) {
 	patch := map[string]any{"data": data}
 	state, err := session.Patch(ctx, patch, version)
 	if version != 0 || !errors.Is(err, api.ErrSessionNotFound) {
@@ -211,8 +211,8 @@ func merge(ctx context.Context, session *tempool.Session, data map[string]json.R
 // maxSessionFile bounds what is read of a document, in bytes: twice what a session may hold, for spaces.
 const maxSessionFile = 2 << 20
 
-// sessionDocument reads a whole session; version, unless it is 0, is the one that is to be replaced.
-func (a *app) sessionDocument(path string, version int64) (s tempool.SessionState, err error) {
+// readSession reads a whole session; version, unless it is 0, is the one that is to be replaced.
+func (a *app) readSession(path string, version int64) (s tempool.SessionState, err error) {
 	in := a.in
 	if path != "-" {
 		file, err := os.Open(path)
@@ -243,8 +243,8 @@ func (a *app) sessionDocument(path string, version int64) (s tempool.SessionStat
 	return s, nil
 }
 
-func (a *app) sessionsRemove() *cobra.Command {
-	return a.aboutSessions(&cobra.Command{
+func (a *app) sessionsRemoveCommand() *cobra.Command {
+	return a.sessionCommand(&cobra.Command{
 		Use:     "rm POOL SESSION",
 		Short:   "Delete a session and all it holds",
 		Example: "  ctl sessions rm python user:42",
@@ -253,7 +253,7 @@ func (a *app) sessionsRemove() *cobra.Command {
 		if err := p.Session(args[1]).Delete(ctx); err != nil {
 			return err
 		}
-		return a.print(map[string]string{"deleted": args[1]}, func(w io.Writer) error {
+		return a.printResult(map[string]string{"deleted": args[1]}, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "session %s is deleted\n", args[1])
 			return err
 		})

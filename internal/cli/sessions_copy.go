@@ -17,11 +17,11 @@ import (
 // copyWait is how long ctl sessions copy waits for two stores to be in step.
 const copyWait = 30 * time.Minute
 
-func (a *app) sessionsCopy() *cobra.Command {
+func (a *app) sessionsCopyCommand() *cobra.Command {
 	var to aim
 	var request api.SessionCopyRequest
 	var force, status bool
-	var wait waiting
+	var wait waitFlags
 	steps := []struct {
 		step api.CopyStep
 		does string
@@ -77,7 +77,7 @@ pool's host, which must be its only one.
 		return exactly(argPool)(cmd, args)
 	}
 	wait.flags(c, copyWait, "until both stores are in step")
-	return a.through(c, &to, func(ctx context.Context, p pool, _ []string) error {
+	return a.gatewayCommand(c, &to, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
 				return a.printCopy(a.copyRequest(ctx, func(ctx context.Context) (*api.SessionCopy, error) {
@@ -110,13 +110,13 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report
 			return false, err
 		}
 		report = now
-		a.show(copyProgress(report))
+		a.showProgress(copyProgress(report))
 		if report.Phase == api.CopyNone {
 			return false, api.Errorf(api.CodeInvalid, "the copy was ended by somebody else")
 		}
 		return report.InStep || report.Phase == api.CopyCutOver, nil
 	})
-	var late *timeUp
+	var late *waitTimeout
 	if errors.As(err, &late) {
 		return nil, api.Errorf(codeTimeout, "the two stores are not in step after %s; the copy goes on, and --status says how: %s", limit, copyProgress(report))
 	}
@@ -145,7 +145,7 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 	if err != nil {
 		return err
 	}
-	return a.print(c, func(w io.Writer) error {
+	return a.printResult(c, func(w io.Writer) error {
 		if c.Phase == api.CopyNone {
 			_, err := fmt.Fprintf(w, "no copy of sessions goes on on host %s\n", c.Host)
 			return err

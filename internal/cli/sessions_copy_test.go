@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mover answers as an agent does that copies sessions: the first look finds the copy under way, later ones find it done. Over TCP it sends
+// copyingGateway answers as an agent does that copies sessions: the first look finds the copy under way, later ones find it done. Over TCP it sends
 // the operator to its socket.
-func mover(t *testing.T, asked *[]string) (overTCP string) {
+func copyingGateway(t *testing.T, asked *[]string) (overTCP string) {
 	looks := 0
-	socket := gateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
+	socket := startGateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			panic(http.ErrAbortHandler)
@@ -33,7 +33,7 @@ func mover(t *testing.T, asked *[]string) (overTCP string) {
 			_, _ = io.WriteString(w, `{"phase":"in_step",`+two+`,"in_step":true,"pending":0,"compared":{"sessions":10,"compared":10}}`)
 		}
 	})
-	return gateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
+	return startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = fmt.Fprintf(w, `{"code":"forbidden","detail":"ask over the socket","started":false,"endpoint":%q}`, socket)
 	})
@@ -41,8 +41,8 @@ func mover(t *testing.T, asked *[]string) (overTCP string) {
 
 func TestACopyIsBegunAndWaitedForOverTheAgentsSocket(t *testing.T) {
 	var asked []string
-	at := mover(t, &asked)
-	r := run(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", at)
+	at := copyingGateway(t, &asked)
+	r := runCtl(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", at)
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "sessions are in embedded, and every change goes to redis://there, too\nboth stores are in step; 0 sessions on the way\n"+
 		"last comparison: 10 sessions; 0 were missing, 0 different, 0 too many\nnext: --cut-over, or --cancel\n", r.out)
@@ -50,13 +50,13 @@ func TestACopyIsBegunAndWaitedForOverTheAgentsSocket(t *testing.T) {
 	require.Equal(t, `GET /v1/admin/sessions/copy `, asked[1])
 
 	asked = nil
-	r = run(t, "sessions", "copy", "python", "--back", "--force", "--gateway", at)
+	r = runCtl(t, "sessions", "copy", "python", "--back", "--force", "--gateway", at)
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{`POST /v1/admin/sessions/copy/step {"step":"back","force":true}`}, asked)
 	require.Contains(t, r.out, "sessions are in redis://there, and every change goes to embedded, too")
 	require.Contains(t, r.out, "the last change of 2 sessions was given up")
 
-	r = run(t, "sessions", "copy", "python", "--finish", "--gateway", at, "-o", "json")
+	r = runCtl(t, "sessions", "copy", "python", "--finish", "--gateway", at, "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "invalid", failure(t, r).Code)
 }
@@ -66,8 +66,8 @@ func TestACopyIsAskedForOneThingAtATime(t *testing.T) {
 		{}, {"--from", "embedded"}, {"--to", "redis://there"}, {"--status", "--cut-over"}, {"--from", "embedded", "--to", "redis://there", "--back"},
 		{"--cut-over", "--force"}, {"--status", "--replace"},
 	} {
-		r := run(t, append([]string{"sessions", "copy", "python"}, args...)...)
+		r := runCtl(t, append([]string{"sessions", "copy", "python"}, args...)...)
 		requireCode(t, ExitUsage, r)
 	}
-	requireCode(t, ExitUsage, run(t, "sessions", "copy", "--status"))
+	requireCode(t, ExitUsage, runCtl(t, "sessions", "copy", "--status"))
 }

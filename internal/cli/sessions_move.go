@@ -17,27 +17,27 @@ import (
 )
 
 // moving is what the commands that move sessions have in common.
-type moving struct {
-	wait     waiting
-	hookTime time.Duration
+type moveFlags struct {
+	wait        waitFlags
+	hookTimeout time.Duration
 }
 
-func (a *app) movingFlags(c *cobra.Command, m *moving) {
-	c.Flags().DurationVar(&m.hookTime, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
+func (a *app) movingFlags(c *cobra.Command, m *moveFlags) {
+	c.Flags().DurationVar(&m.hookTimeout, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
 	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if m.hookTime <= 0 || m.hookTime > api.MaxHookTimeout {
-			return usagef("--hook-timeout is %s; give a time above zero, at most %s", m.hookTime, api.MaxHookTimeout)
+		if m.hookTimeout <= 0 || m.hookTimeout > api.MaxHookTimeout {
+			return usagef("--hook-timeout is %s; give a time above zero, at most %s", m.hookTimeout, api.MaxHookTimeout)
 		}
 		return check(cmd, args)
 	}
 }
 
-func (a *app) sessionsMigrate() *cobra.Command {
-	var m moving
+func (a *app) sessionsMigrateCommand() *cobra.Command {
+	var m moveFlags
 	var to string
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
 		Short: "Move a session to another worker",
 		Long: `Move a session to another worker: the one that it is with puts what it keeps of it into the store (session.release), the session's calls
@@ -48,7 +48,7 @@ go to the other from then on, and that one warms up for them (session.load). If 
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
 	c.Flags().StringVar(&to, "to", "", "the worker that gets it, POOL/N")
@@ -68,11 +68,11 @@ go to the other from then on, and that one warms up for them (session.load). If 
 	return c
 }
 
-func (a *app) sessionsEvacuate() *cobra.Command {
-	var m moving
+func (a *app) sessionsEvacuateCommand() *cobra.Command {
+	var m moveFlags
 	var keepOff time.Duration
 	var reason string
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "evacuate POOL/N",
 		Short: "Move all sessions of a worker to the others of its pool",
 		Long: `Move all sessions of a worker to the others of its pool, evenly, each as ctl sessions migrate does; calls go on meanwhile. From then on
@@ -90,7 +90,7 @@ stay where they were, and the command fails.`,
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			span := spec.Duration(keepOff)
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, KeepOff: &span, HookTimeout: spec.Duration(m.hookTime), Reason: reason, By: operator(),
+				Worker: slot, KeepOff: &span, HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
 			})
 		})
 	})
@@ -107,10 +107,10 @@ stay where they were, and the command fails.`,
 	return c
 }
 
-func (a *app) sessionsRebalance() *cobra.Command {
-	var m moving
+func (a *app) sessionsRebalanceCommand() *cobra.Command {
+	var m moveFlags
 	var parts map[string]int
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "rebalance POOL",
 		Short: "Distribute a pool's sessions over its workers",
 		Long: `Distribute a pool's sessions over its workers, evenly or as --weight says; as few sessions as that takes move, each as ctl sessions migrate
@@ -120,18 +120,18 @@ does. With --weight only the workers that are named give and take sessions; one 
 		Args:              exactly(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		weights, err := weightsOf(parts)
+		weights, err := parseWeights(parts)
 		if err != nil {
 			return err
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
 	c.Flags().StringToIntVar(&parts, "weight", nil, "the part of worker N, relative to the others'; N=WEIGHT,...")
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if _, err := weightsOf(parts); err != nil {
+		if _, err := parseWeights(parts); err != nil {
 			return err
 		}
 		return check(cmd, args)
@@ -140,8 +140,8 @@ does. With --weight only the workers that are named give and take sessions; one 
 	return c
 }
 
-// weightsOf reads the slots of --weight.
-func weightsOf(parts map[string]int) (map[int]int, error) {
+// parseWeights reads the slots of --weight.
+func parseWeights(parts map[string]int) (map[int]int, error) {
 	weights := map[int]int{}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		slot, err := strconv.Atoi(part)
@@ -154,7 +154,7 @@ func weightsOf(parts map[string]int) (map[int]int, error) {
 }
 
 // move begins something that moves sessions, and waits for it unless it is not to. It fails if not all sessions have moved.
-func (a *app) move(ctx context.Context, m moving, begin func(context.Context) (migration, error)) error {
+func (a *app) move(ctx context.Context, m moveFlags, begin func(context.Context) (migration, error)) error {
 	request, cancel := a.request(ctx)
 	under, err := begin(request)
 	cancel()
@@ -162,23 +162,23 @@ func (a *app) move(ctx context.Context, m moving, begin func(context.Context) (m
 		return err
 	}
 	if m.wait.skip {
-		return a.print(map[string]string{"workflow_id": under.WorkflowID()}, func(w io.Writer) error {
+		return a.printResult(map[string]string{"workflow_id": under.WorkflowID()}, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "under way as workflow %s\n", under.WorkflowID())
 			return err
 		})
 	}
-	moves, err := a.follow(ctx, under, m.wait.limit)
+	moves, err := a.awaitMigration(ctx, under, m.wait.limit)
 	if err != nil {
 		return err
 	}
-	if err := a.print(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
+	if err := a.printResult(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
 		return err
 	}
 	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
 }
 
-// follow waits for a migration and shows how far it is.
-func (a *app) follow(ctx context.Context, under migration, limit time.Duration) (api.SessionMoves, error) {
+// awaitMigration waits for a migration and shows how far it is.
+func (a *app) awaitMigration(ctx context.Context, under migration, limit time.Duration) (api.SessionMoves, error) {
 	type end struct {
 		moves api.SessionMoves
 		err   error
@@ -190,13 +190,13 @@ func (a *app) follow(ctx context.Context, under migration, limit time.Duration) 
 		moves, err := under.Wait(bounded)
 		over <- end{moves, err}
 	}()
-	tick := time.NewTicker(a.every)
+	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case e := <-over:
 			if errors.Is(e.err, context.DeadlineExceeded) && ctx.Err() == nil {
-				return e.moves, api.Errorf(codeTimeout, "not done after %s; it goes on as workflow %s", span(limit), under.WorkflowID())
+				return e.moves, api.Errorf(codeTimeout, "not done after %s; it goes on as workflow %s", formatDuration(limit), under.WorkflowID())
 			}
 			return e.moves, e.err
 		case <-tick.C:
@@ -204,7 +204,7 @@ func (a *app) follow(ctx context.Context, under migration, limit time.Duration) 
 			progress, err := under.Progress(request)
 			cancel()
 			if err == nil && progress.Total > 0 { // one that is not answered is asked again
-				a.show(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
+				a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func writeMoves(w io.Writer, moves api.SessionMoves) error {
 		if s.NotUndone != "" {
 			why += "; not undone: " + s.NotUndone
 		}
-		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(why, maxWhy)})
+		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(why, maxReasonRunes)})
 	}
 	return table(w, []string{"NOT MOVED", "FROM", "TO", "WHY"}, rows)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keeper answers as a gateway does that has one session, mine, in version 3, and notes what it is asked.
-func keeper(t *testing.T, asked *[]string) string {
-	return gateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+// sessionGateway answers as a gateway does that has one session, mine, in version 3, and notes what it is asked.
+func sessionGateway(t *testing.T, asked *[]string) string {
+	return startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			panic(http.ErrAbortHandler)
@@ -43,9 +43,9 @@ func keeper(t *testing.T, asked *[]string) string {
 
 func TestSessionsAreListedReadChangedAndDeleted(t *testing.T) {
 	var asked []string
-	at := keeper(t, &asked)
+	at := sessionGateway(t, &asked)
 	sessions := func(args ...string) result {
-		return run(t, append(append([]string{"sessions"}, args...), "--gateway", at)...)
+		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", at)...)
 	}
 	const shown = "mine, version 3, lives for 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
 
@@ -76,28 +76,28 @@ func TestSessionsAreListedReadChangedAndDeleted(t *testing.T) {
 
 func TestPairsMakeASessionThatIsNotThere(t *testing.T) {
 	var asked []string
-	at := keeper(t, &asked)
-	requireCode(t, ExitOK, run(t, "sessions", "set", "python", "new", "a=1", "b=null", "--gateway", at))
+	at := sessionGateway(t, &asked)
+	requireCode(t, ExitOK, runCtl(t, "sessions", "set", "python", "new", "a=1", "b=null", "--gateway", at))
 	require.Equal(t, []string{
 		`PATCH /v1/sessions/new  {"data":{"a":1,"b":null}}`,
 		`PUT /v1/sessions/new * {"programs":null,"data":{"a":1},"metadata":null}`,
 	}, asked)
 
-	r := run(t, "sessions", "set", "python", "new", "a=1", "--if-version", "1", "--gateway", at, "-o", "json")
+	r := runCtl(t, "sessions", "set", "python", "new", "a=1", "--if-version", "1", "--gateway", at, "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "session_not_found", failure(t, r).Code)
 }
 
 func TestAFailureAboutASessionHasTheGatewaysCode(t *testing.T) {
 	var asked []string
-	at := keeper(t, &asked)
+	at := sessionGateway(t, &asked)
 	for want, args := range map[string][]string{
 		"session_not_found": {"get", "python", "nobodys"},
 		"version_conflict":  {"set", "python", "mine", "a=1", "--if-version", "2"},
 		"pool_not_found":    {"rm", "other", "mine"},
 		"invalid":           {"set", "python", "mine", "-f", "nowhere.json"},
 	} {
-		r := run(t, append(append([]string{"sessions"}, args...), "--gateway", at, "-o", "json")...)
+		r := runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", at, "-o", "json")...)
 		requireCode(t, ExitFailed, r)
 		require.Equal(t, want, failure(t, r).Code)
 		require.Empty(t, r.out)

@@ -12,22 +12,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// setUp is the result of ctl setup.
-type setUp struct {
+// setupResult is the result of ctl setup.
+type setupResult struct {
 	Namespace string `json:"namespace"`
 	// Added names the search attributes that were missing.
 	Added []string `json:"added"`
 }
 
 func (a *app) setupCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "setup",
 		Short: "Prepare a Temporal namespace for Tempool",
 		Long: `Register Tempool's search attributes in a Temporal namespace, so that workers can be searched for by pool, state, health and
 host. It needs operator rights there, may be run again at any time, and is best run before the first pool is started.`,
 		Example: `  ctl setup
   ctl setup --address temporal.example.com:7233 --namespace production`,
-		Args: none,
+		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		request, cancel := a.request(ctx)
 		defer cancel()
@@ -35,8 +35,8 @@ host. It needs operator rights there, may be run again at any time, and is best 
 		if err != nil {
 			return err
 		}
-		result := setUp{Namespace: cp.Namespace(), Added: append([]string{}, added...)}
-		return a.print(result, func(w io.Writer) error {
+		result := setupResult{Namespace: cp.Namespace(), Added: append([]string{}, added...)}
+		return a.printResult(result, func(w io.Writer) error {
 			text := "nothing was missing"
 			if len(added) > 0 {
 				text = "added the search attributes " + strings.Join(added, ", ")
@@ -47,8 +47,8 @@ host. It needs operator rights there, may be run again at any time, and is best 
 	})
 }
 
-// build is the result of ctl version.
-type build struct {
+// versionInfo is the result of ctl version.
+type versionInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"` // built from a work tree that differed from the commit
@@ -57,15 +57,15 @@ type build struct {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return a.offline(&cobra.Command{
+	return a.localCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Show which build of ctl this is",
 		Example: `  ctl version
   ctl version -o json`,
-		Args: none,
+		Args: noArguments,
 	}, func(context.Context, []string) error {
-		b := thisBuild(debug.ReadBuildInfo())
-		return a.print(b, func(w io.Writer) error {
+		b := newVersionInfo(debug.ReadBuildInfo())
+		return a.printResult(b, func(w io.Writer) error {
 			text := "ctl " + b.Version
 			if b.Commit != "" {
 				text += ", commit " + b.Commit
@@ -79,8 +79,8 @@ func (a *app) versionCommand() *cobra.Command {
 	})
 }
 
-func thisBuild(info *debug.BuildInfo, known bool) build {
-	b := build{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func newVersionInfo(info *debug.BuildInfo, known bool) versionInfo {
+	b := versionInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if !known {
 		return b
 	}

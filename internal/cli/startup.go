@@ -14,30 +14,30 @@ import (
 // itself goes on trying for longer.
 const maxFailedStarts = 5
 
-// startup follows workers until all of them serve under an incarnation above the one they are to leave behind.
-type startup struct {
-	from    map[int]int64 // by slot; a slot that is not in it starts from 0
-	slots   []int         // who is followed; nil means every slot below the pool's size
-	arrived map[int]bool
+// startTracker follows workers until all of them serve under an incarnation above the one they are to leave behind.
+type startTracker struct {
+	from   map[int]int64 // by slot; a slot that is not in it starts from 0
+	slots  []int         // who is followed; nil means every slot below the pool's size
+	served map[int]bool
 }
 
-// standing is what startup makes of one look at a pool.
-type standing struct {
+// startProgress is what startup makes of one look at a pool.
+type startProgress struct {
 	wanted, ready int
 	waiting       []api.RosterEntry // not there yet, in order
-	stuck         []stuck           // of those, the ones that will not come by themselves or fail again and again
+	failing       []failingWorker   // of those, the ones that will not come by themselves or fail again and again
 }
 
 // stuck is a worker that cannot start.
-type stuck struct {
+type failingWorker struct {
 	api.RosterEntry
 	failures int64
 }
 
-func (s standing) done() bool { return s.ready >= s.wanted }
+func (s startProgress) done() bool { return s.ready >= s.wanted }
 
 // line says how far it is: "python: 2/4 ready; python/2 starting, python/3 pending: backoff of 300ms after exit code 1".
-func (s standing) line(pool string) string {
+func (s startProgress) line(pool string) string {
 	text := fmt.Sprintf("%s: %d/%d ready", pool, s.ready, s.wanted)
 	var parts []string
 	for i, w := range s.waiting {
@@ -58,9 +58,9 @@ func (s standing) line(pool string) string {
 }
 
 // look takes one status of the pool into account.
-func (s *startup) look(status api.PoolStatus) standing {
-	if s.arrived == nil {
-		s.arrived = map[int]bool{}
+func (s *startTracker) update(status api.PoolStatus) startProgress {
+	if s.served == nil {
+		s.served = map[int]bool{}
 	}
 	roster := map[int]api.RosterEntry{}
 	for _, w := range status.Workers {
@@ -72,7 +72,7 @@ func (s *startup) look(status api.PoolStatus) standing {
 			slots = append(slots, slot)
 		}
 	}
-	st := standing{wanted: len(slots)}
+	st := startProgress{wanted: len(slots)}
 	for _, slot := range slots {
 		w, known := roster[slot]
 		if !known {
@@ -80,12 +80,12 @@ func (s *startup) look(status api.PoolStatus) standing {
 		}
 		lived := w.Incarnation - s.from[slot]
 		switch {
-		case lived > 0 && serving(w.State) && !w.Gone:
-			s.arrived[slot] = true
+		case lived > 0 && inService(w.State) && !w.Gone:
+			s.served[slot] = true
 			st.ready++
 			continue
-		case lived > 0 && w.Resting, !s.arrived[slot] && lived > maxFailedStarts:
-			st.stuck = append(st.stuck, stuck{w, lived - 1})
+		case lived > 0 && w.Resting, !s.served[slot] && lived > maxFailedStarts:
+			st.failing = append(st.failing, failingWorker{w, lived - 1})
 		}
 		st.waiting = append(st.waiting, w)
 	}
@@ -102,8 +102,8 @@ func lastFailure(transitions []lifecycle.Transition) (lifecycle.Transition, bool
 	return lifecycle.Transition{}, false
 }
 
-// cannotStart is the failure of a worker that does not come into service; reason may have many lines, the last of them its log.
-func cannotStart(pool string, w stuck, reason string) error {
+// cannotStartError is the failure of a worker that does not come into service; reason may have many lines, the last of them its log.
+func cannotStartError(pool string, w failingWorker, reason string) error {
 	what := fmt.Sprintf("failed %d times without coming into service", w.failures)
 	next := fmt.Sprintf("The pool goes on trying; mend the cause and run ctl pool apply -f FILE, or give up with ctl pool stop %s", pool)
 	if w.Resting {
@@ -114,9 +114,9 @@ func cannotStart(pool string, w stuck, reason string) error {
 		api.WorkerName(pool, w.Slot), what, strings.TrimRight(reason, "\n"), next)
 }
 
-// notReady is the failure of a wait whose time was up.
-func notReady(pool string, limit time.Duration, st standing, hint string) error {
-	text := fmt.Sprintf("pool %s is not ready after %s", pool, span(limit))
+// notReadyError is the failure of a wait whose time was up.
+func notReadyError(pool string, limit time.Duration, st startProgress, hint string) error {
+	text := fmt.Sprintf("pool %s is not ready after %s", pool, formatDuration(limit))
 	if st.wanted > 0 { // else it was never heard of
 		text += fmt.Sprintf(" (%d of %d workers are)", st.ready, st.wanted)
 	}

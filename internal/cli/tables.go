@@ -13,8 +13,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxWhy is how many runes of a reason stand in a table; the whole of it is in pool status and in JSON.
-const maxWhy = 90
+// maxReasonRunes is how many runes of a reason stand in a table; the whole of it is in pool status and in JSON.
+const maxReasonRunes = 90
 
 // table writes columns that line up, without blanks at the ends of lines.
 func table(w io.Writer, header []string, rows [][]string) error {
@@ -44,10 +44,10 @@ func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
 		}
 	}
 	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
-	if ended := endedLine(views); ended != "" {
+	if ended := endedTitle(views); ended != "" {
 		title = ended
 	}
-	if plane := planesLine(views); plane != "" {
+	if plane := controlPlaneSummary(views); plane != "" {
 		title += ", " + plane
 	}
 	if _, err := fmt.Fprintln(w, title); err != nil {
@@ -56,8 +56,8 @@ func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
 	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
 }
 
-// endedLine says that the one pool asked for has ended; "" for one that runs.
-func endedLine(views []api.PoolWorkers) string {
+// endedTitle says that the one pool asked for has ended; "" for one that runs.
+func endedTitle(views []api.PoolWorkers) string {
 	if len(views) != 1 || !views[0].Ended {
 		return ""
 	}
@@ -65,29 +65,29 @@ func endedLine(views []api.PoolWorkers) string {
 }
 
 func workerRow(w api.Worker) []string {
-	holder := nothing
+	holder := dash
 	if w.Lease != nil {
 		holder = w.Lease.Holder
 	}
 	return []string{
-		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), size(w.CurrentMemoryBytes), span(seconds(w.UptimeS)),
-		span(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), or(w.Host), number(w.PID), oneLine(holder, 40), oneLine(why(w), maxWhy),
+		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes), formatDuration(seconds(w.UptimeS)),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID), oneLine(holder, 40), oneLine(reasonOutOfService(w), maxReasonRunes),
 	}
 }
 
-// why says what keeps a worker out of service, or that it could not be asked; "" for one that serves.
-func why(w api.Worker) string {
+// reasonOutOfService says what keeps a worker out of service, or that it could not be asked; "" for one that serves.
+func reasonOutOfService(w api.Worker) string {
 	switch {
 	case w.Error != "":
 		return "not asked, this is what the pool last heard: " + w.Error
-	case serving(w.State):
+	case inService(w.State):
 		return ""
 	}
 	return w.Reason
 }
 
-// serving reports whether a worker in this state is in service.
-func serving(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
+// inService reports whether a worker in this state is in service.
+func inService(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
 
 // writeStats is what ctl workers stats prints: what each worker uses and has done.
 func writeStats(w io.Writer, views []api.PoolWorkers) error {
@@ -97,7 +97,7 @@ func writeStats(w io.Writer, views []api.PoolWorkers) error {
 			rows = append(rows, statsRow(worker))
 		}
 	}
-	if ended := endedLine(views); ended != "" {
+	if ended := endedTitle(views); ended != "" {
 		if _, err := fmt.Fprintln(w, ended); err != nil {
 			return err
 		}
@@ -108,34 +108,34 @@ func writeStats(w io.Writer, views []api.PoolWorkers) error {
 
 func statsRow(w api.Worker) []string {
 	return []string{
-		w.Worker, string(w.State), size(w.CurrentMemoryBytes), size(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
-		number(w.OpenFiles), number(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
+		formatCount(w.OpenFiles), formatCount(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
 		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
-		limits(w),
+		limitsCell(w),
 	}
 }
 
-// limits is by which means each limit is in force, and how much of memory and CPU is allowed.
-func limits(w api.Worker) string {
+// limitsCell is by which means each limit is in force, and how much of memory and CPU is allowed.
+func limitsCell(w api.Worker) string {
 	var parts []string
 	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
 		part := limit + ":" + w.Limits[limit]
 		switch {
 		case limit == "memory" && w.MemoryLimitBytes > 0:
-			part += "=" + strings.ReplaceAll(size(w.MemoryLimitBytes), " ", "")
+			part += "=" + strings.ReplaceAll(formatBytes(w.MemoryLimitBytes), " ", "")
 		case limit == "cpu" && w.CPULimitCores > 0:
 			part += fmt.Sprintf("=%.2f", w.CPULimitCores)
 		}
 		parts = append(parts, part)
 	}
-	return or(strings.Join(parts, " "))
+	return orDash(strings.Join(parts, " "))
 }
 
 // writeStatus is what ctl pool status prints: the pool, its workers, and the whole reason of each that does not serve.
 func writeStatus(w io.Writer, view api.PoolWorkers) error {
 	facts := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
-		facts = append(facts, []string{"Rollout", oneLine(rollout(view.Rollout), 2*maxWhy)})
+		facts = append(facts, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
 	}
 	if err := table(w, []string{"Pool", view.Pool}, facts); err != nil {
 		return err
@@ -144,8 +144,8 @@ func writeStatus(w io.Writer, view api.PoolWorkers) error {
 		return err
 	}
 	for _, worker := range view.Workers {
-		if reason := why(worker); reason != "" {
-			if _, err := fmt.Fprintf(w, "\n%s %s: %s\n", worker.Worker, worker.State, indented(reason)); err != nil {
+		if reason := reasonOutOfService(worker); reason != "" {
+			if _, err := fmt.Fprintf(w, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason)); err != nil {
 				return err
 			}
 		}
@@ -153,13 +153,13 @@ func writeStatus(w io.Writer, view api.PoolWorkers) error {
 	return nil
 }
 
-// indented keeps the lines of a log tail apart from what follows.
-func indented(text string) string {
+// indentLines keeps the lines of a log tail apart from what follows.
+func indentLines(text string) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }
 
-// rollout says in one line how far a rolling restart is.
-func rollout(r *api.Rollout) string {
+// rolloutSummary says in one line how far a rolling restart is.
+func rolloutSummary(r *api.Rollout) string {
 	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
 	if r.Halted != "" {
 		text += "; " + r.Halted
@@ -177,15 +177,15 @@ func writePools(w io.Writer, pools []poolSummary) error {
 		case p.Stopping:
 			note = "stopping"
 		case p.Rollout != nil:
-			note = rollout(p.Rollout)
+			note = rolloutSummary(p.Rollout)
 		}
-		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxWhy)})
+		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)})
 	}
 	return table(w, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
 }
 
-// missingHere marks a gap in a worker's history.
-const missingHere = "… transitions are missing here: a worker keeps its newest 100, and older runs are read as far as they are retained"
+// historyGapLine marks a gap in a worker's history.
+const historyGapLine = "… transitions are missing here: a worker keeps its newest 100, and older runs are read as far as they are retained"
 
 // writeHistory is what ctl history prints, oldest first; gaps are indexes before which transitions are missing.
 func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) error {
@@ -199,7 +199,7 @@ func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) e
 	for _, t := range transitions {
 		rows = append(rows, []string{
 			t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
-			span(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxWhy),
+			formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
 		})
 	}
 	var aligned strings.Builder
@@ -208,7 +208,7 @@ func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) e
 	}
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
 		if missing[i-1] {
-			line = missingHere + "\n" + line
+			line = historyGapLine + "\n" + line
 		}
 		if _, err := io.WriteString(w, line); err != nil {
 			return err
@@ -222,8 +222,8 @@ func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
 	rows := [][]string{
 		{"Worker", lease.Worker},
 		{"Holder", lease.Holder},
-		{"Host", or(lease.Host)},
-		{"Endpoint", or(lease.Endpoint)},
+		{"Host", orDash(lease.Host)},
+		{"Endpoint", orDash(lease.Endpoint)},
 	}
 	if lease.Address != "" {
 		rows = append(rows, []string{"Address", lease.Address})
@@ -232,7 +232,7 @@ func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
 		rows = append(rows, []string{"Session", lease.Session})
 	}
 	rows = append(rows,
-		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), span(lease.ExpiresAt.Sub(now)))},
+		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), formatDuration(lease.ExpiresAt.Sub(now)))},
 		[]string{"Give back", "ctl checkin " + lease.ID})
 	return table(w, []string{"Lease", lease.ID}, rows)
 }

@@ -81,7 +81,7 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"version 2":                                  "takes no arguments",
 	} {
 		t.Run(line, func(t *testing.T) {
-			f := newFakePlane()
+			f := newFakeControlPlane()
 			f.dialErr = errors.New("a mistake in the command line must be found before anything is dialled")
 			r := ctl(t, f, strings.Fields(line)...)
 			requireCode(t, ExitUsage, r)
@@ -127,7 +127,7 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakePlane(&fakePool{name: "ghost", refusal: c.err})
+			f := newFakeControlPlane(&fakePool{name: "ghost", err: c.err})
 			r := ctl(t, f, "pool", "status", "ghost")
 			requireCode(t, ExitFailed, r)
 			require.Equal(t, "ctl: "+c.message+"\n", r.err)
@@ -186,7 +186,7 @@ func TestExamplesParse(t *testing.T) {
 }
 
 func TestFlagsSayWhereTemporalIs(t *testing.T) {
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	requireCode(t, ExitOK, ctl(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue"))
 	require.Equal(t, "example:1", f.options.Address)
 	require.Equal(t, "blue", f.options.Namespace)
@@ -194,7 +194,7 @@ func TestFlagsSayWhereTemporalIs(t *testing.T) {
 }
 
 func TestNoServerIsAFailure(t *testing.T) {
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
 	r := ctl(t, f, "ps", "-o", "json")
 	requireCode(t, ExitFailed, r)
@@ -203,7 +203,7 @@ func TestNoServerIsAFailure(t *testing.T) {
 
 func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
-	f := newFakePlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
 	for line, want := range map[string][]string{
 		"ps p":                             {"python"},
 		"pool status m":                    {"mcp"},
@@ -238,7 +238,7 @@ func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
 }
 
 func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	f.dialErr = errors.New("nobody there")
 	r := ctl(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
 	requireCode(t, ExitOK, r)
@@ -247,10 +247,10 @@ func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
 
 func TestVersionAndSetupSayWhatTheyFound(t *testing.T) {
 	var version map[string]any
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakePlane(), "version", "-o", "json").out), &version))
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakeControlPlane(), "version", "-o", "json").out), &version))
 	require.Contains(t, version["go"], "go1.")
 
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	require.Equal(t, "namespace test is ready for Tempool: nothing was missing\n", ctl(t, f, "setup").out)
 	require.JSONEq(t, `{"namespace": "test", "added": []}`, ctl(t, f, "setup", "-o", "json").out)
 	f.missing = []string{"TempoolPool", "TempoolHost"}

@@ -10,14 +10,14 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// waiting holds the flags of a command that waits for what it asked for.
-type waiting struct {
+// waitFlags holds the flags of a command that waits for what it asked for.
+type waitFlags struct {
 	skip  bool
 	limit time.Duration
 }
 
 // flags defines --no-wait and --wait-timeout; what completes "to wait".
-func (w *waiting) flags(c *cobra.Command, limit time.Duration, what string) {
+func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, what string) {
 	c.Flags().BoolVar(&w.skip, "no-wait", false, "return at once instead of waiting "+what)
 	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+what)
 	check := c.Args
@@ -29,22 +29,22 @@ func (w *waiting) flags(c *cobra.Command, limit time.Duration, what string) {
 	}
 }
 
-// timeUp is the end of a wait whose time was up.
-type timeUp struct {
+// waitTimeout is the end of a wait whose time was up.
+type waitTimeout struct {
 	limit time.Duration
 	last  error // of the last look, if it was not answered
 }
 
-func (t *timeUp) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
+func (t *waitTimeout) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
 
-func (t *timeUp) Unwrap() error { return t.last }
+func (t *waitTimeout) Unwrap() error { return t.last }
 
 // await looks until look reports true. A look that is not answered is repeated: agents restart. It ends with look's error, with
-// *timeUp after limit, or with ctx's error.
+// *waitTimeout after limit, or with ctx's error.
 func (a *app) await(ctx context.Context, limit time.Duration, look func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(a.every)
+	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
 	var last error
 	for {
@@ -65,7 +65,7 @@ func (a *app) await(ctx context.Context, limit time.Duration, look func(context.
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &timeUp{limit, last}
+			return &waitTimeout{limit, last}
 		case <-tick.C:
 		}
 	}

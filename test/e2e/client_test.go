@@ -20,14 +20,14 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
+func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	left, _ := w.agent("left", "--capacity", "2"), w.agent("right", "--capacity", "2")
-	pool := w.start(echo("spread", 4))
+	w := newEnv(t)
+	left, _ := w.startAgent("left", "--capacity", "2"), w.startAgent("right", "--capacity", "2")
+	pool := w.startPool(echoSpec("spread", 4))
 	var mu sync.Mutex
 	served := map[string]int{}
-	watched := pool.With(tempool.CallOptions{Timeout: patience, Answered: func(a tempool.Answer) {
+	watched := pool.With(tempool.CallOptions{Timeout: waitTimeout, Answered: func(a tempool.Answer) {
 		mu.Lock()
 		defer mu.Unlock()
 		served[a.Endpoint]++
@@ -79,22 +79,22 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return done.Load() > 50 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() > 50 }, waitTimeout, time.Millisecond)
 	left.kill()
 	before := done.Load()
-	require.Eventually(t, func() bool { return done.Load() > before+200 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
 	cancel()
 	callers.Wait()
 	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most what was in flight, and what met the idle connections of the dead")
 	t.Logf("%d calls done, %d broke off with the agent", done.Load(), broken.Load())
 }
 
-func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
+func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("keeper")
-	pool := w.start(echo("kept", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: patience})
+	w := newEnv(t)
+	w.startAgent("keeper")
+	pool := w.startPool(echoSpec("kept", 1))
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: waitTimeout})
 	require.NoError(t, err)
 	var pid int
 	require.NoError(t, lease.Call(t.Context(), "pid", nil, &pid))
@@ -113,23 +113,23 @@ func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
 			calls++
 		}
 	}
-	held := w.state(pool, 0, lifecycle.Busy)
+	held := w.waitState(pool, 0, lifecycle.Busy)
 	require.Equal(t, lease.ID, held.Lease.ID)
 	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	freed := w.state(pool, 0, lifecycle.Ready)
+	freed := w.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
-	w.until(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
 }
 
-func TestTheClientGoesOnCallingWhileTemporalIsDown(t *testing.T) {
+func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("steady")
-	pool := w.start(echo("steady", 1))
+	w := newEnv(t)
+	w.startAgent("steady")
+	pool := w.startPool(echoSpec("steady", 1))
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
 	require.NoError(t, w.server.Kill())
 	<-w.server.Done()
@@ -137,20 +137,20 @@ func TestTheClientGoesOnCallingWhileTemporalIsDown(t *testing.T) {
 		var answer int
 		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)
-		pause(t, 20*time.Millisecond)
+		sleep(t, 20*time.Millisecond)
 	}
 	require.NoError(t, w.server.Restart(t.Context()))
-	w.state(pool, 0, lifecycle.Ready)
+	w.waitState(pool, 0, lifecycle.Ready)
 }
 
-func TestCtlCallsAndMeasuresAPool(t *testing.T) {
+func TestCtlCallAndBench(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("caller")
-	w.start(echo("callee", 2))
+	w := newEnv(t)
+	w.startAgent("caller")
+	w.startPool(echoSpec("callee", 2))
 	out, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
 	require.Equal(t, `{"text": "hi"}`, out)
-	answer := told[struct {
+	answer := ctlJSON[struct {
 		Worker      string
 		Incarnation int64
 		Endpoint    string
@@ -158,7 +158,7 @@ func TestCtlCallsAndMeasuresAPool(t *testing.T) {
 	}](w, "call", "callee", "pid")
 	require.True(t, strings.HasPrefix(answer.Worker, "callee/"), answer.Worker)
 	require.EqualValues(t, 1, answer.Incarnation)
-	require.True(t, alive(answer.Result), "the process that answered")
+	require.True(t, processAlive(answer.Result), "the process that answered")
 	_, failure := w.ctl(cli.ExitFailed, "call", "callee", "nosuch")
 	require.Contains(t, failure, "nosuch")
 	_, failure = w.ctl(cli.ExitFailed, "call", "ghost", "echo")
@@ -166,7 +166,7 @@ func TestCtlCallsAndMeasuresAPool(t *testing.T) {
 
 	direct, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
 	require.Equal(t, "1", direct)
-	m := told[struct {
+	m := ctlJSON[struct {
 		Calls, Failed  int64
 		CallsPerSecond float64            `json:"calls_per_second"`
 		Latency        map[string]float64 `json:"latency_ms"`

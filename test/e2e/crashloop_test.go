@@ -19,8 +19,8 @@ import (
 // crashers is the size of the largest pool whose program always crashes; make soak takes four.
 var crashers = flag.Int("crashers", 2, "how many workers a pool has that only crash")
 
-// defaultWait is how long the default recovery waits after each of so many failures in a row.
-func defaultWait(failure int) time.Duration {
+// defaultBackoff is how long the default recovery waits after each of so many failures in a row.
+func defaultBackoff(failure int) time.Duration {
 	r := spec.Default().Recovery
 	return policy.Recovery{
 		BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(), BackoffMultiplier: r.BackoffMultiplier,
@@ -30,7 +30,7 @@ func defaultWait(failure int) time.Duration {
 // A pool whose program always crashes is given up after exactly recovery.max_consecutive_failures, starts no more often than the backoff
 // and, of many workers, the breaker allow, and all its histories together, from their beginnings on, cost less than one event a second. The waits
 // are cut short where that changes nothing in what is written: the cost is held against how long the default waits last.
-func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.T) {
+func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 	t.Parallel()
 	const (
 		limit  = 10               // the default of recovery.max_consecutive_failures
@@ -39,8 +39,8 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 		perTry = 12               // events that a try more of the one that tries for all costs, at most
 	)
 	require.Equal(t, limit, spec.Default().Recovery.MaxConsecutiveFailures)
-	w := newWorld(t)
-	w.agent("hopeless")
+	w := newEnv(t)
+	w.startAgent("hopeless")
 	start := func(name string, size, failures int, protocol string, program ...string) *tempool.Pool {
 		s := spec.Default()
 		s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = name, size, program, protocol
@@ -58,15 +58,15 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 		name           string
 		size, failures int
 	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
-		w.untilWithin(time.Duration(p.size)*policy.BreakerPause+patience, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
+		w.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
 			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
 		})
-		pause(t, time.Second) // for the last words
-		written, _ := w.events(api.PoolWorkflowID(p.name))
+		sleep(t, time.Second) // for the last words
+		written, _ := w.countEvents(api.PoolWorkflowID(p.name))
 		var behindBreaker []time.Time
 		for slot := range p.size {
 			id := api.WorkerWorkflowID(p.name, slot)
-			n, by := w.events(id)
+			n, by := w.countEvents(id)
 			t.Logf("%s: %d events %v", id, n, by)
 			written += n
 			history, err := p.pool.History(t.Context(), slot)
@@ -84,14 +84,14 @@ func TestAPoolWhoseProgramAlwaysCrashesGivesUpAndWritesLittleHistory(t *testing.
 			require.Len(t, began, p.failures, "one start a failure, and none after the last")
 			require.Len(t, ended, p.failures)
 			for i := 1; i < len(began); i++ {
-				wait := min(defaultWait(i), short)
+				wait := min(defaultBackoff(i), short)
 				require.GreaterOrEqual(t, began[i].Sub(ended[i-1]), wait*9/10, "%s before start %d", id, i+1)
 			}
 			behindBreaker = append(behindBreaker, began[len(began)-1])
 		}
 		lasts := time.Duration(0)
 		for failure := 1; failure < limit; failure++ {
-			wait := defaultWait(failure)
+			wait := defaultBackoff(failure)
 			if p.size > 1 && wait > short {
 				wait = time.Duration(p.size) * max(wait, policy.BreakerPause) // one after the other
 			}

@@ -18,7 +18,7 @@ import (
 )
 
 // ctl runs one command and returns what it printed.
-func (w *world) ctl(code int, args ...string) (out, errors string) {
+func (w *testEnv) ctl(code int, args ...string) (out, errors string) {
 	w.t.Helper()
 	var stdout, stderr bytes.Buffer
 	args = append(args, "--address", w.server.Address())
@@ -27,8 +27,8 @@ func (w *world) ctl(code int, args ...string) (out, errors string) {
 	return stdout.String(), stderr.String()
 }
 
-// told runs one command with -o json and reads its answer.
-func told[T any](w *world, args ...string) (answer T) {
+// ctlJSON runs one command with -o json and reads its answer.
+func ctlJSON[T any](w *testEnv, args ...string) (answer T) {
 	w.t.Helper()
 	out, _ := w.ctl(cli.ExitOK, append(args, "-o", "json")...)
 	require.NoError(w.t, json.Unmarshal([]byte(out), &answer), out)
@@ -37,21 +37,21 @@ func told[T any](w *world, args ...string) (answer T) {
 
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("desk")
+	w := newEnv(t)
+	w.startAgent("desk")
 	file := filepath.Join(w.dir, "pool.toml")
-	content, err := spec.Encode(echo("desk", 2))
+	content, err := spec.Encode(echoSpec("desk", 2))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, content, 0o600))
 
 	w.ctl(cli.ExitOK, "setup")
 	out, _ := w.ctl(cli.ExitOK, "pool", "start", "-f", file)
 	require.Contains(t, out, "Workers (2/2 ready)")
-	view := told[api.PoolWorkers](w, "ps", "desk")
+	view := ctlJSON[api.PoolWorkers](w, "ps", "desk")
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
-	lease := told[api.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
+	lease := ctlJSON[api.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "desk/1", lease.Worker)
 	_, refusal := w.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
@@ -60,29 +60,29 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	require.Contains(t, stale, lease.ID)
 
 	w.ctl(cli.ExitOK, "workers", "suspend", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Suspended, w.state(w.client.Pool("desk"), 0, lifecycle.Suspended).State)
+	require.Equal(t, lifecycle.Suspended, w.waitState(w.client.Pool("desk"), 0, lifecycle.Suspended).State)
 	w.ctl(cli.ExitOK, "workers", "resume", "desk", "--worker", "0")
 	w.ctl(cli.ExitOK, "workers", "drain", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Stopped, w.state(w.client.Pool("desk"), 0, lifecycle.Stopped).State)
+	require.Equal(t, lifecycle.Stopped, w.waitState(w.client.Pool("desk"), 0, lifecycle.Stopped).State)
 	w.ctl(cli.ExitOK, "workers", "restart", "desk")
 	w.ctl(cli.ExitOK, "pool", "scale", "desk", "3")
-	w.ready(w.client.Pool("desk"), 3)
+	w.waitReady(w.client.Pool("desk"), 3)
 	stats, _ := w.ctl(cli.ExitOK, "workers", "stats", "desk")
 	require.Contains(t, stats, "desk/2")
 	w.ctl(cli.ExitUsage, "workers", "dance", "desk")
 	w.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
 	w.ctl(cli.ExitOK, "pool", "stop", "desk")
-	require.Empty(t, bearers("desk"))
+	require.Empty(t, hostProcesses("desk"))
 	_, gone := w.ctl(cli.ExitFailed, "ps", "nosuch")
 	require.Contains(t, gone, "nosuch")
 }
 
-func TestAWholeHistoryIsReadBackThroughContinueAsNew(t *testing.T) {
+func TestFullHistorySpansContinueAsNew(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("annals")
-	pool := w.start(echo("annals", 1))
+	w := newEnv(t)
+	w.startAgent("annals")
+	pool := w.startPool(echoSpec("annals", 1))
 	const rounds = 3
 	for round := range rounds {
 		for i := range 60 { // 120 transitions: more than a worker keeps
@@ -92,10 +92,10 @@ func TestAWholeHistoryIsReadBackThroughContinueAsNew(t *testing.T) {
 		}
 		require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
 	}
-	w.state(pool, 0, lifecycle.Ready)
-	newest := told[[]lifecycle.Transition](w, "history", "annals/0")
+	w.waitState(pool, 0, lifecycle.Ready)
+	newest := ctlJSON[[]lifecycle.Transition](w, "history", "annals/0")
 	require.Len(t, newest, lifecycle.RingSize)
-	all := told[[]lifecycle.Transition](w, "history", "annals/0", "--all")
+	all := ctlJSON[[]lifecycle.Transition](w, "history", "annals/0", "--all")
 	require.Len(t, all, 2+rounds*120, "start, started, and two for each lease")
 	require.Equal(t, lifecycle.Created, all[0].From)
 	for i := 1; i < len(all); i++ {

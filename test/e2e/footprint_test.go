@@ -26,8 +26,8 @@ type footprint struct {
 	PoolBytes   int `json:"-"`
 }
 
-// leaveFootprints leaves one in dir for each USR1; it is the agent's side, and never returns. The heap profile beside the numbers is for whoever looks why they grow.
-func leaveFootprints(dir string) {
+// writeFootprints leaves one in dir for each USR1; it is the agent's side, and never returns. The heap profile beside the numbers is for whoever looks why they grow.
+func writeFootprints(dir string) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	for range asked {
@@ -63,7 +63,7 @@ func (a *agent) footprint(t *testing.T) (f footprint) {
 	require.Eventually(t, func() bool {
 		content, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(content, &f) == nil
-	}, patience, 20*time.Millisecond)
+	}, waitTimeout, 20*time.Millisecond)
 	count := func(kind string) int {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", a.cmd.Process.Pid, kind))
 		require.NoError(t, err)

@@ -25,14 +25,14 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-// over is an HTTP client of one agent's Unix socket.
-func (w *world) over(hostID string) *http.Client {
+// gatewayClient is an HTTP client of one agent's Unix socket.
+func (w *testEnv) gatewayClient(hostID string) *http.Client {
 	socket := filepath.Join(w.dir, hostID, worker.SocketName)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
 // post makes a call and returns the status, the body, and the code of a problem.
@@ -50,17 +50,17 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 	return response.StatusCode, string(content), problem.Code
 }
 
-// outage is how long Temporal is away in TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce; make soak takes a minute.
+// outage is how long Temporal is away in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak takes a minute.
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
-func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
+func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("plane")
-	s := echo("plane", 2)
+	w := newEnv(t)
+	w.startAgent("plane")
+	s := echoSpec("plane", 2)
 	s.Rotation.MaxRequests = 0 // on a fast machine it would be time for that afterwards
-	pool := w.start(s)
-	client := w.over("plane")
+	pool := w.startPool(s)
+	client := w.gatewayClient("plane")
 	// The gateway gets its leases: both workers are busy at one time.
 	var calls atomic.Int64
 	load := func(ctx context.Context) error {
@@ -97,7 +97,7 @@ func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	require.NoError(t, load(during))
 	cancel()
 	require.NoError(t, w.server.Restart(t.Context()))
-	view := w.until(pool, "every call is told, once", func(v api.PoolWorkers) bool {
+	view := w.waitFor(pool, "every call is told, once", func(v api.PoolWorkers) bool {
 		var told int64
 		idle := true
 		for _, worker := range v.Workers {
@@ -111,12 +111,12 @@ func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Logf("%d calls, most of them without Temporal", calls.Load())
 }
 
-func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
+func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("counting")
-	pool, _ := w.troubled("counting", 1)
-	client := w.over("counting")
+	w := newEnv(t)
+	w.startAgent("counting")
+	pool, _ := w.startTroublePool("counting", 1)
+	client := w.gatewayClient("counting")
 	for range 7 {
 		status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -124,25 +124,25 @@ func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	view := w.until(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	view := w.waitFor(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
 	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
 	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	w.until(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
 }
 
-func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
+func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	first := w.agent("word-a")
-	s := echo("lastword", 1)
+	w := newEnv(t)
+	first := w.startAgent("word-a")
+	s := echoSpec("lastword", 1)
 	s.Lease.IdleReturn = spec.Duration(time.Hour) // no checkin tells of the calls
-	pool := w.start(s)
-	client := w.over("word-a")
+	pool := w.startPool(s)
+	client := w.gatewayClient("word-a")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/lastword/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -157,19 +157,19 @@ func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 			}
 		}
 		return false
-	}, patience, 50*time.Millisecond, "no heartbeat told of the calls")
+	}, waitTimeout, 50*time.Millisecond, "no heartbeat told of the calls")
 	first.kill()
-	w.agent("word-b")
-	view := w.until(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	w.startAgent("word-b")
+	view := w.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
-func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
+func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("recall")
-	pool := w.start(echo("recall", 1))
-	client := w.over("recall")
+	w := newEnv(t)
+	w.startAgent("recall")
+	pool := w.startPool(echoSpec("recall", 1))
+	client := w.gatewayClient("recall")
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
@@ -184,15 +184,15 @@ func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
 
 func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("rolling")
-	sp := echo("rolling", 3)
+	w := newEnv(t)
+	w.startAgent("rolling")
+	sp := echoSpec("rolling", 3)
 	sp.Rotation.Surge = false
-	pool := w.start(sp)
-	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
+	pool := w.startPool(sp)
+	l := startLoad(t, w.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
-	w.until(pool, "all have restarted", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		status, err := pool.Status(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")
@@ -200,5 +200,5 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	})
 	l.stop()
 	require.Positive(t, l.made.Load())
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.firstFailure())
 }

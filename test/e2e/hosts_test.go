@@ -29,8 +29,8 @@ type attempt struct {
 
 func (a attempt) ok() bool { return a.err == nil && a.problem.Status == 0 }
 
-// unseen reports whether no worker can have seen the call, so that it may be tried elsewhere.
-func (a attempt) unseen() bool {
+// notStarted reports whether no worker can have seen the call, so that it may be tried elsewhere.
+func (a attempt) notStarted() bool {
 	var dial *net.OpError
 	if errors.As(a.err, &dial) {
 		return dial.Op == "dial"
@@ -40,7 +40,7 @@ func (a attempt) unseen() bool {
 
 func (a attempt) String() string { return fmt.Sprintf("%s: %v %+v", a.host, a.err, a.problem) }
 
-func try(client *http.Client, host, path, body string) attempt {
+func tryCall(client *http.Client, host, path, body string) attempt {
 	a := attempt{host: host}
 	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -56,15 +56,15 @@ func try(client *http.Client, host, path, body string) attempt {
 	return a
 }
 
-func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T) {
+func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	doomed := w.agent("host-a", "--capacity", "2")
-	pool, notes := w.troubled("pair", 2)
-	w.agent("host-b", "--capacity", "4")
+	w := newEnv(t)
+	doomed := w.startAgent("host-a", "--capacity", "2")
+	pool, notes := w.startTroublePool("pair", 2)
+	w.startAgent("host-b", "--capacity", "4")
 	_, err := pool.Scale(t.Context(), 4)
 	require.NoError(t, err)
-	view := w.ready(pool, 4)
+	view := w.waitReady(pool, 4)
 	for slot, host := range []string{"host-a", "host-a", "host-b", "host-b"} {
 		require.Equal(t, host, view.Workers[slot].Host)
 	}
@@ -73,7 +73,7 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 	// worker may have seen.
 	const clients = 6
 	hosts := []string{"host-a", "host-b"}
-	over := map[string]*http.Client{"host-a": w.over("host-a"), "host-b": w.over("host-b")}
+	over := map[string]*http.Client{"host-a": w.gatewayClient("host-a"), "host-b": w.gatewayClient("host-b")}
 	var made atomic.Int64
 	var mu sync.Mutex
 	lost, served := map[string]attempt{}, map[string]int{}
@@ -89,8 +89,8 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 				}
 				name := fmt.Sprintf("call-%d-%d.", c, n)
 				for turn := 0; ; turn++ {
-					a := try(over[hosts[(c+n+turn)%2]], hosts[(c+n+turn)%2], "/v1/pools/pair/call/nap", `[0.03, "`+name+`"]`)
-					if !a.ok() && a.unseen() {
+					a := tryCall(over[hosts[(c+n+turn)%2]], hosts[(c+n+turn)%2], "/v1/pools/pair/call/nap", `[0.03, "`+name+`"]`)
+					if !a.ok() && a.notStarted() {
 						continue
 					}
 					made.Add(1)
@@ -107,13 +107,13 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 		})
 	}
 	enough := func(n int64) {
-		require.Eventually(t, func() bool { return made.Load() >= n }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return made.Load() >= n }, waitTimeout, 5*time.Millisecond)
 	}
 	enough(100)
 	doomed.kill()
 	atDeath := made.Load()
 	enough(atDeath + 100)
-	w.until(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
 		whole := v.Ready == 4
 		for _, worker := range v.Workers {
 			whole = whole && worker.Host == "host-b"
@@ -131,28 +131,28 @@ func TestAHostThatDiesUnderLoadLosesTheCallsInFlightOnItAndNoOther(t *testing.T)
 		if a.err == nil {
 			require.Equal(t, api.CodeWorkerCrashed, a.problem.Code, "%s: %s", name, a)
 		}
-		require.LessOrEqual(t, noted(notes, "begin "+name), 1)
+		require.LessOrEqual(t, countNotes(notes, "begin "+name), 1)
 	}
 	for c := range clients {
-		require.Equal(t, 1, noted(notes, fmt.Sprintf("begin call-%d-0.", c)), "no call ran twice")
+		require.Equal(t, 1, countNotes(notes, fmt.Sprintf("begin call-%d-0.", c)), "no call ran twice")
 	}
 	require.Equal(t, int(made.Load()), served["host-a"]+served["host-b"]+len(lost))
 }
 
-func TestAGatewayWithoutAWorkerOfThePoolNamesTheOneThatHas(t *testing.T) {
+func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("has", "--capacity", "1")
-	w.start(echo("single", 1))
-	w.agent("hasnot", "--labels", "other")
-	idle := w.over("hasnot")
+	w := newEnv(t)
+	w.startAgent("has", "--capacity", "1")
+	w.startPool(echoSpec("single", 1))
+	w.startAgent("hasnot", "--labels", "other")
+	idle := w.gatewayClient("hasnot")
 	var a attempt
 	require.Eventually(t, func() bool {
-		a = try(idle, "hasnot", "/v1/pools/single/call/echo", "1")
+		a = tryCall(idle, "hasnot", "/v1/pools/single/call/echo", "1")
 		return a.err == nil
-	}, patience, 20*time.Millisecond, "the second gateway is up")
+	}, waitTimeout, 20*time.Millisecond, "the second gateway is up")
 	require.Equal(t, api.CodeNoWorkers, a.problem.Code)
 	require.False(t, a.problem.Started)
 	require.Equal(t, []gateway.Peer{{Host: "has", Endpoint: "unix:" + w.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
-	require.True(t, try(w.over(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
+	require.True(t, tryCall(w.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
 }

@@ -71,12 +71,12 @@ func (s scrape) value(name string, labels ...string) float64 {
 	return found[0].GetGauge().GetValue() + found[0].GetCounter().GetValue()
 }
 
-func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
+func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("seen", "--capacity", "7")
-	pool := w.start(echo("seen", 2))
-	client := w.over("seen")
+	w := newEnv(t)
+	w.startAgent("seen", "--capacity", "7")
+	pool := w.startPool(echoSpec("seen", 2))
+	client := w.gatewayClient("seen")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -127,23 +127,23 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.NotEmpty(t, s.series("go_goroutines"))
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
-	kill(t, w.ready(pool, 2).Workers[0].PID)
+	killProcess(t, w.waitReady(pool, 2).Workers[0].PID)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "the test wants it"})
 	require.NoError(t, err)
-	w.until(pool, "both have come back", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
 	require.Eventually(t, func() bool {
 		s := readScrape(t, client)
 		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&
 			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
-	}, patience, 100*time.Millisecond, "who went is counted by its reason")
+	}, waitTimeout, 100*time.Millisecond, "who went is counted by its reason")
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
-	w.state(pool, 0, lifecycle.Suspended)
+	w.waitState(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1
-	}, patience, 100*time.Millisecond)
+	}, waitTimeout, 100*time.Millisecond)
 
 	for name := range s.families {
 		for _, m := range s.series(name) {
@@ -156,26 +156,26 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0
-	}, patience, 100*time.Millisecond, "the series of a worker that has ended go away")
-	require.NoError(t, stopped(t, pool))
+	}, waitTimeout, 100*time.Millisecond, "the series of a worker that has ended go away")
+	require.NoError(t, stopPool(t, pool))
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_pool_size")) == 0
-	}, patience, 100*time.Millisecond, "and those of a pool, too")
+	}, waitTimeout, 100*time.Millisecond, "and those of a pool, too")
 }
 
-func stopped(t *testing.T, pool *tempool.Pool) error {
+func stopPool(t *testing.T, pool *tempool.Pool) error {
 	if _, err := pool.Stop(t.Context(), "the test is over"); err != nil {
 		return err
 	}
 	return pool.Wait(t.Context())
 }
 
-func TestPrometheusFindsNoFaultWithTheMetrics(t *testing.T) {
+func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("lint")
-	w.start(echo("lint", 1))
-	client := w.over("lint")
+	w := newEnv(t)
+	w.startAgent("lint")
+	w.startPool(echoSpec("lint", 1))
+	client := w.gatewayClient("lint")
 	status, answer, _ := post(t, client, "/v1/pools/lint/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")

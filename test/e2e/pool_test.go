@@ -21,22 +21,22 @@ import (
 
 func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("ops")
-	s := echo("ops", 2)
-	pool := w.start(s)
+	w := newEnv(t)
+	w.startAgent("ops")
+	s := echoSpec("ops", 2)
+	pool := w.startPool(s)
 
 	_, err := pool.Scale(t.Context(), 3)
 	require.NoError(t, err)
-	w.ready(pool, 3)
+	w.waitReady(pool, 3)
 	_, err = pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	before := w.ready(pool, 1)
-	require.Eventually(t, func() bool { return len(bearers("ops")) == 1 }, patience, 50*time.Millisecond)
+	before := w.waitReady(pool, 1)
+	require.Eventually(t, func() bool { return len(hostProcesses("ops")) == 1 }, waitTimeout, 50*time.Millisecond)
 	_, err = pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	w.ready(pool, 2)
-	require.Equal(t, before.Workers[0].PID, w.state(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
+	w.waitReady(pool, 2)
+	require.Equal(t, before.Workers[0].PID, w.waitState(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
 
 	s.Pool.Size = 2
 	same, err := pool.Apply(t.Context(), s)
@@ -47,7 +47,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	applied, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, applied.SpecVersion)
-	w.until(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
@@ -55,12 +55,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, restarted.Workers)
-	w.until(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
-	lossy := &lossy{}
-	deaf, err := client.Dial(client.Options{HostPort: w.server.Address(), Logger: quiet(), ConnectionOptions: client.ConnectionOptions{
+	lossy := &lossyInterceptor{}
+	deaf, err := client.Dial(client.Options{HostPort: w.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(lossy.intercept)},
 	}})
 	require.NoError(t, err)
@@ -70,12 +70,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	state, err := user.Pool("ops").State(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.Ready, state.State)
-	require.EqualValues(t, 2, lossy.asked.Load(), "what was not answered is asked again")
+	require.EqualValues(t, 2, lossy.queries.Load(), "what was not answered is asked again")
 
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("ops"))
+	require.Empty(t, hostProcesses("ops"))
 	last, err := pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a pool that has ended can still be read")
 	require.True(t, last.Ended)
@@ -91,29 +91,29 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
-// lossy loses the answer to the first query, below the SDK, as a server does.
-type lossy struct{ asked atomic.Int64 }
+// lossyInterceptor loses the answer to the first query, below the SDK, as a server does.
+type lossyInterceptor struct{ queries atomic.Int64 }
 
-func (l *lossy) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	if strings.HasSuffix(method, "/QueryWorkflow") && l.asked.Add(1) == 1 {
+func (l *lossyInterceptor) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if strings.HasSuffix(method, "/QueryWorkflow") && l.queries.Add(1) == 1 {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
+func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("careful")
-	s := echo("careful", 3)
+	w := newEnv(t)
+	w.startAgent("careful")
+	s := echoSpec("careful", 3)
 	s.Recovery.MaxConsecutiveFailures = 3
-	pool := w.start(s)
+	pool := w.startPool(s)
 	good := s.Pool.Command
 	s.Pool.Command = []string{"python3", "broken.py"}
 	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	view := w.until(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
+	view := w.waitFor(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 2)
 		return v.Rollout != nil && v.Rollout.Halted != ""
 	})
@@ -121,88 +121,88 @@ func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
 	s.Pool.Command = good
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
+	w.waitFor(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
 }
 
-func TestAPoolMayContinueAsNewWithoutItsWorkersNoticing(t *testing.T) {
+func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("endless")
-	pool := w.start(echo("endless", 2))
-	before := w.ready(pool, 2)
+	w := newEnv(t)
+	w.startAgent("endless")
+	pool := w.startPool(echoSpec("endless", 2))
+	before := w.waitReady(pool, 2)
 	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("endless")) == 2 }, patience, 100*time.Millisecond)
-	pause(t, 3*time.Second) // the cancellation that is not meant arrives in this time
-	after := w.ready(pool, 2)
+	require.Eventually(t, func() bool { return w.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
+	sleep(t, 3*time.Second) // the cancellation that is not meant arrives in this time
+	after := w.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
-	kill(t, after.Workers[0].PID)
-	w.until(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	killProcess(t, after.Workers[0].PID)
+	w.waitFor(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	w.ready(pool, 1)
+	w.waitReady(pool, 1)
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("endless"))
+	require.Empty(t, hostProcesses("endless"))
 }
 
 func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("byhand")
-	pool := w.start(echo("byhand", 2))
+	w := newEnv(t)
+	w.startAgent("byhand")
+	pool := w.startPool(echoSpec("byhand", 2))
 	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
-	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echo("byhand", 2)}))
-	w.ready(pool, 2)
+	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
+	w.waitReady(pool, 2)
 	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("byhand")) == 3 }, patience, 100*time.Millisecond)
-	w.ready(pool, 2)
+	require.Eventually(t, func() bool { return w.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
+	w.waitReady(pool, 2)
 	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
-	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 }
 
-func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
+func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("phoenix")
-	pool := w.start(echo("phoenix", 1))
+	w := newEnv(t)
+	w.startAgent("phoenix")
+	pool := w.startPool(echoSpec("phoenix", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	before := w.state(pool, 0, lifecycle.Busy)
+	before := w.waitState(pool, 0, lifecycle.Busy)
 	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
-	w.until(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	w.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	require.Greater(t, next.Seq, lease.Seq)
-	require.Eventually(t, func() bool { return !alive(before.PID) }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return !processAlive(before.PID) }, waitTimeout, 100*time.Millisecond)
 }
 
-func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
+func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("again")
-	pool := w.start(echo("again", 1))
+	w := newEnv(t)
+	w.startAgent("again")
+	pool := w.startPool(echoSpec("again", 1))
 	for range 12 { // more than a worker may fail in a row
-		before := w.state(pool, 0, lifecycle.Ready).Incarnation
+		before := w.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		w.until(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		w.waitFor(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	client := w.over("again")
+	client := w.gatewayClient("again")
 	status, answer, _ := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "1")
 	require.Equal(t, http.StatusOK, status, answer)
 	_, err = pool.Stop(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 
-	w.start(echo("again", 1))
+	w.startPool(echoSpec("again", 1))
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -211,5 +211,5 @@ func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
 	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "3")
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
-	require.Zero(t, w.ready(pool, 1).Workers[0].ConsecutiveFailures)
+	require.Zero(t, w.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestAProgramMadeThroughOneWorkerRunsOnAllOthers(t *testing.T) {
+func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("programs")
+	w := newEnv(t)
+	w.startAgent("programs")
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "programs", "pool.toml"))
 	require.NoError(t, err)
-	w.start(s)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	w.startPool(s)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(w.dir, "programs", worker.SocketName))
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))

@@ -31,8 +31,8 @@ func recordedCopy(from, name string) string {
 	return to
 }
 
-// keepHistories writes the histories of a world.
-func (w *world) keepHistories() {
+// recordHistories writes the histories of a world.
+func (w *testEnv) recordHistories() {
 	t := w.t
 	if *record == "" {
 		return

@@ -20,7 +20,7 @@ import (
 )
 
 // visit is one request, perhaps in a session, and its answer.
-func visit(t *testing.T, c *http.Client, method, path, body, session string) (status int, answer string) {
+func request(t *testing.T, c *http.Client, method, path, body, session string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway"+path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -35,26 +35,26 @@ func visit(t *testing.T, c *http.Client, method, path, body, session string) (st
 	return response.StatusCode, string(content)
 }
 
-func must(t *testing.T, c *http.Client, method, path, body, session string) string {
+func mustRequest(t *testing.T, c *http.Client, method, path, body, session string) string {
 	t.Helper()
-	status, answer := visit(t, c, method, path, body, session)
+	status, answer := request(t, c, method, path, body, session)
 	require.Less(t, status, 300, "%s", answer)
 	return answer
 }
 
-func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
+func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("memory")
-	pool := w.start(python("mind", 2, "sessions.py"))
-	client := w.over("memory")
+	w := newEnv(t)
+	a := w.startAgent("memory")
+	pool := w.startPool(pythonSpec("mind", 2, "sessions.py"))
+	client := w.gatewayClient("memory")
 	call := func(method, arguments, session string) string {
 		t.Helper()
-		return must(t, client, "POST", "/v1/pools/mind/call/"+method, arguments, session)
+		return mustRequest(t, client, "POST", "/v1/pools/mind/call/"+method, arguments, session)
 	}
 
 	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
-	must(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
+	mustRequest(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
 	require.Equal(t, `36`, call("recall", `["age"]`, "mine"))
 	w.ctl(cli.ExitOK, "sessions", "set", "mind", "mine", "age=37")
 	require.Equal(t, `37`, call("recall", `["age"]`, "mine"))
@@ -77,9 +77,9 @@ func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
 	require.Equal(t, done{26, first.PID}, again, "a session prefers its worker")
 	require.NoError(t, syscall.Kill(first.PID, syscall.SIGKILL))
 	require.Eventually(t, func() bool {
-		status, answer := visit(t, client, "POST", "/v1/pools/mind/call/perform", `["add",30]`, "mine")
+		status, answer := request(t, client, "POST", "/v1/pools/mind/call/perform", `["add",30]`, "mine")
 		return status == http.StatusOK && json.Unmarshal([]byte(answer), &second) == nil
-	}, patience, 20*time.Millisecond)
+	}, waitTimeout, 20*time.Millisecond)
 	require.Equal(t, 36, second.Result)
 	require.NotEqual(t, first.PID, second.PID)
 
@@ -88,34 +88,34 @@ func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(call("remember", `["k",1]`, "")), &temporary))
 	require.True(t, sessions.IsTemporary(temporary))
 	require.Eventually(t, func() bool {
-		status, _ := visit(t, client, "GET", "/v1/sessions/"+temporary, "", "")
+		status, _ := request(t, client, "GET", "/v1/sessions/"+temporary, "", "")
 		return status == http.StatusNotFound
-	}, patience, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 
 	// Every acknowledged write is there after the agent was killed.
 	for i := range 50 {
 		call("remember", fmt.Sprintf(`["k%d",%d]`, i, i), "mine")
 	}
 	a.kill()
-	w.agent("memory")
-	w.ready(pool, 2)
-	client = w.over("memory")
+	w.startAgent("memory")
+	w.waitReady(pool, 2)
+	client = w.gatewayClient("memory")
 	var s sessions.Session
-	require.NoError(t, json.Unmarshal([]byte(must(t, client, "GET", "/v1/sessions/mine", "", "")), &s))
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "GET", "/v1/sessions/mine", "", "")), &s))
 	require.Len(t, s.Data, 52)
 	require.Equal(t, `"Ada"`, string(s.Data["name"]))
 	require.Equal(t, `49`, call("recall", `["k49"]`, "mine"))
 }
 
-func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *testing.T) {
+func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("first", "--capacity", "1")
-	pool := w.start(python("wide", 1, "sessions.py"))
-	first := w.over("first")
-	must(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
+	w := newEnv(t)
+	w.startAgent("first", "--capacity", "1")
+	pool := w.startPool(pythonSpec("wide", 1, "sessions.py"))
+	first := w.gatewayClient("first")
+	mustRequest(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
 
-	w.agent("second", "--capacity", "1")
+	w.startAgent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
 	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
@@ -127,42 +127,42 @@ func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *tes
 			view = views[0]
 		}
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
-	}, patience, 100*time.Millisecond)
+	}, waitTimeout, 100*time.Millisecond)
 	table, _ := w.ctl(cli.ExitOK, "pool", "status", "wide")
 	require.Contains(t, table, "host first keeps the sessions")
-	must(t, first, "GET", "/v1/sessions/mine", "", "")
-	require.Equal(t, `1`, must(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
+	mustRequest(t, first, "GET", "/v1/sessions/mine", "", "")
+	require.Equal(t, `1`, mustRequest(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
 }
 
-func TestOfTwoHostsThatHaveAPoolTheFirstToKeepASessionKeepsThemAll(t *testing.T) {
+func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("left", "--capacity", "1")
-	w.agent("right", "--capacity", "1")
-	w.start(python("both", 2, "sessions.py"))
-	must(t, w.over("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
-	status, answer := visit(t, w.over("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	w := newEnv(t)
+	w.startAgent("left", "--capacity", "1")
+	w.startAgent("right", "--capacity", "1")
+	w.startPool(pythonSpec("both", 2, "sessions.py"))
+	mustRequest(t, w.gatewayClient("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
+	status, answer := request(t, w.gatewayClient("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, answer, "host right keeps the sessions of pool both")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
-	status, answer = visit(t, w.over("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
+	status, answer = request(t, w.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
-	must(t, w.over("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	mustRequest(t, w.gatewayClient("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
 }
 
 func TestHostsShareSessionsInRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWorld(t)
-	w.agent("here", "--capacity", "1")
-	w.agent("there", "--capacity", "1")
-	file := python("shared", 2, "sessions.py")
+	w := newEnv(t)
+	w.startAgent("here", "--capacity", "1")
+	w.startAgent("there", "--capacity", "1")
+	file := pythonSpec("shared", 2, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
-	w.start(file)
-	here, there := w.over("here"), w.over("there")
+	w.startPool(file)
+	here, there := w.gatewayClient("here"), w.gatewayClient("there")
 	const call = "/v1/pools/shared/call/"
-	must(t, here, "POST", call+"remember", `["name","Ada"]`, "mine")
-	require.Equal(t, `"Ada"`, must(t, there, "POST", call+"recall", `["name"]`, "mine"))
-	must(t, there, "PATCH", "/v1/sessions/mine", `{"data":{"name":"Eve"}}`, "")
-	require.Contains(t, must(t, here, "GET", "/v1/sessions/mine", "", ""), `"name":"Eve"`)
+	mustRequest(t, here, "POST", call+"remember", `["name","Ada"]`, "mine")
+	require.Equal(t, `"Ada"`, mustRequest(t, there, "POST", call+"recall", `["name"]`, "mine"))
+	mustRequest(t, there, "PATCH", "/v1/sessions/mine", `{"data":{"name":"Eve"}}`, "")
+	require.Contains(t, mustRequest(t, here, "GET", "/v1/sessions/mine", "", ""), `"name":"Eve"`)
 }

@@ -34,15 +34,15 @@ const (
 
 // soakCaller makes one call after the other and keeps count of what came of them.
 type soakCaller struct {
-	client  *http.Client
-	ok      int64
-	broken  map[api.Code]int64 // calls that a worker may have seen
-	refused map[api.Code]int64 // calls that no worker has seen, each made again
-	longest time.Duration
-	wrong   error // what must not be: the caller ends with it
+	client     *http.Client
+	ok         int64
+	started    map[api.Code]int64 // calls that a worker may have seen
+	notStarted map[api.Code]int64 // calls that no worker has seen, each made again
+	longest    time.Duration
+	err        error // what must not be: the caller ends with it
 }
 
-// call makes one call, again and again while no worker has seen it, and says whether it was the last.
+// executeInput makes one call, again and again while no worker has seen it, and says whether it was the last.
 func (s *soakCaller) call(body string) bool {
 	for {
 		began := time.Now()
@@ -51,16 +51,16 @@ func (s *soakCaller) call(body string) bool {
 		s.longest = max(s.longest, took)
 		switch {
 		case err != nil:
-			s.wrong = err
-		case took > soakTimeout+patience/3: // the time-out passed long ago
-			s.wrong = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
+			s.err = err
+		case took > soakTimeout+waitTimeout/3: // the time-out passed long ago
+			s.err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
 		case status == http.StatusOK && string(answer) == body:
 			s.ok++
 			return true
 		case status == http.StatusOK:
-			s.wrong = fmt.Errorf("%q was answered to %q", answer, body)
+			s.err = fmt.Errorf("%q was answered to %q", answer, body)
 		}
-		if s.wrong != nil {
+		if s.err != nil {
 			return false
 		}
 		var problem struct {
@@ -68,14 +68,14 @@ func (s *soakCaller) call(body string) bool {
 			Started *bool
 		}
 		if err := json.Unmarshal(answer, &problem); err != nil || problem.Code == "" || problem.Started == nil {
-			s.wrong = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
+			s.err = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
 			return false
 		}
 		if *problem.Started {
-			s.broken[problem.Code]++
+			s.started[problem.Code]++
 			return true
 		}
-		s.refused[problem.Code]++
+		s.notStarted[problem.Code]++
 	}
 }
 
@@ -94,30 +94,30 @@ func (s *soakCaller) post(body string) (int, []byte, error) {
 	return response.StatusCode, answer, err
 }
 
-// killOne kills one process of a host's workers and says whether there was one.
-func killOne(hostID string) bool {
-	pids := bearers(hostID)
+// killRandomWorker kills one process of a host's workers and says whether there was one.
+func killRandomWorker(hostID string) bool {
+	pids := hostProcesses(hostID)
 	return len(pids) > 0 && syscall.Kill(pids[rand.N(len(pids))], syscall.SIGKILL) == nil
 }
 
-func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce(t *testing.T) {
+func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("soak")
+	w := newEnv(t)
+	w.startAgent("soak")
 	tallies := filepath.Join(w.dir, "tallies")
 	require.NoError(t, os.Mkdir(tallies, 0o700))
-	s := python("soak", 8, "counting.py")
+	s := pythonSpec("soak", 8, "counting.py")
 	s.Pool.Env["TALLY"] = tallies
 	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
-	pool := w.start(s)
+	pool := w.startPool(s)
 
 	ctx, cancel := context.WithTimeout(t.Context(), *soak)
 	defer cancel()
 	callers := make([]*soakCaller, soakCallers)
 	var group sync.WaitGroup
 	for i := range callers {
-		c := &soakCaller{client: w.over("soak"), broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
+		c := &soakCaller{client: w.gatewayClient("soak"), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
 		callers[i] = c
 		group.Go(func() {
 			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
@@ -128,7 +128,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	for every := time.NewTicker(time.Second); ctx.Err() == nil; {
 		select {
 		case <-every.C:
-			if killOne("soak") {
+			if killRandomWorker("soak") {
 				kills++
 			}
 		case <-ctx.Done():
@@ -137,21 +137,21 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	}
 	group.Wait()
 
-	sum := soakCaller{broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
+	sum := soakCaller{started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
 	var broken int64
 	for _, c := range callers {
-		require.NoError(t, c.wrong)
+		require.NoError(t, c.err)
 		sum.ok, sum.longest = sum.ok+c.ok, max(sum.longest, c.longest)
-		for code, n := range c.broken {
-			sum.broken[code] += n
+		for code, n := range c.started {
+			sum.started[code] += n
 			broken += n
 		}
-		for code, n := range c.refused {
-			sum.refused[code] += n
+		for code, n := range c.notStarted {
+			sum.notStarted[code] += n
 		}
 	}
 	t.Logf("%d kills; %d calls answered, the longest took %s; broken off in a worker: %v; not begun, and made again: %v",
-		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.broken, sum.refused)
+		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)
 	require.Positive(t, sum.ok)
 	require.Positive(t, kills)
 	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill breaks off no more than what its worker was busy with")
@@ -167,7 +167,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
 	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
 
-	page := readScrape(t, w.over("soak"))
+	page := readScrape(t, w.gatewayClient("soak"))
 	seen := make([]int64, s.Pool.Size)
 	var inAll int64
 	for slot := range seen {
@@ -188,7 +188,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 			failed += worker.RequestsFailed
 		}
 		return slices.Equal(told, seen) && failed == broken
-	}, patience, 100*time.Millisecond, "the workflows know of each call, once") {
+	}, waitTimeout, 100*time.Millisecond, "the workflows know of each call, once") {
 		t.Logf("seen by the gateway: %d, told to the workflows: %d, and %d failed ones of %d", seen, told, failed, broken)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (a *app) checkoutCommand() *cobra.Command {
 	var o tempool.CheckoutOptions
 	var wait time.Duration
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "checkout POOL[/N] --holder HOLDER",
 		Short: "Take a lease on a free worker, or on a particular one",
 		Long: `Take a lease: the exclusive right to one worker until it is given back with ctl checkin, or expires. What becomes of a worker
@@ -25,8 +25,8 @@ whose lease expires is lease.on_expiry in its pool.toml; by default it is replac
 		Example: `  ctl checkout python --holder me
   ctl checkout python/0 --holder me --ttl 10m
   lease=$(ctl checkout python --holder me --wait 30s -o json | jq -r .id)`,
-		Args:              exactly(argEither),
-		ValidArgsFunction: a.completeEither,
+		Args:              exactly(argPoolOrWorker),
+		ValidArgsFunction: a.completePoolsAndWorkers,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot, err := poolOrWorker(args[0])
 		if err != nil {
@@ -37,7 +37,7 @@ whose lease expires is lease.on_expiry in its pool.toml; by default it is replac
 		if err != nil {
 			return waitHint(err, wait)
 		}
-		return a.print(lease, func(w io.Writer) error { return writeLease(w, &lease.Lease, a.now()) })
+		return a.printResult(lease, func(w io.Writer) error { return writeLease(w, &lease.Lease, a.now()) })
 	})
 	c.Flags().StringVar(&o.Holder, "holder", "", "who takes the lease, for people who ask")
 	c.Flags().StringVar(&o.Session, "session", "", "the session the lease is for")
@@ -101,8 +101,8 @@ func (o *outcomeFlag) Set(text string) error {
 	return fmt.Errorf("write ok, error or close")
 }
 
-// checkedIn is the result of ctl checkin.
-type checkedIn struct {
+// checkinResult is the result of ctl checkin.
+type checkinResult struct {
 	Lease  string          `json:"lease"`
 	Worker string          `json:"worker"`
 	State  lifecycle.State `json:"state"`
@@ -111,7 +111,7 @@ type checkedIn struct {
 func (a *app) checkinCommand() *cobra.Command {
 	how := outcomeFlag(api.OutcomeOK)
 	var problem string
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "checkin LEASE",
 		Short: "Give a lease back",
 		Long: `Give a lease back and say how it went: ok, the worker is free again; error, it served badly and is degraded until a probe
@@ -129,19 +129,19 @@ passes; close, it must be replaced.`,
 		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: api.Outcome(how), Error: problem}); err != nil {
 			return err
 		}
-		state, err := a.awaitReturned(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
+		state, err := a.awaitCheckin(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
 		if err != nil {
 			return err
 		}
-		result := checkedIn{args[0], ref.Worker(), state}
-		return a.print(result, func(w io.Writer) error {
+		result := checkinResult{args[0], ref.Worker(), state}
+		return a.printResult(result, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "lease %s is given back; worker %s is %s\n", result.Lease, result.Worker, result.State)
 			return err
 		})
 	})
 	c.Flags().Var(&how, "outcome", "how the lease went")
 	c.Flags().StringVar(&problem, "error", "", "what went wrong, for the worker's history; with --outcome error or close")
-	fixed(c, "outcome", string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose))
+	completeFlag(c, "outcome", string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose))
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if problem != "" && api.Outcome(how) == api.OutcomeOK {
@@ -160,14 +160,14 @@ func (a *app) checkin(ctx context.Context, cp controlPlane, ref api.LeaseRef, r 
 	if err != nil {
 		return err
 	}
-	if err := fenced(r.LeaseID, state); err != nil {
+	if err := checkCurrent(r.LeaseID, state); err != nil {
 		return err
 	}
 	return cp.Checkin(request, r)
 }
 
-// fenced is the failure of a lease that is not out.
-func fenced(lease string, state api.WorkerState) error {
+// checkCurrent is the failure of a lease that is not out.
+func checkCurrent(lease string, state api.WorkerState) error {
 	switch {
 	case state.Lease == nil:
 		return api.Errorf(api.CodeLeaseFenced, "lease %s is not out: it was given back, has expired or never was; nothing is left to do (worker %s is %s)",
@@ -179,17 +179,17 @@ func fenced(lease string, state api.WorkerState) error {
 	return nil
 }
 
-// awaitReturned waits until a worker has taken its lease back, and is the state it is in then.
-func (a *app) awaitReturned(ctx context.Context, p pool, slot int, lease string) (lifecycle.State, error) {
+// awaitCheckin waits until a worker has taken its lease back, and is the state it is in then.
+func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) (lifecycle.State, error) {
 	var state api.WorkerState
 	err := a.await(ctx, a.timeout, func(ctx context.Context) (bool, error) {
 		var err error
 		state, err = p.State(ctx, slot)
 		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
 	})
-	var up *timeUp
+	var up *waitTimeout
 	if errors.As(err, &up) {
-		return "", api.Errorf(codeTimeout, "lease %s is on its way back, but its worker has not taken it after %s; see whether its agents run", lease, span(a.timeout))
+		return "", api.Errorf(codeTimeout, "lease %s is on its way back, but its worker has not taken it after %s; see whether its agents run", lease, formatDuration(a.timeout))
 	}
 	return state.State, err
 }

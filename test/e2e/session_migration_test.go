@@ -24,24 +24,24 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// movers is the spec of a pool whose workers keep what they are told until a session leaves them. witness is where they leave word.
-func movers(t *testing.T, name string, size int) (s spec.Spec, witness string) {
-	s = python(name, size, "moving.py")
+// movingSpec is the spec of a pool whose workers keep what they are told until a session leaves them. witness is where they leave word.
+func movingSpec(t *testing.T, name string, size int) (s spec.Spec, witness string) {
+	s = pythonSpec(name, size, "moving.py")
 	witness = t.TempDir()
 	s.Pool.Env["WITNESS"] = witness
 	s.Lease.IdleReturn = spec.Duration(30 * time.Second) // or a session's worker may be away for a moment
 	return s, witness
 }
 
-// servedBy has a session's call tell which worker serves it.
-func servedBy(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
+// storeInSession has a session's call tell which worker serves it.
+func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
 	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(must(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session)), &worker))
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session)), &worker))
 	return worker
 }
 
-// hooked are the hooks that ran on a worker, asked for under a lease so that it is this worker that answers.
-func (w *world) hooked(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
+// hooksOf are the hooks that ran on a worker, asked for under a lease so that it is this worker that answers.
+func (w *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
 	w.t.Helper()
 	lease, err := pool.CheckoutOnce(w.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
 	require.NoError(w.t, err)
@@ -50,14 +50,14 @@ func (w *world) hooked(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []
 	return ran
 }
 
-func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
+func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("moving")
-	s, witness := movers(t, "move", 2)
-	pool := w.start(s)
-	client := w.over("moving")
-	from := servedBy(t, client, "move", "mine", "of value")
+	w := newEnv(t)
+	w.startAgent("moving")
+	s, witness := movingSpec(t, "move", 2)
+	pool := w.startPool(s)
+	client := w.gatewayClient("moving")
+	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
 	migration, err := pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
@@ -67,7 +67,7 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	require.Equal(t, api.SessionMoves{
 		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
 	}, moves)
-	require.Equal(t, `"of value"`, must(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has it, and gets the calls")
+	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has it, and gets the calls")
 
 	// Once more, to where it is.
 	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
@@ -84,7 +84,7 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	slow := ""
 	for i := 0; slow == ""; i++ {
 		require.Less(t, i, 100, "worker 0 gets no session at all")
-		if id := fmt.Sprint("slow", i); servedBy(t, client, "move", id, "precious") == "move/0" {
+		if id := fmt.Sprint("slow", i); storeInSession(t, client, "move", id, "precious") == "move/0" {
 			slow = id
 		}
 	}
@@ -100,8 +100,8 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 		}
 		pid, err = strconv.Atoi(string(text))
 		return err == nil
-	}, patience, 10*time.Millisecond)
-	kill(t, pid)
+	}, waitTimeout, 10*time.Millisecond)
+	killProcess(t, pid)
 	_, err = migration.Wait(t.Context())
 	require.ErrorIs(t, err, api.ErrWorkerCrashed)
 	require.ErrorContains(t, err, "all is as it was")
@@ -110,22 +110,22 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "it is bound to move/0 already", moves.Note, "the binding is where it was")
-	ran := w.hooked(pool, 0)
+	ran := w.hooksOf(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)
 }
 
 func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("full")
-	s, _ := movers(t, "evac", 3)
-	w.start(s)
-	client := w.over("full")
+	w := newEnv(t)
+	w.startAgent("full")
+	s, _ := movingSpec(t, "evac", 3)
+	w.startPool(s)
+	client := w.gatewayClient("full")
 	const call = "/v1/pools/evac/call/"
 	quiet := map[string]int{}
 	for i := range 90 {
-		quiet[servedBy(t, client, "evac", fmt.Sprint("quiet", i), fmt.Sprint("value", i))]++
+		quiet[storeInSession(t, client, "evac", fmt.Sprint("quiet", i), fmt.Sprint("value", i))]++
 	}
 	full := slices.MaxFunc(slices.Sorted(maps.Keys(quiet)), func(a, b string) int { return cmp.Compare(quiet[a], quiet[b]) })
 
@@ -140,7 +140,7 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 					return
 				default:
 				}
-				status, answer := visit(t, client, "POST", call+"keep", `["x"]`, fmt.Sprintf("busy%d-%d", i, n%20))
+				status, answer := request(t, client, "POST", call+"keep", `["x"]`, fmt.Sprintf("busy%d-%d", i, n%20))
 				if calls.Add(1); status != http.StatusOK {
 					t.Errorf("a call failed: %d %s", status, answer)
 					return
@@ -153,12 +153,12 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 		defer callers.Wait()
 		defer close(stop)
 		enough := func(n int64) {
-			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, waitTimeout, time.Millisecond)
 		}
 		enough(200)
-		moves = told[api.SessionMoves](w, "sessions", "evacuate", full)
+		moves = ctlJSON[api.SessionMoves](w, "sessions", "evacuate", full)
 		enough(calls.Load() + 200)
-		left = told[api.SessionMoves](w, "sessions", "evacuate", full)
+		left = ctlJSON[api.SessionMoves](w, "sessions", "evacuate", full)
 	}()
 	require.GreaterOrEqual(t, moves.Moved, quiet[full])
 	require.Zero(t, moves.Skipped)
@@ -169,30 +169,30 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 	require.Zero(t, left.Moved, "nothing was bound to it any more, and nothing is since")
 	for i := range 90 {
 		session := fmt.Sprint("quiet", i)
-		require.Equal(t, fmt.Sprintf(`"value%d"`, i), must(t, client, "POST", call+"kept_here", `[]`, session), "%s is with a worker that has it", session)
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session), "%s is with a worker that has it", session)
 	}
 }
 
-func TestARebalancingMovesSessionsToAnotherHost(t *testing.T) {
+func TestRebalancingMovesSessionsToAnotherHost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWorld(t)
-	w.agent("here", "--capacity", "1")
-	w.agent("there", "--capacity", "1")
-	s, _ := movers(t, "even", 2)
+	w := newEnv(t)
+	w.startAgent("here", "--capacity", "1")
+	w.startAgent("there", "--capacity", "1")
+	s, _ := movingSpec(t, "even", 2)
 	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, server.URL()
-	w.start(s)
-	here, there := w.over("here"), w.over("there")
+	w.startPool(s)
+	here, there := w.gatewayClient("here"), w.gatewayClient("there")
 	for i := range 10 {
-		servedBy(t, here, "even", fmt.Sprint("s", i), "value")
+		storeInSession(t, here, "even", fmt.Sprint("s", i), "value")
 	}
-	moves := told[api.SessionMoves](w, "sessions", "rebalance", "even")
+	moves := ctlJSON[api.SessionMoves](w, "sessions", "rebalance", "even")
 	require.Equal(t, 5, moves.Moved)
 	require.Len(t, moves.Flows, 1)
 	kept := map[*http.Client]int{}
 	for i := range 10 {
 		for _, host := range []*http.Client{here, there} {
-			if must(t, host, "POST", "/v1/pools/even/call/kept_here", `[]`, fmt.Sprint("s", i)) == `"value"` {
+			if mustRequest(t, host, "POST", "/v1/pools/even/call/kept_here", `[]`, fmt.Sprint("s", i)) == `"value"` {
 				kept[host]++
 			}
 		}

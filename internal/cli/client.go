@@ -64,26 +64,26 @@ type calls interface {
 	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
 }
 
-// dialer opens a control plane, which the caller closes.
-type dialer func(ctx context.Context, o tempool.Options) (controlPlane, error)
+// dialFunc opens a control plane, which the caller closes.
+type dialFunc func(ctx context.Context, o tempool.Options) (controlPlane, error)
 
-type connection struct{ *tempool.Client }
+type clientControlPlane struct{ *tempool.Client }
 
-func (c connection) Pool(name string) pool { return poolOf{c.Client.Pool(name)} }
+func (c clientControlPlane) Pool(name string) pool { return clientPool{c.Client.Pool(name)} }
 
-type poolOf struct{ *tempool.Pool }
+type clientPool struct{ *tempool.Pool }
 
-func (p poolOf) Calls(o tempool.CallOptions) calls { return p.With(o) }
+func (p clientPool) Calls(o tempool.CallOptions) calls { return p.With(o) }
 
-func (p poolOf) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
+func (p clientPool) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
 	return p.Session(session).Migrate(ctx, request)
 }
 
-func (p poolOf) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
+func (p clientPool) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
 	return p.Pool.Evacuate(ctx, request)
 }
 
-func (p poolOf) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
+func (p clientPool) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
 	return p.Pool.RebalanceSessions(ctx, request)
 }
 
@@ -92,5 +92,5 @@ func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connection{client}, nil
+	return clientControlPlane{client}, nil
 }

@@ -18,22 +18,22 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// storeWait is the longest that anything about a session may take while its store is down: some tries of five seconds, and a slow machine.
-const storeWait = 30 * time.Second
+// maxStoreCall is the longest that anything about a session may take while its store is down: some tries of five seconds, and a slow machine.
+const maxStoreCall = 30 * time.Second
 
-// asker makes one kind of call after the other, and counts how they went.
-type asker struct {
-	client          *http.Client
-	path, body      string
-	session         string
-	served, without atomic.Int64 // answered, and failed for want of the store
-	mu              sync.Mutex
-	longest         time.Duration
-	unexpected      string
+// caller makes one kind of call after the other, and counts how they went.
+type caller struct {
+	client                   *http.Client
+	path, body               string
+	session                  string
+	succeeded, storeFailures atomic.Int64 // answered, and failed for want of the store
+	mu                       sync.Mutex
+	longest                  time.Duration
+	unexpected               string
 }
 
-// ask goes on until stop is closed. A call may fail for want of the store if tolerant, and for nothing else.
-func (a *asker) ask(stop <-chan struct{}, tolerant bool) {
+// run goes on until stop is closed. A call may fail for want of the store if tolerant, and for nothing else.
+func (a *caller) run(stop <-chan struct{}, tolerant bool) {
 	for {
 		select {
 		case <-stop:
@@ -41,15 +41,15 @@ func (a *asker) ask(stop <-chan struct{}, tolerant bool) {
 		default:
 		}
 		began := time.Now()
-		status, answer := a.once()
+		status, answer := a.call()
 		took := time.Since(began)
 		a.mu.Lock()
 		a.longest = max(a.longest, took)
 		switch {
 		case status == http.StatusOK:
-			a.served.Add(1)
-		case tolerant && wantsStore(answer):
-			a.without.Add(1)
+			a.succeeded.Add(1)
+		case tolerant && isStoreUnavailable(answer):
+			a.storeFailures.Add(1)
 		default:
 			a.unexpected = fmt.Sprintf("status %d: %s", status, answer)
 		}
@@ -61,7 +61,7 @@ func (a *asker) ask(stop <-chan struct{}, tolerant bool) {
 	}
 }
 
-func (a *asker) once() (status int, answer string) {
+func (a *caller) call() (status int, answer string) {
 	request, err := http.NewRequest("POST", "http://gateway"+a.path, strings.NewReader(a.body))
 	if err != nil {
 		return 0, err.Error()
@@ -81,8 +81,8 @@ func (a *asker) once() (status int, answer string) {
 	return response.StatusCode, string(content)
 }
 
-// wantsStore reports whether a call failed in its worker because the store did not answer, and says so with a code.
-func wantsStore(answer string) bool {
+// isStoreUnavailable reports whether a call failed in its worker because the store did not answer, and says so with a code.
+func isStoreUnavailable(answer string) bool {
 	var problem struct {
 		Code        api.Code
 		WorkerError struct{ Code, Message string } `json:"worker_error"`
@@ -91,60 +91,60 @@ func wantsStore(answer string) bool {
 		strings.Contains(problem.WorkerError.Code+problem.WorkerError.Message, string(api.CodeStoreUnavailable))
 }
 
-func TestWhileRedisIsDownOnlyWhatNeedsASessionFailsAndItComesBackByItself(t *testing.T) {
+func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWorld(t)
-	w.agent("keeper")
-	file := python("keeper", 4, "sessions.py")
+	w := newEnv(t)
+	w.startAgent("keeper")
+	file := pythonSpec("keeper", 4, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
-	w.start(file)
-	client := w.over("keeper")
+	w.startPool(file)
+	client := w.gatewayClient("keeper")
 	const calls = "/v1/pools/keeper/call/"
-	with := []*asker{
+	with := []*caller{
 		{client: client, path: calls + "remember", body: `["k",1]`, session: "mine"},
 		{client: client, path: calls + "recall", body: `["name"]`, session: "mine"},
 	}
-	without := &asker{client: client, path: calls + "plain", body: `[]`}
-	must(t, client, "PUT", "/v1/sessions/mine", `{"data":{"name":"Ada"}}`, "")
+	without := &caller{client: client, path: calls + "plain", body: `[]`}
+	mustRequest(t, client, "PUT", "/v1/sessions/mine", `{"data":{"name":"Ada"}}`, "")
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	for _, a := range with {
-		group.Go(func() { a.ask(stop, true) })
+		group.Go(func() { a.run(stop, true) })
 	}
-	group.Go(func() { without.ask(stop, false) })
+	group.Go(func() { without.run(stop, false) })
 	// more waits until a count has grown, or something went wrong.
 	more := func(what string, count *atomic.Int64, by int64) {
 		t.Helper()
 		before := count.Load()
-		require.Eventually(t, func() bool { return count.Load() >= before+by }, patience, 5*time.Millisecond, what)
+		require.Eventually(t, func() bool { return count.Load() >= before+by }, waitTimeout, 5*time.Millisecond, what)
 	}
 	for range 2 {
 		for _, a := range with {
-			more("served with a session", &a.served, 5)
+			more("served with a session", &a.succeeded, 5)
 		}
 		server.Kill()
 		for _, a := range with {
-			more("refused for want of the store", &a.without, 2)
+			more("refused for want of the store", &a.storeFailures, 2)
 		}
-		more("served without a session", &without.served, 20)
+		more("served without a session", &without.succeeded, 20)
 		began := time.Now()
-		status, answer := visit(t, client, "GET", "/v1/sessions/mine", "", "")
+		status, answer := request(t, client, "GET", "/v1/sessions/mine", "", "")
 		require.Equal(t, http.StatusServiceUnavailable, status, answer)
 		require.Contains(t, answer, string(api.CodeStoreUnavailable))
-		require.Less(t, time.Since(began), storeWait)
+		require.Less(t, time.Since(began), maxStoreCall)
 		server.Restart()
 	}
 	for _, a := range with {
-		more("served again", &a.served, 5)
+		more("served again", &a.succeeded, 5)
 	}
 	close(stop)
 	group.Wait()
 	for _, a := range append(with, without) {
 		require.Empty(t, a.unexpected)
-		require.Less(t, a.longest, storeWait)
-		t.Logf("%s: %d served, %d refused for want of the store, the longest took %s", a.path, a.served.Load(), a.without.Load(), a.longest.Round(time.Millisecond))
+		require.Less(t, a.longest, maxStoreCall)
+		t.Logf("%s: %d served, %d refused for want of the store, the longest took %s", a.path, a.succeeded.Load(), a.storeFailures.Load(), a.longest.Round(time.Millisecond))
 	}
-	require.Zero(t, without.without.Load())
-	require.Equal(t, `"Ada"`, must(t, client, "POST", calls+"recall", `["name"]`, "mine"))
+	require.Zero(t, without.storeFailures.Load())
+	require.Equal(t, `"Ada"`, mustRequest(t, client, "POST", calls+"recall", `["name"]`, "mine"))
 }

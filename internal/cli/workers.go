@@ -20,17 +20,17 @@ func (a *app) workersCommand() *cobra.Command {
   ctl workers stats`,
 	},
 		a.restartCommand(), a.statsCommand(),
-		a.controlCommand(drainControl), a.controlCommand(suspendControl), a.controlCommand(resumeControl), a.controlCommand(stopControl),
+		a.signalCommand(drainSpec), a.signalCommand(suspendSpec), a.signalCommand(resumeSpec), a.signalCommand(stopSpec),
 	)
 }
 
-// chosen holds the flags that say which workers, and why.
-type chosen struct {
+// workerFlags holds the flags that say which workers, and why.
+type workerFlags struct {
 	worker int
 	reason string
 }
 
-func (o *chosen) flags(a *app, c *cobra.Command) {
+func (o *workerFlags) flags(a *app, c *cobra.Command) {
 	c.Flags().IntVar(&o.worker, "worker", -1, "number of the worker (default: all of the pool)")
 	c.Flags().StringVar(&o.reason, "reason", "", "why, for the worker's history")
 	if err := c.RegisterFlagCompletionFunc("worker", a.completeSlots); err != nil {
@@ -46,7 +46,7 @@ func (o *chosen) flags(a *app, c *cobra.Command) {
 }
 
 // slot is the number of the worker, nil for all.
-func (o *chosen) slot() *int {
+func (o *workerFlags) slot() *int {
 	if o.worker < 0 {
 		return nil
 	}
@@ -54,9 +54,9 @@ func (o *chosen) slot() *int {
 }
 
 func (a *app) restartCommand() *cobra.Command {
-	var who chosen
-	var wait waiting
-	c := a.leaf(&cobra.Command{
+	var who workerFlags
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "restart POOL",
 		Short: "Restart one worker, or all of a pool one after the other",
 		Long: `Restart one worker, or without --worker all of a pool, at most rotation.max_unavailable at a time. Each drains first and comes
@@ -67,7 +67,7 @@ back under a higher incarnation. Workers that were drained, stopped or have give
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name, slot := args[0], who.slot()
-		back, err := a.returning(ctx, cp, name, slot, wait)
+		back, err := a.restartWait(ctx, cp, name, slot, wait)
 		if err != nil {
 			return err
 		}
@@ -79,12 +79,12 @@ back under a higher incarnation. Workers that were drained, stopped or have give
 		case slot == nil:
 			err = a.awaitRollout(ctx, cp, name, wait.limit)
 		default:
-			err = a.awaitArrival(ctx, cp, back)
+			err = a.awaitReady(ctx, cp, back)
 		}
 		if err != nil {
 			return err
 		}
-		return a.print(result, func(w io.Writer) error {
+		return a.printResult(result, func(w io.Writer) error {
 			text := "%s of pool %s restarted\n"
 			if wait.skip {
 				text = "%s of pool %s will restart; ctl ps %[2]s shows how far it is\n"
@@ -104,18 +104,18 @@ func (a *app) restart(ctx context.Context, cp controlPlane, name string, r api.R
 	return cp.Pool(name).Restart(request, r)
 }
 
-func (a *app) status(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
+func (a *app) poolStatus(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).Status(request)
 }
 
-// returning prepares the wait for one worker to serve under a higher incarnation than it has now; nil when nobody waits for one.
-func (a *app) returning(ctx context.Context, cp controlPlane, name string, slot *int, wait waiting) (*arrival, error) {
+// restartWait prepares the wait for one worker to serve under a higher incarnation than it has now; nil when nobody waits for one.
+func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slot *int, wait waitFlags) (*readyWait, error) {
 	if slot == nil || wait.skip {
 		return nil, nil
 	}
-	status, err := a.status(ctx, cp, name)
+	status, err := a.poolStatus(ctx, cp, name)
 	if err != nil {
 		return nil, err
 	}
@@ -124,14 +124,14 @@ func (a *app) returning(ctx context.Context, cp controlPlane, name string, slot 
 		if w.Slot != *slot {
 			continue
 		}
-		state, err := a.state(ctx, cp, name, *slot)
+		state, err := a.workerState(ctx, cp, name, *slot)
 		if err != nil && !errors.Is(err, api.ErrWorkerNotFound) { // one whose workflow was ended comes back all the same
 			return nil, err
 		}
 		from[*slot] = max(w.Incarnation, state.Incarnation)
 	}
-	return &arrival{
+	return &readyWait{
 		pool: name, placement: status.Spec.Pool.Placement, limit: wait.limit,
-		startup: startup{from: from, slots: []int{*slot}},
+		startTracker: startTracker{from: from, slots: []int{*slot}},
 	}, nil
 }

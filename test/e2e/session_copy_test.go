@@ -22,29 +22,29 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// counter counts in a session of its own over HTTP, whatever becomes of the agent, and knows the last number that was acknowledged.
-type counter struct {
-	client *http.Client
-	id     string
-	said   atomic.Int64
-	gone   atomic.Bool // it was told that there is no such session, though one had been acknowledged
+// sessionCounter counts in a session of its own over HTTP, whatever becomes of the agent, and knows the last number that was acknowledged.
+type sessionCounter struct {
+	client       *http.Client
+	id           string
+	acknowledged atomic.Int64
+	notFound     atomic.Bool // it was told that there is no such session, though one had been acknowledged
 }
 
 // count sets the number to one more, until it is told to stop. An update that fails may have happened: it is repeated with the same number.
-func (c *counter) count(stop <-chan struct{}) {
+func (c *sessionCounter) count(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
-		next := c.said.Load() + 1
+		next := c.acknowledged.Load() + 1
 		switch c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)) {
 		case http.StatusOK:
-			c.said.Store(next)
+			c.acknowledged.Store(next)
 		case http.StatusNotFound:
-			if c.said.Load() > 0 {
-				c.gone.Store(true)
+			if c.acknowledged.Load() > 0 {
+				c.notFound.Store(true)
 				return
 			}
 			c.request("PUT", `{"data":{"n":0}}`)
@@ -52,7 +52,7 @@ func (c *counter) count(stop <-chan struct{}) {
 	}
 }
 
-func (c *counter) request(method, body string) (status int) {
+func (c *sessionCounter) request(method, body string) (status int) {
 	request, err := http.NewRequest(method, "http://gateway/v1/sessions/"+c.id+"?pool=moving", strings.NewReader(body))
 	if err != nil {
 		return 0
@@ -66,7 +66,7 @@ func (c *counter) request(method, body string) (status int) {
 	return response.StatusCode
 }
 
-func (c *counter) read() (status int, n int64) {
+func (c *sessionCounter) read() (status int, n int64) {
 	response, err := c.client.Get("http://gateway/v1/sessions/" + c.id + "?pool=moving")
 	if err != nil {
 		return 0, 0
@@ -79,52 +79,52 @@ func (c *counter) read() (status int, n int64) {
 	return response.StatusCode, n
 }
 
-func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T) {
+func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newWorld(t)
-	a := w.agent("moving")
-	file := python("moving", 1, "sessions.py")
-	pool := w.start(file)
+	w := newEnv(t)
+	a := w.startAgent("moving")
+	file := pythonSpec("moving", 1, "sessions.py")
+	pool := w.startPool(file)
 	const counters = 6
 	stop := make(chan struct{})
 	var group sync.WaitGroup
-	all := make([]*counter, counters)
+	all := make([]*sessionCounter, counters)
 	for i := range all {
-		all[i] = &counter{client: w.over("moving"), id: fmt.Sprint("count", i)}
+		all[i] = &sessionCounter{client: w.gatewayClient("moving"), id: fmt.Sprint("count", i)}
 		group.Go(func() { all[i].count(stop) })
 	}
 	// noneLost waits until every counter has been told of one more update, and requires that what it had been told of is there.
 	noneLost := func(when string) {
 		t.Helper()
 		for _, c := range all {
-			require.False(t, c.gone.Load(), "%s: %s was said not to exist", when, c.id)
-			before := c.said.Load()
+			require.False(t, c.notFound.Load(), "%s: %s was said not to exist", when, c.id)
+			before := c.acknowledged.Load()
 			var status int
 			var n int64
-			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, patience, 10*time.Millisecond, when)
+			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout, 10*time.Millisecond, when)
 			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
-			require.Eventually(t, func() bool { return c.said.Load() > before }, patience, 10*time.Millisecond, "%s: %s goes on", when, c.id)
+			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond, "%s: %s goes on", when, c.id)
 		}
 	}
 	noneLost("before")
 	copying := func(args ...string) api.SessionCopy {
 		t.Helper()
-		return told[api.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
+		return ctlJSON[api.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
 	}
 	killed := func(phase api.CopyPhase) {
 		t.Helper()
-		before := w.ready(pool, 1).Workers[0].Incarnation
+		before := w.waitReady(pool, 1).Workers[0].Incarnation
 		a.kill()
-		a = w.agent("moving")
+		a = w.startAgent("moving")
 		var last string
 		require.Eventually(t, func() bool {
-			last = must(t, awaitSocket(t, w.over("moving")), "GET", "/v1/admin/sessions/copy", "", "")
+			last = mustRequest(t, waitForGateway(t, w.gatewayClient("moving")), "GET", "/v1/admin/sessions/copy", "", "")
 			var c api.SessionCopy
 			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
-		}, patience, 20*time.Millisecond, "%s: %s", phase, &last)
+		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // whether the pool has a worker again or not
-		w.until(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		w.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
@@ -151,9 +151,9 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	_, err := pool.Apply(t.Context(), file)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		status, _ := visit(t, w.over("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
+		status, _ := request(t, w.gatewayClient("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
 		return status == http.StatusOK
-	}, patience, 50*time.Millisecond, "the new spec comes to the worker, and then the copy can be finished")
+	}, waitTimeout, 50*time.Millisecond, "the new spec comes to the worker, and then the copy can be finished")
 	out, _ := w.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
 	require.Contains(t, out, "no copy of sessions goes on")
 	noneLost("finished")
@@ -170,7 +170,7 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	for _, c := range all {
 		found, err := kept.Get(t.Context(), c.id)
 		require.NoError(t, err)
-		require.JSONEq(t, fmt.Sprint(c.said.Load()), string(found.Data["n"]))
+		require.JSONEq(t, fmt.Sprint(c.acknowledged.Load()), string(found.Data["n"]))
 		before, err := left.Get(t.Context(), c.id)
 		require.NoError(t, err)
 		require.True(t, before.CreatedAt.Equal(found.CreatedAt), "it is the same session")
@@ -178,8 +178,8 @@ func TestAStoreIsMovedWhileItIsInUseAndItsAgentIsKilledInEachPhase(t *testing.T)
 	}
 }
 
-// awaitSocket waits until somebody answers.
-func awaitSocket(t *testing.T, c *http.Client) *http.Client {
+// waitForGateway waits until somebody answers.
+func waitForGateway(t *testing.T, c *http.Client) *http.Client {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		response, err := c.Get("http://gateway/healthz")
@@ -188,6 +188,6 @@ func awaitSocket(t *testing.T, c *http.Client) *http.Client {
 		}
 		_ = response.Body.Close()
 		return true
-	}, patience, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 	return c
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestAPythonProgramCallsAPool(t *testing.T) {
+func TestThePythonClientCallsAPool(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("pyclient", "--listen", "127.0.0.1:0")
-	s := python("called", 2, "called.py")
-	w.start(s)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	w := newEnv(t)
+	w.startAgent("pyclient", "--listen", "127.0.0.1:0")
+	s := pythonSpec("called", 2, "called.py")
+	w.startPool(s)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	caller := exec.CommandContext(ctx, "python3", "-W", "error", filepath.Join("testdata", "caller.py"), filepath.Join(w.dir, "pyclient", worker.SocketName))
 	caller.Env = append(os.Environ(), "PYTHONPATH="+s.Pool.Env["PYTHONPATH"])

@@ -13,59 +13,59 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// control is one of the commands that ask workers, by a signal, to go into some state.
-type control struct {
+// signalSpec is one of the commands that ask workers, by a signal, to go into some state.
+type signalSpec struct {
 	signal        string
 	short, long   string
 	example       string
-	until         string // what is waited for
-	wanted        func(s lifecycle.State, resting bool) bool
+	waitsUntil    string // what is waited for
+	reached       func(s lifecycle.State, resting bool) bool
 	applies       func(s lifecycle.State, resting bool) bool // the others are not asked
 	notApplicable string                                     // why not, for one that is not where it is wanted either
 }
 
-func rests(_ lifecycle.State, resting bool) bool { return resting }
+func isResting(_ lifecycle.State, resting bool) bool { return resting }
 
-func awake(_ lifecycle.State, resting bool) bool { return !resting }
+func isNotResting(_ lifecycle.State, resting bool) bool { return !resting }
 
 var (
-	drainControl = control{
-		signal: api.SignalDrain, until: "until the workers have ended",
+	drainSpec = signalSpec{
+		signal: api.SignalDrain, waitsUntil: "until the workers have ended",
 		short: "Let workers finish what they do, end them and keep them down",
 		long: `Drain one worker, or without --worker all of a pool: it takes no new lease, what is in flight may finish within
 rotation.drain_timeout, then its process is stopped. It stays down until ctl workers restart.`,
 		example: `  ctl workers drain python --worker 2
   ctl workers drain python --reason "maintenance of the model store"`,
-		wanted: rests, applies: awake,
+		reached: isResting, applies: isNotResting,
 	}
-	stopControl = control{
-		signal: api.SignalStop, until: "until the workers have ended",
+	stopSpec = signalSpec{
+		signal: api.SignalStop, waitsUntil: "until the workers have ended",
 		short: "End workers at once and keep them down",
 		long: `Stop one worker, or without --worker all of a pool, without waiting for calls in flight: TERM, and KILL after pool.stop_grace.
 It stays down until ctl workers restart.`,
 		example: `  ctl workers stop python --worker 2
   ctl workers stop python --reason "it answers nonsense"`,
-		wanted: rests, applies: awake,
+		reached: isResting, applies: isNotResting,
 	}
-	suspendControl = control{
-		signal: api.SignalSuspend, until: "until the workers are suspended",
+	suspendSpec = signalSpec{
+		signal: api.SignalSuspend, waitsUntil: "until the workers are suspended",
 		short: "Take workers out of service but keep their processes",
 		long: `Suspend one worker, or without --worker all of a pool: it takes no new lease, and keeps its process and memory. A busy worker
 is suspended when its lease comes back.`,
 		example: `  ctl workers suspend python --worker 2 --reason "attach a debugger"
   ctl workers suspend python --no-wait`,
-		wanted:        func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
+		reached:       func(s lifecycle.State, _ bool) bool { return s == lifecycle.Suspended },
 		applies:       func(s lifecycle.State, resting bool) bool { return !resting && s != lifecycle.Suspended },
 		notApplicable: "has no process to suspend; ctl workers restart brings it back",
 	}
-	resumeControl = control{
-		signal: api.SignalResume, until: "until the workers are no longer suspended",
+	resumeSpec = signalSpec{
+		signal: api.SignalResume, waitsUntil: "until the workers are no longer suspended",
 		short: "Put suspended workers back into service",
 		long: `Resume one suspended worker, or without --worker all suspended workers of a pool. One that waits for its lease to come back
 before it is suspended stays in service.`,
 		example: `  ctl workers resume python --worker 2
   ctl workers resume python`,
-		wanted: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
+		reached: func(s lifecycle.State, _ bool) bool { return s != lifecycle.Suspended },
 		// One that is not suspended yet may have been asked to be: then this calls that off.
 		applies: func(s lifecycle.State, resting bool) bool {
 			switch s {
@@ -77,24 +77,24 @@ before it is suspended stays in service.`,
 	}
 )
 
-// controlled is the result of a control.
-type controlled struct {
-	Pool    string             `json:"pool"`
-	Signal  string             `json:"signal"`
-	Workers []controlledWorker `json:"workers"`
+// signalResult is the result of a control.
+type signalResult struct {
+	Pool    string           `json:"pool"`
+	Signal  string           `json:"signal"`
+	Workers []signaledWorker `json:"workers"`
 }
 
-type controlledWorker struct {
+type signaledWorker struct {
 	Worker      string          `json:"worker"`
 	State       lifecycle.State `json:"state"`
 	Incarnation int64           `json:"incarnation"`
 	Reason      string          `json:"reason"`
 }
 
-func (a *app) controlCommand(c control) *cobra.Command {
-	var who chosen
-	var wait waiting
-	command := a.leaf(&cobra.Command{
+func (a *app) signalCommand(c signalSpec) *cobra.Command {
+	var who workerFlags
+	var wait waitFlags
+	command := a.controlPlaneCommand(&cobra.Command{
 		Use: c.signal + " POOL", Short: c.short, Long: c.long, Example: c.example,
 		Args:              exactly(argPool),
 		ValidArgsFunction: a.completePools,
@@ -104,7 +104,7 @@ func (a *app) controlCommand(c control) *cobra.Command {
 			return err
 		}
 		for _, t := range pending {
-			if t.there {
+			if t.done {
 				continue
 			}
 			if err := a.signal(ctx, cp, args[0], c, t, who.reason); err != nil {
@@ -116,28 +116,28 @@ func (a *app) controlCommand(c control) *cobra.Command {
 				return err
 			}
 		}
-		return a.print(outcome(args[0], c, pending), func(w io.Writer) error { return writeControlled(w, c, pending, wait.skip) })
+		return a.printResult(newSignalResult(args[0], c, pending), func(w io.Writer) error { return writeSignalResult(w, c, pending, wait.skip) })
 	})
 	who.flags(a, command)
-	wait.flags(command, defaultWait, c.until)
+	wait.flags(command, defaultWait, c.waitsUntil)
 	return command
 }
 
 // target is one worker that is asked, and what is known of it.
 type target struct {
-	slot    int
-	worker  string
-	state   api.WorkerState
-	resting bool
-	refused string // its newest refusal before it was asked
-	there   bool   // where it is wanted: it need not be asked, or has done as it was asked
-	told    bool   // its holder was named
+	slot        int
+	worker      string
+	state       api.WorkerState
+	resting     bool
+	lastRefusal string // its newest refusal before it was asked
+	done        bool   // where it is wanted: it need not be asked, or has done as it was asked
+	warned      bool   // its holder was named
 }
 
 // targets lists the workers that a control goes to. The workers themselves say what state they are in: what the pool last
 // heard may be older than the command before this one.
-func (a *app) targets(ctx context.Context, cp controlPlane, name string, c control, slot *int) ([]target, error) {
-	status, err := a.status(ctx, cp, name)
+func (a *app) targets(ctx context.Context, cp controlPlane, name string, c signalSpec, slot *int) ([]target, error) {
+	status, err := a.poolStatus(ctx, cp, name)
 	if err != nil {
 		return nil, err
 	}
@@ -147,16 +147,16 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, c contr
 			continue
 		}
 		found = true
-		state, err := a.state(ctx, cp, name, w.Slot)
+		state, err := a.workerState(ctx, cp, name, w.Slot)
 		if err != nil {
 			return nil, err
 		}
-		t := target{slot: w.Slot, worker: api.WorkerName(name, w.Slot), state: state, resting: w.Resting, refused: state.LastRefusal}
+		t := target{slot: w.Slot, worker: api.WorkerName(name, w.Slot), state: state, resting: w.Resting, lastRefusal: state.LastRefusal}
 		switch {
 		case c.applies(state.State, w.Resting):
 			targets = append(targets, t)
-		case slot != nil && c.wanted(state.State, w.Resting):
-			t.there = true
+		case slot != nil && c.reached(state.State, w.Resting):
+			t.done = true
 			targets = append(targets, t)
 		case slot != nil:
 			return nil, api.Errorf(api.CodeInvalid, "worker %s %s (it is %s)", t.worker, c.notApplicable, state.State)
@@ -168,20 +168,20 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, c contr
 	return targets, nil
 }
 
-func (a *app) state(ctx context.Context, cp controlPlane, name string, slot int) (api.WorkerState, error) {
+func (a *app) workerState(ctx context.Context, cp controlPlane, name string, slot int) (api.WorkerState, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).State(request, slot)
 }
 
-func (a *app) signal(ctx context.Context, cp controlPlane, name string, c control, t target, reason string) error {
+func (a *app) signal(ctx context.Context, cp controlPlane, name string, c signalSpec, t target, reason string) error {
 	request, cancel := a.request(ctx)
 	defer cancel()
 	return cp.Pool(name).Signal(request, t.slot, c.signal, api.Control{Reason: reason, By: operator()})
 }
 
 // awaitStates waits until every target is where the control wants it, and fails when one refuses.
-func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, c control, targets []target, wait waiting) error {
+func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, c signalSpec, targets []target, wait waitFlags) error {
 	err := a.await(ctx, wait.limit, func(ctx context.Context) (bool, error) {
 		status, err := cp.Pool(name).Status(ctx)
 		if err != nil {
@@ -189,27 +189,27 @@ func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, c c
 		}
 		there := 0
 		for i := range targets {
-			if err := a.lookAt(ctx, cp.Pool(name), c, status, &targets[i]); err != nil {
+			if err := a.refresh(ctx, cp.Pool(name), c, status, &targets[i]); err != nil {
 				return false, err
 			}
-			if targets[i].there {
+			if targets[i].done {
 				there++
 			}
 		}
-		a.show(fmt.Sprintf("%s %s: %d of %d", c.signal, name, there, len(targets)))
+		a.showProgress(fmt.Sprintf("%s %s: %d of %d", c.signal, name, there, len(targets)))
 		return there == len(targets), nil
 	})
-	var up *timeUp
+	var up *waitTimeout
 	if errors.As(err, &up) {
 		return api.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; it stands as asked, and ctl ps %s shows how far it is",
-			c.signal, name, span(wait.limit), missing(targets), name)
+			c.signal, name, formatDuration(wait.limit), pendingTargets(targets), name)
 	}
 	return err
 }
 
-// lookAt brings what is known of one target up to date.
-func (a *app) lookAt(ctx context.Context, p pool, c control, status api.PoolStatus, t *target) error {
-	if t.there {
+// refresh brings what is known of one target up to date.
+func (a *app) refresh(ctx context.Context, p pool, c signalSpec, status api.PoolStatus, t *target) error {
+	if t.done {
 		return nil
 	}
 	state, err := p.State(ctx, t.slot)
@@ -222,28 +222,28 @@ func (a *app) lookAt(ctx context.Context, p pool, c control, status api.PoolStat
 			t.resting = w.Resting
 		}
 	}
-	t.there = c.wanted(state.State, t.resting)
-	if !t.there && state.LastRefusal != t.refused && strings.Contains(state.LastRefusal, c.signal) {
+	t.done = c.reached(state.State, t.resting)
+	if !t.done && state.LastRefusal != t.lastRefusal && strings.Contains(state.LastRefusal, c.signal) {
 		return api.Errorf(api.CodeInvalid, "worker %s refused to %s: %s", t.worker, c.signal, state.LastRefusal)
 	}
-	if !t.there && !t.told && c.signal == api.SignalSuspend && state.Lease != nil {
-		t.told = true
-		a.warn(held(*t))
+	if !t.done && !t.warned && c.signal == api.SignalSuspend && state.Lease != nil {
+		t.warned = true
+		a.warn(busyWarning(*t))
 	}
 	return nil
 }
 
-// held says why a busy worker is not suspended yet.
-func held(t target) string {
+// busyWarning says why a busy worker is not suspended yet.
+func busyWarning(t target) string {
 	return fmt.Sprintf("worker %s is busy: it is suspended when %s gives lease %s back (ctl checkin %[3]s does it for them)",
 		t.worker, t.state.Lease.Holder, t.state.Lease.ID)
 }
 
-// missing names the targets that are not there yet, and why.
-func missing(targets []target) string {
+// pendingTargets names the targets that are not there yet, and why.
+func pendingTargets(targets []target) string {
 	var parts []string
 	for _, t := range targets {
-		if t.there {
+		if t.done {
 			continue
 		}
 		part := fmt.Sprintf("%s is %s", t.worker, t.state.State)
@@ -259,22 +259,22 @@ func missing(targets []target) string {
 	return strings.Join(parts, ", ")
 }
 
-func outcome(name string, c control, targets []target) controlled {
-	result := controlled{Pool: name, Signal: c.signal, Workers: []controlledWorker{}}
+func newSignalResult(name string, c signalSpec, targets []target) signalResult {
+	result := signalResult{Pool: name, Signal: c.signal, Workers: []signaledWorker{}}
 	for _, t := range targets {
-		result.Workers = append(result.Workers, controlledWorker{t.worker, t.state.State, t.state.Incarnation, t.state.Reason})
+		result.Workers = append(result.Workers, signaledWorker{t.worker, t.state.State, t.state.Incarnation, t.state.Reason})
 	}
 	return result
 }
 
-func writeControlled(w io.Writer, c control, targets []target, blind bool) error {
+func writeSignalResult(w io.Writer, c signalSpec, targets []target, blind bool) error {
 	if len(targets) == 0 {
 		_, err := fmt.Fprintf(w, "no worker to %s\n", c.signal)
 		return err
 	}
 	for _, t := range targets {
 		line := fmt.Sprintf("%s is %s", t.worker, t.state.State)
-		if blind && !t.there {
+		if blind && !t.done {
 			line = fmt.Sprintf("%s was asked to %s; it was %s", t.worker, c.signal, t.state.State)
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {

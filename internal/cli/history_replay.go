@@ -25,7 +25,7 @@ import (
 // ReplayHistory is every transition of one worker, oldest first, as far back as its runs are retained. A worker itself keeps only
 // its newest transitions; this replays the event history of each run with the workflow's own code and notes them all. It fails
 // for runs that this build cannot replay.
-func (c connection) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
+func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
 	for runID := ""; ; {
@@ -63,22 +63,22 @@ func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history
 		}
 		events = append(events, event)
 	}
-	return decided(events), nil
+	return replayablePrefix(events), nil
 }
 
-// decided cuts off what came after the last workflow task and its commands: the workflow has not made anything of it yet.
-func decided(events []*history.HistoryEvent) []*history.HistoryEvent {
+// replayablePrefix cuts off what came after the last workflow task and its commands: the workflow has not made anything of it yet.
+func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
 	end := 0
 	for i, event := range events {
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED || (i == end && end > 0 && commanded(event.GetEventType())) {
+		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED || (i == end && end > 0 && isCommandEvent(event.GetEventType())) {
 			end = i + 1
 		}
 	}
 	return events[:end]
 }
 
-// commanded reports whether events of this kind are what a workflow task asked for.
-func commanded(kind enums.EventType) bool {
+// isCommandEvent reports whether events of this kind are what a workflow task asked for.
+func isCommandEvent(kind enums.EventType) bool {
 	switch kind {
 	case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, enums.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
 		enums.EVENT_TYPE_TIMER_STARTED, enums.EVENT_TYPE_TIMER_CANCELED, enums.EVENT_TYPE_MARKER_RECORDED,
@@ -98,7 +98,7 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
-	notes := &noteTaker{}
+	notes := &transitionRecorder{}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		Interceptors:             []interceptor.WorkerInterceptor{notes},
 		DataConverter:            converter.GetDefaultDataConverter(),
@@ -115,9 +115,9 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	return notes.transitions, nil
 }
 
-// noteTaker looks at a replayed worker's ring by its own query handler, each time the worker asks what time it is. It asks that
+// transitionRecorder looks at a replayed worker's ring by its own query handler, each time the worker asks what time it is. It asks that
 // for every transition, so no more than one has happened since the look before.
-type noteTaker struct {
+type transitionRecorder struct {
 	interceptor.WorkerInterceptorBase
 	interceptor.WorkflowInboundInterceptorBase
 	ring        func() ([]lifecycle.Transition, error)
@@ -125,24 +125,24 @@ type noteTaker struct {
 }
 
 // InterceptWorkflow is part of interceptor.WorkerInterceptor.
-func (n *noteTaker) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+func (n *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	n.WorkflowInboundInterceptorBase.Next = next
 	return n
 }
 
 // Init is part of interceptor.WorkflowInboundInterceptor.
-func (n *noteTaker) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
-	return n.Next.Init(&ringWatcher{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, n})
+func (n *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return n.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, n})
 }
 
 // ExecuteWorkflow is part of interceptor.WorkflowInboundInterceptor.
-func (n *noteTaker) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+func (n *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	result, err := n.Next.ExecuteWorkflow(ctx, in)
-	n.look()
+	n.record()
 	return result, err
 }
 
-func (n *noteTaker) look() {
+func (n *transitionRecorder) record() {
 	if n.ring == nil {
 		return
 	}
@@ -151,32 +151,32 @@ func (n *noteTaker) look() {
 	case err != nil || len(ring) == 0:
 	case len(n.transitions) == 0: // what the run began with
 		n.transitions = append(n.transitions, ring...)
-	case !sameStep(n.transitions[len(n.transitions)-1], ring[len(ring)-1]):
+	case !sameTransition(n.transitions[len(n.transitions)-1], ring[len(ring)-1]):
 		n.transitions = append(n.transitions, ring[len(ring)-1])
 	}
 }
 
-// sameStep reports whether two neighbours are one transition; no transition leads from a state to itself.
-func sameStep(a, b lifecycle.Transition) bool {
+// sameTransition reports whether two neighbours are one transition; no transition leads from a state to itself.
+func sameTransition(a, b lifecycle.Transition) bool {
 	return a.From == b.From && a.To == b.To && a.Timestamp.Equal(b.Timestamp)
 }
 
-// ringWatcher sees the calls that a workflow makes.
-type ringWatcher struct {
+// ringInterceptor sees the calls that a workflow makes.
+type ringInterceptor struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	notes *noteTaker
+	recorder *transitionRecorder
 }
 
 // SetQueryHandler is part of interceptor.WorkflowOutboundInterceptor.
-func (w *ringWatcher) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
+func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
 	if ring, fits := handler.(func() ([]lifecycle.Transition, error)); fits && query == api.QueryHistory {
-		w.notes.ring = ring
+		w.recorder.ring = ring
 	}
 	return w.Next.SetQueryHandler(ctx, query, handler)
 }
 
 // Now is part of interceptor.WorkflowOutboundInterceptor.
-func (w *ringWatcher) Now(ctx workflow.Context) time.Time {
-	w.notes.look()
+func (w *ringInterceptor) Now(ctx workflow.Context) time.Time {
+	w.recorder.record()
 	return w.Next.Now(ctx)
 }

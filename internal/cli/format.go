@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// nothing stands in a table where there is no value.
-const nothing = "-"
+// dash stands in a table where there is no value.
+const dash = "-"
 
-// size is a number of bytes in the largest binary unit below it.
-func size(bytes int64) string {
+// formatBytes is a number of bytes in the largest binary unit below it.
+func formatBytes(bytes int64) string {
 	if bytes <= 0 {
-		return nothing
+		return dash
 	}
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)
@@ -27,11 +27,11 @@ func size(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// span is a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, and 350ms below one.
-func span(d time.Duration) string {
+// formatDuration is a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, and 350ms below one.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d <= 0:
-		return nothing
+		return dash
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2fms", d.Seconds()*1000)
 	case d < 10*time.Millisecond:
@@ -54,18 +54,18 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// or is text, or the sign for nothing.
-func or(text string) string {
+// orDash is text, or the sign for nothing.
+func orDash(text string) string {
 	if text == "" {
-		return nothing
+		return dash
 	}
 	return text
 }
 
-// number is n, or the sign for nothing where 0 means that there is none.
-func number(n int) string {
+// formatCount is n, or the sign for nothing where 0 means that there is none.
+func formatCount(n int) string {
 	if n == 0 {
-		return nothing
+		return dash
 	}
 	return fmt.Sprint(n)
 }

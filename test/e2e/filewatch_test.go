@@ -11,10 +11,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) {
+func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("files")
+	w := newEnv(t)
+	w.startAgent("files")
 	program, err := os.ReadFile(filepath.Join("testdata", "greet.py"))
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -26,12 +26,12 @@ func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "greet.py"), program, 0o600))
 	write("GREETING = 'hello'\n")
 
-	s := python("files", 2, "greet.py")
+	s := pythonSpec("files", 2, "greet.py")
 	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100_000_000)
 	s.Recovery.BackoffInitial = spec.Duration(3_600_000_000_000) // who waits for it, waits longer than this test
 	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
-	pool := w.start(s)
-	client := w.over("files")
+	pool := w.startPool(s)
+	client := w.gatewayClient("files")
 	says := func(want string) {
 		for range 4 {
 			status, answer, _ := post(t, client, "/v1/pools/files/call/greet", "null")
@@ -42,7 +42,7 @@ func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) 
 	says("hello")
 
 	write("GREETING = 'good morning'\n")
-	view := w.until(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
+	view := w.waitFor(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
@@ -55,14 +55,14 @@ func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) 
 	s.Rotation.Surge = false // with surge, a program that cannot start would leave the old processes in service
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 	write("GREETING = = 'broken'\n")
-	w.until(pool, "neither worker can start", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "neither worker can start", func(v api.PoolWorkers) bool {
 		return v.Ready == 0 && v.Workers[0].ConsecutiveFailures > 0 && v.Workers[1].ConsecutiveFailures > 0
 	})
 	write("GREETING = 'mended'\n")
-	w.ready(pool, 2)
+	w.waitReady(pool, 2)
 	says("mended")
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// metrics starts the example pool and returns what a run of its job needs.
-func (w *world) metrics() (*tempool.Pool, codemetrics.Config, int64) {
+// startCodeMetrics starts the example pool and returns what a run of its job needs.
+func (w *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
 	w.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
 	require.NoError(w.t, err)
-	pool := w.start(s)
+	pool := w.startPool(s)
 	library, err := codemetrics.StandardLibrary(w.t.Context())
 	require.NoError(w.t, err)
 	var bytes int64
@@ -35,11 +35,11 @@ func (w *world) metrics() (*tempool.Pool, codemetrics.Config, int64) {
 	return pool, codemetrics.Config{Client: w.client, Pool: pool.Name(), Files: library.Files}, bytes
 }
 
-func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
+func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	hostAgent := w.agent("job")
-	pool, config, bytes := w.metrics()
+	w := newEnv(t)
+	hostAgent := w.startAgent("job")
+	pool, config, bytes := w.startCodeMetrics()
 
 	undisturbed, err := codemetrics.Run(t.Context(), config)
 	require.NoError(t, err)
@@ -60,8 +60,8 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	killWorker := func() {
 		view, err := pool.Workers(context.Background())
 		require.NoError(t, err)
-		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && alive(worker.PID) {
-			kill(t, worker.PID)
+		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && processAlive(worker.PID) {
+			killProcess(t, worker.PID)
 		}
 	}
 	config.Patience = 3 * time.Minute
@@ -71,7 +71,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 		at(p, 0.3, "another worker", killWorker)
 		at(p, 0.5, "the agent", func() {
 			hostAgent.kill()
-			hostAgent = w.agent("job")
+			hostAgent = w.startAgent("job")
 		})
 		at(p, 0.7, "the server", func() {
 			require.NoError(t, w.server.Kill())
@@ -91,7 +91,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)
 	require.Equal(t, undisturbed.Functions, disturbed.Functions)
 	require.Equal(t, undisturbed.Complexity, disturbed.Complexity)
-	w.until(pool, "every worker is idle", func(v api.PoolWorkers) bool {
+	w.waitFor(pool, "every worker is idle", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Ready {
 				return false
@@ -102,5 +102,5 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("job"))
+	require.Empty(t, hostProcesses("job"))
 }

@@ -16,15 +16,15 @@ import (
 
 func (a *app) poolApplyCommand() *cobra.Command {
 	var s spec.Spec
-	var wait waiting
-	c := a.leaf(&cobra.Command{
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Give a running pool a new specification and roll it out",
 		Long: `Give a running pool a new specification and wait until its workers run on it. They are restarted at most
 rotation.max_unavailable at a time; one that does not come back halts the rollout. A new size alone restarts nobody.`,
 		Example: `  ctl pool apply -f pool.toml
   ctl pool apply -f pool.toml --no-wait`,
-		Args: none,
+		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		result, err := a.apply(ctx, cp, s)
 		if err != nil {
@@ -36,7 +36,7 @@ rotation.max_unavailable at a time; one that does not come back halts the rollou
 				return err
 			}
 		}
-		return a.print(result, func(w io.Writer) error {
+		return a.printResult(result, func(w io.Writer) error {
 			text := "pool %s runs on spec version %d\n"
 			switch {
 			case !result.Changed:
@@ -75,29 +75,29 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 			return true, nil
 		}
 		if status.Rollout.Halted != "" {
-			return false, a.whyHalted(ctx, cp, name, status)
+			return false, a.haltedRolloutError(ctx, cp, name, status)
 		}
-		a.show(name + ": " + rollout(status.Rollout) + restarting(status))
+		a.showProgress(name + ": " + rolloutSummary(status.Rollout) + restartingSummary(status))
 		return false, nil
 	})
-	var up *timeUp
+	var up *waitTimeout
 	if errors.As(err, &up) {
 		text := "not answered"
 		if latest.Rollout != nil {
-			text = rollout(latest.Rollout) + restarting(latest)
+			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)
 		}
 		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it goes on, and ctl pool status %s shows how far it is",
-			name, span(limit), text, name)
+			name, formatDuration(limit), text, name)
 	}
 	return err
 }
 
-// restarting says how the workers that restart now fare.
-func restarting(status api.PoolStatus) string {
+// restartingSummary says how the workers that restart now fare.
+func restartingSummary(status api.PoolStatus) string {
 	text := ""
 	for _, slot := range status.Rollout.Current {
 		for _, w := range status.Workers {
-			if w.Slot == slot && !serving(w.State) {
+			if w.Slot == slot && !inService(w.State) {
 				text += fmt.Sprintf("; %d is %s: %s", slot, w.State, oneLine(w.Reason, 100))
 			}
 		}
@@ -105,8 +105,8 @@ func restarting(status api.PoolStatus) string {
 	return text
 }
 
-// whyHalted is the failure of a rollout that went no further, with the log of the worker that did not come back.
-func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
+// haltedRolloutError is the failure of a rollout that went no further, with the log of the worker that did not come back.
+func (a *app) haltedRolloutError(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
 	why := strings.TrimRight(status.Rollout.Halted, "\n")
 	for _, w := range status.Workers {
 		if !w.Resting {
@@ -117,7 +117,7 @@ func (a *app) whyHalted(ctx context.Context, cp controlPlane, name string, statu
 			continue // the pool's own words have to do
 		}
 		if failure, found := lastFailure(transitions); found && !strings.Contains(why, failure.Reason) {
-			why += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indented(failure.Reason))
+			why += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indentLines(failure.Reason))
 		}
 	}
 	return api.Errorf(api.CodeStartFailed,

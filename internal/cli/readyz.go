@@ -15,25 +15,25 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// planesWait bounds how long ps waits for all gateways to say whether they reach Temporal; those that do not answer are left out.
-const planesWait = time.Second
+// readyzTimeout bounds how long ps waits for all gateways to say whether they reach Temporal; those that do not answer are left out.
+const readyzTimeout = time.Second
 
-// maxReadiness bounds what is read of a gateway's answer, in bytes.
-const maxReadiness = 64 << 10
+// maxReadyzBytes bounds what is read of a gateway's answer, in bytes.
+const maxReadyzBytes = 64 << 10
 
-// asker asks the gateway at an endpoint (http://HOST:PORT, https://HOST:PORT or unix:PATH) for its /readyz: the field control_plane.
-type asker func(ctx context.Context, endpoint string) (plane string, err error)
+// readyzFunc asks the gateway at an endpoint (http://HOST:PORT, https://HOST:PORT or unix:PATH) for its /readyz: the field control_plane.
+type readyzFunc func(ctx context.Context, endpoint string) (plane string, err error)
 
-// planes has every worker's gateway asked, once each and all at once, whether it reaches Temporal, and notes the answers.
-func (a *app) planes(ctx context.Context, views []api.PoolWorkers) {
-	ctx, cancel := context.WithTimeout(ctx, min(planesWait, a.timeout))
+// addControlPlane has every worker's gateway asked, once each and all at once, whether it reaches Temporal, and notes the answers.
+func (a *app) addControlPlane(ctx context.Context, views []api.PoolWorkers) {
+	ctx, cancel := context.WithTimeout(ctx, min(readyzTimeout, a.timeout))
 	defer cancel()
 	var mu sync.Mutex
 	answers := map[string]string{}
 	var group sync.WaitGroup
-	for _, endpoint := range endpoints(views) {
+	for _, endpoint := range gatewayEndpoints(views) {
 		group.Go(func() {
-			plane, err := a.ask(ctx, endpoint)
+			plane, err := a.readyz(ctx, endpoint)
 			if err != nil {
 				return // ctl may have no way to a gateway that serves its own clients well
 			}
@@ -50,7 +50,7 @@ func (a *app) planes(ctx context.Context, views []api.PoolWorkers) {
 	}
 }
 
-func endpoints(views []api.PoolWorkers) []string {
+func gatewayEndpoints(views []api.PoolWorkers) []string {
 	var all []string
 	for _, view := range views {
 		for _, worker := range view.Workers {
@@ -62,14 +62,14 @@ func endpoints(views []api.PoolWorkers) []string {
 	return all
 }
 
-// planesLine sums up in a phrase what the gateways say, "" if none has said anything.
-func planesLine(views []api.PoolWorkers) string {
+// controlPlaneSummary sums up in a phrase what the gateways say, "" if none has said anything.
+func controlPlaneSummary(views []api.PoolWorkers) string {
 	var lost []string
 	heard := false
 	for _, view := range views {
 		for _, worker := range view.Workers {
 			heard = heard || worker.ControlPlane != ""
-			if worker.ControlPlane != "" && worker.ControlPlane != planeOK && !slices.Contains(lost, worker.Host) {
+			if worker.ControlPlane != "" && worker.ControlPlane != controlPlaneOK && !slices.Contains(lost, worker.Host) {
 				lost = append(lost, worker.Host)
 			}
 		}
@@ -83,10 +83,10 @@ func planesLine(views []api.PoolWorkers) string {
 	return "control plane lost on " + strings.Join(lost, ", ") + " (calls go on under the leases held)"
 }
 
-const planeOK = "ok"
+const controlPlaneOK = "ok"
 
-// askGateway asks over HTTP.
-func askGateway(ctx context.Context, endpoint string) (string, error) {
+// fetchControlPlane asks over HTTP.
+func fetchControlPlane(ctx context.Context, endpoint string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	base := strings.TrimRight(endpoint, "/")
 	if socket, is := strings.CutPrefix(endpoint, "unix:"); is {
@@ -107,7 +107,7 @@ func askGateway(ctx context.Context, endpoint string) (string, error) {
 	var told struct {
 		ControlPlane string `json:"control_plane"`
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxReadiness)).Decode(&told); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxReadyzBytes)).Decode(&told); err != nil {
 		return "", fmt.Errorf("the answer of %s cannot be read (%s): %w", endpoint, response.Status, err)
 	}
 	if told.ControlPlane == "" {

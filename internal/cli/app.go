@@ -29,38 +29,38 @@ const (
 
 // Times a user can change by flags, and the pause between two looks at what is being waited for.
 const (
-	defaultTimeout     = 30 * time.Second
-	defaultWait        = 2 * time.Minute
-	defaultRolloutWait = 15 * time.Minute
-	lookEvery          = 250 * time.Millisecond
+	defaultTimeout      = 30 * time.Second
+	defaultWait         = 2 * time.Minute
+	defaultRolloutWait  = 15 * time.Minute
+	defaultPollInterval = 250 * time.Millisecond
 )
 
 // app is one invocation of ctl.
 type app struct {
-	in       io.Reader
-	out, err io.Writer
-	terminal bool // err is one
+	in          io.Reader
+	out, err    io.Writer
+	errTerminal bool // err is one
 	// outTerminal says that out is one.
-	outTerminal bool
-	width       int // of that terminal, in characters; 0 where it is not known
-	dial        dialer
-	ask         asker
-	every       time.Duration // between two looks
-	now         func() time.Time
+	outTerminal  bool
+	width        int // of that terminal, in characters; 0 where it is not known
+	dial         dialFunc
+	readyz       readyzFunc
+	pollInterval time.Duration // between two looks
+	now          func() time.Time
 
-	format  format
+	format  outputFormat
 	options tempool.Options
 	timeout time.Duration
 
-	began    bool   // a command's own code has begun: what fails from here on is no usage error
-	progress string // the line last shown
+	running      bool   // a command's own code has begun: what fails from here on is no usage error
+	progressLine string // the line last shown
 }
 
 // Run carries out one command line, without the program's name, and returns the exit code. It returns early, with
 // ExitFailed, when ctx ends.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
-	a := &app{in: os.Stdin, out: out, err: err, dial: dial, ask: askGateway, every: lookEvery, now: time.Now}
-	a.terminal = logging.Terminal(err)
+	a := &app{in: os.Stdin, out: out, err: err, dial: dial, readyz: fetchControlPlane, pollInterval: defaultPollInterval, now: time.Now}
+	a.errTerminal = logging.Terminal(err)
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
 			a.width = width
@@ -81,18 +81,18 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return ExitOK
 	}
-	if !a.began {
+	if !a.running {
 		err = usagef("%w; see %s --help", err, command.CommandPath())
-		if asksForJSON(args) { // the flag may stand behind the mistake, where it was not read
+		if wantsJSON(args) { // the flag may stand behind the mistake, where it was not read
 			a.format = formatJSON
 		}
 	}
 	return a.fail(err)
 }
 
-// leaf has a command run with a connection to the control plane.
-func (a *app) leaf(c *cobra.Command, run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
-	return a.offline(c, func(ctx context.Context, args []string) error {
+// controlPlaneCommand has a command run with a connection to the control plane.
+func (a *app) controlPlaneCommand(c *cobra.Command, run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
 		request, cancel := a.request(ctx)
 		defer cancel()
 		cp, err := a.dial(request, a.options)
@@ -100,12 +100,12 @@ func (a *app) leaf(c *cobra.Command, run func(ctx context.Context, cp controlPla
 			return err
 		}
 		defer cp.Close()
-		return a.advised(ctx, cp, run(ctx, cp, args))
+		return a.withAdvice(ctx, cp, run(ctx, cp, args))
 	})
 }
 
-// advised adds what to do to failures that the control plane itself cannot explain.
-func (a *app) advised(ctx context.Context, cp controlPlane, err error) error {
+// withAdvice adds what to do to failures that the control plane itself cannot explain.
+func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -124,10 +124,10 @@ func (a *app) advised(ctx context.Context, cp controlPlane, err error) error {
 	return err
 }
 
-// offline has a command run that needs no control plane.
-func (a *app) offline(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
+// localCommand has a command run that needs no control plane.
+func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		a.began = true
+		a.running = true
 		return run(cmd.Context(), args)
 	}
 	return c

@@ -24,7 +24,7 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 		line, _, _ := strings.Cut(r.out, "\n")
 		return line
 	}
-	plane := newFakePlane(&fakePool{name: "python", view: view})
+	plane := newFakeControlPlane(&fakePool{name: "python", view: view})
 	plane.gateways = map[string]string{"unix:/a": "ok", "unix:/b": "lost"}
 	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls go on under the leases held)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 
@@ -64,14 +64,14 @@ func TestAGatewayIsAskedOverTCPAndItsSocket(t *testing.T) {
 	local.Start()
 	defer local.Close()
 	for _, endpoint := range []string{tcp.URL, tcp.URL + "/", "unix:" + filepath.Join(dir, "gateway.sock")} {
-		plane, err := askGateway(t.Context(), endpoint)
+		plane, err := fetchControlPlane(t.Context(), endpoint)
 		require.NoError(t, err, endpoint)
 		require.Equal(t, "lost", plane)
 	}
 	answer, status = `{"code":"unauthorized"}`, http.StatusUnauthorized
-	_, err = askGateway(t.Context(), tcp.URL)
+	_, err = fetchControlPlane(t.Context(), tcp.URL)
 	require.ErrorContains(t, err, "401")
-	_, err = askGateway(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
+	_, err = fetchControlPlane(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
 	require.Error(t, err)
-	require.Equal(t, []string{"a", "b"}, endpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
+	require.Equal(t, []string{"a", "b"}, gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
 }

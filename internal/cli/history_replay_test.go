@@ -44,7 +44,7 @@ func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
 		began, err = lifecycle.Next(began, lifecycle.Event{Kind: kind}, noon)
 		require.NoError(t, err)
 	}
-	notes := &noteTaker{}
+	notes := &transitionRecorder{}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetStartTime(noon)
@@ -84,7 +84,7 @@ func TestWhatTheWorkflowHasNotSeenIsNotReplayed(t *testing.T) {
 		"two tasks":               {kinds(started, scheduled, begun, completed, signal, scheduled, begun, completed, timer, signal), 9},
 		"a closed run":            {kinds(started, scheduled, begun, completed, continued), 5},
 	} {
-		t.Run(name, func(t *testing.T) { require.Len(t, decided(c.events), c.keep) })
+		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
 	}
 	none, err := replayRun(nil)
 	require.NoError(t, err)
