@@ -1,5 +1,5 @@
-// Package cli is the logic of ctl, the command that operators and scripts use: it asks Tempool's control plane and prints what
-// it says, as tables for people or as JSON for programs. It decides nothing about pools and workers by itself.
+// Package cli implements ctl, the command-line client of Tempool. It sends requests to the control plane and to gateways and
+// prints the answers, as tables for people or as JSON for programs. It makes no decisions about pools and workers.
 package cli
 
 import (
@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,11 +24,11 @@ import (
 // Exit codes of ctl.
 const (
 	ExitOK     = 0
-	ExitFailed = 1 // what was asked for did not come about; one sentence on stderr says what to do
-	ExitUsage  = 2 // the command line cannot be understood; nothing was asked for
+	ExitFailed = 1 // the command failed; stderr says why and what to do
+	ExitUsage  = 2 // the command line is wrong; no request was sent
 )
 
-// Times a user can change by flags, and the pause between two looks at what is being waited for.
+// Default timeouts, which flags override, and the interval between two polls.
 const (
 	defaultTimeout      = 30 * time.Second
 	defaultWait         = 2 * time.Minute
@@ -37,36 +38,36 @@ const (
 
 // app is one invocation of ctl.
 type app struct {
-	in          io.Reader
-	out, err    io.Writer
-	errTerminal bool // err is one
-	// outTerminal says that out is one.
-	outTerminal  bool
-	width        int // of that terminal, in characters; 0 where it is not known
+	in           io.Reader
+	out, err     io.Writer
+	outTerminal  bool // out is a terminal
+	errTerminal  bool // err is a terminal
+	width        int  // of that terminal, in characters; 0 if unknown
 	dial         dialFunc
 	readyz       readyzFunc
-	pollInterval time.Duration // between two looks
+	pollInterval time.Duration
 	now          func() time.Time
 
 	format  outputFormat
 	options tempool.Options
-	timeout time.Duration
+	timeout time.Duration // of one request
 
-	running      bool   // a command's own code has begun: what fails from here on is no usage error
-	progressLine string // the line last shown
+	running      bool   // the command line was accepted: failures from here on are no usage errors
+	progressLine string // the progress line last shown
 }
 
-// Run carries out one command line, without the program's name, and returns the exit code. It returns early, with
+// Run executes one command line, given without the program's name, and returns the exit code. It returns early, with
 // ExitFailed, when ctx ends.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
-	a := &app{in: os.Stdin, out: out, err: err, dial: dial, readyz: fetchControlPlane, pollInterval: defaultPollInterval, now: time.Now}
-	a.errTerminal = logging.Terminal(err)
+	a := &app{
+		in: os.Stdin, out: out, err: err, outTerminal: logging.Terminal(out), errTerminal: logging.Terminal(err),
+		dial: dial, readyz: fetchControlPlane, pollInterval: defaultPollInterval, now: time.Now,
+	}
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
 			a.width = width
 		}
 	}
-	a.outTerminal = logging.Terminal(out)
 	return a.run(ctx, args)
 }
 
@@ -83,14 +84,23 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	if !a.running {
 		err = usagef("%w; see %s --help", err, command.CommandPath())
-		if wantsJSON(args) { // the flag may stand behind the mistake, where it was not read
+		if wantsJSON(args) { // the parser may have stopped before -o
 			a.format = formatJSON
 		}
 	}
 	return a.fail(err)
 }
 
-// controlPlaneCommand has a command run with a connection to the control plane.
+// localCommand makes c run without a control plane.
+func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.running = true
+		return run(cmd.Context(), args)
+	}
+	return c
+}
+
+// controlPlaneCommand makes c run with a connection to the control plane.
 func (a *app) controlPlaneCommand(c *cobra.Command, run func(ctx context.Context, cp controlPlane, args []string) error) *cobra.Command {
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
 		request, cancel := a.request(ctx)
@@ -104,36 +114,43 @@ func (a *app) controlPlaneCommand(c *cobra.Command, run func(ctx context.Context
 	})
 }
 
-// withAdvice adds what to do to failures that the control plane itself cannot explain.
+// withAdvice adds what to do to failures whose cause the control plane does not know.
 func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error {
 	if err == nil {
 		return nil
 	}
-	_, sentence := describe(err)
+	_, message := describe(err)
 	var missing *serviceerror.NotFound
 	switch code := api.CodeOf(err); {
 	case code == api.CodeUnavailable && ctx.Err() == nil:
 		request, cancel := a.request(ctx)
 		defer cancel()
 		if agents, failed := cp.Agents(request, ""); failed == nil && agents.Workflows == 0 {
-			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), sentence)
+			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), message)
 		}
 	case code == api.CodeWorkerNotFound && errors.As(err, &missing):
-		return api.Errorf(code, "%s; ctl ps lists the workers there are", sentence)
+		return api.Errorf(code, "%s; run ctl ps to list the workers", message)
 	}
 	return err
 }
 
-// localCommand has a command run that needs no control plane.
-func (a *app) localCommand(c *cobra.Command, run func(ctx context.Context, args []string) error) *cobra.Command {
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		a.running = true
-		return run(cmd.Context(), args)
-	}
-	return c
-}
-
-// request bounds one exchange with the control plane.
+// request returns a context for one request.
 func (a *app) request(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.timeout)
+}
+
+// operator names the user of ctl for workers' histories.
+func operator() string {
+	if current, err := user.Current(); err == nil && current.Username != "" {
+		return current.Username
+	}
+	return "ctl" // a user without a name, as in many containers
+}
+
+// reasonWithOperator joins a reason and the user's name, for requests that have one field for both.
+func reasonWithOperator(reason string) string {
+	if reason == "" {
+		return "requested by " + operator()
+	}
+	return reason + " (by " + operator() + ")"
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-// ReplayHistory is every transition of one worker, oldest first, as far back as its runs are retained. A worker itself keeps only
-// its newest transitions; this replays the event history of each run with the workflow's own code and notes them all. It fails
-// for runs that this build cannot replay.
+// ReplayHistory returns all transitions of a worker, oldest first, as far back as Temporal retains its runs. A worker's workflow
+// keeps only its newest transitions; ReplayHistory replays the event history of each run with the workflow's code and records all
+// of them. It fails if this build cannot replay a run.
 func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
@@ -53,7 +53,7 @@ func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot
 	return tempool.JoinHistory(append(windows, newest)), nil
 }
 
-// readRun is the event history of one run as far as it can be replayed; "" is the newest run.
+// readRun returns the replayable event history of one run; "" is the newest run.
 func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history.HistoryEvent, error) {
 	var events []*history.HistoryEvent
 	for pages := c.GetWorkflowHistory(ctx, id, runID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); pages.HasNext(); {
@@ -66,7 +66,7 @@ func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history
 	return replayablePrefix(events), nil
 }
 
-// replayablePrefix cuts off what came after the last workflow task and its commands: the workflow has not made anything of it yet.
+// replayablePrefix cuts off the events after the last workflow task and its commands, which the workflow has not processed yet.
 func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
 	end := 0
 	for i, event := range events {
@@ -77,7 +77,7 @@ func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
 	return events[:end]
 }
 
-// isCommandEvent reports whether events of this kind are what a workflow task asked for.
+// isCommandEvent reports whether a command of a workflow task causes events of this type.
 func isCommandEvent(kind enums.EventType) bool {
 	switch kind {
 	case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, enums.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
@@ -93,14 +93,14 @@ func isCommandEvent(kind enums.EventType) bool {
 	return false
 }
 
-// replayRun is the ring that a run began with and every transition that followed in it.
+// replayRun returns the ring that a run started with, followed by every transition of the run.
 func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
-	notes := &transitionRecorder{}
+	recorder := &transitionRecorder{}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors:             []interceptor.WorkerInterceptor{notes},
+		Interceptors:             []interceptor.WorkerInterceptor{recorder},
 		DataConverter:            converter.GetDefaultDataConverter(),
 		DisableDeadlockDetection: true,
 	})
@@ -112,11 +112,11 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if err := replayer.ReplayWorkflowHistory(silent, &history.History{Events: events}); err != nil {
 		return nil, err
 	}
-	return notes.transitions, nil
+	return recorder.transitions, nil
 }
 
-// transitionRecorder looks at a replayed worker's ring by its own query handler, each time the worker asks what time it is. It asks that
-// for every transition, so no more than one has happened since the look before.
+// transitionRecorder reads the ring of a replayed worker through its query handler, each time the workflow calls workflow.Now. The
+// workflow does so for every transition, so there is at most one new transition per read.
 type transitionRecorder struct {
 	interceptor.WorkerInterceptorBase
 	interceptor.WorkflowInboundInterceptorBase
@@ -125,43 +125,43 @@ type transitionRecorder struct {
 }
 
 // InterceptWorkflow is part of interceptor.WorkerInterceptor.
-func (n *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	n.WorkflowInboundInterceptorBase.Next = next
-	return n
+func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	r.WorkflowInboundInterceptorBase.Next = next
+	return r
 }
 
 // Init is part of interceptor.WorkflowInboundInterceptor.
-func (n *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
-	return n.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, n})
+func (r *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return r.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, r})
 }
 
 // ExecuteWorkflow is part of interceptor.WorkflowInboundInterceptor.
-func (n *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
-	result, err := n.Next.ExecuteWorkflow(ctx, in)
-	n.record()
+func (r *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	result, err := r.Next.ExecuteWorkflow(ctx, in)
+	r.record()
 	return result, err
 }
 
-func (n *transitionRecorder) record() {
-	if n.ring == nil {
+func (r *transitionRecorder) record() {
+	if r.ring == nil {
 		return
 	}
-	ring, err := n.ring()
+	ring, err := r.ring()
 	switch {
 	case err != nil || len(ring) == 0:
-	case len(n.transitions) == 0: // what the run began with
-		n.transitions = append(n.transitions, ring...)
-	case !sameTransition(n.transitions[len(n.transitions)-1], ring[len(ring)-1]):
-		n.transitions = append(n.transitions, ring[len(ring)-1])
+	case len(r.transitions) == 0: // the ring that the run started with
+		r.transitions = append(r.transitions, ring...)
+	case !sameTransition(r.transitions[len(r.transitions)-1], ring[len(ring)-1]):
+		r.transitions = append(r.transitions, ring[len(ring)-1])
 	}
 }
 
-// sameTransition reports whether two neighbours are one transition; no transition leads from a state to itself.
+// sameTransition compares neighbours, which cannot be equal otherwise: no transition leads from a state to itself.
 func sameTransition(a, b lifecycle.Transition) bool {
 	return a.From == b.From && a.To == b.To && a.Timestamp.Equal(b.Timestamp)
 }
 
-// ringInterceptor sees the calls that a workflow makes.
+// ringInterceptor intercepts the calls of a workflow.
 type ringInterceptor struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	recorder *transitionRecorder
@@ -169,7 +169,7 @@ type ringInterceptor struct {
 
 // SetQueryHandler is part of interceptor.WorkflowOutboundInterceptor.
 func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
-	if ring, fits := handler.(func() ([]lifecycle.Transition, error)); fits && query == api.QueryHistory {
+	if ring, ok := handler.(func() ([]lifecycle.Transition, error)); ok && query == api.QueryHistory {
 		w.recorder.ring = ring
 	}
 	return w.Next.SetQueryHandler(ctx, query, handler)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// outputFormat is how results are printed: the value of -o.
+// outputFormat is the value of -o.
 type outputFormat string
 
 const (
@@ -18,7 +18,7 @@ const (
 // String is part of pflag.Value.
 func (f *outputFormat) String() string { return string(*f) }
 
-// Type is part of pflag.Value: what help shows for the value.
+// Type is part of pflag.Value: the name of the value in help texts.
 func (f *outputFormat) Type() string { return "table|json" }
 
 // Set is part of pflag.Value.
@@ -31,7 +31,7 @@ func (f *outputFormat) Set(text string) error {
 	return fmt.Errorf("write table or json")
 }
 
-// wantsJSON looks for -o json in a command line that could not be parsed.
+// wantsJSON reports whether a command line that could not be parsed contains -o json.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		switch {
@@ -52,7 +52,7 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// printResult shows a command's result: value as JSON, or what table writes.
+// printResult prints the result of a command: value as JSON, or the output of table.
 func (a *app) printResult(value any, table func(w io.Writer) error) error {
 	a.endProgress()
 	if a.format == formatJSON {
@@ -61,22 +61,29 @@ func (a *app) printResult(value any, table func(w io.Writer) error) error {
 	return table(a.out)
 }
 
-// warn says something on stderr that the user should know although the command goes on.
+// printMessage prints the result of a command: value as JSON, or one line of text.
+func (a *app) printMessage(value any, format string, args ...any) error {
+	return a.printResult(value, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, format+"\n", args...)
+		return err
+	})
+}
+
+// warn prints a warning to stderr; the command continues.
 func (a *app) warn(message string) {
 	a.endProgress()
 	if a.format == formatJSON {
-		// As in fail: there is nobody else to tell.
-		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}})
+		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}}) // as in fail
 		return
 	}
 	fmt.Fprintf(a.err, "ctl: warning: %s\n", message)
 }
 
-// showProgress tells how a wait goes: on a terminal in one line that changes, elsewhere in a line for each change. Programs that read
-// JSON get none.
+// showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one line per
+// change, with -o json not at all.
 func (a *app) showProgress(line string) {
 	line = strings.Join(strings.Fields(line), " ")
-	if a.width > 1 { // a line that wraps cannot be written over
+	if a.width > 1 { // a wrapped line cannot be overwritten
 		line = oneLine(line, a.width-1)
 	}
 	if a.format == formatJSON || line == a.progressLine {
@@ -90,7 +97,7 @@ func (a *app) showProgress(line string) {
 	fmt.Fprintln(a.err, line)
 }
 
-// endProgress leaves the changing line for good.
+// endProgress moves the terminal to a new line after the progress line.
 func (a *app) endProgress() {
 	if a.progressLine != "" && a.errTerminal {
 		fmt.Fprintln(a.err)

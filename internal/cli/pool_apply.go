@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -19,36 +18,29 @@ func (a *app) poolApplyCommand() *cobra.Command {
 	var wait waitFlags
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Give a running pool a new specification and roll it out",
-		Long: `Give a running pool a new specification and wait until its workers run on it. They are restarted at most
-rotation.max_unavailable at a time; one that does not come back halts the rollout. A new size alone restarts nobody.`,
+		Short: "Apply a new specification to a running pool",
+		Long: `Apply a new specification to a running pool and wait until all its workers run it. Workers restart at most
+rotation.max_unavailable at a time; the rollout halts if one does not get ready again. A change of pool.size alone restarts no worker.`,
 		Example: `  ctl pool apply -f pool.toml
   ctl pool apply -f pool.toml --no-wait`,
 		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
 		result, err := a.apply(ctx, cp, s)
-		if err != nil {
-			return err
-		}
 		name := s.Pool.Name
-		if !wait.skip && result.Changed {
-			if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
-				return err
-			}
-		}
-		return a.printResult(result, func(w io.Writer) error {
-			text := "pool %s runs on spec version %d\n"
-			switch {
-			case !result.Changed:
-				text = "pool %s runs on that spec already, version %d; no worker restarts\n"
-			case wait.skip:
-				text = "pool %s rolls spec version %d out; ctl pool status %[1]s shows how far it is\n"
-			}
-			_, err := fmt.Fprintf(w, text, name, result.SpecVersion)
+		switch {
+		case err != nil:
 			return err
-		})
+		case !result.Changed:
+			return a.printMessage(result, "pool %s already runs this spec, version %d; no worker restarts", name, result.SpecVersion)
+		case wait.skip:
+			return a.printMessage(result, "pool %s is rolling out spec version %d; run ctl pool status %[1]s to follow", name, result.SpecVersion)
+		}
+		if err := a.awaitRollout(ctx, cp, name, wait.limit); err != nil {
+			return err
+		}
+		return a.printMessage(result, "pool %s runs spec version %d", name, result.SpecVersion)
 	})
-	a.specFile(c, &s)
+	a.specFileFlag(c, &s)
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
 	return c
 }
@@ -59,7 +51,7 @@ func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (api.Appl
 	return cp.Pool(s.Pool.Name).Apply(request, s)
 }
 
-// awaitRollout waits until the pool has no rollout any more. One that was halted is a failure.
+// awaitRollout waits until the pool has no rollout. It fails if the rollout halts.
 func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
 	var latest api.PoolStatus
 	err := a.await(ctx, limit, func(ctx context.Context) (bool, error) {
@@ -69,7 +61,7 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		}
 		latest = status
 		if status.Stopping {
-			return false, api.Errorf(api.CodeDraining, "pool %s is stopping, as somebody asked it to; the rollout ended with it", name)
+			return false, api.Errorf(api.CodeDraining, "pool %s is stopping because a user stopped it, which cancels the rollout", name)
 		}
 		if status.Rollout == nil {
 			return true, nil
@@ -80,19 +72,28 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		a.showProgress(name + ": " + rolloutSummary(status.Rollout) + restartingSummary(status))
 		return false, nil
 	})
-	var up *waitTimeout
-	if errors.As(err, &up) {
-		text := "not answered"
+	var timeout *waitTimeout
+	if errors.As(err, &timeout) {
+		text := "no answer"
 		if latest.Rollout != nil {
 			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)
 		}
-		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it goes on, and ctl pool status %s shows how far it is",
+		return api.Errorf(codeTimeout, "the rollout of pool %s is not done after %s (%s); it continues: run ctl pool status %s to follow",
 			name, formatDuration(limit), text, name)
 	}
 	return err
 }
 
-// restartingSummary says how the workers that restart now fare.
+// rolloutSummary describes the progress of a rolling restart in one line.
+func rolloutSummary(r *api.Rollout) string {
+	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
+	if r.Halted != "" {
+		text += "; " + r.Halted
+	}
+	return text
+}
+
+// restartingSummary describes the workers that are restarting.
 func restartingSummary(status api.PoolStatus) string {
 	text := ""
 	for _, slot := range status.Rollout.Current {
@@ -105,22 +106,22 @@ func restartingSummary(status api.PoolStatus) string {
 	return text
 }
 
-// haltedRolloutError is the failure of a rollout that went no further, with the log of the worker that did not come back.
+// haltedRolloutError is the error for a halted rollout. It includes the log of the worker that did not get ready.
 func (a *app) haltedRolloutError(ctx context.Context, cp controlPlane, name string, status api.PoolStatus) error {
-	why := strings.TrimRight(status.Rollout.Halted, "\n")
+	reason := strings.TrimRight(status.Rollout.Halted, "\n")
 	for _, w := range status.Workers {
 		if !w.Resting {
 			continue
 		}
 		transitions, err := cp.Pool(name).History(ctx, w.Slot)
 		if err != nil {
-			continue // the pool's own words have to do
+			continue // the pool's own reason is in the error already
 		}
-		if failure, found := lastFailure(transitions); found && !strings.Contains(why, failure.Reason) {
-			why += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indentLines(failure.Reason))
+		if failure, found := lastFailure(transitions); found && !strings.Contains(reason, failure.Reason) {
+			reason += fmt.Sprintf("\n%s %s: %s", api.WorkerName(name, w.Slot), w.State, indentLines(failure.Reason))
 		}
 	}
 	return api.Errorf(api.CodeStartFailed,
-		"the rollout of pool %s (%s) went no further, with %s done: %s\nMend the cause and run ctl pool apply -f FILE; the workers it did not come to serve on as they are",
-		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), why)
+		"the rollout of pool %s (%s) halted after %s: %s\nFix the cause and run ctl pool apply -f FILE; the remaining workers keep running the old spec",
+		name, status.Rollout.Reason, plural(status.Rollout.Done, "worker"), reason)
 }

@@ -15,16 +15,21 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// readyzTimeout bounds how long ps waits for all gateways to say whether they reach Temporal; those that do not answer are left out.
-const readyzTimeout = time.Second
+const (
+	// readyzTimeout bounds the requests of ctl ps to all gateways together.
+	readyzTimeout = time.Second
+	// maxReadyzBytes bounds what ctl reads of a gateway's answer.
+	maxReadyzBytes = 64 << 10
+	// controlPlaneOK is what a gateway reports if it reaches Temporal.
+	controlPlaneOK = "ok"
+)
 
-// maxReadyzBytes bounds what is read of a gateway's answer, in bytes.
-const maxReadyzBytes = 64 << 10
+// readyzFunc returns the field control_plane of the /readyz of the gateway at an endpoint (http://HOST:PORT, https://HOST:PORT or
+// unix:PATH).
+type readyzFunc func(ctx context.Context, endpoint string) (controlPlane string, err error)
 
-// readyzFunc asks the gateway at an endpoint (http://HOST:PORT, https://HOST:PORT or unix:PATH) for its /readyz: the field control_plane.
-type readyzFunc func(ctx context.Context, endpoint string) (plane string, err error)
-
-// addControlPlane has every worker's gateway asked, once each and all at once, whether it reaches Temporal, and notes the answers.
+// addControlPlane sets ControlPlane of every worker to what its gateway reports. It asks each gateway once, all of them
+// concurrently, and leaves out those that do not answer: ctl may not reach a gateway that its clients do.
 func (a *app) addControlPlane(ctx context.Context, views []api.PoolWorkers) {
 	ctx, cancel := context.WithTimeout(ctx, min(readyzTimeout, a.timeout))
 	defer cancel()
@@ -33,13 +38,11 @@ func (a *app) addControlPlane(ctx context.Context, views []api.PoolWorkers) {
 	var group sync.WaitGroup
 	for _, endpoint := range gatewayEndpoints(views) {
 		group.Go(func() {
-			plane, err := a.readyz(ctx, endpoint)
-			if err != nil {
-				return // ctl may have no way to a gateway that serves its own clients well
+			if answer, err := a.readyz(ctx, endpoint); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers[endpoint] = answer
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers[endpoint] = plane
 		})
 	}
 	group.Wait()
@@ -62,34 +65,32 @@ func gatewayEndpoints(views []api.PoolWorkers) []string {
 	return all
 }
 
-// controlPlaneSummary sums up in a phrase what the gateways say, "" if none has said anything.
+// controlPlaneSummary sums up what the gateways report; it is empty if none answered.
 func controlPlaneSummary(views []api.PoolWorkers) string {
 	var lost []string
-	heard := false
+	answered := false
 	for _, view := range views {
 		for _, worker := range view.Workers {
-			heard = heard || worker.ControlPlane != ""
+			answered = answered || worker.ControlPlane != ""
 			if worker.ControlPlane != "" && worker.ControlPlane != controlPlaneOK && !slices.Contains(lost, worker.Host) {
 				lost = append(lost, worker.Host)
 			}
 		}
 	}
 	switch {
-	case !heard:
+	case !answered:
 		return ""
 	case len(lost) == 0:
 		return "control plane ok"
 	}
-	return "control plane lost on " + strings.Join(lost, ", ") + " (calls go on under the leases held)"
+	return "control plane lost on " + strings.Join(lost, ", ") + " (calls continue under held leases)"
 }
 
-const controlPlaneOK = "ok"
-
-// fetchControlPlane asks over HTTP.
+// fetchControlPlane implements readyzFunc over HTTP.
 func fetchControlPlane(ctx context.Context, endpoint string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	base := strings.TrimRight(endpoint, "/")
-	if socket, is := strings.CutPrefix(endpoint, "unix:"); is {
+	if socket, isSocket := strings.CutPrefix(endpoint, "unix:"); isSocket {
 		base = "http://gateway"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -97,21 +98,21 @@ func fetchControlPlane(ctx context.Context, endpoint string) (string, error) {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", nil)
 	if err != nil {
-		return "", fmt.Errorf("ask %s: %w", endpoint, err)
+		return "", fmt.Errorf("get /readyz of %s: %w", endpoint, err)
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return "", fmt.Errorf("ask %s: %w", endpoint, err)
+		return "", fmt.Errorf("get /readyz of %s: %w", endpoint, err)
 	}
 	defer response.Body.Close()
-	var told struct {
+	var answer struct {
 		ControlPlane string `json:"control_plane"`
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxReadyzBytes)).Decode(&told); err != nil {
-		return "", fmt.Errorf("the answer of %s cannot be read (%s): %w", endpoint, response.Status, err)
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxReadyzBytes)).Decode(&answer); err != nil {
+		return "", fmt.Errorf("decode /readyz of %s (%s): %w", endpoint, response.Status, err)
 	}
-	if told.ControlPlane == "" {
-		return "", fmt.Errorf("%s says nothing of its control plane (%s)", endpoint, response.Status)
+	if answer.ControlPlane == "" {
+		return "", fmt.Errorf("/readyz of %s has no control_plane (%s)", endpoint, response.Status)
 	}
-	return told.ControlPlane, nil
+	return answer.ControlPlane, nil
 }

@@ -26,7 +26,7 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 	}
 	plane := newFakeControlPlane(&fakePool{name: "python", view: view})
 	plane.gateways = map[string]string{"unix:/a": "ok", "unix:/b": "lost"}
-	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls go on under the leases held)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
+	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls continue under held leases)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 
 	var told struct {
 		Workers []map[string]any `json:"workers"`

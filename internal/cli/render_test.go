@@ -47,7 +47,7 @@ func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
 		"ID        STATE   REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  WHY",
 		"python/0  busy    1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
 		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   0         -         -       -         3            h1    4711  -             not asked, this is what the pool last heard: no answer in time",
+		"python/2  ready   0         -         -       -         3            h1    4711  -             no answer, showing the pool's last report: no answer in time",
 	), r.out)
 	require.Empty(t, r.err)
 }

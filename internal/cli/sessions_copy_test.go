@@ -44,8 +44,8 @@ func TestACopyIsBegunAndWaitedForOverTheAgentsSocket(t *testing.T) {
 	at := copyingGateway(t, &asked)
 	r := runCtl(t, "sessions", "copy", "python", "--from", "embedded", "--to", "redis://there", "--gateway", at)
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "sessions are in embedded, and every change goes to redis://there, too\nboth stores are in step; 0 sessions on the way\n"+
-		"last comparison: 10 sessions; 0 were missing, 0 different, 0 too many\nnext: --cut-over, or --cancel\n", r.out)
+	require.Equal(t, "the primary store is embedded; every change is also written to redis://there\nboth stores are in sync; 0 sessions pending\n"+
+		"last comparison: 10 sessions; 0 missing, 0 different, 0 extra\nnext: --cut-over, or --cancel\n", r.out)
 	require.Equal(t, `POST /v1/admin/sessions/copy?pool=python {"from":"embedded","to":"redis://there"}`, asked[0])
 	require.Equal(t, `GET /v1/admin/sessions/copy `, asked[1])
 
@@ -53,8 +53,8 @@ func TestACopyIsBegunAndWaitedForOverTheAgentsSocket(t *testing.T) {
 	r = runCtl(t, "sessions", "copy", "python", "--back", "--force", "--gateway", at)
 	requireCode(t, ExitOK, r)
 	require.Equal(t, []string{`POST /v1/admin/sessions/copy/step {"step":"back","force":true}`}, asked)
-	require.Contains(t, r.out, "sessions are in redis://there, and every change goes to embedded, too")
-	require.Contains(t, r.out, "the last change of 2 sessions was given up")
+	require.Contains(t, r.out, "the primary store is redis://there; every change is also written to embedded")
+	require.Contains(t, r.out, "the last change of 2 sessions was lost")
 
 	r = runCtl(t, "sessions", "copy", "python", "--finish", "--gateway", at, "-o", "json")
 	requireCode(t, ExitFailed, r)

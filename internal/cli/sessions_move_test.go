@@ -73,7 +73,7 @@ func TestMovingSessionsGoesOnWithoutWhoWaitsForIt(t *testing.T) {
 	r := ctl(t, endless, "sessions", "rebalance", "python", "--wait-timeout", "20ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "timeout", failure(t, r).Code)
-	require.Contains(t, failure(t, r).Message, "it goes on as workflow tempool/x/sessions/y")
+	require.Contains(t, failure(t, r).Message, "workflow tempool/x/sessions/y continues")
 
 	r = ctl(t, endless, "sessions", "rebalance", "python", "--no-wait", "-o", "json")
 	requireCode(t, ExitOK, r)

@@ -47,17 +47,17 @@ func TestSessionsAreListedReadChangedAndDeleted(t *testing.T) {
 	sessions := func(args ...string) result {
 		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", at)...)
 	}
-	const shown = "mine, version 3, lives for 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
+	const shown = "mine, version 3, expires 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
 
 	r := sessions("get", "python", "mine")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, shown, r.out)
 	r = sessions("list", "python", "--limit", "1")
 	requireCode(t, ExitOK, r)
-	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nthere are more: --after mine\n$`, r.out)
+	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nmore sessions: --after mine\n$`, r.out)
 	r = sessions("rm", "python", "mine")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "session mine is deleted\n", r.out)
+	require.Equal(t, "deleted session mine\n", r.out)
 
 	asked = nil
 	requireCode(t, ExitOK, sessions("set", "python", "mine", `name="Ada"`, "old=null", "--if-version", "3"))

@@ -10,38 +10,37 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// waitFlags holds the flags of a command that waits for what it asked for.
+// waitFlags are the flags of a command that waits for its result.
 type waitFlags struct {
 	skip  bool
 	limit time.Duration
 }
 
-// flags defines --no-wait and --wait-timeout; what completes "to wait".
-func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, what string) {
-	c.Flags().BoolVar(&w.skip, "no-wait", false, "return at once instead of waiting "+what)
-	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+what)
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
+// flags defines --no-wait and --wait-timeout; until completes "to wait".
+func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
+	c.Flags().BoolVar(&w.skip, "no-wait", false, "return immediately instead of waiting "+until)
+	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+until)
+	checkFlags(c, func(*cobra.Command) error {
 		if w.limit <= 0 {
-			return usagef("--wait-timeout is %s; give a time above zero, or --no-wait", w.limit)
+			return usagef("--wait-timeout is %s; give a duration above zero, or --no-wait", w.limit)
 		}
-		return check(cmd, args)
-	}
+		return nil
+	})
 }
 
-// waitTimeout is the end of a wait whose time was up.
+// waitTimeout is the error of await after its limit.
 type waitTimeout struct {
 	limit time.Duration
-	last  error // of the last look, if it was not answered
+	last  error // of the last poll, if it got no answer
 }
 
 func (t *waitTimeout) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
 
 func (t *waitTimeout) Unwrap() error { return t.last }
 
-// await looks until look reports true. A look that is not answered is repeated: agents restart. It ends with look's error, with
-// *waitTimeout after limit, or with ctx's error.
-func (a *app) await(ctx context.Context, limit time.Duration, look func(context.Context) (bool, error)) error {
+// await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any other error
+// of poll, *waitTimeout after limit, or the error of ctx.
+func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(a.pollInterval)
@@ -49,7 +48,7 @@ func (a *app) await(ctx context.Context, limit time.Duration, look func(context.
 	var last error
 	for {
 		request, cancel := a.request(bounded)
-		done, err := look(request)
+		done, err := poll(request)
 		cancel()
 		if err != nil && bounded.Err() == nil && api.CodeOf(err) != api.CodeUnavailable {
 			return err

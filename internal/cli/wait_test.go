@@ -123,11 +123,11 @@ func TestPoolStartThatNobodyAnswersAsksForAnAgentThoughOneWasSeenLately(t *testi
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, failure(t, r).Message, "no agent may be running any more; start one with: worker")
+	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: worker")
 }
 
 func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
-	require.Equal(t, `no agent with room takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of one`,
+	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of an agent`,
 		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
 	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", "gpu"))
 }
@@ -195,7 +195,7 @@ func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
 		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "the pool asked this worker to end")))})
 	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "pool python has not ended after 100ms; python/3 is draining: the pool asked this worker to end")
+	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: the pool asked this worker to end")
 }
 
 func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
@@ -204,7 +204,7 @@ func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "pool python runs on spec version 2\n", r.out)
+	require.Equal(t, "pool python runs spec version 2\n", r.out)
 	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
 }
 
@@ -236,7 +236,7 @@ func TestARolloutThatTakesTooLongSaysHowFarItIs(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
 	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it goes on")
+	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues")
 }
 
 func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
@@ -268,5 +268,5 @@ func TestAWorkerThatIsNotRunningIsSaidSoWithWhatToDo(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
 	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
 	requireCode(t, ExitFailed, r)
-	require.Equal(t, "ctl: check out python/9: gone; ctl ps lists the workers there are\n", r.err)
+	require.Equal(t, "ctl: check out python/9: gone; run ctl ps to list the workers\n", r.err)
 }

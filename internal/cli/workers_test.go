@@ -100,7 +100,7 @@ func TestSuspendOfABusyWorkerSaysWhoseLeaseItWaitsFor(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {busy, busy, busy, state(0, lifecycle.Suspended, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python")
 	requireCode(t, ExitOK, r)
-	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy: it is suspended when alice gives lease python.0.1.1 back (ctl checkin python.0.1.1 does it for them)\n")
+	require.Contains(t, r.err, "ctl: warning: worker python/0 is busy; it is suspended when alice releases lease python.0.1.1 (or run ctl checkin python.0.1.1)\n")
 	require.Equal(t, "python/0 is suspended\n", r.out)
 
 	f.pools["python"].states[0] = []api.WorkerState{busy}
@@ -163,7 +163,7 @@ func TestAWorkerThatRestsCannotBeSuspended(t *testing.T) {
 		states: map[int][]api.WorkerState{0: {state(0, lifecycle.Failed, 1)}}})
 	r := ctl(t, f, "workers", "suspend", "python", "--worker", "0")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "worker python/0 has no process to suspend; ctl workers restart brings it back (it is failed)")
+	require.Contains(t, r.err, "worker python/0 has no process to suspend; run ctl workers restart to start one (it is failed)")
 	require.Empty(t, f.requests)
 }
 
@@ -171,7 +171,7 @@ func TestNoWaitReturnsOnceAsked(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), states: map[int][]api.WorkerState{0: {state(0, lifecycle.Ready, 1)}}})
 	r := ctl(t, f, "workers", "drain", "python", "--worker", "0", "--no-wait")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "python/0 was asked to drain; it was ready\n", r.out)
+	require.Equal(t, "sent drain to python/0, which was ready\n", r.out)
 }
 
 func TestAWorkerThatDoesNotExistIsNamed(t *testing.T) {
@@ -192,13 +192,13 @@ func TestCheckoutPrintsTheLease(t *testing.T) {
 	r := ctl(t, f, "checkout", "python", "--holder", "alice", "--ttl", "1m", "--session", "s1")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
-		"Lease      python.0.3.9",
-		"Worker     python/0",
-		"Holder     alice",
-		"Host       h1",
-		"Endpoint   http://h1:7070",
-		"Expires    2026-03-04T12:01:00Z (in 1m0s)",
-		"Give back  ctl checkin python.0.3.9",
+		"Lease     python.0.3.9",
+		"Worker    python/0",
+		"Holder    alice",
+		"Host      h1",
+		"Endpoint  http://h1:7070",
+		"Expires   2026-03-04T12:01:00Z (in 1m0s)",
+		"Release   ctl checkin python.0.3.9",
 	), r.out)
 	require.Equal(t, tempool.CheckoutOptions{Holder: "alice", Session: "s1", TTL: time.Minute}, f.pools["python"].options)
 
@@ -213,7 +213,7 @@ func TestCheckoutThatFindsNobodyFreeSaysHowToWait(t *testing.T) {
 	r := ctl(t, f, "checkout", "python", "--holder", "me", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "no_workers", failure(t, r).Code)
-	require.Equal(t, "no worker of pool python is free; --wait 30s waits for one to come free", failure(t, r).Message)
+	require.Equal(t, "no worker of pool python is free; add --wait 30s to wait for a free worker", failure(t, r).Message)
 
 	waited := ctl(t, f, "checkout", "python", "--holder", "me", "--wait", "10ms", "-o", "json")
 	requireCode(t, ExitFailed, waited)
@@ -246,8 +246,8 @@ func TestCheckinOfALeaseThatIsNotOutIsFenced(t *testing.T) {
 	other := state(0, lifecycle.Busy, 3)
 	other.Lease = exampleLease()
 	for says, s := range map[string]api.WorkerState{
-		"was given back, has expired or never was": state(0, lifecycle.Ready, 3),
-		"is leased to alice now, as python.0.3.9":  other,
+		"does not exist, was released or has expired": state(0, lifecycle.Ready, 3),
+		"is leased to alice as python.0.3.9":  other,
 	} {
 		f := newFakeControlPlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {s}}})
 		r := ctl(t, f, "checkin", "python.0.3.8", "-o", "json")
@@ -279,7 +279,7 @@ func TestHistoryMarksWhatIsMissing(t *testing.T) {
 		historyGapLine,
 		"2026-03-04T13:00:00Z  ready     checkout  busy   1m0s   because of this",
 	), all.out)
-	require.Contains(t, all.err, "some transitions of python/0 cannot be read back any more")
+	require.Contains(t, all.err, "some transitions of python/0 are no longer available")
 
 	newest := ctl(t, f, "history", "python/0")
 	require.NotContains(t, newest.out, historyGapLine, "the newest are no claim to be all")
@@ -309,6 +309,6 @@ func TestHistoryOfNothingIsAnEmptyList(t *testing.T) {
 
 func TestScaleSaysWhatChanges(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python"})
-	require.Equal(t, "pool python: from 1 worker to 8; ctl ps python shows how they fare\n", ctl(t, f, "pool", "scale", "python", "8").out)
+	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n", ctl(t, f, "pool", "scale", "python", "8").out)
 	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
 }

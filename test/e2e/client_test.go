@@ -22,9 +22,9 @@ import (
 
 func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	left, _ := w.startAgent("left", "--capacity", "2"), w.startAgent("right", "--capacity", "2")
-	pool := w.startPool(echoSpec("spread", 4))
+	env := newEnv(t)
+	left, _ := env.startAgent("left", "--capacity", "2"), env.startAgent("right", "--capacity", "2")
+	pool := env.startPool(echoSpec("spread", 4))
 	var mu sync.Mutex
 	served := map[string]int{}
 	watched := pool.With(tempool.CallOptions{Timeout: waitTimeout, Answered: func(a tempool.Answer) {
@@ -52,7 +52,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	sockets := []string{"unix:" + filepath.Join(w.dir, "left", worker.SocketName), "unix:" + filepath.Join(w.dir, "right", worker.SocketName)}
+	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" + filepath.Join(env.dir, "right", worker.SocketName)}
 	require.Len(t, served, 2, "%v", served)
 	for _, socket := range sockets {
 		require.GreaterOrEqual(t, served[socket], 20, "each host has half of the workers: %v", served)
@@ -91,9 +91,9 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 
 func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("keeper")
-	pool := w.startPool(echoSpec("kept", 1))
+	env := newEnv(t)
+	env.startAgent("keeper")
+	pool := env.startPool(echoSpec("kept", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: waitTimeout})
 	require.NoError(t, err)
 	var pid int
@@ -113,13 +113,13 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 			calls++
 		}
 	}
-	held := w.waitState(pool, 0, lifecycle.Busy)
+	held := env.waitState(pool, 0, lifecycle.Busy)
 	require.Equal(t, lease.ID, held.Lease.ID)
 	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	freed := w.waitState(pool, 0, lifecycle.Ready)
+	freed := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
-	w.waitFor(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
@@ -127,50 +127,50 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 
 func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("steady")
-	pool := w.startPool(echoSpec("steady", 1))
+	env := newEnv(t)
+	env.startAgent("steady")
+	pool := env.startPool(echoSpec("steady", 1))
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // the roster is asked for again meanwhile, in vain
 		var answer int
 		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)
 		sleep(t, 20*time.Millisecond)
 	}
-	require.NoError(t, w.server.Restart(t.Context()))
-	w.waitState(pool, 0, lifecycle.Ready)
+	require.NoError(t, env.server.Restart(t.Context()))
+	env.waitState(pool, 0, lifecycle.Ready)
 }
 
 func TestCtlCallAndBench(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("caller")
-	w.startPool(echoSpec("callee", 2))
-	out, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
+	env := newEnv(t)
+	env.startAgent("caller")
+	env.startPool(echoSpec("callee", 2))
+	out, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
 	require.Equal(t, `{"text": "hi"}`, out)
 	answer := ctlJSON[struct {
 		Worker      string
 		Incarnation int64
 		Endpoint    string
 		Result      int
-	}](w, "call", "callee", "pid")
+	}](env, "call", "callee", "pid")
 	require.True(t, strings.HasPrefix(answer.Worker, "callee/"), answer.Worker)
 	require.EqualValues(t, 1, answer.Incarnation)
 	require.True(t, processAlive(answer.Result), "the process that answered")
-	_, failure := w.ctl(cli.ExitFailed, "call", "callee", "nosuch")
+	_, failure := env.ctl(cli.ExitFailed, "call", "callee", "nosuch")
 	require.Contains(t, failure, "nosuch")
-	_, failure = w.ctl(cli.ExitFailed, "call", "ghost", "echo")
+	_, failure = env.ctl(cli.ExitFailed, "call", "ghost", "echo")
 	require.Contains(t, failure, "ghost")
 
-	direct, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
+	direct, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
 	require.Equal(t, "1", direct)
 	m := ctlJSON[struct {
 		Calls, Failed  int64
 		CallsPerSecond float64            `json:"calls_per_second"`
 		Latency        map[string]float64 `json:"latency_ms"`
-	}](w, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
+	}](env, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
 	require.Positive(t, m.Calls)
 	require.Zero(t, m.Failed)
 	require.Positive(t, m.Latency["p99"])

@@ -19,27 +19,27 @@ import (
 )
 
 // startCodeMetrics starts the example pool and returns what a run of its job needs.
-func (w *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
-	w.t.Helper()
+func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
+	env.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
-	require.NoError(w.t, err)
-	pool := w.startPool(s)
-	library, err := codemetrics.StandardLibrary(w.t.Context())
-	require.NoError(w.t, err)
+	require.NoError(env.t, err)
+	pool := env.startPool(s)
+	library, err := codemetrics.StandardLibrary(env.t.Context())
+	require.NoError(env.t, err)
 	var bytes int64
 	for _, file := range library.Files {
 		info, err := os.Stat(file)
-		require.NoError(w.t, err)
+		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: w.client, Pool: pool.Name(), Files: library.Files}, bytes
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files}, bytes
 }
 
 func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	hostAgent := w.startAgent("job")
-	pool, config, bytes := w.startCodeMetrics()
+	env := newEnv(t)
+	hostAgent := env.startAgent("job")
+	pool, config, bytes := env.startCodeMetrics()
 
 	undisturbed, err := codemetrics.Run(t.Context(), config)
 	require.NoError(t, err)
@@ -71,11 +71,11 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		at(p, 0.3, "another worker", killWorker)
 		at(p, 0.5, "the agent", func() {
 			hostAgent.kill()
-			hostAgent = w.startAgent("job")
+			hostAgent = env.startAgent("job")
 		})
 		at(p, 0.7, "the server", func() {
-			require.NoError(t, w.server.Kill())
-			restarts.Go(func() { require.NoError(t, w.server.Restart(context.Background())) })
+			require.NoError(t, env.server.Kill())
+			restarts.Go(func() { require.NoError(t, env.server.Restart(context.Background())) })
 		})
 	}
 	disturbed, err := codemetrics.Run(t.Context(), config)
@@ -91,7 +91,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)
 	require.Equal(t, undisturbed.Functions, disturbed.Functions)
 	require.Equal(t, undisturbed.Complexity, disturbed.Complexity)
-	w.waitFor(pool, "every worker is idle", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "every worker is idle", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Ready {
 				return false

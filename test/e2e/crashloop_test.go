@@ -39,14 +39,14 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 		perTry = 12               // events that a try more of the one that tries for all costs, at most
 	)
 	require.Equal(t, limit, spec.Default().Recovery.MaxConsecutiveFailures)
-	w := newEnv(t)
-	w.startAgent("hopeless")
+	env := newEnv(t)
+	env.startAgent("hopeless")
 	start := func(name string, size, failures int, protocol string, program ...string) *tempool.Pool {
 		s := spec.Default()
 		s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = name, size, program, protocol
 		s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = failures, spec.Duration(short+short/20)
-		require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: name, Spec: s}))
-		return w.client.Pool(name)
+		require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: name, Spec: s}))
+		return env.client.Pool(name)
 	}
 	crash := []string{"sh", "-c", "exit 3"} // without a handshake it is ready before
 	one := start("unable", 1, limit, spec.ProtocolFrames, crash...)
@@ -58,15 +58,15 @@ func TestACrashLoopGivesUpAndWritesLittleHistory(t *testing.T) {
 		name           string
 		size, failures int
 	}{{one, "unable", 1, limit}, {ready, "crashing", 1, limit}, {many, "many", *crashers, tried}} {
-		w.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
+		env.waitForWithin(time.Duration(p.size)*policy.BreakerPause+waitTimeout, p.pool, "all workers of "+p.name+" have given up", func(v api.PoolWorkers) bool {
 			return len(v.Workers) == p.size && !slices.ContainsFunc(v.Workers, func(x api.Worker) bool { return x.State != lifecycle.Failed })
 		})
 		sleep(t, time.Second) // for the last words
-		written, _ := w.countEvents(api.PoolWorkflowID(p.name))
+		written, _ := env.countEvents(api.PoolWorkflowID(p.name))
 		var behindBreaker []time.Time
 		for slot := range p.size {
 			id := api.WorkerWorkflowID(p.name, slot)
-			n, by := w.countEvents(id)
+			n, by := env.countEvents(id)
 			t.Logf("%s: %d events %v", id, n, by)
 			written += n
 			history, err := p.pool.History(t.Context(), slot)

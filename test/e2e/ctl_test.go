@@ -18,84 +18,84 @@ import (
 )
 
 // ctl runs one command and returns what it printed.
-func (w *testEnv) ctl(code int, args ...string) (out, errors string) {
-	w.t.Helper()
+func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
+	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", w.server.Address())
-	got := cli.Run(w.t.Context(), args, &stdout, &stderr)
-	require.Equal(w.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
+	args = append(args, "--address", env.server.Address())
+	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
+	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
 }
 
 // ctlJSON runs one command with -o json and reads its answer.
-func ctlJSON[T any](w *testEnv, args ...string) (answer T) {
-	w.t.Helper()
-	out, _ := w.ctl(cli.ExitOK, append(args, "-o", "json")...)
-	require.NoError(w.t, json.Unmarshal([]byte(out), &answer), out)
+func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
+	env.t.Helper()
+	out, _ := env.ctl(cli.ExitOK, append(args, "-o", "json")...)
+	require.NoError(env.t, json.Unmarshal([]byte(out), &answer), out)
 	return answer
 }
 
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("desk")
-	file := filepath.Join(w.dir, "pool.toml")
+	env := newEnv(t)
+	env.startAgent("desk")
+	file := filepath.Join(env.dir, "pool.toml")
 	content, err := spec.Encode(echoSpec("desk", 2))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, content, 0o600))
 
-	w.ctl(cli.ExitOK, "setup")
-	out, _ := w.ctl(cli.ExitOK, "pool", "start", "-f", file)
+	env.ctl(cli.ExitOK, "setup")
+	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file)
 	require.Contains(t, out, "Workers (2/2 ready)")
-	view := ctlJSON[api.PoolWorkers](w, "ps", "desk")
+	view := ctlJSON[api.PoolWorkers](env, "ps", "desk")
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
-	lease := ctlJSON[api.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
+	lease := ctlJSON[api.Lease](env, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
 	require.Equal(t, "desk/1", lease.Worker)
-	_, refusal := w.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
+	_, refusal := env.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
-	w.ctl(cli.ExitOK, "checkin", lease.ID)
-	_, stale := w.ctl(cli.ExitFailed, "checkin", lease.ID)
+	env.ctl(cli.ExitOK, "checkin", lease.ID)
+	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 
-	w.ctl(cli.ExitOK, "workers", "suspend", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Suspended, w.waitState(w.client.Pool("desk"), 0, lifecycle.Suspended).State)
-	w.ctl(cli.ExitOK, "workers", "resume", "desk", "--worker", "0")
-	w.ctl(cli.ExitOK, "workers", "drain", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Stopped, w.waitState(w.client.Pool("desk"), 0, lifecycle.Stopped).State)
-	w.ctl(cli.ExitOK, "workers", "restart", "desk")
-	w.ctl(cli.ExitOK, "pool", "scale", "desk", "3")
-	w.waitReady(w.client.Pool("desk"), 3)
-	stats, _ := w.ctl(cli.ExitOK, "workers", "stats", "desk")
+	env.ctl(cli.ExitOK, "workers", "suspend", "desk", "--worker", "0")
+	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("desk"), 0, lifecycle.Suspended).State)
+	env.ctl(cli.ExitOK, "workers", "resume", "desk", "--worker", "0")
+	env.ctl(cli.ExitOK, "workers", "drain", "desk", "--worker", "0")
+	require.Equal(t, lifecycle.Stopped, env.waitState(env.client.Pool("desk"), 0, lifecycle.Stopped).State)
+	env.ctl(cli.ExitOK, "workers", "restart", "desk")
+	env.ctl(cli.ExitOK, "pool", "scale", "desk", "3")
+	env.waitReady(env.client.Pool("desk"), 3)
+	stats, _ := env.ctl(cli.ExitOK, "workers", "stats", "desk")
 	require.Contains(t, stats, "desk/2")
-	w.ctl(cli.ExitUsage, "workers", "dance", "desk")
-	w.ctl(cli.ExitUsage, "ps", "-o", "xml")
+	env.ctl(cli.ExitUsage, "workers", "dance", "desk")
+	env.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
-	w.ctl(cli.ExitOK, "pool", "stop", "desk")
+	env.ctl(cli.ExitOK, "pool", "stop", "desk")
 	require.Empty(t, hostProcesses("desk"))
-	_, gone := w.ctl(cli.ExitFailed, "ps", "nosuch")
+	_, gone := env.ctl(cli.ExitFailed, "ps", "nosuch")
 	require.Contains(t, gone, "nosuch")
 }
 
 func TestFullHistorySpansContinueAsNew(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("annals")
-	pool := w.startPool(echoSpec("annals", 1))
+	env := newEnv(t)
+	env.startAgent("annals")
+	pool := env.startPool(echoSpec("annals", 1))
 	const rounds = 3
 	for round := range rounds {
 		for i := range 60 { // 120 transitions: more than a worker keeps
 			lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, err)
-			require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
 	}
-	w.waitState(pool, 0, lifecycle.Ready)
-	newest := ctlJSON[[]lifecycle.Transition](w, "history", "annals/0")
+	env.waitState(pool, 0, lifecycle.Ready)
+	newest := ctlJSON[[]lifecycle.Transition](env, "history", "annals/0")
 	require.Len(t, newest, lifecycle.RingSize)
-	all := ctlJSON[[]lifecycle.Transition](w, "history", "annals/0", "--all")
+	all := ctlJSON[[]lifecycle.Transition](env, "history", "annals/0", "--all")
 	require.Len(t, all, 2+rounds*120, "start, started, and two for each lease")
 	require.Equal(t, lifecycle.Created, all[0].From)
 	for i := 1; i < len(all); i++ {

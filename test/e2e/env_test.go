@@ -56,12 +56,12 @@ func newEnv(t *testing.T) *testEnv {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	w := &testEnv{t: t, server: server, dir: dir}
-	w.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Logger: newDiscardLogger()})
+	env := &testEnv{t: t, server: server, dir: dir}
+	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Logger: newDiscardLogger()})
 	require.NoError(t, err)
-	t.Cleanup(w.client.Close)
-	t.Cleanup(w.recordHistories)
-	return w
+	t.Cleanup(env.client.Close)
+	t.Cleanup(env.recordHistories)
+	return env
 }
 
 // startAgent is one agent in a process of its own.
@@ -71,22 +71,22 @@ type agent struct {
 	log string
 }
 
-func (w *testEnv) startAgent(hostID string, args ...string) *agent {
-	w.t.Helper()
-	logFile, err := os.OpenFile(filepath.Join(w.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	require.NoError(w.t, err)
+func (env *testEnv) startAgent(hostID string, args ...string) *agent {
+	env.t.Helper()
+	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(env.t, err)
 	defer logFile.Close()
-	args = append([]string{"--address", w.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(w.dir, hostID), "--listen", ""}, args...)
-	a := &agent{t: w.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
-	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+w.dir)
+	args = append([]string{"--address", env.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
+	a := &agent{t: env.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
+	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
-	require.NoError(w.t, a.cmd.Start())
-	w.t.Cleanup(func() {
+	require.NoError(env.t, a.cmd.Start())
+	env.t.Cleanup(func() {
 		a.stop()
-		if w.t.Failed() {
+		if env.t.Failed() {
 			content, _ := os.ReadFile(a.log)
 			lines := strings.Split(string(content), "\n")
-			w.t.Logf("the end of agent %s's log:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+			env.t.Logf("the end of agent %s's log:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 		}
 	})
 	return a
@@ -144,42 +144,42 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 }
 
 // startPool starts a pool and waits until all of it is ready.
-func (w *testEnv) startPool(s spec.Spec) *tempool.Pool {
-	w.t.Helper()
-	require.NoError(w.t, w.client.StartPool(w.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
-	pool := w.client.Pool(s.Pool.Name)
-	w.waitReady(pool, s.Pool.Size)
+func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
+	env.t.Helper()
+	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	pool := env.client.Pool(s.Pool.Name)
+	env.waitReady(pool, s.Pool.Size)
 	return pool
 }
 
 const waitTimeout = 90 * time.Second
 
 // waitReady waits until so many workers of a pool are ready, and no worker beyond them exists.
-func (w *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
-	w.t.Helper()
-	return w.waitFor(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
+func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
+	env.t.Helper()
+	return env.waitFor(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
 		return v.Ready == size && len(v.Workers) == size
 	})
 }
 
 // waitFor waits until a pool's view satisfies a condition.
-func (w *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
-	w.t.Helper()
-	return w.waitForWithin(waitTimeout, pool, what, holds)
+func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
+	env.t.Helper()
+	return env.waitForWithin(waitTimeout, pool, what, holds)
 }
 
-func (w *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
-	w.t.Helper()
+func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
+	env.t.Helper()
 	var last api.PoolWorkers
 	var err error
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
-		if last, err = pool.Workers(w.t.Context()); err == nil && holds(last) {
+		if last, err = pool.Workers(env.t.Context()); err == nil && holds(last) {
 			return last
 		}
-		sleep(w.t, 50*time.Millisecond)
+		sleep(env.t, 50*time.Millisecond)
 	}
-	require.FailNow(w.t, "gave up waiting until "+what, "last view: %+v, error: %v", last, err)
+	require.FailNow(env.t, "gave up waiting until "+what, "last view: %+v, error: %v", last, err)
 	return last
 }
 
@@ -193,12 +193,12 @@ func sleep(t *testing.T, d time.Duration) {
 }
 
 // waitState waits until one worker is in a state.
-func (w *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
-	w.t.Helper()
+func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
+	env.t.Helper()
 	var got api.WorkerState
-	require.Eventually(w.t, func() bool {
+	require.Eventually(env.t, func() bool {
 		var err error
-		got, err = pool.State(w.t.Context(), slot)
+		got, err = pool.State(env.t.Context(), slot)
 		return err == nil && got.State == state
 	}, waitTimeout, 30*time.Millisecond, "worker %d is not %s but %+v", slot, state, &got)
 	return got

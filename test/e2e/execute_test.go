@@ -46,28 +46,28 @@ func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.Raw
 }
 
 // startUserWorker runs the user's workflows.
-func (w *testEnv) startUserWorker() {
-	w.t.Helper()
-	user := sdkworker.New(w.client.Temporal(), userTaskQueue, sdkworker.Options{})
+func (env *testEnv) startUserWorker() {
+	env.t.Helper()
+	user := sdkworker.New(env.client.Temporal(), userTaskQueue, sdkworker.Options{})
 	user.RegisterWorkflowWithOptions(executeWorkflow, workflow.RegisterOptions{Name: "callPool"})
-	require.NoError(w.t, user.Start())
-	w.t.Cleanup(user.Stop)
+	require.NoError(env.t, user.Start())
+	env.t.Cleanup(user.Stop)
 }
 
-func (w *testEnv) startCallWorkflow(id string, c executeInput) client.WorkflowRun {
-	w.t.Helper()
-	run, err := w.client.Temporal().ExecuteWorkflow(w.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: userTaskQueue}, "callPool", c)
-	require.NoError(w.t, err)
+func (env *testEnv) startCallWorkflow(id string, c executeInput) client.WorkflowRun {
+	env.t.Helper()
+	run, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: userTaskQueue}, "callPool", c)
+	require.NoError(env.t, err)
 	return run
 }
 
 // startTroublePool starts a pool of trouble.py and returns where its workers write what they do.
-func (w *testEnv) startTroublePool(name string, size int) (pool *tempool.Pool, notes string) {
-	w.t.Helper()
-	notes = filepath.Join(w.dir, name+".notes")
+func (env *testEnv) startTroublePool(name string, size int) (pool *tempool.Pool, notes string) {
+	env.t.Helper()
+	notes = filepath.Join(env.dir, name+".notes")
 	s := pythonSpec(name, size, "trouble.py")
 	s.Pool.Env["NOTES"] = notes
-	return w.startPool(s), notes
+	return env.startPool(s), notes
 }
 
 // countNotes counts the lines of the notes that begin with a prefix.
@@ -99,25 +99,25 @@ func executeFailure(t *testing.T, err error) (*temporal.ApplicationError, api.Ex
 
 func TestExecuteCallsAPool(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("called")
-	w.startUserWorker()
-	pool, notes := w.startTroublePool("called", 1)
+	env := newEnv(t)
+	env.startAgent("called")
+	env.startUserWorker()
+	pool, notes := env.startTroublePool("called", 1)
 
 	t.Run("and gets what the worker answers", func(t *testing.T) {
-		run := w.startCallWorkflow("sum", executeInput{Pool: "called", Request: map[string]any{"method": "add", "params": map[string]any{"a": 2, "b": 3}}})
+		run := env.startCallWorkflow("sum", executeInput{Pool: "called", Request: map[string]any{"method": "add", "params": map[string]any{"a": 2, "b": 3}}})
 		var answer struct{ Sum int }
 		require.NoError(t, run.Get(t.Context(), &answer))
 		require.Equal(t, 5, answer.Sum)
 
-		run = w.startCallWorkflow("bytes", executeInput{Pool: "called", Request: map[string]any{"method": "noise"}})
+		run = env.startCallWorkflow("bytes", executeInput{Pool: "called", Request: map[string]any{"method": "noise"}})
 		var noise []byte
 		require.NoError(t, run.Get(t.Context(), &noise), "an answer that is no JSON comes as bytes")
 		require.Len(t, noise, 256)
 	})
 
 	t.Run("and a worker's error is its own, and not tried again", func(t *testing.T) {
-		run := w.startCallWorkflow("failing", executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
+		run := env.startCallWorkflow("failing", executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerError), failure.Type())
 		require.True(t, failure.NonRetryable())
@@ -132,14 +132,14 @@ func TestExecuteCallsAPool(t *testing.T) {
 		for id, request := range map[string]map[string]any{
 			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1}, "negative": {"method": "add", "timeout_ms": -1},
 		} {
-			failure, _ := executeFailure(t, w.startCallWorkflow(id, executeInput{Pool: "called", Request: request}).Get(t.Context(), nil))
+			failure, _ := executeFailure(t, env.startCallWorkflow(id, executeInput{Pool: "called", Request: request}).Get(t.Context(), nil))
 			require.Equal(t, string(api.CodeInvalid), failure.Type(), id)
 			require.True(t, failure.NonRetryable(), id)
 		}
 	})
 
 	t.Run("and a call's own time is kept", func(t *testing.T) {
-		run := w.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{30, "late"}, "timeout_ms": 300}})
+		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{30, "late"}, "timeout_ms": 300}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
 		require.True(t, detail.Started)
@@ -147,36 +147,36 @@ func TestExecuteCallsAPool(t *testing.T) {
 	})
 
 	t.Run("and a crash in mid-call is told", func(t *testing.T) {
-		failure, detail := executeFailure(t, w.startCallWorkflow("fatal", executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
+		failure, detail := executeFailure(t, env.startCallWorkflow("fatal", executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 		require.True(t, failure.NonRetryable())
 		require.True(t, detail.Started)
-		w.waitReady(pool, 1)
+		env.waitReady(pool, 1)
 	})
 
 	t.Run("and its cancellation reaches the worker", func(t *testing.T) {
-		run := w.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{50, "given-up"}}, HeartbeatTimeout: 10 * time.Second})
+		run := env.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{50, "given-up"}}, HeartbeatTimeout: 10 * time.Second})
 		waitForNote(t, notes, "begin given-up")
-		require.NoError(t, w.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
+		require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
 		var cancelled *temporal.CanceledError
 		require.ErrorAs(t, run.Get(t.Context(), nil), &cancelled)
 		waitForNote(t, notes, "cancel given-up")
 		var name string
-		require.NoError(t, w.startCallWorkflow("next", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{0, "next"}}}).Get(t.Context(), &name))
+		require.NoError(t, env.startCallWorkflow("next", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{0, "next"}}}).Get(t.Context(), &name))
 		require.Equal(t, "next", name)
 	})
 
 	t.Run("from the command line", func(t *testing.T) {
 		temporalCLI, err := devserver.Binary(t.Context(), "", func(string) {})
 		require.NoError(t, err)
-		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", w.server.Address(), "--output", "json",
+		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--output", "json",
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 		var told struct{ Result struct{ Sum int } }
 		require.NoError(t, json.Unmarshal(output, &told), "%s", output)
 		require.Equal(t, 42, told.Result.Sum)
 
-		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", w.server.Address(),
+		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(output), "for shell")
@@ -185,20 +185,20 @@ func TestExecuteCallsAPool(t *testing.T) {
 
 func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("few")
-	w.startUserWorker()
-	pool, notes := w.startTroublePool("few", 2)
+	env := newEnv(t)
+	env.startAgent("few")
+	env.startUserWorker()
+	pool, notes := env.startTroublePool("few", 2)
 	const calls = 16
 	var runs []client.WorkflowRun
 	for i := range calls {
-		runs = append(runs, w.startCallWorkflow(fmt.Sprintf("nap-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "nap", "params": []any{0.25, fmt.Sprint(i)}}}))
+		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("nap-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "nap", "params": []any{0.25, fmt.Sprint(i)}}}))
 	}
 	most := 0
 	for countNotes(notes, "end") < calls/2 {
 		atAgent := 0
 		for _, run := range runs {
-			described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), run.GetID(), "")
+			described, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), run.GetID(), "")
 			require.NoError(t, err)
 			for _, pending := range described.GetPendingActivities() {
 				if pending.GetState() == enums.PENDING_ACTIVITY_STATE_STARTED {
@@ -217,7 +217,7 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i), name)
 	}
 	require.Equal(t, calls, countNotes(notes, "begin"), "each ran once")
-	w.waitFor(pool, "every call is counted", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "every call is counted", func(v api.PoolWorkers) bool {
 		return v.Workers[0].RequestsServed+v.Workers[1].RequestsServed == calls &&
 			v.Workers[0].State == lifecycle.Ready && v.Workers[1].State == lifecycle.Ready
 	})
@@ -225,15 +225,15 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 
 func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	doomed := w.startAgent("doomed-caller")
-	w.startUserWorker()
-	pool, notes := w.startTroublePool("fragile", 2)
-	once := w.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{20, "once"}}})
-	again := w.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{4, "again"}, "idempotent": true}})
+	env := newEnv(t)
+	doomed := env.startAgent("doomed-caller")
+	env.startUserWorker()
+	pool, notes := env.startTroublePool("fragile", 2)
+	once := env.startCallWorkflow("once", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{20, "once"}}})
+	again := env.startCallWorkflow("again", executeInput{Pool: "fragile", HeartbeatTimeout: 3 * time.Second, Request: map[string]any{"method": "nap", "params": []any{4, "again"}, "idempotent": true}})
 	waitForNote(t, notes, "begin once")
 	waitForNote(t, notes, "begin again")
-	w.startAgent("successor")
+	env.startAgent("successor")
 	doomed.kill()
 
 	failure, detail := executeFailure(t, once.Get(t.Context(), nil))
@@ -245,5 +245,5 @@ func TestExecuteRetriesOnlyIdempotentCallsWhenAnAgentDies(t *testing.T) {
 	require.Equal(t, "again", name)
 	require.Equal(t, 1, countNotes(notes, "begin once"))
 	require.GreaterOrEqual(t, countNotes(notes, "begin again"), 2)
-	w.waitReady(pool, 2)
+	env.waitReady(pool, 2)
 }

@@ -18,12 +18,12 @@ func countOf(namespace, query string) *workflowservice.CountWorkflowExecutionsRe
 
 func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("crash")
-	pool := w.startPool(echoSpec("crash", 1))
-	before := w.waitState(pool, 0, lifecycle.Ready)
+	env := newEnv(t)
+	env.startAgent("crash")
+	pool := env.startPool(echoSpec("crash", 1))
+	before := env.waitState(pool, 0, lifecycle.Ready)
 	killProcess(t, before.PID)
-	w.waitFor(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == before.Incarnation+1
 	})
 	history, err := pool.History(t.Context(), 0)
@@ -42,15 +42,15 @@ func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 
 func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	first := w.startAgent("doomed")
-	pool := w.startPool(pythonSpec("doomed", 2, "grandchild.py"))
+	env := newEnv(t)
+	first := env.startAgent("doomed")
+	pool := env.startPool(pythonSpec("doomed", 2, "grandchild.py"))
 	require.GreaterOrEqual(t, len(hostProcesses("doomed")), 4, "two workers and a grandchild of each")
 	first.kill()
 	require.Eventually(t, func() bool { return len(hostProcesses("doomed")) == 0 }, waitTimeout, 10*time.Millisecond)
 
-	w.startAgent("doomed")
-	view := w.waitFor(pool, "the pool is back", func(v api.PoolWorkers) bool {
+	env.startAgent("doomed")
+	view := env.waitFor(pool, "the pool is back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
 	})
 	require.EqualValues(t, 2, view.Workers[0].Incarnation, "one restart is enough")
@@ -58,58 +58,58 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 
 func TestWorkersSurviveATemporalOutage(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("outage")
-	pool := w.startPool(echoSpec("outage", 2))
+	env := newEnv(t)
+	env.startAgent("outage")
+	pool := env.startPool(echoSpec("outage", 2))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
 	require.NoError(t, err)
-	before := w.waitReady(pool, 2)
+	before := env.waitReady(pool, 2)
 
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
 	sleep(t, 15*time.Second) // longer than a heartbeat's timeout: on its return the server takes the agent for silent
 	for _, worker := range before.Workers {
 		require.True(t, processAlive(worker.PID))
 	}
-	require.NoError(t, w.server.Restart(t.Context()))
+	require.NoError(t, env.server.Restart(t.Context()))
 
 	var after api.PoolWorkers
-	after = w.waitReady(pool, 2)
+	after = env.waitReady(pool, 2)
 	sleep(t, 25*time.Second) // every timer that could hold the outage against the workers has fired by now
-	after = w.waitReady(pool, 2)
+	after = env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 		require.EqualValues(t, 1, after.Workers[i].Incarnation)
 	}
-	_, err = w.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
+	_, err = env.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
 	require.NoError(t, err)
 	_, slot, err := api.ParseWorkerName(lease.Worker)
 	require.NoError(t, err)
-	w.waitState(pool, slot, lifecycle.Ready)
+	env.waitState(pool, slot, lifecycle.Ready)
 }
 
 func TestWorkersOfALostHostMoveToAnother(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	first := w.startAgent("one")
-	pool := w.startPool(echoSpec("hosts", 2))
-	w.startAgent("two")
+	env := newEnv(t)
+	first := env.startAgent("one")
+	pool := env.startPool(echoSpec("hosts", 2))
+	env.startAgent("two")
 	first.kill()
-	w.waitFor(pool, "the workers are on the other host", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the workers are on the other host", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "two" && v.Workers[1].Host == "two"
 	})
 }
 
 func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	first := w.startAgent("leaving")
-	pool := w.startPool(echoSpec("moving", 2))
-	w.startAgent("staying")
+	env := newEnv(t)
+	first := env.startAgent("leaving")
+	pool := env.startPool(echoSpec("moving", 2))
+	env.startAgent("staying")
 	first.stop()
 	require.Zero(t, first.cmd.ProcessState.ExitCode())
 	require.Empty(t, hostProcesses("leaving"))
-	view := w.waitFor(pool, "the workers have moved", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "the workers have moved", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "staying" && v.Workers[1].Host == "staying"
 	})
 	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown is no failure")
@@ -117,34 +117,34 @@ func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 
 func TestASecondAgentWithTheSameHostIDIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("twin")
-	w.startPool(echoSpec("twin", 1))
-	second := w.startAgent("twin", "--state-dir", w.dir+"/twin2")
+	env := newEnv(t)
+	env.startAgent("twin")
+	env.startPool(echoSpec("twin", 1))
+	second := env.startAgent("twin", "--state-dir", env.dir+"/twin2")
 	require.Error(t, second.cmd.Wait())
 	require.Equal(t, 1, second.cmd.ProcessState.ExitCode())
 }
 
 func TestAWorkerWithoutAHostStaysPendingAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("labelled", "--labels", "gpu")
+	env := newEnv(t)
+	env.startAgent("labelled", "--labels", "gpu")
 	s := echoSpec("homeless", 1)
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "homeless", Spec: s}))
-	pool := w.client.Pool("homeless")
-	st := w.waitState(pool, 0, lifecycle.Pending)
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "homeless", Spec: s}))
+	pool := env.client.Pool("homeless")
+	st := env.waitState(pool, 0, lifecycle.Pending)
 	require.Contains(t, st.Reason, "tempool/place/default")
-	w.startAgent("home")
-	w.waitReady(pool, 1)
+	env.startAgent("home")
+	env.waitReady(pool, 1)
 }
 
 func TestCapacityIsNeverExceeded(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("small", "--capacity", "2")
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "crowd", Spec: echoSpec("crowd", 4)}))
-	pool := w.client.Pool("crowd")
-	w.waitFor(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
+	env := newEnv(t)
+	env.startAgent("small", "--capacity", "2")
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "crowd", Spec: echoSpec("crowd", 4)}))
+	pool := env.client.Pool("crowd")
+	env.waitFor(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
 		pending := 0
 		for _, worker := range v.Workers {
 			if worker.State == lifecycle.Pending {
@@ -154,6 +154,6 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 		require.LessOrEqual(t, v.Ready, 2)
 		return v.Ready == 2 && pending == 2
 	})
-	w.startAgent("more", "--capacity", "2")
-	w.waitReady(pool, 4)
+	env.startAgent("more", "--capacity", "2")
+	env.waitReady(pool, 4)
 }

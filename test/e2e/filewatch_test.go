@@ -13,8 +13,8 @@ import (
 
 func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("files")
+	env := newEnv(t)
+	env.startAgent("files")
 	program, err := os.ReadFile(filepath.Join("testdata", "greet.py"))
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -30,8 +30,8 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100_000_000)
 	s.Recovery.BackoffInitial = spec.Duration(3_600_000_000_000) // who waits for it, waits longer than this test
 	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
-	pool := w.startPool(s)
-	client := w.gatewayClient("files")
+	pool := env.startPool(s)
+	client := env.gatewayClient("files")
 	says := func(want string) {
 		for range 4 {
 			status, answer, _ := post(t, client, "/v1/pools/files/call/greet", "null")
@@ -42,7 +42,7 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	says("hello")
 
 	write("GREETING = 'good morning'\n")
-	view := w.waitFor(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
@@ -55,14 +55,14 @@ func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	s.Rotation.Surge = false // with surge, a program that cannot start would leave the old processes in service
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.waitFor(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 	write("GREETING = = 'broken'\n")
-	w.waitFor(pool, "neither worker can start", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "neither worker can start", func(v api.PoolWorkers) bool {
 		return v.Ready == 0 && v.Workers[0].ConsecutiveFailures > 0 && v.Workers[1].ConsecutiveFailures > 0
 	})
 	write("GREETING = 'mended'\n")
-	w.waitReady(pool, 2)
+	env.waitReady(pool, 2)
 	says("mended")
 }

@@ -26,12 +26,12 @@ import (
 )
 
 // gatewayClient is an HTTP client of one agent's Unix socket.
-func (w *testEnv) gatewayClient(hostID string) *http.Client {
-	socket := filepath.Join(w.dir, hostID, worker.SocketName)
+func (env *testEnv) gatewayClient(hostID string) *http.Client {
+	socket := filepath.Join(env.dir, hostID, worker.SocketName)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
-	w.t.Cleanup(transport.CloseIdleConnections)
+	env.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
@@ -55,12 +55,12 @@ var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down 
 
 func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("plane")
+	env := newEnv(t)
+	env.startAgent("plane")
 	s := echoSpec("plane", 2)
 	s.Rotation.MaxRequests = 0 // on a fast machine it would be time for that afterwards
-	pool := w.startPool(s)
-	client := w.gatewayClient("plane")
+	pool := env.startPool(s)
+	client := env.gatewayClient("plane")
 	// The gateway gets its leases: both workers are busy at one time.
 	var calls atomic.Int64
 	load := func(ctx context.Context) error {
@@ -91,13 +91,13 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	calls.Add(1)
 
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
 	during, cancel := context.WithTimeout(t.Context(), *outage)
 	require.NoError(t, load(during))
 	cancel()
-	require.NoError(t, w.server.Restart(t.Context()))
-	view := w.waitFor(pool, "every call is told, once", func(v api.PoolWorkers) bool {
+	require.NoError(t, env.server.Restart(t.Context()))
+	view := env.waitFor(pool, "every call is told, once", func(v api.PoolWorkers) bool {
 		var told int64
 		idle := true
 		for _, worker := range v.Workers {
@@ -113,10 +113,10 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 
 func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("counting")
-	pool, _ := w.startTroublePool("counting", 1)
-	client := w.gatewayClient("counting")
+	env := newEnv(t)
+	env.startAgent("counting")
+	pool, _ := env.startTroublePool("counting", 1)
+	client := env.gatewayClient("counting")
 	for range 7 {
 		status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -124,12 +124,12 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	view := w.waitFor(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	view := env.waitFor(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
 	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
 	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	w.waitFor(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
@@ -137,18 +137,18 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 
 func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	first := w.startAgent("word-a")
+	env := newEnv(t)
+	first := env.startAgent("word-a")
 	s := echoSpec("lastword", 1)
 	s.Lease.IdleReturn = spec.Duration(time.Hour) // no checkin tells of the calls
-	pool := w.startPool(s)
-	client := w.gatewayClient("word-a")
+	pool := env.startPool(s)
+	client := env.gatewayClient("word-a")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/lastword/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Eventually(t, func() bool {
-		described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
+		described, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
 		require.NoError(t, err)
 		for _, pending := range described.GetPendingActivities() {
 			var beat api.WatchHeartbeat
@@ -159,17 +159,17 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 		return false
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat told of the calls")
 	first.kill()
-	w.startAgent("word-b")
-	view := w.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	env.startAgent("word-b")
+	view := env.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
 func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("recall")
-	pool := w.startPool(echoSpec("recall", 1))
-	client := w.gatewayClient("recall")
+	env := newEnv(t)
+	env.startAgent("recall")
+	pool := env.startPool(echoSpec("recall", 1))
+	client := env.gatewayClient("recall")
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
@@ -179,20 +179,20 @@ func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"/call/echo", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
-	require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }
 
 func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("rolling")
+	env := newEnv(t)
+	env.startAgent("rolling")
 	sp := echoSpec("rolling", 3)
 	sp.Rotation.Surge = false
-	pool := w.startPool(sp)
-	l := startLoad(t, w.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
+	pool := env.startPool(sp)
+	l := startLoad(t, env.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
-	w.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		status, err := pool.Status(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")

@@ -58,13 +58,13 @@ func tryCall(client *http.Client, host, path, body string) attempt {
 
 func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	doomed := w.startAgent("host-a", "--capacity", "2")
-	pool, notes := w.startTroublePool("pair", 2)
-	w.startAgent("host-b", "--capacity", "4")
+	env := newEnv(t)
+	doomed := env.startAgent("host-a", "--capacity", "2")
+	pool, notes := env.startTroublePool("pair", 2)
+	env.startAgent("host-b", "--capacity", "4")
 	_, err := pool.Scale(t.Context(), 4)
 	require.NoError(t, err)
-	view := w.waitReady(pool, 4)
+	view := env.waitReady(pool, 4)
 	for slot, host := range []string{"host-a", "host-a", "host-b", "host-b"} {
 		require.Equal(t, host, view.Workers[slot].Host)
 	}
@@ -73,7 +73,7 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	// worker may have seen.
 	const clients = 6
 	hosts := []string{"host-a", "host-b"}
-	over := map[string]*http.Client{"host-a": w.gatewayClient("host-a"), "host-b": w.gatewayClient("host-b")}
+	over := map[string]*http.Client{"host-a": env.gatewayClient("host-a"), "host-b": env.gatewayClient("host-b")}
 	var made atomic.Int64
 	var mu sync.Mutex
 	lost, served := map[string]attempt{}, map[string]int{}
@@ -113,7 +113,7 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	doomed.kill()
 	atDeath := made.Load()
 	enough(atDeath + 100)
-	w.waitFor(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
 		whole := v.Ready == 4
 		for _, worker := range v.Workers {
 			whole = whole && worker.Host == "host-b"
@@ -141,11 +141,11 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 
 func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("has", "--capacity", "1")
-	w.startPool(echoSpec("single", 1))
-	w.startAgent("hasnot", "--labels", "other")
-	idle := w.gatewayClient("hasnot")
+	env := newEnv(t)
+	env.startAgent("has", "--capacity", "1")
+	env.startPool(echoSpec("single", 1))
+	env.startAgent("hasnot", "--labels", "other")
+	idle := env.gatewayClient("hasnot")
 	var a attempt
 	require.Eventually(t, func() bool {
 		a = tryCall(idle, "hasnot", "/v1/pools/single/call/echo", "1")
@@ -153,6 +153,6 @@ func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 	}, waitTimeout, 20*time.Millisecond, "the second gateway is up")
 	require.Equal(t, api.CodeNoWorkers, a.problem.Code)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []gateway.Peer{{Host: "has", Endpoint: "unix:" + w.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
-	require.True(t, tryCall(w.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
+	require.Equal(t, []gateway.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
+	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
 }

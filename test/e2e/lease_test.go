@@ -20,9 +20,9 @@ import (
 
 func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("race")
-	pool := w.startPool(echoSpec("race", 1))
+	env := newEnv(t)
+	env.startAgent("race")
+	pool := env.startPool(echoSpec("race", 1))
 	var mu sync.Mutex
 	var granted []*tempool.Lease
 	codes := map[api.Code]int{}
@@ -45,7 +45,7 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 	group.Wait()
 	require.Len(t, granted, 1)
 	require.Equal(t, map[api.Code]int{api.CodeBusy: 99}, codes)
-	require.Equal(t, granted[0].ID, w.waitState(pool, 0, lifecycle.Busy).Lease.ID)
+	require.Equal(t, granted[0].ID, env.waitState(pool, 0, lifecycle.Busy).Lease.ID)
 }
 
 // pairs is how many leases TestManyLeasesPassThroughContinueAsNew takes; make soak takes ten thousand.
@@ -53,11 +53,11 @@ var pairs = flag.Int("pairs", 2_000, "how many checkout–checkin pairs one work
 
 func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("many")
+	env := newEnv(t)
+	env.startAgent("many")
 	s := echoSpec("many", 1)
 	s.Rotation.MaxRequests = 0
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	var seq int64
 	refusals := map[api.Code]int{}
 	for i := range *pairs {
@@ -72,25 +72,25 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 		}
 		require.Equal(t, seq+1, lease.Seq, "no lease is lost or doubled")
 		seq = lease.Seq
-		require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
+		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
 	}
-	st := w.waitState(pool, 0, lifecycle.Ready)
+	st := env.waitState(pool, 0, lifecycle.Ready)
 	require.EqualValues(t, 1, st.Incarnation, "one process served them all")
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, *pairs, view.Workers[0].LeasesGranted)
 	require.EqualValues(t, *pairs, view.Workers[0].RequestsServed)
 	require.Zero(t, view.Workers[0].LeasesRefused)
-	runs := w.countRuns(api.WorkerWorkflowID("many", 0))
+	runs := env.countRuns(api.WorkerWorkflowID("many", 0))
 	require.Greater(t, runs, 1)
 	t.Logf("%d pairs through %d runs; refusals: %v", *pairs, runs, refusals)
 }
 
 // countRuns counts the runs of a workflow that can be found.
-func (w *testEnv) countRuns(id string) (n int) {
-	w.t.Helper()
-	require.Eventually(w.t, func() bool { // visibility lags behind
-		answer, err := w.client.Temporal().CountWorkflow(w.t.Context(), countOf(w.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
+func (env *testEnv) countRuns(id string) (n int) {
+	env.t.Helper()
+	require.Eventually(env.t, func() bool { // visibility lags behind
+		answer, err := env.client.Temporal().CountWorkflow(env.t.Context(), countOf(env.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
 		n = int(answer.GetCount())
 		return err == nil && n > 0
 	}, waitTimeout, 100*time.Millisecond)
@@ -98,13 +98,13 @@ func (w *testEnv) countRuns(id string) (n int) {
 }
 
 // countEvents counts the history of a workflow's current run, and its events by type.
-func (w *testEnv) countEvents(id string) (n int, byType map[enums.EventType]int) {
-	w.t.Helper()
+func (env *testEnv) countEvents(id string) (n int, byType map[enums.EventType]int) {
+	env.t.Helper()
 	byType = map[enums.EventType]int{}
-	iterator := w.client.Temporal().GetWorkflowHistory(w.t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	iterator := env.client.Temporal().GetWorkflowHistory(env.t.Context(), id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
 		event, err := iterator.Next()
-		require.NoError(w.t, err)
+		require.NoError(env.t, err)
 		n++
 		byType[event.GetEventType()]++
 	}
@@ -113,34 +113,34 @@ func (w *testEnv) countEvents(id string) (n int, byType map[enums.EventType]int)
 
 func TestALeaseCostsAtMostNineEvents(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("cost")
-	pool := w.startPool(echoSpec("cost", 1))
+	env := newEnv(t)
+	env.startAgent("cost")
+	pool := env.startPool(echoSpec("cost", 1))
 	id := api.WorkerWorkflowID("cost", 0)
-	before, _ := w.countEvents(id)
+	before, _ := env.countEvents(id)
 	const leases = 100
 	for range leases {
 		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 		require.NoError(t, err)
-		require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
-		w.waitState(pool, 0, lifecycle.Ready)
+		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+		env.waitState(pool, 0, lifecycle.Ready)
 	}
-	after, byType := w.countEvents(id)
+	after, byType := env.countEvents(id)
 	t.Logf("%d leases wrote %d events: %.2f each", leases, after-before, float64(after-before)/leases)
 	require.LessOrEqual(t, after-before, 9*leases, "%v", byType)
 }
 
 func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("idle")
+	env := newEnv(t)
+	env.startAgent("idle")
 	s := echoSpec("idle", 1)
 	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints in a day, by the default spec
 	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
-	w.startPool(s)
+	env.startPool(s)
 	id := api.WorkerWorkflowID("idle", 0)
 	probes := func() (events, probes int) {
-		events, byType := w.countEvents(id)
+		events, byType := env.countEvents(id)
 		return events, byType[enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED]
 	}
 	var firstEvents, firstProbes, events, checkpoints int
@@ -154,12 +154,12 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 
 func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("reset")
+	env := newEnv(t)
+	env.startAgent("reset")
 	s := echoSpec("reset", 1)
 	s.Lease.OnExpiry = spec.ExpiryReset
-	pool := w.startPool(s)
-	before := w.waitState(pool, 0, lifecycle.Ready)
+	pool := env.startPool(s)
+	before := env.waitState(pool, 0, lifecycle.Ready)
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	require.NoError(t, err)
 	var history []lifecycle.Transition
@@ -168,9 +168,9 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 		return err == nil && history[len(history)-1].Event == lifecycle.ProbePassed
 	}, waitTimeout, 50*time.Millisecond)
 	require.Contains(t, history[len(history)-1].Reason, "was reset")
-	after := w.waitState(pool, 0, lifecycle.Ready)
+	after := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
-	status, _, code := post(t, w.gatewayClient("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")
+	status, _, code := post(t, env.gatewayClient("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
@@ -181,21 +181,21 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 
 func TestAnUnrenewedLeaseExpiresAndIsFenced(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("expiry")
-	pool := w.startPool(echoSpec("expiry", 1))
+	env := newEnv(t)
+	env.startAgent("expiry")
+	pool := env.startPool(echoSpec("expiry", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Second, NoRenew: true})
 	require.NoError(t, err)
-	w.waitFor(pool, "the worker has been replaced", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the worker has been replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == 2
 	})
-	_, err = w.client.Renew(t.Context(), lease.ID, time.Minute)
+	_, err = env.client.Renew(t.Context(), lease.ID, time.Minute)
 	require.ErrorIs(t, err, api.ErrLeaseFenced)
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Seq, lease.Seq)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	// The old holder's checkin changes nothing for the new one.
-	require.NoError(t, w.client.Checkin(context.Background(), api.CheckinRequest{LeaseID: lease.ID}))
-	require.Equal(t, next.ID, w.waitState(pool, 0, lifecycle.Busy).Lease.ID)
+	require.NoError(t, env.client.Checkin(context.Background(), api.CheckinRequest{LeaseID: lease.ID}))
+	require.Equal(t, next.ID, env.waitState(pool, 0, lifecycle.Busy).Lease.ID)
 }

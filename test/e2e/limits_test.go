@@ -11,12 +11,12 @@ import (
 
 func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("limits")
+	env := newEnv(t)
+	env.startAgent("limits")
 	s := pythonSpec("limited", 2, "hold.py")
 	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
 	s.Prediction.Enabled = false
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	for _, worker := range view.Workers {
@@ -25,14 +25,14 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 		require.Contains(t, []string{"cgroup", "sampler"}, worker.Limits["memory"])
 	}
 
-	client := w.gatewayClient("limits")
+	client := env.gatewayClient("limits")
 	status, answer, _ := post(t, client, "/v1/pools/limited/call/hold", "160")
 	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel does not wait
 		require.NotEqual(t, http.StatusOK, status, answer)
 	} else {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
-	view = w.waitFor(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
+	view = env.waitFor(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 3
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
@@ -40,7 +40,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	}
 
 	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may be through before anybody looks
-	w.waitFor(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
 		killed := false
 		for _, worker := range v.Workers { // not by its number: a successor may have been on its way, and used one up
 			killed = killed || worker.RestartsByReason["exit"] == 1

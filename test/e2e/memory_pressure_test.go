@@ -41,18 +41,18 @@ func (a *agent) waitForLog(words ...string) {
 
 func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	root := filepath.Join(w.dir, "memory")
+	env := newEnv(t)
+	root := filepath.Join(env.dir, "memory")
 	setAvailableMemory(t, root, 50)
-	agent := w.startAgent("tight", "--memory-root", root)
+	agent := env.startAgent("tight", "--memory-root", root)
 	s := pythonSpec("tight", 4, "hold.py")
 	s.Limits.Memory, s.Prediction.Enabled = 1<<30, false
-	pool := w.startPool(s)
-	client := w.gatewayClient("tight")
+	pool := env.startPool(s)
+	client := env.gatewayClient("tight")
 	status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "150")
 	require.Equal(t, http.StatusOK, status, answer)
 	largest := -1
-	view := w.waitFor(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
 		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
 		return largest >= 0
 	})
@@ -89,7 +89,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	}
 	require.Equal(t, 2, least)
 	require.Len(t, parked(), 2)
-	require.Equal(t, lifecycle.Stopped, w.waitState(pool, largest, lifecycle.Stopped).State)
+	require.Equal(t, lifecycle.Stopped, env.waitState(pool, largest, lifecycle.Stopped).State)
 	history, err := pool.History(t.Context(), largest)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
@@ -98,7 +98,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	require.Len(t, hostProcesses("tight"), 2, "processes")
 
 	setAvailableMemory(t, root, 50) // and a minute later
-	view = w.waitReady(pool, 4)
+	view = env.waitReady(pool, 4)
 	require.Empty(t, parked())
 	require.EqualValues(t, 2, view.Workers[largest].Incarnation)
 	require.EqualValues(t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])

@@ -73,10 +73,10 @@ func (s scrape) value(name string, labels ...string) float64 {
 
 func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("seen", "--capacity", "7")
-	pool := w.startPool(echoSpec("seen", 2))
-	client := w.gatewayClient("seen")
+	env := newEnv(t)
+	env.startAgent("seen", "--capacity", "7")
+	pool := env.startPool(echoSpec("seen", 2))
+	client := env.gatewayClient("seen")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -127,10 +127,10 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.NotEmpty(t, s.series("go_goroutines"))
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
-	killProcess(t, w.waitReady(pool, 2).Workers[0].PID)
+	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "the test wants it"})
 	require.NoError(t, err)
-	w.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
 	require.Eventually(t, func() bool {
@@ -140,7 +140,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	}, waitTimeout, 100*time.Millisecond, "who went is counted by its reason")
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
-	w.waitState(pool, 0, lifecycle.Suspended)
+	env.waitState(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1
 	}, waitTimeout, 100*time.Millisecond)
@@ -172,10 +172,10 @@ func stopPool(t *testing.T, pool *tempool.Pool) error {
 
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("lint")
-	w.startPool(echoSpec("lint", 1))
-	client := w.gatewayClient("lint")
+	env := newEnv(t)
+	env.startAgent("lint")
+	env.startPool(echoSpec("lint", 1))
+	client := env.gatewayClient("lint")
 	status, answer, _ := post(t, client, "/v1/pools/lint/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")

@@ -21,22 +21,22 @@ import (
 
 func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("ops")
+	env := newEnv(t)
+	env.startAgent("ops")
 	s := echoSpec("ops", 2)
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 
 	_, err := pool.Scale(t.Context(), 3)
 	require.NoError(t, err)
-	w.waitReady(pool, 3)
+	env.waitReady(pool, 3)
 	_, err = pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	before := w.waitReady(pool, 1)
+	before := env.waitReady(pool, 1)
 	require.Eventually(t, func() bool { return len(hostProcesses("ops")) == 1 }, waitTimeout, 50*time.Millisecond)
 	_, err = pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	w.waitReady(pool, 2)
-	require.Equal(t, before.Workers[0].PID, w.waitState(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
+	env.waitReady(pool, 2)
+	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
 
 	s.Pool.Size = 2
 	same, err := pool.Apply(t.Context(), s)
@@ -47,7 +47,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	applied, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, applied.SpecVersion)
-	w.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
@@ -55,12 +55,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, restarted.Workers)
-	w.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
 	lossy := &lossyInterceptor{}
-	deaf, err := client.Dial(client.Options{HostPort: w.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
+	deaf, err := client.Dial(client.Options{HostPort: env.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(lossy.intercept)},
 	}})
 	require.NoError(t, err)
@@ -79,12 +79,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	last, err := pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a pool that has ended can still be read")
 	require.True(t, last.Ended)
-	out, _ := w.ctl(cli.ExitOK, "ps", "ops")
+	out, _ := env.ctl(cli.ExitOK, "ps", "ops")
 	require.Contains(t, out, "Pool ops has ended; this is how it stood then")
-	out, _ = w.ctl(cli.ExitOK, "workers", "stats", "ops")
+	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
 	require.Contains(t, out, "Pool ops has ended")
 	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"}, {"sessions", "list", "ops"}} {
-		_, refusal := w.ctl(cli.ExitFailed, late...)
+		_, refusal := env.ctl(cli.ExitFailed, late...)
 		require.Contains(t, refusal, "pool ops has ended", late)
 	}
 	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
@@ -104,16 +104,16 @@ func (l *lossyInterceptor) intercept(ctx context.Context, method string, request
 
 func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("careful")
+	env := newEnv(t)
+	env.startAgent("careful")
 	s := echoSpec("careful", 3)
 	s.Recovery.MaxConsecutiveFailures = 3
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	good := s.Pool.Command
 	s.Pool.Command = []string{"python3", "broken.py"}
 	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	view := w.waitFor(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 2)
 		return v.Rollout != nil && v.Rollout.Halted != ""
 	})
@@ -121,27 +121,27 @@ func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
 	s.Pool.Command = good
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.waitFor(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
+	env.waitFor(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
 }
 
 func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("endless")
-	pool := w.startPool(echoSpec("endless", 2))
-	before := w.waitReady(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
+	env := newEnv(t)
+	env.startAgent("endless")
+	pool := env.startPool(echoSpec("endless", 2))
+	before := env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
 	sleep(t, 3*time.Second) // the cancellation that is not meant arrives in this time
-	after := w.waitReady(pool, 2)
+	after := env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
 	killProcess(t, after.Workers[0].PID)
-	w.waitFor(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	env.waitFor(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	w.waitReady(pool, 1)
+	env.waitReady(pool, 1)
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
@@ -150,31 +150,31 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 
 func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("byhand")
-	pool := w.startPool(echoSpec("byhand", 2))
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	env := newEnv(t)
+	env.startAgent("byhand")
+	pool := env.startPool(echoSpec("byhand", 2))
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
-	w.waitReady(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
-	w.waitReady(pool, 2)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
+	env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
+	env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 }
 
 func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("phoenix")
-	pool := w.startPool(echoSpec("phoenix", 1))
+	env := newEnv(t)
+	env.startAgent("phoenix")
+	pool := env.startPool(echoSpec("phoenix", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	before := w.waitState(pool, 0, lifecycle.Busy)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
-	w.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	before := env.waitState(pool, 0, lifecycle.Busy)
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
+	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -184,25 +184,25 @@ func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 
 func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("again")
-	pool := w.startPool(echoSpec("again", 1))
+	env := newEnv(t)
+	env.startAgent("again")
+	pool := env.startPool(echoSpec("again", 1))
 	for range 12 { // more than a worker may fail in a row
-		before := w.waitState(pool, 0, lifecycle.Ready).Incarnation
+		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		w.waitFor(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitFor(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	client := w.gatewayClient("again")
+	client := env.gatewayClient("again")
 	status, answer, _ := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "1")
 	require.Equal(t, http.StatusOK, status, answer)
 	_, err = pool.Stop(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 
-	w.startPool(echoSpec("again", 1))
+	env.startPool(echoSpec("again", 1))
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -211,5 +211,5 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "3")
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
-	require.Zero(t, w.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
+	require.Zero(t, env.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }

@@ -14,13 +14,13 @@ import (
 
 func TestThePythonClientCallsAPool(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("pyclient", "--listen", "127.0.0.1:0")
+	env := newEnv(t)
+	env.startAgent("pyclient", "--listen", "127.0.0.1:0")
 	s := pythonSpec("called", 2, "called.py")
-	w.startPool(s)
+	env.startPool(s)
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	caller := exec.CommandContext(ctx, "python3", "-W", "error", filepath.Join("testdata", "caller.py"), filepath.Join(w.dir, "pyclient", worker.SocketName))
+	caller := exec.CommandContext(ctx, "python3", "-W", "error", filepath.Join("testdata", "caller.py"), filepath.Join(env.dir, "pyclient", worker.SocketName))
 	caller.Env = append(os.Environ(), "PYTHONPATH="+s.Pool.Env["PYTHONPATH"])
 	out, err := caller.CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -32,13 +32,13 @@ func recordedCopy(from, name string) string {
 }
 
 // recordHistories writes the histories of a world.
-func (w *testEnv) recordHistories() {
-	t := w.t
+func (env *testEnv) recordHistories() {
+	t := env.t
 	if *record == "" {
 		return
 	}
 	require.NoError(t, os.MkdirAll(*record, 0o755))
-	answer, err := w.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: w.client.Namespace()})
+	answer, err := env.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 	require.NoError(t, err)
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
@@ -46,7 +46,7 @@ func (w *testEnv) recordHistories() {
 			continue
 		}
 		var events history.History
-		iterator := w.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for iterator.HasNext() {
 			event, err := iterator.Next()
 			require.NoError(t, err)

@@ -187,16 +187,16 @@ func residentBytes(t *testing.T, pid int) int64 {
 // (recovery.backoff_max), so that it must cost less than 60 events for less than one a second.
 func TestACrashCostsFewEvents(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("crasher")
+	env := newEnv(t)
+	env.startAgent("crasher")
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "crasher", 1, []string{"sleep", "0.1"}, spec.ProtocolNone
 	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
 	s.Recovery.BackoffMax, s.Recovery.MaxConsecutiveFailures = spec.Duration(300*time.Millisecond), 1000
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "crasher", Spec: s}))
-	pool := w.client.Pool("crasher")
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "crasher", Spec: s}))
+	pool := env.client.Pool("crasher")
 	length := func(id string) float64 {
-		description, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
+		description, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
 		require.NoError(t, err)
 		return float64(description.GetWorkflowExecutionInfo().GetHistoryLength())
 	}
@@ -218,12 +218,12 @@ func TestACrashCostsFewEvents(t *testing.T) {
 
 func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("held")
+	env := newEnv(t)
+	env.startAgent("held")
 	s := pythonSpec("held", 3, "broken.py")
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "held", Spec: s}))
-	pool := w.client.Pool("held")
-	w.waitFor(pool, "all starts are held", func(v api.PoolWorkers) bool {
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "held", Spec: s}))
+	pool := env.client.Pool("held")
+	env.waitFor(pool, "all starts are held", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "the pool holds its starts") {
 				return false
@@ -237,18 +237,18 @@ func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	s.Pool.Command = echoSpec("held", 3).Pool.Command
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.waitFor(pool, "the new spec runs", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the new spec runs", func(v api.PoolWorkers) bool {
 		return v.Ready == 3 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[2].SpecVersion == 2
 	})
 }
 
 func TestStartsRespectTheStartRate(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("paced")
+	env := newEnv(t)
+	env.startAgent("paced")
 	s := echoSpec("paced", 4)
 	s.Start.RatePerSecond = 2
 	began := time.Now()
-	w.startPool(s)
+	env.startPool(s)
 	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "the fourth may start a second and a half after the first")
 }

@@ -87,19 +87,19 @@ func (l *loadGenerator) firstFailure() string {
 func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
 	const size = 8
-	w := newEnv(t)
-	w.startAgent("surge")
+	env := newEnv(t)
+	env.startAgent("surge")
 	s := echoSpec("surge", size)
 	s.Rotation.MaxUnavailable = 2
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	require.Eventually(t, func() bool {
 		status, err := pool.Status(t.Context())
 		return err == nil && status.Ready == size
 	}, waitTimeout, 10*time.Millisecond, "the pool itself has heard of all")
 	// As many at once as there are workers: the gateway leases no more of them than it has calls for, and all are to have their share.
-	l := startLoad(t, w.gatewayClient("surge"), "/v1/pools/surge/call/echo", 200, size)
+	l := startLoad(t, env.gatewayClient("surge"), "/v1/pools/surge/call/echo", 200, size)
 	all := func(what string, holds func(api.Worker) bool) {
-		w.waitFor(pool, what, func(v api.PoolWorkers) bool {
+		env.waitFor(pool, what, func(v api.PoolWorkers) bool {
 			if v.Rollout != nil || v.Ready != size {
 				return false
 			}
@@ -160,14 +160,14 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 // TestALeakingWorkerIsReplacedBeforeItsMemoryLimit has two workers leak some 20 MB a second each.
 func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("leak")
+	env := newEnv(t)
+	env.startAgent("leak")
 	s := pythonSpec("leak", 2, "leak.py")
 	s.Prediction.Window = 3
 	s.Health.MemoryBands = nil // prediction alone is to see it
-	pool := w.startPool(s)
-	l := startLoad(t, w.gatewayClient("leak"), "/v1/pools/leak/call/leak", 40, 1)
-	view := w.waitFor(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {
+	pool := env.startPool(s)
+	l := startLoad(t, env.gatewayClient("leak"), "/v1/pools/leak/call/leak", 40, 1)
+	view := env.waitFor(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.RotationsByReason["prediction"] == 0 {
 				return false
@@ -187,17 +187,17 @@ func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 // TestAnAgentKilledDuringASurgeLeavesOneIncarnation kills the agent while a successor starts.
 func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	a := w.startAgent("halfway")
+	env := newEnv(t)
+	a := env.startAgent("halfway")
 	s := pythonSpec("halfway", 1, "slowstart.py")
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond, "the successor starts")
 	a.kill()
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond, "no process is left")
-	w.startAgent("halfway")
-	view := w.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
+	env.startAgent("halfway")
+	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Leaving) == 0
 	})
 	require.Zero(t, view.Workers[0].Successor)
@@ -206,12 +206,12 @@ func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 
 func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("budget")
+	env := newEnv(t)
+	env.startAgent("budget")
 	s := echoSpec("budget", 2)
 	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
 	s.Resources.Rebalance = spec.Duration(time.Second)
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 	var status api.PoolStatus
 	require.Eventually(t, func() bool {
 		var err error
@@ -231,7 +231,7 @@ func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 		require.Equal(t, lifecycle.EventKind(lifecycle.LimitsApplied), history[len(history)-1].Event)
 		require.Contains(t, history[len(history)-1].Reason, "its equal share of the host's budget is 536 MB and 0.50 cores")
 	}
-	w.waitFor(pool, "the host tells of the limits", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the host tells of the limits", func(v api.PoolWorkers) bool {
 		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""
 	})
 }

@@ -82,16 +82,16 @@ func (c *sessionCounter) read() (status int, n int64) {
 func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newEnv(t)
-	a := w.startAgent("moving")
+	env := newEnv(t)
+	a := env.startAgent("moving")
 	file := pythonSpec("moving", 1, "sessions.py")
-	pool := w.startPool(file)
+	pool := env.startPool(file)
 	const counters = 6
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	all := make([]*sessionCounter, counters)
 	for i := range all {
-		all[i] = &sessionCounter{client: w.gatewayClient("moving"), id: fmt.Sprint("count", i)}
+		all[i] = &sessionCounter{client: env.gatewayClient("moving"), id: fmt.Sprint("count", i)}
 		group.Go(func() { all[i].count(stop) })
 	}
 	// noneLost waits until every counter has been told of one more update, and requires that what it had been told of is there.
@@ -110,27 +110,27 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	noneLost("before")
 	copying := func(args ...string) api.SessionCopy {
 		t.Helper()
-		return ctlJSON[api.SessionCopy](w, append([]string{"sessions", "copy", "moving"}, args...)...)
+		return ctlJSON[api.SessionCopy](env, append([]string{"sessions", "copy", "moving"}, args...)...)
 	}
 	killed := func(phase api.CopyPhase) {
 		t.Helper()
-		before := w.waitReady(pool, 1).Workers[0].Incarnation
+		before := env.waitReady(pool, 1).Workers[0].Incarnation
 		a.kill()
-		a = w.startAgent("moving")
+		a = env.startAgent("moving")
 		var last string
 		require.Eventually(t, func() bool {
-			last = mustRequest(t, waitForGateway(t, w.gatewayClient("moving")), "GET", "/v1/admin/sessions/copy", "", "")
+			last = mustRequest(t, waitForGateway(t, env.gatewayClient("moving")), "GET", "/v1/admin/sessions/copy", "", "")
 			var c api.SessionCopy
 			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // whether the pool has a worker again or not
-		w.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
 	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copying(append(start, "--no-wait")...).Phase)
 	killed(api.CopyInStep) // it was copying then
-	_, refusal := w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	_, refusal := env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, "cut-over first")
 	begun := copying(start...) // again: it waits for the one that goes on
 	require.True(t, begun.InStep)
@@ -145,16 +145,16 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	killed(api.CopyInStep)
 	copying("--cut-over")
 
-	_, refusal = w.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	_, refusal = env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, `apply one with sessions.store = "redis"`)
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
 	_, err := pool.Apply(t.Context(), file)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		status, _ := request(t, w.gatewayClient("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
+		status, _ := request(t, env.gatewayClient("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
 		return status == http.StatusOK
 	}, waitTimeout, 50*time.Millisecond, "the new spec comes to the worker, and then the copy can be finished")
-	out, _ := w.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
+	out, _ := env.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
 	require.Contains(t, out, "no copy of sessions goes on")
 	noneLost("finished")
 	close(stop)
@@ -164,7 +164,7 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	kept, err := redis.Open(redis.Options{URL: server.URL()})
 	require.NoError(t, err)
 	defer kept.Close()
-	left, err := embedded.Open(embedded.Options{Path: w.dir + "/moving/sessions/sessions.db"})
+	left, err := embedded.Open(embedded.Options{Path: env.dir + "/moving/sessions/sessions.db"})
 	require.NoError(t, err)
 	defer left.Close()
 	for _, c := range all {

@@ -121,16 +121,16 @@ func (v *sessionLoad) call(g *sessionState) error {
 
 func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("crowd")
+	env := newEnv(t)
+	env.startAgent("crowd")
 	s := pythonSpec("crowd", sessionWorkers, "sessions.py")
 	s.Sessions.Max, s.Rotation.MaxRequests = *sessionCount, 0
-	w.startPool(s)
+	env.startPool(s)
 	guests := make([]*sessionState, *sessionCount)
 	for i := range guests {
 		guests[i] = &sessionState{id: fmt.Sprint("guest-", i)}
 	}
-	v := &sessionLoad{client: w.gatewayClient("crowd")}
+	v := &sessionLoad{client: env.gatewayClient("crowd")}
 	began := time.Now()
 	v.run(guests, len(guests), saturatingCallers) // each session is made
 	require.NoError(t, v.err)

@@ -41,22 +41,22 @@ func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (
 }
 
 // hooksOf are the hooks that ran on a worker, asked for under a lease so that it is this worker that answers.
-func (w *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
-	w.t.Helper()
-	lease, err := pool.CheckoutOnce(w.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
-	require.NoError(w.t, err)
-	require.NoError(w.t, lease.Call(w.t.Context(), "hooks", nil, &ran))
-	require.NoError(w.t, lease.Checkin(w.t.Context(), api.OutcomeOK))
+func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
+	env.t.Helper()
+	lease, err := pool.CheckoutOnce(env.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
+	require.NoError(env.t, err)
+	require.NoError(env.t, lease.Call(env.t.Context(), "hooks", nil, &ran))
+	require.NoError(env.t, lease.Checkin(env.t.Context(), api.OutcomeOK))
 	return ran
 }
 
 func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("moving")
+	env := newEnv(t)
+	env.startAgent("moving")
 	s, witness := movingSpec(t, "move", 2)
-	pool := w.startPool(s)
-	client := w.gatewayClient("moving")
+	pool := env.startPool(s)
+	client := env.gatewayClient("moving")
 	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
 
@@ -77,7 +77,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.Zero(t, moves.Moved)
 	require.Contains(t, moves.Note, "already")
 
-	_, unknown := w.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
+	_, unknown := env.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
 	require.Contains(t, unknown, "pool move keeps no session nobodys")
 
 	// A worker that dies while it loads a session gives it back to the one before.
@@ -110,18 +110,18 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "it is bound to move/0 already", moves.Note, "the binding is where it was")
-	ran := w.hooksOf(pool, 0)
+	ran := env.hooksOf(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)
 }
 
 func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("full")
+	env := newEnv(t)
+	env.startAgent("full")
 	s, _ := movingSpec(t, "evac", 3)
-	w.startPool(s)
-	client := w.gatewayClient("full")
+	env.startPool(s)
+	client := env.gatewayClient("full")
 	const call = "/v1/pools/evac/call/"
 	quiet := map[string]int{}
 	for i := range 90 {
@@ -156,9 +156,9 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, waitTimeout, time.Millisecond)
 		}
 		enough(200)
-		moves = ctlJSON[api.SessionMoves](w, "sessions", "evacuate", full)
+		moves = ctlJSON[api.SessionMoves](env, "sessions", "evacuate", full)
 		enough(calls.Load() + 200)
-		left = ctlJSON[api.SessionMoves](w, "sessions", "evacuate", full)
+		left = ctlJSON[api.SessionMoves](env, "sessions", "evacuate", full)
 	}()
 	require.GreaterOrEqual(t, moves.Moved, quiet[full])
 	require.Zero(t, moves.Skipped)
@@ -176,17 +176,17 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 func TestRebalancingMovesSessionsToAnotherHost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newEnv(t)
-	w.startAgent("here", "--capacity", "1")
-	w.startAgent("there", "--capacity", "1")
+	env := newEnv(t)
+	env.startAgent("here", "--capacity", "1")
+	env.startAgent("there", "--capacity", "1")
 	s, _ := movingSpec(t, "even", 2)
 	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, server.URL()
-	w.startPool(s)
-	here, there := w.gatewayClient("here"), w.gatewayClient("there")
+	env.startPool(s)
+	here, there := env.gatewayClient("here"), env.gatewayClient("there")
 	for i := range 10 {
 		storeInSession(t, here, "even", fmt.Sprint("s", i), "value")
 	}
-	moves := ctlJSON[api.SessionMoves](w, "sessions", "rebalance", "even")
+	moves := ctlJSON[api.SessionMoves](env, "sessions", "rebalance", "even")
 	require.Equal(t, 5, moves.Moved)
 	require.Len(t, moves.Flows, 1)
 	kept := map[*http.Client]int{}

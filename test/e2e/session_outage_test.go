@@ -94,12 +94,12 @@ func isStoreUnavailable(answer string) bool {
 func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newEnv(t)
-	w.startAgent("keeper")
+	env := newEnv(t)
+	env.startAgent("keeper")
 	file := pythonSpec("keeper", 4, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
-	w.startPool(file)
-	client := w.gatewayClient("keeper")
+	env.startPool(file)
+	client := env.gatewayClient("keeper")
 	const calls = "/v1/pools/keeper/call/"
 	with := []*caller{
 		{client: client, path: calls + "remember", body: `["k",1]`, session: "mine"},

@@ -44,10 +44,10 @@ func mustRequest(t *testing.T, c *http.Client, method, path, body, session strin
 
 func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	a := w.startAgent("memory")
-	pool := w.startPool(pythonSpec("mind", 2, "sessions.py"))
-	client := w.gatewayClient("memory")
+	env := newEnv(t)
+	a := env.startAgent("memory")
+	pool := env.startPool(pythonSpec("mind", 2, "sessions.py"))
+	client := env.gatewayClient("memory")
 	call := func(method, arguments, session string) string {
 		t.Helper()
 		return mustRequest(t, client, "POST", "/v1/pools/mind/call/"+method, arguments, session)
@@ -56,13 +56,13 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	require.Equal(t, `"mine"`, call("remember", `["name","Ada"]`, "mine"))
 	mustRequest(t, client, "PATCH", "/v1/sessions/mine", `{"data":{"age":36}}`, "")
 	require.Equal(t, `36`, call("recall", `["age"]`, "mine"))
-	w.ctl(cli.ExitOK, "sessions", "set", "mind", "mine", "age=37")
+	env.ctl(cli.ExitOK, "sessions", "set", "mind", "mine", "age=37")
 	require.Equal(t, `37`, call("recall", `["age"]`, "mine"))
-	shown, _ := w.ctl(cli.ExitOK, "sessions", "get", "mind", "mine")
+	shown, _ := env.ctl(cli.ExitOK, "sessions", "get", "mind", "mine")
 	require.Contains(t, shown, `"Ada"`)
-	listed, _ := w.ctl(cli.ExitOK, "sessions", "list", "mind")
+	listed, _ := env.ctl(cli.ExitOK, "sessions", "list", "mind")
 	require.Contains(t, listed, "mine")
-	_, none := w.ctl(cli.ExitFailed, "sessions", "rm", "mind", "nobodys")
+	_, none := env.ctl(cli.ExitFailed, "sessions", "rm", "mind", "nobodys")
 	require.Contains(t, none, "there is no session nobodys")
 	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
 
@@ -97,9 +97,9 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 		call("remember", fmt.Sprintf(`["k%d",%d]`, i, i), "mine")
 	}
 	a.kill()
-	w.startAgent("memory")
-	w.waitReady(pool, 2)
-	client = w.gatewayClient("memory")
+	env.startAgent("memory")
+	env.waitReady(pool, 2)
+	client = env.gatewayClient("memory")
 	var s sessions.Session
 	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, client, "GET", "/v1/sessions/mine", "", "")), &s))
 	require.Len(t, s.Data, 52)
@@ -109,18 +109,18 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 
 func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("first", "--capacity", "1")
-	pool := w.startPool(pythonSpec("wide", 1, "sessions.py"))
-	first := w.gatewayClient("first")
+	env := newEnv(t)
+	env.startAgent("first", "--capacity", "1")
+	pool := env.startPool(pythonSpec("wide", 1, "sessions.py"))
+	first := env.gatewayClient("first")
 	mustRequest(t, first, "PUT", "/v1/sessions/mine", `{"data":{"k":1}}`, "")
 
-	w.startAgent("second", "--capacity", "1")
+	env.startAgent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
 	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
-		out, _ := w.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
+		out, _ := env.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
 		var views []api.PoolWorkers
 		var view api.PoolWorkers
 		if json.Unmarshal([]byte(out), &view) != nil && json.Unmarshal([]byte(out), &views) == nil && len(views) == 1 {
@@ -128,7 +128,7 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 		}
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
 	}, waitTimeout, 100*time.Millisecond)
-	table, _ := w.ctl(cli.ExitOK, "pool", "status", "wide")
+	table, _ := env.ctl(cli.ExitOK, "pool", "status", "wide")
 	require.Contains(t, table, "host first keeps the sessions")
 	mustRequest(t, first, "GET", "/v1/sessions/mine", "", "")
 	require.Equal(t, `1`, mustRequest(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
@@ -136,30 +136,30 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 
 func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("left", "--capacity", "1")
-	w.startAgent("right", "--capacity", "1")
-	w.startPool(pythonSpec("both", 2, "sessions.py"))
-	mustRequest(t, w.gatewayClient("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
-	status, answer := request(t, w.gatewayClient("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	env := newEnv(t)
+	env.startAgent("left", "--capacity", "1")
+	env.startAgent("right", "--capacity", "1")
+	env.startPool(pythonSpec("both", 2, "sessions.py"))
+	mustRequest(t, env.gatewayClient("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
+	status, answer := request(t, env.gatewayClient("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, answer, "host right keeps the sessions of pool both")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
-	status, answer = request(t, w.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
+	status, answer = request(t, env.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
-	mustRequest(t, w.gatewayClient("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
+	mustRequest(t, env.gatewayClient("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
 }
 
 func TestHostsShareSessionsInRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	w := newEnv(t)
-	w.startAgent("here", "--capacity", "1")
-	w.startAgent("there", "--capacity", "1")
+	env := newEnv(t)
+	env.startAgent("here", "--capacity", "1")
+	env.startAgent("there", "--capacity", "1")
 	file := pythonSpec("shared", 2, "sessions.py")
 	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
-	w.startPool(file)
-	here, there := w.gatewayClient("here"), w.gatewayClient("there")
+	env.startPool(file)
+	here, there := env.gatewayClient("here"), env.gatewayClient("there")
 	const call = "/v1/pools/shared/call/"
 	mustRequest(t, here, "POST", call+"remember", `["name","Ada"]`, "mine")
 	require.Equal(t, `"Ada"`, mustRequest(t, there, "POST", call+"recall", `["name"]`, "mine"))

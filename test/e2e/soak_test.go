@@ -102,22 +102,22 @@ func killRandomWorker(hostID string) bool {
 
 func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t)
-	w.startAgent("soak")
-	tallies := filepath.Join(w.dir, "tallies")
+	env := newEnv(t)
+	env.startAgent("soak")
+	tallies := filepath.Join(env.dir, "tallies")
 	require.NoError(t, os.Mkdir(tallies, 0o700))
 	s := pythonSpec("soak", 8, "counting.py")
 	s.Pool.Env["TALLY"] = tallies
 	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
-	pool := w.startPool(s)
+	pool := env.startPool(s)
 
 	ctx, cancel := context.WithTimeout(t.Context(), *soak)
 	defer cancel()
 	callers := make([]*soakCaller, soakCallers)
 	var group sync.WaitGroup
 	for i := range callers {
-		c := &soakCaller{client: w.gatewayClient("soak"), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
+		c := &soakCaller{client: env.gatewayClient("soak"), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
 		callers[i] = c
 		group.Go(func() {
 			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
@@ -167,7 +167,7 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
 	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
 
-	page := readScrape(t, w.gatewayClient("soak"))
+	page := readScrape(t, env.gatewayClient("soak"))
 	seen := make([]int64, s.Pool.Size)
 	var inAll int64
 	for slot := range seen {
