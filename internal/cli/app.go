@@ -139,6 +139,13 @@ func (a *app) request(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, a.timeout)
 }
 
+// send sends one request, bounded by --timeout.
+func send[T any](ctx context.Context, a *app, request func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := a.request(ctx)
+	defer cancel()
+	return request(ctx)
+}
+
 // operator names the user of ctl for workers' histories.
 func operator() string {
 	if current, err := user.Current(); err == nil && current.Username != "" {

@@ -59,9 +59,7 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 
 func (a *app) checkout(ctx context.Context, p pool, o tempool.CheckoutOptions, wait time.Duration) (*tempool.Lease, error) {
 	if wait == 0 {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		return p.TryCheckout(request, o)
+		return send(ctx, a, func(ctx context.Context) (*tempool.Lease, error) { return p.TryCheckout(ctx, o) })
 	}
 	o.Wait, o.NoRenew = wait, true // the lease outlives ctl
 	lease, err := p.Checkout(ctx, o)

@@ -135,9 +135,7 @@ highest numbers, drain and stop.`,
 		if err != nil {
 			return err
 		}
-		request, cancel := a.request(ctx)
-		defer cancel()
-		result, err := cp.Pool(name).Scale(request, size)
+		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).Scale(ctx, size) })
 		if err != nil {
 			return err
 		}
@@ -146,15 +144,11 @@ highest numbers, drain and stop.`,
 }
 
 func (a *app) poolStatus(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).Status(request)
+	return send(ctx, a, cp.Pool(name).Status)
 }
 
 func (a *app) poolWorkers(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).Workers(request)
+	return send(ctx, a, cp.Pool(name).Workers)
 }
 
 // concurrentPools bounds how many pools ctl queries concurrently; each query goes to all workers of the pool.
@@ -163,9 +157,7 @@ const concurrentPools = 4
 // allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors of all
 // pools joined. It leaves out pools that failed or have stopped meanwhile.
 func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx context.Context, cp controlPlane, name string) (T, error)) ([]T, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	names, err := cp.ListPools(request)
+	names, err := send(ctx, a, cp.ListPools)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ rotation.max_unavailable at a time; the rollout halts if one does not get ready 
   ctl pool apply -f pool.toml --no-wait`,
 		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		result, err := a.apply(ctx, cp, s)
 		name := s.Pool.Name
+		result, err := send(ctx, a, func(ctx context.Context) (api.ApplyResult, error) { return cp.Pool(name).Apply(ctx, s) })
 		switch {
 		case err != nil:
 			return err
@@ -43,12 +43,6 @@ rotation.max_unavailable at a time; the rollout halts if one does not get ready 
 	a.specFileFlag(c, &s)
 	wait.flags(c, defaultRolloutWait, "until the rollout is done")
 	return c
-}
-
-func (a *app) apply(ctx context.Context, cp controlPlane, s spec.Spec) (api.ApplyResult, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(s.Pool.Name).Apply(request, s)
 }
 
 // awaitRollout waits until the pool has no rollout. It fails if the rollout halts.

@@ -34,7 +34,9 @@ rotation.drain_timeout; then the processes are stopped.`,
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		name := args[0]
-		stopping, err := a.stopPool(ctx, cp, name, reasonWithOperator(reason))
+		stopping, err := send(ctx, a, func(ctx context.Context) (api.PoolStopResult, error) {
+			return cp.Pool(name).Stop(ctx, reasonWithOperator(reason))
+		})
 		if err != nil {
 			return err
 		}
@@ -53,38 +55,26 @@ rotation.drain_timeout; then the processes are stopped.`,
 	return c
 }
 
-func (a *app) stopPool(ctx context.Context, cp controlPlane, name, reason string) (api.PoolStopResult, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).Stop(request, reason)
-}
-
 // awaitPoolEnd waits until the pool's workflow has closed, and shows the remaining workers meanwhile.
 func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- cp.Pool(name).Wait(bounded) }() // returns when bounded ends; the loop below waits for it
-	tick := time.NewTicker(a.pollInterval)
-	defer tick.Stop()
 	var remaining []api.RosterEntry
-	for {
-		select {
-		case err := <-ended:
-			var closed *temporal.WorkflowExecutionError
-			switch {
-			case err == nil, errors.As(err, &closed): // a terminated pool has stopped, too
-				return nil
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case bounded.Err() != nil:
-				return stopTimeoutError(name, limit, remaining)
-			}
-			return err
-		case <-tick.C:
-			remaining = a.showRemaining(bounded, cp, name, remaining)
+	wait := func(ctx context.Context) (struct{}, error) {
+		err := cp.Pool(name).Wait(ctx)
+		var closed *temporal.WorkflowExecutionError
+		if errors.As(err, &closed) { // a terminated pool has stopped, too
+			err = nil
 		}
+		return struct{}{}, err
 	}
+	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
+	var timeout *waitTimeout
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
+	case errors.As(err, &timeout):
+		return stopTimeoutError(name, limit, remaining)
+	}
+	return err
 }
 
 // showRemaining shows the workers that have not stopped, and returns them. It returns last if the pool does not answer.

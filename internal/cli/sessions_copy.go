@@ -79,26 +79,20 @@ pool's host; the pool must have no other host.
 	return a.gatewayCommand(c, &gateways, func(ctx context.Context, p pool, _ []string) error {
 		for _, one := range steps {
 			if one.set {
-				return a.printCopy(a.copyRequest(ctx, func(ctx context.Context) (*api.SessionCopy, error) {
+				return a.printCopy(send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) {
 					return p.StepSessionCopy(ctx, api.SessionCopyStep{Step: one.step, Force: force})
 				}))
 			}
 		}
 		if status {
-			return a.printCopy(a.copyRequest(ctx, p.SessionCopy))
+			return a.printCopy(send(ctx, a, p.SessionCopy))
 		}
-		report, err := a.copyRequest(ctx, func(ctx context.Context) (*api.SessionCopy, error) { return p.CopySessions(ctx, request) })
+		report, err := send(ctx, a, func(ctx context.Context) (*api.SessionCopy, error) { return p.CopySessions(ctx, request) })
 		if err != nil || wait.skip {
 			return a.printCopy(report, err)
 		}
 		return a.printCopy(a.awaitCopy(ctx, p, wait.limit, report))
 	})
-}
-
-func (a *app) copyRequest(ctx context.Context, send func(context.Context) (*api.SessionCopy, error)) (*api.SessionCopy, error) {
-	ctx, cancel := a.request(ctx)
-	defer cancel()
-	return send(ctx)
 }
 
 // awaitCopy waits until both stores are in sync, and shows the progress.

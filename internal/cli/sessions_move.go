@@ -150,9 +150,7 @@ func parseWeights(parts map[string]int) (map[int]int, error) {
 
 // move starts a migration and, without --no-wait, waits for it. It fails if not all sessions have moved.
 func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context) (migration, error)) error {
-	request, cancel := a.request(ctx)
-	started, err := start(request)
-	cancel()
+	started, err := send(ctx, a, start)
 	if err != nil {
 		return err
 	}
@@ -171,35 +169,17 @@ func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context)
 
 // awaitMigration waits for a migration and shows its progress.
 func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (api.SessionMoves, error) {
-	type result struct {
-		moves api.SessionMoves
-		err   error
-	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ended := make(chan result, 1)
-	go func() { // returns when bounded ends; the loop below waits for it
-		moves, err := m.Wait(bounded)
-		ended <- result{moves, err}
-	}()
-	tick := time.NewTicker(a.pollInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case r := <-ended:
-			if errors.Is(r.err, context.DeadlineExceeded) && ctx.Err() == nil {
-				return r.moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
-			}
-			return r.moves, r.err
-		case <-tick.C:
-			request, cancel := a.request(bounded)
-			progress, err := m.Progress(request)
-			cancel()
-			if err == nil && progress.Total > 0 { // the next tick retries
-				a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
-			}
+	moves, err := awaitResult(ctx, a, limit, m.Wait, func(ctx context.Context) {
+		progress, err := send(ctx, a, m.Progress)
+		if err == nil && progress.Total > 0 {
+			a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
 		}
+	})
+	var timeout *waitTimeout
+	if errors.As(err, &timeout) {
+		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
 	}
+	return moves, err
 }
 
 func writeMoves(w io.Writer, moves api.SessionMoves) error {

@@ -24,9 +24,7 @@ Run it once before you start the first pool; running it again does no harm. It n
   ctl setup --address temporal.example.com:7233 --namespace production`,
 		Args: noArguments,
 	}, func(ctx context.Context, cp controlPlane, _ []string) error {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		added, err := cp.Setup(request)
+		added, err := send(ctx, a, cp.Setup)
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,33 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 	})
 }
 
-// waitTimeout is the error of await after its limit.
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns *waitTimeout after limit.
+func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error), show func(context.Context)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var result T
+	var err error
+	done := make(chan struct{})
+	go func() { // returns when bounded ends; the loop below waits for it
+		defer close(done)
+		result, err = wait(bounded)
+	}()
+	tick := time.NewTicker(a.pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+				return result, &waitTimeout{limit, err}
+			}
+			return result, err
+		case <-tick.C:
+			show(bounded)
+		}
+	}
+}
+
+// waitTimeout is the error of a wait after its limit.
 type waitTimeout struct {
 	limit time.Duration
 	last  error // of the last poll, if it got no answer

@@ -66,7 +66,8 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 		if err != nil {
 			return err
 		}
-		result, err := a.restart(ctx, cp, name, api.RestartRequest{Worker: slot, Reason: flags.reason, By: operator()})
+		request := api.RestartRequest{Worker: slot, Reason: flags.reason, By: operator()}
+		result, err := send(ctx, a, func(ctx context.Context) (api.RestartResult, error) { return cp.Pool(name).Restart(ctx, request) })
 		if err != nil {
 			return err
 		}
@@ -87,12 +88,6 @@ starts again as a new incarnation. Workers that were drained, stopped or have gi
 	flags.flags(a, c)
 	wait.flags(c, defaultRolloutWait, "until the workers are ready again")
 	return c
-}
-
-func (a *app) restart(ctx context.Context, cp controlPlane, name string, r api.RestartRequest) (api.RestartResult, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).Restart(request, r)
 }
 
 // restartWait prepares the wait for one worker to be ready under a higher incarnation than it has now. It returns nil without a
@@ -123,7 +118,5 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 }
 
 func (a *app) workerState(ctx context.Context, cp controlPlane, name string, slot int) (api.WorkerState, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).State(request, slot)
+	return send(ctx, a, func(ctx context.Context) (api.WorkerState, error) { return cp.Pool(name).State(ctx, slot) })
 }

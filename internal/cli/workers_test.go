@@ -247,7 +247,7 @@ func TestCheckinOfALeaseThatIsNotOutIsFenced(t *testing.T) {
 	other.Lease = exampleLease()
 	for says, s := range map[string]api.WorkerState{
 		"does not exist, was released or has expired": state(0, lifecycle.Ready, 3),
-		"is leased to alice as python.0.3.9":  other,
+		"is leased to alice as python.0.3.9":          other,
 	} {
 		f := newFakeControlPlane(&fakePool{name: "python", states: map[int][]api.WorkerState{0: {s}}})
 		r := ctl(t, f, "checkin", "python.0.3.8", "-o", "json")
