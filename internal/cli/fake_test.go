@@ -19,7 +19,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// fakeControlPlane is a control plane whose pools follow a script. It records what it was asked to change, in order.
+// fakeControlPlane is a control plane whose pools follow a script. It records requests that change something, in order.
 type fakeControlPlane struct {
 	mu        sync.Mutex
 	missing   []string
@@ -30,25 +30,25 @@ type fakeControlPlane struct {
 	requests  []string
 	replayed  []lifecycle.Transition
 	replayErr error
-	onRequest func() // called with each change asked for, if set
+	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
 	closed    int
-	gateways  map[string]string // what each endpoint's gateway says of its control plane; another does not answer
+	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
 
-// fakePool is one pool of a fakeControlPlane. Of a script, each look takes the next item; the last one stays.
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays.
 type fakePool struct {
 	controlPlane *fakeControlPlane
 	name         string
 
 	statuses     []api.PoolStatus
-	statusErrors []error // failures of the first looks at the status
+	statusErrors []error // returned by the first calls of Status
 	states       map[int][]api.WorkerState
 	view         api.PoolWorkers
 	history      []lifecycle.Transition
 	complete     bool
 	changed      bool
-	err          error // of every change, every checkout and every call
+	err          error // of every change, checkout and call
 	waitErr      error
 	neverEnds    bool // Wait does not return before its context ends
 	lease        *tempool.Lease
@@ -207,7 +207,7 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 
 func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o} }
 
-// Session is that of a real client: what ctl does with sessions is tested against gateways of HTTP.
+// Session returns a session of a real client: tests of ctl sessions use an HTTP gateway.
 func (p *fakePool) Session(id string) *tempool.Session {
 	return new(tempool.Client).Pool(p.name).Session(id)
 }
@@ -243,7 +243,7 @@ func (p *fakePool) RebalanceSessions(_ context.Context, r api.RebalanceSessionsR
 	return p.migration, p.err
 }
 
-// fakeMigration is over when it was asked how far it is as often as there are answers.
+// fakeMigration ends after it has returned all of progress.
 type fakeMigration struct {
 	progress []api.SessionProgress
 	done     chan struct{}
@@ -274,7 +274,7 @@ func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
 	}
 }
 
-// fakeCalls echoes, in two pieces.
+// fakeCalls echoes the body in two chunks.
 type fakeCalls struct {
 	pool    *fakePool
 	options tempool.CallOptions
@@ -316,7 +316,7 @@ func nextStep[T any](script *[]T) T {
 	return item
 }
 
-// result is what one invocation of ctl did.
+// result is the exit code and output of ctl.
 type result struct {
 	code     int
 	out, err string

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
+func TestReplayRecordsMoreTransitionsThanTheRingHolds(t *testing.T) {
 	const steps = 3*lifecycle.RingSize + 7
 	var all []lifecycle.Transition
 	leased := func(ctx workflow.Context, machine lifecycle.Machine) error {
@@ -56,7 +56,7 @@ func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
 	require.Equal(t, append(append([]lifecycle.Transition{}, began.Ring...), all...), notes.transitions)
 }
 
-func TestWhatTheWorkflowHasNotSeenIsNotReplayed(t *testing.T) {
+func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 	kinds := func(kinds ...enums.EventType) []*history.HistoryEvent {
 		var events []*history.HistoryEvent
 		for _, kind := range kinds {

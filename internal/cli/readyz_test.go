@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
+func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 	view := exampleView()
 	view.Workers[0].Endpoint, view.Workers[1].Endpoint, view.Workers[2].Endpoint = "unix:/a", "unix:/b", "unix:/c"
 	view.Workers[1].Host, view.Workers[2].Host = "h2", "h3"
@@ -28,14 +28,14 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 	plane.gateways = map[string]string{"unix:/a": "ok", "unix:/b": "lost"}
 	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls continue under held leases)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 
-	var told struct {
+	var printed struct {
 		Workers []map[string]any `json:"workers"`
 	}
 	r := ctl(t, plane, "ps", "--timeout", "50ms", "python", "-o", "json")
-	require.NoError(t, json.Unmarshal([]byte(r.out), &told), r.out)
-	require.Equal(t, "ok", told.Workers[0]["control_plane"])
-	require.Equal(t, "lost", told.Workers[1]["control_plane"])
-	require.NotContains(t, told.Workers[2], "control_plane", "a gateway that does not answer in time says nothing")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &printed), r.out)
+	require.Equal(t, "ok", printed.Workers[0]["control_plane"])
+	require.Equal(t, "lost", printed.Workers[1]["control_plane"])
+	require.NotContains(t, printed.Workers[2], "control_plane", "a gateway that does not answer in time says nothing")
 
 	plane.gateways["unix:/b"] = "ok"
 	require.Equal(t, "Workers (2/4 ready), control plane ok", first(ctl(t, plane, "ps", "--timeout", "50ms")))
@@ -43,7 +43,7 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 	require.Equal(t, "Workers (2/4 ready)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 }
 
-func TestAGatewayIsAskedOverTCPAndItsSocket(t *testing.T) {
+func TestReadyzIsFetchedOverTCPAndUnixSockets(t *testing.T) {
 	answer := `{"status":"fenced","host":"h","control_plane":"lost","lost_for_ms":7}`
 	status := http.StatusServiceUnavailable
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// reportedPool is a pool of which one worker serves, one gave up and one does not answer.
+// reportedPool has one worker in service, one that gave up and one that does not answer.
 func reportedPool() *fakePool {
 	view := exampleView()
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
@@ -22,7 +22,7 @@ func reportedPool() *fakePool {
 	return &fakePool{name: "python", view: view, statuses: []api.PoolStatus{status}}
 }
 
-func TestAReportIsReadableByPeople(t *testing.T) {
+func TestReportPrintsText(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
@@ -54,7 +54,7 @@ func TestAReportIsReadableByPeople(t *testing.T) {
 	), r.out)
 }
 
-func TestAReportIsReadableByPrograms(t *testing.T) {
+func TestReportPrintsJSON(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var report policy.Report
@@ -72,7 +72,7 @@ func TestAReportIsReadableByPrograms(t *testing.T) {
 	require.Len(t, all, 1)
 }
 
-func TestAReportOfNothing(t *testing.T) {
+func TestReportWithoutPools(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(), "report")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "No pool is running.\n", r.out)
@@ -81,7 +81,7 @@ func TestAReportOfNothing(t *testing.T) {
 	require.Contains(t, r.err, "no pool python is running")
 }
 
-func TestAReportTellsHowReplacementsStand(t *testing.T) {
+func TestReportIncludesReplacements(t *testing.T) {
 	w := exampleView().Workers[0]
 	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
 	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}

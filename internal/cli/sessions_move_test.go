@@ -13,14 +13,14 @@ func progressOf(moved, total int) api.SessionProgress {
 	return api.SessionProgress{Total: total, SessionMoves: api.SessionMoves{Moved: moved}}
 }
 
-// poolThatMoves is a plane whose pool python moves sessions to this end.
+// poolThatMoves is a control plane whose pool python moves sessions with this result.
 func poolThatMoves(moves api.SessionMoves, err error) *fakeControlPlane {
 	return newFakeControlPlane(&fakePool{name: "python", migration: &fakeMigration{
 		progress: []api.SessionProgress{progressOf(1, 4), progressOf(1, 4), progressOf(3, 4)}, done: make(chan struct{}), moves: moves, err: err,
 	}})
 }
 
-func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
+func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 4, Flows: []api.SessionFlow{
 		{From: "python/2", To: "python/0", Count: 3}, {To: "python/1", Count: 1},
 	}}
@@ -35,9 +35,9 @@ func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
 	r = ctl(t, f, "sessions", "rebalance", "python", "--weight", "0=2,1=1", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.Empty(t, r.err)
-	var told api.SessionMoves
-	require.NoError(t, json.Unmarshal([]byte(r.out), &told))
-	require.Equal(t, moves, told)
+	var got api.SessionMoves
+	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+	require.Equal(t, moves, got)
 	require.Equal(t, []string{"rebalance python map[0:2 1:1]"}, f.requests)
 
 	f = poolThatMoves(api.SessionMoves{Session: "mine", Note: "it is bound to python/1 already"}, nil)
@@ -47,7 +47,7 @@ func TestMovingSessionsShowsHowFarItIsAndWhatCameOfIt(t *testing.T) {
 	require.Equal(t, []string{"migrate python mine to python/1 within 5s"}, f.requests)
 }
 
-func TestSessionsThatDidNotMoveAreAFailure(t *testing.T) {
+func TestSkippedSessionsAreAFailure(t *testing.T) {
 	moves := api.SessionMoves{Pool: "python", Worker: "python/2", Moved: 1, Skipped: 1, Flows: []api.SessionFlow{{From: "python/2", To: "python/0", Count: 1}},
 		Skips: []api.SessionSkip{{Session: "mine", From: "python/2", To: "python/1", Code: api.CodeWorkerError, Reason: "it is stuck", NotUndone: "it was not loaded"}}}
 	r := ctl(t, poolThatMoves(moves, nil), "sessions", "evacuate", "python/2")
@@ -68,7 +68,7 @@ func TestSessionsThatDidNotMoveAreAFailure(t *testing.T) {
 	require.Empty(t, r.out)
 }
 
-func TestMovingSessionsGoesOnWithoutWhoWaitsForIt(t *testing.T) {
+func TestMovingSessionsContinuesWithoutAWait(t *testing.T) {
 	endless := newFakeControlPlane(&fakePool{name: "python", migration: &fakeMigration{done: make(chan struct{})}})
 	r := ctl(t, endless, "sessions", "rebalance", "python", "--wait-timeout", "20ms", "-o", "json")
 	requireCode(t, ExitFailed, r)

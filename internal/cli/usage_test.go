@@ -14,7 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
+func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 	for line, says := range map[string]string{
 		"nonsense":                                   `unknown command "nonsense"`,
 		"pool":                                       "needs one of the commands apply, list",
@@ -166,7 +166,7 @@ func TestEveryCommandIsDocumentedAndTakesAFormat(t *testing.T) {
 	require.GreaterOrEqual(t, leaves, 19)
 }
 
-// Examples are what people copy, so the ones that are a plain ctl command line must parse.
+// Users copy examples, so those that are a plain ctl command line must parse.
 func TestExamplesParse(t *testing.T) {
 	for _, c := range walk((&app{}).root()) {
 		for _, line := range strings.Split(c.Example, "\n") {
@@ -187,7 +187,7 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-func TestFlagsSayWhereTemporalIs(t *testing.T) {
+func TestFlagsSelectTheTemporalServer(t *testing.T) {
 	f := newFakeControlPlane()
 	requireCode(t, ExitOK, ctl(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue"))
 	require.Equal(t, "example:1", f.options.Address)
@@ -203,7 +203,7 @@ func TestNoServerIsAFailure(t *testing.T) {
 	require.Equal(t, "unavailable", failure(t, r).Code)
 }
 
-func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
+func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
 	for line, want := range map[string][]string{
@@ -239,7 +239,7 @@ func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
 	}
 }
 
-func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
+func TestCompletionOffersNothingWithoutAServer(t *testing.T) {
 	f := newFakeControlPlane()
 	f.dialErr = errors.New("nobody there")
 	r := ctl(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
@@ -247,7 +247,7 @@ func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
 	require.Equal(t, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveNoFileComp), r.out)
 }
 
-func TestVersionAndSetupSayWhatTheyFound(t *testing.T) {
+func TestVersionAndSetup(t *testing.T) {
 	var version map[string]any
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakeControlPlane(), "version", "-o", "json").out), &version))
 	require.Contains(t, version["go"], "go1.")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -38,7 +37,7 @@ func exampleView() api.PoolWorkers {
 	return api.PoolWorkers{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []api.Worker{busy, failed, away}}
 }
 
-func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
+func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	view := exampleView()
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
 	requireCode(t, ExitOK, r)
@@ -52,7 +51,7 @@ func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
 	require.Empty(t, r.err)
 }
 
-func TestStatsShowWhatWorkersUse(t *testing.T) {
+func TestStatsShowResourceUsage(t *testing.T) {
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
@@ -63,7 +62,7 @@ func TestStatsShowWhatWorkersUse(t *testing.T) {
 	), r.out)
 }
 
-func TestPoolStatusShowsWholeReasonsAndTheRollout(t *testing.T) {
+func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
 	view := exampleView()
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
 	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
@@ -112,12 +111,12 @@ func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
 	require.Less(t, strings.Index(table.out, "mcp/0"), strings.Index(table.out, "python/0"))
 }
 
-func TestPsOfNothingIsAnEmptyList(t *testing.T) {
+func TestPsWithoutPoolsIsAnEmptyList(t *testing.T) {
 	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(), "ps", "-o", "json").out)
 	require.True(t, strings.HasPrefix(ctl(t, newFakeControlPlane(), "ps").out, "Workers (0/0 ready)\n"))
 }
 
-func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
+func TestPsShowsThePoolsThatAnswerIfOthersFail(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()},
 		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
 		&fakePool{name: "ended", err: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
@@ -127,7 +126,7 @@ func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
 	require.Equal(t, "ctl: no answer in time; is an agent running?\n", r.err)
 }
 
-func TestPoolListTellsHowEachPoolFares(t *testing.T) {
+func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 	python := roster(entry(0, lifecycle.Ready, 1, ""))
 	python.Ready, python.SpecVersion = 1, 2
 	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
@@ -144,43 +143,4 @@ func TestPoolListTellsHowEachPoolFares(t *testing.T) {
 	var pools []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
 	require.Equal(t, "python", pools[1]["pool"])
-}
-
-func TestHumanSizes(t *testing.T) {
-	for bytes, want := range map[int64]string{
-		-1: "-", 0: "-", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 50 << 20: "50.0 MiB",
-		3 << 29: "1.5 GiB", 2 << 40: "2.0 TiB", 5000 << 40: "5000.0 TiB",
-	} {
-		require.Equal(t, want, formatBytes(bytes))
-	}
-}
-
-func TestHumanDurations(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "-", -time.Second: "-", 57 * time.Microsecond: "0.06ms", 1200 * time.Microsecond: "1.2ms", 350 * time.Millisecond: "350ms",
-		1500 * time.Millisecond: "1.5s", 12 * time.Second: "12s", 90 * time.Second: "1m30s", 2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
-	} {
-		require.Equal(t, want, formatDuration(d))
-	}
-}
-
-func TestOneLineFitsACell(t *testing.T) {
-	require.Equal(t, "a b c", oneLine(" a\n b\t\tc\n", 10))
-	require.Equal(t, "abcd…", oneLine("abcdefgh", 5))
-	require.Equal(t, "ä ö…", oneLine("ä ö  ü ß", 4))
-}
-
-func TestProgressIsOneLineOnATerminalAndALineEachElsewhere(t *testing.T) {
-	show := func(a *app) string {
-		var err bytes.Buffer
-		a.err = &err
-		a.showProgress("1/2 ready")
-		a.showProgress("1/2 ready")
-		a.showProgress("2/2 ready\nand a log")
-		a.endProgress()
-		return err.String()
-	}
-	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
-	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n", show(&app{format: formatTable, errTerminal: true, width: 13}))
-	require.Empty(t, show(&app{format: formatJSON, errTerminal: true}))
 }

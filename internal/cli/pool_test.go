@@ -33,7 +33,7 @@ func steps(statuses ...api.PoolStatus) []api.PoolStatus { return statuses }
 
 var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
 
-func TestPoolStartWaitsUntilAllWorkersServe(t *testing.T) {
+func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")),
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
@@ -61,7 +61,7 @@ func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
 	require.Equal(t, exampleView(), view)
 }
 
-func TestPoolStartWithNoWaitLooksAtNothing(t *testing.T) {
+func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python"})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
 	requireCode(t, ExitOK, r)
@@ -98,7 +98,7 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatHasServedMayFailWithoutEndingTheWait(t *testing.T) {
+func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")),
 		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
@@ -119,20 +119,20 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
 }
 
-func TestPoolStartThatNobodyAnswersAsksForAnAgentThoughOneWasSeenLately(t *testing.T) {
+func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: worker")
 }
 
-func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
+func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
 	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of an agent`,
 		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
 	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", "gpu"))
 }
 
-func TestAWaitOutlivesUnansweredLooks(t *testing.T) {
+func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered}, statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
@@ -140,7 +140,7 @@ func TestAWaitOutlivesUnansweredLooks(t *testing.T) {
 	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
 }
 
-func TestPoolStartWarnsOfANamespaceThatWasNotSetUp(t *testing.T) {
+func TestPoolStartWarnsAboutMissingSearchAttributes(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
 	f.missing = []string{"TempoolPool"}
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
@@ -149,7 +149,7 @@ func TestPoolStartWarnsOfANamespaceThatWasNotSetUp(t *testing.T) {
 	require.Contains(t, r.err, "ctl setup")
 }
 
-func TestPoolStartRefusesABadFileBeforeItAsksForAnything(t *testing.T) {
+func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pool.toml")
 	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsise = 2\n"), 0o600))
 	for _, command := range []string{"start", "apply"} {
@@ -169,7 +169,7 @@ func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
 	require.Equal(t, "ctl: pool python is running already; change it with ctl pool apply\n", r.err)
 }
 
-func TestAWaitThatIsInterruptedSaysThatThingsGoOn(t *testing.T) {
+func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
 		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true, statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,7 +180,7 @@ func TestAWaitThatIsInterruptedSaysThatThingsGoOn(t *testing.T) {
 	}
 }
 
-func TestPoolStopWaitsForTheEnd(t *testing.T) {
+func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
 	requireCode(t, ExitOK, r)
@@ -190,7 +190,7 @@ func TestPoolStopWaitsForTheEnd(t *testing.T) {
 	require.Contains(t, ctl(t, f, "pool", "stop", "python", "--no-wait", "-o", "json").out, `"ended": false`)
 }
 
-func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
+func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
 		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "the pool asked this worker to end")))})
 	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
@@ -198,7 +198,7 @@ func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
 	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: the pool asked this worker to end")
 }
 
-func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
+func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
 	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
 	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
@@ -208,14 +208,14 @@ func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
 	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
 }
 
-func TestApplyOfTheSameSpecRestartsNobody(t *testing.T) {
+func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: nil, statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Contains(t, r.out, "no worker restarts")
 }
 
-func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
+func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
 	halted := roster(entry(0, lifecycle.Ready, 2, ""), api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
 	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
 	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
@@ -230,7 +230,7 @@ func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
 	}
 }
 
-func TestARolloutThatTakesTooLongSaysHowFarItIs(t *testing.T) {
+func TestARolloutTimeoutShowsTheProgress(t *testing.T) {
 	rolling := bothReady
 	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
@@ -250,7 +250,7 @@ func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
+func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	require.Equal(t, "ctl: no answer in time\n", ctl(t, f, "ps", "python").err)
 	f.agents = tempool.Agents{}
@@ -259,14 +259,20 @@ func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
 	require.Equal(t, "ctl: no agent is running; start one with: worker (no answer in time)\n", r.err)
 }
 
-func TestAPoolThatWasTerminatedMeanwhileHasEnded(t *testing.T) {
+func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
 	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
 }
 
-func TestAWorkerThatIsNotRunningIsSaidSoWithWhatToDo(t *testing.T) {
+func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
 	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: check out python/9: gone; run ctl ps to list the workers\n", r.err)
+}
+
+func TestScaleShowsTheChange(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
+	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n", ctl(t, f, "pool", "scale", "python", "8").out)
+	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
 }
