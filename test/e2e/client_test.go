@@ -36,7 +36,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		var answer string
 		err := watched.Call(ctx, "echo", text, &answer)
 		if err == nil && answer != text {
-			return fmt.Errorf("asked %q and got %q", text, answer)
+			return fmt.Errorf("sent %q and got %q", text, answer)
 		}
 		return err
 	}
@@ -58,7 +58,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 		require.GreaterOrEqual(t, served[socket], 20, "each host has half of the workers: %v", served)
 	}
 
-	// Those that the dead host may have seen fail, and say so; all others are made by the other one.
+	// Calls that the dead host may have started fail with Started; the client sends all others to the other host.
 	ctx, cancel := context.WithCancel(t.Context())
 	var done, broken atomic.Int64
 	for i := range 4 {
@@ -73,7 +73,7 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 				case errors.As(err, &coded) && coded.Started:
 					broken.Add(1)
 				default:
-					t.Errorf("a call that nobody saw was given up: %v", err)
+					t.Errorf("the client gave up a call that was not started: %v", err)
 					return
 				}
 			}
@@ -85,8 +85,8 @@ func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
 	cancel()
 	callers.Wait()
-	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most what was in flight, and what met the idle connections of the dead")
-	t.Logf("%d calls done, %d broke off with the agent", done.Load(), broken.Load())
+	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most the calls in flight, and those on idle connections to the dead host")
+	t.Logf("%d calls succeeded, %d failed with the agent", done.Load(), broken.Load())
 }
 
 func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
@@ -100,7 +100,7 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	require.NoError(t, lease.Call(t.Context(), "pid", nil, &pid))
 	calls := int64(1)
 	over := time.After(time.Until(lease.ExpiresAt.Add(lease.ExpiresAt.Sub(lease.GrantedAt))))
-	for waiting := true; waiting; { // twice its time, and a call now and then
+	for waiting := true; waiting; { // for twice its TTL, with a call now and then
 		select {
 		case <-over:
 			waiting = false
@@ -119,7 +119,7 @@ func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	freed := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
-	env.waitFor(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "each call is counted once", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
@@ -133,7 +133,7 @@ func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // the roster is asked for again meanwhile, in vain
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // long enough for the client to refresh its roster in vain
 		var answer int
 		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)

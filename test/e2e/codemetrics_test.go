@@ -18,7 +18,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// startCodeMetrics starts the example pool and returns what a run of its job needs.
+// startCodeMetrics starts the example pool and returns the configuration of its job, and the size of its input in bytes.
 func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
 	env.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
@@ -48,7 +48,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	require.Greater(t, undisturbed.Lines, int64(100_000))
 	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, len(undisturbed.Problems))
 
-	// A worker is killed twice, its grandchild-to-be with it, then the agent, then the server, all while the job runs.
+	// While the job runs, two workers are killed, then the agent, then the Temporal server.
 	var once sync.Map
 	at := func(p codemetrics.Progress, share float64, name string, do func()) {
 		if float64(p.Files) >= share*float64(p.Total) {

@@ -17,7 +17,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// ctl runs one command and returns what it printed.
+// ctl runs a command, requires its exit code and returns its output.
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -27,7 +27,7 @@ func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	return stdout.String(), stderr.String()
 }
 
-// ctlJSON runs one command with -o json and reads its answer.
+// ctlJSON runs a command with -o json and decodes its output.
 func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
 	env.t.Helper()
 	out, _ := env.ctl(cli.ExitOK, append(args, "-o", "json")...)
@@ -38,64 +38,64 @@ func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("desk")
+	env.startAgent("demo")
 	file := filepath.Join(env.dir, "pool.toml")
-	content, err := spec.Encode(echoSpec("desk", 2))
+	content, err := spec.Encode(echoSpec("demo", 2))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, content, 0o600))
 
 	env.ctl(cli.ExitOK, "setup")
 	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file)
 	require.Contains(t, out, "Workers (2/2 ready)")
-	view := ctlJSON[api.PoolWorkers](env, "ps", "desk")
+	view := ctlJSON[api.PoolWorkers](env, "ps", "demo")
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
-	lease := ctlJSON[api.Lease](env, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
-	require.Equal(t, "desk/1", lease.Worker)
-	_, refusal := env.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
+	lease := ctlJSON[api.Lease](env, "checkout", "demo/1", "--holder", "me", "--ttl", "5m")
+	require.Equal(t, "demo/1", lease.Worker)
+	_, refusal := env.ctl(cli.ExitFailed, "checkout", "demo/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
 	env.ctl(cli.ExitOK, "checkin", lease.ID)
 	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 
-	env.ctl(cli.ExitOK, "workers", "suspend", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("desk"), 0, lifecycle.Suspended).State)
-	env.ctl(cli.ExitOK, "workers", "resume", "desk", "--worker", "0")
-	env.ctl(cli.ExitOK, "workers", "drain", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Stopped, env.waitState(env.client.Pool("desk"), 0, lifecycle.Stopped).State)
-	env.ctl(cli.ExitOK, "workers", "restart", "desk")
-	env.ctl(cli.ExitOK, "pool", "scale", "desk", "3")
-	env.waitReady(env.client.Pool("desk"), 3)
-	stats, _ := env.ctl(cli.ExitOK, "workers", "stats", "desk")
-	require.Contains(t, stats, "desk/2")
-	env.ctl(cli.ExitUsage, "workers", "dance", "desk")
+	env.ctl(cli.ExitOK, "workers", "suspend", "demo", "--worker", "0")
+	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("demo"), 0, lifecycle.Suspended).State)
+	env.ctl(cli.ExitOK, "workers", "resume", "demo", "--worker", "0")
+	env.ctl(cli.ExitOK, "workers", "drain", "demo", "--worker", "0")
+	require.Equal(t, lifecycle.Stopped, env.waitState(env.client.Pool("demo"), 0, lifecycle.Stopped).State)
+	env.ctl(cli.ExitOK, "workers", "restart", "demo")
+	env.ctl(cli.ExitOK, "pool", "scale", "demo", "3")
+	env.waitReady(env.client.Pool("demo"), 3)
+	stats, _ := env.ctl(cli.ExitOK, "workers", "stats", "demo")
+	require.Contains(t, stats, "demo/2")
+	env.ctl(cli.ExitUsage, "workers", "dance", "demo")
 	env.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
-	env.ctl(cli.ExitOK, "pool", "stop", "desk")
-	require.Empty(t, hostProcesses("desk"))
-	_, gone := env.ctl(cli.ExitFailed, "ps", "nosuch")
-	require.Contains(t, gone, "nosuch")
+	env.ctl(cli.ExitOK, "pool", "stop", "demo")
+	require.Empty(t, hostProcesses("demo"))
+	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")
+	require.Contains(t, failure, "nosuch")
 }
 
 func TestFullHistorySpansContinueAsNew(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("annals")
-	pool := env.startPool(echoSpec("annals", 1))
+	env.startAgent("history")
+	pool := env.startPool(echoSpec("history", 1))
 	const rounds = 3
 	for round := range rounds {
-		for i := range 60 { // 120 transitions: more than a worker keeps
+		for i := range 60 { // 120 transitions: more than the ring holds
 			lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, err)
 			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "", api.SignalForceContinue, api.Control{}))
 	}
 	env.waitState(pool, 0, lifecycle.Ready)
-	newest := ctlJSON[[]lifecycle.Transition](env, "history", "annals/0")
+	newest := ctlJSON[[]lifecycle.Transition](env, "history", "history/0")
 	require.Len(t, newest, lifecycle.RingSize)
-	all := ctlJSON[[]lifecycle.Transition](env, "history", "annals/0", "--all")
+	all := ctlJSON[[]lifecycle.Transition](env, "history", "history/0", "--all")
 	require.Len(t, all, 2+rounds*120, "start, started, and two for each lease")
 	require.Equal(t, lifecycle.Created, all[0].From)
 	for i := 1; i < len(all); i++ {

@@ -1,4 +1,4 @@
-// Package e2e tries Tempool as its users have it: a real Temporal server on its file, real agents, real processes.
+// Package e2e tests Tempool end to end: a real Temporal server on its SQLite file, real agents, real processes.
 package e2e
 
 import (
@@ -25,19 +25,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// agentDirVariable makes this test binary an agent, so that a test can kill one without dying itself. It names the folder for its footprints.
+// agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder for footprints.
 const agentDirVariable = "TEMPOOL_TEST_AGENT"
 
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
 	if dir := os.Getenv(agentDirVariable); dir != "" {
-		go writeFootprints(dir) // as long as the process
+		go writeFootprints(dir) // until the process exits
 		os.Exit(agentcmd.Main(os.Args[1:]))
 	}
 	os.Exit(m.Run())
 }
 
-// testEnv is one Temporal server with its clients; agents join it.
+// testEnv is a Temporal server, a client and any number of agents.
 type testEnv struct {
 	t      *testing.T
 	server *devserver.Server
@@ -64,7 +64,7 @@ func newEnv(t *testing.T) *testEnv {
 	return env
 }
 
-// startAgent is one agent in a process of its own.
+// agent is an agent in its own process.
 type agent struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -86,13 +86,13 @@ func (env *testEnv) startAgent(hostID string, args ...string) *agent {
 		if env.t.Failed() {
 			content, _ := os.ReadFile(a.log)
 			lines := strings.Split(string(content), "\n")
-			env.t.Logf("the end of agent %s's log:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+			env.t.Logf("end of the log of agent %s:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 		}
 	})
 	return a
 }
 
-// stop ends the agent in good order; it is no error when it has ended.
+// stop stops the agent gracefully, unless it has exited.
 func (a *agent) stop() {
 	if a.cmd.ProcessState != nil {
 		return
@@ -100,18 +100,18 @@ func (a *agent) stop() {
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
 	err := a.cmd.Wait()
 	if a.cmd.ProcessState.ExitCode() != 0 {
-		a.t.Logf("agent ended: %v", err)
+		a.t.Logf("agent exited: %v", err)
 	}
 }
 
 func (a *agent) kill() {
 	require.NoError(a.t, a.cmd.Process.Kill())
-	_ = a.cmd.Wait() // it was killed: that is its error
+	_ = a.cmd.Wait() // reports the kill
 }
 
 func newDiscardLogger() discardLogger { return discardLogger{} }
 
-// discardLogger drops what the SDK of a test's client says.
+// discardLogger discards the SDK's log.
 type discardLogger struct{}
 
 func (discardLogger) Debug(string, ...any) {}
@@ -119,7 +119,7 @@ func (discardLogger) Info(string, ...any)  {}
 func (discardLogger) Warn(string, ...any)  {}
 func (discardLogger) Error(string, ...any) {}
 
-// echoSpec is the spec of a pool whose workers do next to nothing.
+// echoSpec is the spec of a pool whose workers echo their input.
 func echoSpec(name string, size int) spec.Spec {
 	return pythonSpec(name, size, "echo.py")
 }
@@ -143,7 +143,7 @@ func pythonSpec(name string, size int, script string) spec.Spec {
 	return s
 }
 
-// startPool starts a pool and waits until all of it is ready.
+// startPool starts a pool and waits until all its workers are ready.
 func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	env.t.Helper()
 	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
@@ -154,7 +154,7 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 
 const waitTimeout = 90 * time.Second
 
-// waitReady waits until so many workers of a pool are ready, and no worker beyond them exists.
+// waitReady waits until a pool has exactly size workers and all of them are ready.
 func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
 	env.t.Helper()
 	return env.waitFor(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
@@ -162,7 +162,7 @@ func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
 	})
 }
 
-// waitFor waits until a pool's view satisfies a condition.
+// waitFor waits until the pool's workers satisfy a condition.
 func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
 	env.t.Helper()
 	return env.waitForWithin(waitTimeout, pool, what, holds)
@@ -179,20 +179,20 @@ func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what 
 		}
 		sleep(env.t, 50*time.Millisecond)
 	}
-	require.FailNow(env.t, "gave up waiting until "+what, "last view: %+v, error: %v", last, err)
+	require.FailNow(env.t, "timed out waiting until "+what, "last view: %+v, error: %v", last, err)
 	return last
 }
 
-// sleep lets a poll wait for its next turn.
+// sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a test needs.
 func sleep(t *testing.T, d time.Duration) {
 	select {
 	case <-t.Context().Done():
-		require.FailNow(t, "the test was ended")
+		require.FailNow(t, "the test is over")
 	case <-time.After(d):
 	}
 }
 
-// waitState waits until one worker is in a state.
+// waitState waits until a worker is in a state.
 func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
 	env.t.Helper()
 	var got api.WorkerState
@@ -204,7 +204,7 @@ func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.Stat
 	return got
 }
 
-// hostProcesses are the processes whose environment names a host: every descendant of its workers, wherever it went.
+// hostProcesses returns the processes whose environment names the host: its workers and all their descendants.
 func hostProcesses(hostID string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -220,7 +220,7 @@ func hostProcesses(hostID string) []int {
 
 func processAlive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// killProcess kills one process for good.
+// killProcess kills a process with SIGKILL.
 func killProcess(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))

@@ -24,18 +24,17 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// userTaskQueue is where the workflows of these tests run: those of a user of Tempool, not of Tempool.
-const userTaskQueue = "somebody"
+// userTaskQueue is the task queue of the tests' own workflows, as a user of Tempool has them.
+const userTaskQueue = "user"
 
-// executeInput is what a user's workflow gets: the pool, and the input of Execute as it is to be sent.
+// executeInput is the input of a user's workflow: the pool, and the input of Execute.
 type executeInput struct {
-	Pool    string         `json:"pool"`
-	Request map[string]any `json:"request"`
-	// Silence is the activity's heartbeat timeout.
-	HeartbeatTimeout time.Duration `json:"silence"`
+	Pool             string         `json:"pool"`
+	Request          map[string]any `json:"request"`
+	HeartbeatTimeout time.Duration  `json:"silence"`
 }
 
-// executeWorkflow is a workflow as a user writes it.
+// executeWorkflow is a user's workflow that calls a pool.
 func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.RawValue, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue: api.PoolQueue(c.Pool), StartToCloseTimeout: time.Minute, HeartbeatTimeout: c.HeartbeatTimeout, WaitForCancellation: true,
@@ -45,7 +44,7 @@ func executeWorkflow(ctx workflow.Context, c executeInput) (answer converter.Raw
 	return answer, err
 }
 
-// startUserWorker runs the user's workflows.
+// startUserWorker starts a Temporal worker for the user's workflows.
 func (env *testEnv) startUserWorker() {
 	env.t.Helper()
 	user := sdkworker.New(env.client.Temporal(), userTaskQueue, sdkworker.Options{})
@@ -61,7 +60,7 @@ func (env *testEnv) startCallWorkflow(id string, c executeInput) client.Workflow
 	return run
 }
 
-// startTroublePool starts a pool of trouble.py and returns where its workers write what they do.
+// startTroublePool starts a pool of trouble.py and returns the file to which its workers write notes.
 func (env *testEnv) startTroublePool(name string, size int) (pool *tempool.Pool, notes string) {
 	env.t.Helper()
 	notes = filepath.Join(env.dir, name+".notes")
@@ -70,7 +69,7 @@ func (env *testEnv) startTroublePool(name string, size int) (pool *tempool.Pool,
 	return env.startPool(s), notes
 }
 
-// countNotes counts the lines of the notes that begin with a prefix.
+// countNotes counts the notes that begin with a prefix.
 func countNotes(notes, prefix string) int {
 	content, _ := os.ReadFile(notes)
 	n := 0
@@ -87,7 +86,7 @@ func waitForNote(t *testing.T, notes, prefix string) {
 	require.Eventually(t, func() bool { return countNotes(notes, prefix) > 0 }, waitTimeout, 10*time.Millisecond, "no worker noted %q", prefix)
 }
 
-// executeFailure takes the failure of Execute out of what wraps it.
+// executeFailure unwraps the failure of Execute.
 func executeFailure(t *testing.T, err error) (*temporal.ApplicationError, api.ExecuteFailure) {
 	t.Helper()
 	var failure *temporal.ApplicationError
@@ -104,7 +103,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 	env.startUserWorker()
 	pool, notes := env.startTroublePool("called", 1)
 
-	t.Run("and gets what the worker answers", func(t *testing.T) {
+	t.Run("returns the answer", func(t *testing.T) {
 		run := env.startCallWorkflow("sum", executeInput{Pool: "called", Request: map[string]any{"method": "add", "params": map[string]any{"a": 2, "b": 3}}})
 		var answer struct{ Sum int }
 		require.NoError(t, run.Get(t.Context(), &answer))
@@ -112,23 +111,23 @@ func TestExecuteCallsAPool(t *testing.T) {
 
 		run = env.startCallWorkflow("bytes", executeInput{Pool: "called", Request: map[string]any{"method": "noise"}})
 		var noise []byte
-		require.NoError(t, run.Get(t.Context(), &noise), "an answer that is no JSON comes as bytes")
+		require.NoError(t, run.Get(t.Context(), &noise), "an answer that is not JSON is returned as bytes")
 		require.Len(t, noise, 256)
 	})
 
-	t.Run("and a worker's error is its own, and not tried again", func(t *testing.T) {
+	t.Run("returns a worker's error without a retry", func(t *testing.T) {
 		run := env.startCallWorkflow("failing", executeInput{Pool: "called", Request: map[string]any{"method": "fail", "params": []any{"because"}}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerError), failure.Type())
 		require.True(t, failure.NonRetryable())
 		require.True(t, detail.Started)
-		var told struct{ Type, Message string }
-		require.NoError(t, json.Unmarshal(detail.WorkerError, &told))
-		require.Equal(t, "ValueError", told.Type)
-		require.Equal(t, "because", told.Message)
+		var workerError struct{ Type, Message string }
+		require.NoError(t, json.Unmarshal(detail.WorkerError, &workerError))
+		require.Equal(t, "ValueError", workerError.Type)
+		require.Equal(t, "because", workerError.Message)
 	})
 
-	t.Run("and what cannot be a call is refused for good", func(t *testing.T) {
+	t.Run("rejects invalid input without a retry", func(t *testing.T) {
 		for id, request := range map[string]map[string]any{
 			"no-method": {"params": 1}, "misspelled": {"method": "add", "parameters": 1}, "negative": {"method": "add", "timeout_ms": -1},
 		} {
@@ -138,7 +137,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 		}
 	})
 
-	t.Run("and a call's own time is kept", func(t *testing.T) {
+	t.Run("enforces the timeout of a call", func(t *testing.T) {
 		run := env.startCallWorkflow("late", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{30, "late"}, "timeout_ms": 300}})
 		failure, detail := executeFailure(t, run.Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeDeadlineExceeded), failure.Type())
@@ -146,7 +145,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 		waitForNote(t, notes, "cancel late")
 	})
 
-	t.Run("and a crash in mid-call is told", func(t *testing.T) {
+	t.Run("reports a crash during a call", func(t *testing.T) {
 		failure, detail := executeFailure(t, env.startCallWorkflow("fatal", executeInput{Pool: "called", Request: map[string]any{"method": "die"}}).Get(t.Context(), nil))
 		require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 		require.True(t, failure.NonRetryable())
@@ -154,7 +153,7 @@ func TestExecuteCallsAPool(t *testing.T) {
 		env.waitReady(pool, 1)
 	})
 
-	t.Run("and its cancellation reaches the worker", func(t *testing.T) {
+	t.Run("passes cancellation on to the worker", func(t *testing.T) {
 		run := env.startCallWorkflow("given-up", executeInput{Pool: "called", Request: map[string]any{"method": "nap", "params": []any{50, "given-up"}}, HeartbeatTimeout: 10 * time.Second})
 		waitForNote(t, notes, "begin given-up")
 		require.NoError(t, env.client.Temporal().CancelWorkflow(t.Context(), run.GetID(), ""))
@@ -172,9 +171,9 @@ func TestExecuteCallsAPool(t *testing.T) {
 		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--output", "json",
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
 		require.NoError(t, err, "%s", output)
-		var told struct{ Result struct{ Sum int } }
-		require.NoError(t, json.Unmarshal(output, &told), "%s", output)
-		require.Equal(t, 42, told.Result.Sum)
+		var executed struct{ Result struct{ Sum int } }
+		require.NoError(t, json.Unmarshal(output, &executed), "%s", output)
+		require.Equal(t, 42, executed.Result.Sum)
 
 		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
@@ -194,7 +193,7 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 	for i := range calls {
 		runs = append(runs, env.startCallWorkflow(fmt.Sprintf("nap-%d", i), executeInput{Pool: "few", Request: map[string]any{"method": "nap", "params": []any{0.25, fmt.Sprint(i)}}}))
 	}
-	most := 0
+	highest := 0
 	for countNotes(notes, "end") < calls/2 {
 		atAgent := 0
 		for _, run := range runs {
@@ -206,17 +205,18 @@ func TestExecuteQueuesExcessCallsInTemporal(t *testing.T) {
 				}
 			}
 		}
-		// The runs are described one after another, while one call ends and the next is taken.
-		most = max(most, atAgent)
+		// The loop describes one run after another, so it may count a call that ends and the next one.
+		highest = max(highest, atAgent)
 	}
-	t.Logf("at most %d calls were at the agent", most)
-	require.LessOrEqual(t, most, 6, "the agent takes no call from Temporal that it has no worker for")
+	t.Logf("at most %d calls were at the agent", highest)
+	require.Positive(t, highest, "calls were at the agent")
+	require.LessOrEqual(t, highest, 6, "the agent polls only for calls that it has a worker for")
 	for i, run := range runs {
 		var name string
 		require.NoError(t, run.Get(t.Context(), &name))
 		require.Equal(t, fmt.Sprint(i), name)
 	}
-	require.Equal(t, calls, countNotes(notes, "begin"), "each ran once")
+	require.Equal(t, calls, countNotes(notes, "begin"), "each call ran once")
 	env.waitFor(pool, "every call is counted", func(v api.PoolWorkers) bool {
 		return v.Workers[0].RequestsServed+v.Workers[1].RequestsServed == calls &&
 			v.Workers[0].State == lifecycle.Ready && v.Workers[1].State == lifecycle.Ready

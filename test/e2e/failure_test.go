@@ -45,7 +45,7 @@ func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T)
 	env := newEnv(t)
 	first := env.startAgent("doomed")
 	pool := env.startPool(pythonSpec("doomed", 2, "grandchild.py"))
-	require.GreaterOrEqual(t, len(hostProcesses("doomed")), 4, "two workers and a grandchild of each")
+	require.GreaterOrEqual(t, len(hostProcesses("doomed")), 4, "two workers, each with a child process")
 	first.kill()
 	require.Eventually(t, func() bool { return len(hostProcesses("doomed")) == 0 }, waitTimeout, 10*time.Millisecond)
 
@@ -67,7 +67,7 @@ func TestWorkersSurviveATemporalOutage(t *testing.T) {
 
 	require.NoError(t, env.server.Kill())
 	<-env.server.Done()
-	sleep(t, 15*time.Second) // longer than a heartbeat's timeout: on its return the server takes the agent for silent
+	sleep(t, 15*time.Second) // longer than the heartbeat timeout: the restarted server considers the agent lost
 	for _, worker := range before.Workers {
 		require.True(t, processAlive(worker.PID))
 	}
@@ -75,7 +75,7 @@ func TestWorkersSurviveATemporalOutage(t *testing.T) {
 
 	var after api.PoolWorkers
 	after = env.waitReady(pool, 2)
-	sleep(t, 25*time.Second) // every timer that could hold the outage against the workers has fired by now
+	sleep(t, 25*time.Second) // until every timer that could fail the workers because of the outage has fired
 	after = env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
@@ -112,15 +112,15 @@ func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	view := env.waitFor(pool, "the workers have moved", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "staying" && v.Workers[1].Host == "staying"
 	})
-	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown is no failure")
+	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown does not count as a failure")
 }
 
 func TestASecondAgentWithTheSameHostIDIsRefused(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("twin")
-	env.startPool(echoSpec("twin", 1))
-	second := env.startAgent("twin", "--state-dir", env.dir+"/twin2")
+	env.startAgent("duplicate")
+	env.startPool(echoSpec("duplicate", 1))
+	second := env.startAgent("duplicate", "--state-dir", env.dir+"/duplicate2")
 	require.Error(t, second.cmd.Wait())
 	require.Equal(t, 1, second.cmd.ProcessState.ExitCode())
 }

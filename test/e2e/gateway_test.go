@@ -25,7 +25,7 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-// gatewayClient is an HTTP client of one agent's Unix socket.
+// gatewayClient returns an HTTP client for the Unix socket of an agent.
 func (env *testEnv) gatewayClient(hostID string) *http.Client {
 	socket := filepath.Join(env.dir, hostID, worker.SocketName)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -35,7 +35,7 @@ func (env *testEnv) gatewayClient(hostID string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// post makes a call and returns the status, the body, and the code of a problem.
+// post sends a call and returns the status, the body, and the code of a problem.
 func post(t *testing.T, c *http.Client, path, body string) (status int, answer, code string) {
 	t.Helper()
 	response, err := c.Post("http://gateway"+path, "application/json", strings.NewReader(body))
@@ -50,7 +50,7 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 	return response.StatusCode, string(content), problem.Code
 }
 
-// outage is how long Temporal is away in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak takes a minute.
+// outage is how long Temporal is down in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak uses a minute.
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
 func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
@@ -58,10 +58,10 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("plane")
 	s := echoSpec("plane", 2)
-	s.Rotation.MaxRequests = 0 // on a fast machine it would be time for that afterwards
+	s.Rotation.MaxRequests = 0 // a fast machine would reach the default limit
 	pool := env.startPool(s)
 	client := env.gatewayClient("plane")
-	// The gateway gets its leases: both workers are busy at one time.
+	// Concurrent calls make the gateway lease both workers.
 	var calls atomic.Int64
 	load := func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -97,18 +97,18 @@ func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	require.NoError(t, load(during))
 	cancel()
 	require.NoError(t, env.server.Restart(t.Context()))
-	view := env.waitFor(pool, "every call is told, once", func(v api.PoolWorkers) bool {
-		var told int64
+	view := env.waitFor(pool, "each call is reported once", func(v api.PoolWorkers) bool {
+		var reported int64
 		idle := true
 		for _, worker := range v.Workers {
-			told += worker.RequestsServed
+			reported += worker.RequestsServed
 			idle = idle && worker.State == lifecycle.Ready
 		}
-		require.LessOrEqual(t, told, calls.Load())
-		return told == calls.Load() && idle
+		require.LessOrEqual(t, reported, calls.Load())
+		return reported == calls.Load() && idle
 	})
 	require.EqualValues(t, 1, view.Workers[0].Incarnation)
-	t.Logf("%d calls, most of them without Temporal", calls.Load())
+	t.Logf("%d calls, most of them while Temporal was down", calls.Load())
 }
 
 func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
@@ -129,7 +129,7 @@ func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	env.waitFor(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the ninth call is reported when its lease is released", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
@@ -140,7 +140,7 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	env := newEnv(t)
 	first := env.startAgent("word-a")
 	s := echoSpec("lastword", 1)
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // no checkin tells of the calls
+	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that no checkin reports the calls
 	pool := env.startPool(s)
 	client := env.gatewayClient("word-a")
 	for range 5 {
@@ -157,7 +157,7 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 			}
 		}
 		return false
-	}, waitTimeout, 50*time.Millisecond, "no heartbeat told of the calls")
+	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
 	env.startAgent("word-b")
 	view := env.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
@@ -173,7 +173,7 @@ func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err, "the gateway holds the worker idle and gives it up")
+	require.NoError(t, err, "the gateway releases its idle lease")
 	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
@@ -195,10 +195,10 @@ func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		status, err := pool.Status(t.Context())
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")
+		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")
 		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2 && v.Workers[2].Incarnation == 2
 	})
 	l.stop()
-	require.Positive(t, l.made.Load())
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.firstFailure())
+	require.Positive(t, l.calls.Load())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 }

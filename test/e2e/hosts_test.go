@@ -20,16 +20,16 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-// attempt is how one try of a call at one gateway went.
+// attempt is the result of sending a call to one gateway.
 type attempt struct {
 	host    string
-	err     error // the connection's
+	err     error // of the connection
 	problem gateway.Problem
 }
 
 func (a attempt) ok() bool { return a.err == nil && a.problem.Status == 0 }
 
-// notStarted reports whether no worker can have seen the call, so that it may be tried elsewhere.
+// notStarted reports whether no worker can have started the call, so that a client may send it to another gateway.
 func (a attempt) notStarted() bool {
 	var dial *net.OpError
 	if errors.As(a.err, &dial) {
@@ -69,12 +69,12 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 		require.Equal(t, host, view.Workers[slot].Host)
 	}
 
-	// Each client has one call in flight, turns to the other gateway when the one cannot serve it, and never makes a call twice that a
-	// worker may have seen.
+	// Each client has one call in flight. It sends a call to the other gateway if one cannot serve it, but never sends a call twice that a
+	// worker may have started.
 	const clients = 6
 	hosts := []string{"host-a", "host-b"}
-	over := map[string]*http.Client{"host-a": env.gatewayClient("host-a"), "host-b": env.gatewayClient("host-b")}
-	var made atomic.Int64
+	gateways := map[string]*http.Client{"host-a": env.gatewayClient("host-a"), "host-b": env.gatewayClient("host-b")}
+	var calls atomic.Int64
 	var mu sync.Mutex
 	lost, served := map[string]attempt{}, map[string]int{}
 	stop := make(chan struct{})
@@ -89,11 +89,11 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 				}
 				name := fmt.Sprintf("call-%d-%d.", c, n)
 				for turn := 0; ; turn++ {
-					a := tryCall(over[hosts[(c+n+turn)%2]], hosts[(c+n+turn)%2], "/v1/pools/pair/call/nap", `[0.03, "`+name+`"]`)
+					a := tryCall(gateways[hosts[(c+n+turn)%2]], hosts[(c+n+turn)%2], "/v1/pools/pair/call/nap", `[0.03, "`+name+`"]`)
 					if !a.ok() && a.notStarted() {
 						continue
 					}
-					made.Add(1)
+					calls.Add(1)
 					mu.Lock()
 					if a.ok() {
 						served[a.host]++
@@ -106,24 +106,24 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 			}
 		})
 	}
-	enough := func(n int64) {
-		require.Eventually(t, func() bool { return made.Load() >= n }, waitTimeout, 5*time.Millisecond)
+	waitForCalls := func(n int64) {
+		require.Eventually(t, func() bool { return calls.Load() >= n }, waitTimeout, 5*time.Millisecond)
 	}
-	enough(100)
+	waitForCalls(100)
 	doomed.kill()
-	atDeath := made.Load()
-	enough(atDeath + 100)
-	env.waitFor(pool, "the pool is whole on the other host", func(v api.PoolWorkers) bool {
-		whole := v.Ready == 4
+	atDeath := calls.Load()
+	waitForCalls(atDeath + 100)
+	env.waitFor(pool, "all workers are ready on the other host", func(v api.PoolWorkers) bool {
+		moved := v.Ready == 4
 		for _, worker := range v.Workers {
-			whole = whole && worker.Host == "host-b"
+			moved = moved && worker.Host == "host-b"
 		}
-		return whole
+		return moved
 	})
 	close(stop)
 	group.Wait()
 
-	t.Logf("%d calls, served %v, lost %v", made.Load(), served, lost)
+	t.Logf("%d calls, served %v, lost %v", calls.Load(), served, lost)
 	require.NotEmpty(t, lost, "the host died with calls in flight")
 	require.LessOrEqual(t, len(lost), clients, "each client had one call in flight")
 	for name, a := range lost {
@@ -136,7 +136,7 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 	for c := range clients {
 		require.Equal(t, 1, countNotes(notes, fmt.Sprintf("begin call-%d-0.", c)), "no call ran twice")
 	}
-	require.Equal(t, int(made.Load()), served["host-a"]+served["host-b"]+len(lost))
+	require.Equal(t, int(calls.Load()), served["host-a"]+served["host-b"]+len(lost))
 }
 
 func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {

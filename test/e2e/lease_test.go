@@ -48,8 +48,8 @@ func TestOfAHundredConcurrentCheckoutsOneIsGranted(t *testing.T) {
 	require.Equal(t, granted[0].ID, env.waitState(pool, 0, lifecycle.Busy).Lease.ID)
 }
 
-// pairs is how many leases TestManyLeasesPassThroughContinueAsNew takes; make soak takes ten thousand.
-var pairs = flag.Int("pairs", 2_000, "how many checkout–checkin pairs one worker has to pass")
+// pairs is the number of leases in TestManyLeasesPassThroughContinueAsNew; make soak uses ten thousand.
+var pairs = flag.Int("pairs", 2_000, "number of checkout and checkin pairs on one worker")
 
 func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 				refusals[api.CodeOf(err)]++
 			}
 		}
-		require.Equal(t, seq+1, lease.Seq, "no lease is lost or doubled")
+		require.Equal(t, seq+1, lease.Seq, "no lease is lost or granted twice")
 		seq = lease.Seq
 		require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 1, TotalMS: 1}}))
 	}
@@ -86,10 +86,10 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	t.Logf("%d pairs through %d runs; refusals: %v", *pairs, runs, refusals)
 }
 
-// countRuns counts the runs of a workflow that can be found.
+// countRuns counts the runs of a workflow in visibility.
 func (env *testEnv) countRuns(id string) (n int) {
 	env.t.Helper()
-	require.Eventually(env.t, func() bool { // visibility lags behind
+	require.Eventually(env.t, func() bool { // visibility lags
 		answer, err := env.client.Temporal().CountWorkflow(env.t.Context(), countOf(env.client.Namespace(), fmt.Sprintf("WorkflowId = '%s'", id)))
 		n = int(answer.GetCount())
 		return err == nil && n > 0
@@ -97,7 +97,7 @@ func (env *testEnv) countRuns(id string) (n int) {
 	return n
 }
 
-// countEvents counts the history of a workflow's current run, and its events by type.
+// countEvents counts the events of a workflow's current run, in total and by type.
 func (env *testEnv) countEvents(id string) (n int, byType map[enums.EventType]int) {
 	env.t.Helper()
 	byType = map[enums.EventType]int{}
@@ -135,7 +135,7 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("idle")
 	s := echoSpec("idle", 1)
-	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints in a day, by the default spec
+	everyDay := 24 * time.Hour / s.Health.Checkpoint.D() // checkpoints per day with the default spec
 	require.NoError(t, s.Health.Checkpoint.UnmarshalText([]byte("1s")))
 	env.startPool(s)
 	id := api.WorkerWorkflowID("idle", 0)
@@ -149,7 +149,7 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	each := float64(events-firstEvents) / float64(checkpoints-firstProbes)
 	perDay := each * float64(everyDay)
 	t.Logf("%.1f events for each checkpoint, %d checkpoints a day: %.0f events", each, everyDay, perDay)
-	require.LessOrEqual(t, perDay+500, 4000.0, "with 500 to spare for the start, the end and the Watch between them")
+	require.LessOrEqual(t, perDay+500, 4000.0, "with 500 events to spare for start, stop and Watch")
 }
 
 func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {

@@ -27,7 +27,7 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 
 	client := env.gatewayClient("limits")
 	status, answer, _ := post(t, client, "/v1/pools/limited/call/hold", "160")
-	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel does not wait
+	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel enforces the limit immediately
 		require.NotEqual(t, http.StatusOK, status, answer)
 	} else {
 		require.Equal(t, http.StatusOK, status, answer)
@@ -39,10 +39,10 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
 	}
 
-	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may be through before anybody looks
+	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may return before the sampler runs
 	env.waitFor(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
 		killed := false
-		for _, worker := range v.Workers { // not by its number: a successor may have been on its way, and used one up
+		for _, worker := range v.Workers { // a cancelled successor may have used an incarnation, so do not compare incarnations
 			killed = killed || worker.RestartsByReason["exit"] == 1
 		}
 		return v.Ready == 2 && killed

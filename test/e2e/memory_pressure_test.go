@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// setAvailableMemory is a host's memory as the test wants it: the folder has what proc and sysfs would say.
+// setAvailableMemory sets a host's available memory in a fake /proc and /sys below root.
 func setAvailableMemory(t *testing.T, root string, availablePercent int) {
 	t.Helper()
 	const total = 64 << 20 // kB
@@ -28,7 +28,7 @@ func setAvailableMemory(t *testing.T, root string, availablePercent int) {
 	require.NoError(t, os.Rename(next, filepath.Join(dir, "meminfo")))
 }
 
-// said waits until the agent's log has a line with all of these words.
+// waitForLog waits until the agent's log has a line with all of these words.
 func (a *agent) waitForLog(words ...string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
@@ -36,7 +36,7 @@ func (a *agent) waitForLog(words ...string) {
 		return err == nil && slices.ContainsFunc(strings.Split(string(content), "\n"), func(line string) bool {
 			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
 		})
-	}, waitTimeout, 100*time.Millisecond, "the agent does not say %q", words)
+	}, waitTimeout, 100*time.Millisecond, "the agent's log has no line with %q", words)
 }
 
 func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testing.T) {
@@ -65,7 +65,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	agent.waitForLog("a worker has collected garbage", `"worker":"tight/0"`)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 4, view.Ready, "medium stops nobody")
+	require.Equal(t, 4, view.Ready, "medium pressure stops no worker")
 
 	setAvailableMemory(t, root, 3)
 	agent.waitForLog("memory pressure", `"level":"critical","before":"medium"`)
@@ -76,16 +76,16 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 		return st.Parked
 	}
 	require.Eventually(t, func() bool { return len(parked()) > 0 }, waitTimeout, 50*time.Millisecond)
-	require.Equal(t, largest, parked()[0], "the largest goes first")
-	// The agent says it again after 15 s: what is down by then is all that may be.
+	require.Equal(t, largest, parked()[0], "the largest worker stops first")
+	// The agent signals again after 15 s: workers that stop because of that would exceed the budget.
 	least := 4
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); sleep(t, 100*time.Millisecond) {
 		view, err := pool.Workers(t.Context())
 		require.NoError(t, err)
 		least = min(least, view.Ready)
-		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are gone: %+v", view)
+		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are down: %+v", view)
 		status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "0")
-		require.Equal(t, http.StatusOK, status, "those that are left serve: %s", answer)
+		require.Equal(t, http.StatusOK, status, "the remaining workers serve: %s", answer)
 	}
 	require.Equal(t, 2, least)
 	require.Len(t, parked(), 2)
@@ -97,7 +97,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	}), "%+v", history)
 	require.Len(t, hostProcesses("tight"), 2, "processes")
 
-	setAvailableMemory(t, root, 50) // and a minute later
+	setAvailableMemory(t, root, 50) // the workers restart a minute later
 	view = env.waitReady(pool, 4)
 	require.Empty(t, parked())
 	require.EqualValues(t, 2, view.Workers[largest].Incarnation)

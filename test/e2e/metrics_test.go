@@ -18,13 +18,13 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// scrape is what one GET /metrics says.
+// scrape is the result of one GET /metrics.
 type scrape struct {
 	t        *testing.T
 	families map[string]*dto.MetricFamily
 }
 
-// scrapeText asks an agent as Prometheus does.
+// scrapeText returns the metrics of an agent as text.
 func scrapeText(t *testing.T, c *http.Client) []byte {
 	t.Helper()
 	response, err := c.Get("http://gateway/metrics")
@@ -44,7 +44,7 @@ func readScrape(t *testing.T, c *http.Client) scrape {
 	return scrape{t, families}
 }
 
-// series finds those of a metric that have these labels, given as name, value, name, value….
+// series returns the series of a metric that have these labels, given as name, value, name, value….
 func (s scrape) series(name string, labels ...string) []*dto.Metric {
 	var found []*dto.Metric
 	for _, m := range s.families[name].GetMetric() {
@@ -63,7 +63,7 @@ func (s scrape) series(name string, labels ...string) []*dto.Metric {
 	return found
 }
 
-// value is that of the one gauge or counter with these labels.
+// value returns the value of the only gauge or counter with these labels.
 func (s scrape) value(name string, labels ...string) float64 {
 	s.t.Helper()
 	found := s.series(name, labels...)
@@ -116,19 +116,19 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 		for _, state := range s.series("tempool_worker_state", "worker", worker) {
 			is += state.GetGauge().GetValue()
 		}
-		require.EqualValues(t, 1, is, "a worker is in one state")
+		require.EqualValues(t, 1, is, "a worker is in exactly one state")
 	}
 	require.EqualValues(t, 7, requests)
 	require.EqualValues(t, 3, s.value("tempool_worker_counted_total", "counter", "api_calls"))
 	require.EqualValues(t, 1, failed)
 	require.Positive(t, granted)
-	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "the SDK's own")
+	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "metrics of the Temporal SDK")
 	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
 	require.NotEmpty(t, s.series("go_goroutines"))
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
 	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "the test wants it"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "test"})
 	require.NoError(t, err)
 	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
@@ -137,7 +137,7 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 		s := readScrape(t, client)
 		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&
 			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
-	}, waitTimeout, 100*time.Millisecond, "who went is counted by its reason")
+	}, waitTimeout, 100*time.Millisecond, "restarts and rotations are counted by reason")
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
 	env.waitState(pool, 0, lifecycle.Suspended)
@@ -156,11 +156,11 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0
-	}, waitTimeout, 100*time.Millisecond, "the series of a worker that has ended go away")
+	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed")
 	require.NoError(t, stopPool(t, pool))
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_pool_size")) == 0
-	}, waitTimeout, 100*time.Millisecond, "and those of a pool, too")
+	}, waitTimeout, 100*time.Millisecond, "the series of a stopped pool are removed")
 }
 
 func stopPool(t *testing.T, pool *tempool.Pool) error {
@@ -180,6 +180,6 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	cmd.Stdin = bytes.NewReader(scrapeText(t, client))
-	said, err := cmd.CombinedOutput()
-	require.NoError(t, err, "promtool check metrics says (scripts/setup-debian.sh installs it):\n%s", said)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "promtool check metrics (installed by scripts/setup-debian.sh):\n%s", output)
 }

@@ -36,7 +36,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	_, err = pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
 	env.waitReady(pool, 2)
-	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
+	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID, "scaling restarts no other worker")
 
 	s.Pool.Size = 2
 	same, err := pool.Apply(t.Context(), s)
@@ -48,41 +48,41 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, applied.SpecVersion)
 	env.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
-		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
+		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are out of service at a time")
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 
-	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
+	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, restarted.Workers)
 	env.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
-	lossy := &lossyInterceptor{}
-	deaf, err := client.Dial(client.Options{HostPort: env.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(lossy.intercept)},
+	interceptor := &lossyInterceptor{}
+	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.intercept)},
 	}})
 	require.NoError(t, err)
-	defer deaf.Close()
-	user := tempool.NewClient(deaf, client.DefaultNamespace)
+	defer connection.Close()
+	user := tempool.NewClient(connection, client.DefaultNamespace)
 	defer user.Close()
 	state, err := user.Pool("ops").State(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.Ready, state.State)
-	require.EqualValues(t, 2, lossy.queries.Load(), "what was not answered is asked again")
+	require.EqualValues(t, 2, interceptor.queries.Load(), "an unanswered query is sent again")
 
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 	require.Empty(t, hostProcesses("ops"))
 	last, err := pool.Status(t.Context())
-	require.NoError(t, err, "the last status of a pool that has ended can still be read")
+	require.NoError(t, err, "the last status of a stopped pool is available")
 	require.True(t, last.Ended)
 	out, _ := env.ctl(cli.ExitOK, "ps", "ops")
-	require.Contains(t, out, "Pool ops has ended; this is how it stood then")
+	require.Contains(t, out, "Pool ops has stopped; this is its last state")
 	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
-	require.Contains(t, out, "Pool ops has ended")
+	require.Contains(t, out, "Pool ops has stopped")
 	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"}, {"sessions", "list", "ops"}} {
 		_, refusal := env.ctl(cli.ExitFailed, late...)
 		require.Contains(t, refusal, "pool ops has ended", late)
@@ -91,7 +91,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
-// lossyInterceptor loses the answer to the first query, below the SDK, as a server does.
+// lossyInterceptor drops the answer to the first query, below the SDK.
 type lossyInterceptor struct{ queries atomic.Int64 }
 
 func (l *lossyInterceptor) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -132,13 +132,13 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	before := env.waitReady(pool, 2)
 	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
 	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
-	sleep(t, 3*time.Second) // the cancellation that is not meant arrives in this time
+	sleep(t, 3*time.Second) // a stray cancellation of the workers would arrive within this time
 	after := env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
 	killProcess(t, after.Workers[0].PID)
-	env.waitFor(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	env.waitFor(pool, "the pool still receives reports of its workers", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	env.waitReady(pool, 1)
@@ -155,7 +155,7 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	pool := env.startPool(echoSpec("byhand", 2))
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
 	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
-	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
+	// After a continue-as-new, Temporal's parent close policy no longer reaches the pool's workers.
 	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
 	env.waitReady(pool, 2)
 	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
@@ -168,12 +168,12 @@ func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("phoenix")
-	pool := env.startPool(echoSpec("phoenix", 1))
+	env.startAgent("restarted")
+	pool := env.startPool(echoSpec("restarted", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
 	before := env.waitState(pool, 0, lifecycle.Busy)
-	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("restarted", 0), "", "by hand"))
 	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("again")
 	pool := env.startPool(echoSpec("again", 1))
-	for range 12 { // more than a worker may fail in a row
+	for range 12 { // more than recovery.max_consecutive_failures
 		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)

@@ -17,19 +17,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// rotations is how many TestManyRotationsDoNotGrowTheAgent waits for; make soak waits for a thousand.
-var rotations = flag.Int("rotations", 60, "how many rotations eight workers have to go through")
+// rotations is the number of rotations in TestManyRotationsDoNotGrowTheAgent; make soak uses a thousand.
+var rotations = flag.Int("rotations", 60, "number of rotations of eight workers")
 
-// TestManyRotationsDoNotGrowTheAgent has workers that do nothing replaced as fast as that goes, and looks at what is left of it when
-// nothing is replaced for a moment: with eight workers that serve and workflows that have just continued as new, it is each
-// time the same agent. What it remembers of processes that have ended grows until they are a thousand, by some 1.5 KB for each.
+// TestManyRotationsDoNotGrowTheAgent rotates idle workers as fast as possible and compares the agent's footprint at several points, each
+// with eight ready workers, no rotation and workflows that have just continued as new. The agent keeps about 1.5 KB for each of the last
+// thousand processes.
 func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 	t.Parallel()
 	m := rotationEnv{testEnv: newEnv(t)}
-	m.host = fmt.Sprintf("mayfly-%d", os.Getpid()) // the same test may run beside this one, and bearers sees all processes
+	m.host = fmt.Sprintf("shortlived-%d", os.Getpid()) // hostProcesses sees the processes of concurrent runs of this test, too
 	m.agent = m.testEnv.startAgent(m.host)
 	m.spec = spec.Default()
-	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "mayfly", 8, []string{"sleep", "1000"}, spec.ProtocolNone
+	m.spec.Pool.Name, m.spec.Pool.Size, m.spec.Pool.Command, m.spec.Pool.Protocol = "shortlived", 8, []string{"sleep", "1000"}, spec.ProtocolNone
 	m.spec.Health.Kind, m.spec.Health.Command = spec.HealthExec, []string{"true"}
 	m.spec.Rotation.MaxUnavailable = m.spec.Pool.Size
 	m.pool = m.testEnv.startPool(m.spec)
@@ -48,46 +48,46 @@ func TestManyRotationsDoNotGrowTheAgent(t *testing.T) {
 			continue
 		}
 		bytes := first.HeapBytes + slackBytes + int64(m.countRotations()-points[0])*remembered
-		for deadline := time.Now().Add(waitTimeout); ; sleep(t, time.Second) { // a Watch that is called off hears of it with its next heartbeat
+		for deadline := time.Now().Add(waitTimeout); ; sleep(t, time.Second) { // a cancelled Watch ends at its next heartbeat
 			last := m.footprint()
 			if last.HeapBytes < bytes && last.Goroutines < first.Goroutines+20 && last.Files < first.Files+10 && last.Threads < first.Threads+10 {
 				break
 			}
-			require.True(t, time.Now().Before(deadline), "the agent has grown from %+v to %+v; %d bytes would do", first, last, bytes)
+			require.True(t, time.Now().Before(deadline), "the agent grew from %+v to %+v, with a limit of %d bytes", first, last, bytes)
 		}
 	}
 }
 
-// rotationEnv are a pool whose workers have short lives.
+// rotationEnv is a pool whose workers rotate continuously.
 type rotationEnv struct {
 	*testEnv
 	agent      *agent
 	host       string
 	pool       *tempool.Pool
 	spec       spec.Spec
-	maxCounted int // rotations that were counted
+	maxCounted int // the highest count so far
 }
 
-// setMaxUptime gives the workers another length of life.
+// setMaxUptime changes the workers' rotation.max_uptime.
 func (m *rotationEnv) setMaxUptime(uptime time.Duration) {
 	m.t.Helper()
 	m.spec.Rotation.MaxUptime = spec.Duration(uptime)
-	require.Eventually(m.t, func() bool { // a pool that continues as new refuses what would be lost
+	require.Eventually(m.t, func() bool { // a pool that is about to continue as new refuses updates
 		_, err := m.pool.Apply(m.t.Context(), m.spec)
 		return err == nil
 	}, waitTimeout, 100*time.Millisecond)
 }
 
-// waitForRotations waits until there have been so many rotations in all.
+// waitForRotations waits until there have been n rotations in total.
 func (m *rotationEnv) waitForRotations(n int) {
 	m.t.Helper()
 	m.setMaxUptime(200 * time.Millisecond)
 	for deadline := time.Now().Add(time.Duration(n)*3*time.Second + waitTimeout); m.countRotations() < n; sleep(m.t, 200*time.Millisecond) {
-		require.True(m.t, time.Now().Before(deadline), "gave up waiting for %d rotations", n)
+		require.True(m.t, time.Now().Before(deadline), "timed out waiting for %d rotations", n)
 	}
 }
 
-// countRotations counts rotations, and sees that nothing ended otherwise. A worker that does not answer is not counted for the moment.
+// countRotations counts rotations and requires that there were no restarts. If a worker does not answer, it returns the last count.
 func (m *rotationEnv) countRotations() int {
 	m.t.Helper()
 	view, err := m.pool.Workers(m.t.Context())
@@ -105,11 +105,11 @@ func (m *rotationEnv) countRotations() int {
 	return m.maxCounted
 }
 
-// waitUntilStable lets the workers live, and waits until each has its one process and nothing else.
+// waitUntilStable stops rotations and waits until each worker has exactly one process.
 func (m *rotationEnv) waitUntilStable() {
 	m.t.Helper()
 	m.setMaxUptime(24 * time.Hour)
-	m.waitFor(m.pool, "all workers have a life of a day before them", func(v api.PoolWorkers) bool {
+	m.waitFor(m.pool, "all workers have the new max_uptime", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Leaving) > 0 || worker.Rotation != nil {
 				return false
@@ -118,16 +118,16 @@ func (m *rotationEnv) waitUntilStable() {
 		return v.Ready == m.spec.Pool.Size && v.Rollout == nil
 	})
 	for deadline := time.Now().Add(waitTimeout); len(hostProcesses(m.host)) != m.spec.Pool.Size; sleep(m.t, 100*time.Millisecond) {
-		require.True(m.t, time.Now().Before(deadline), "what has left is gone, but there are processes %v", hostProcesses(m.host))
+		require.True(m.t, time.Now().Before(deadline), "processes of replaced workers remain: %v", hostProcesses(m.host))
 	}
 }
 
-// continueAsNew has the pool and all workers begin new runs, whose input is all that they know.
+// continueAsNew makes the pool and all workers start new runs, whose input is their whole state.
 func (m *rotationEnv) continueAsNew() {
 	m.t.Helper()
-	ids := []string{api.PoolWorkflowID("mayfly")}
+	ids := []string{api.PoolWorkflowID("shortlived")}
 	for slot := range m.spec.Pool.Size {
-		ids = append(ids, api.WorkerWorkflowID("mayfly", slot))
+		ids = append(ids, api.WorkerWorkflowID("shortlived", slot))
 	}
 	before := map[string]string{}
 	for _, id := range ids {
@@ -141,7 +141,7 @@ func (m *rotationEnv) continueAsNew() {
 	}
 }
 
-// currentRun is the current run of a workflow.
+// currentRun returns the current run of a workflow.
 func (m *rotationEnv) currentRun(id string) string {
 	m.t.Helper()
 	description, err := m.client.Temporal().DescribeWorkflowExecution(m.t.Context(), id, "")
@@ -149,7 +149,7 @@ func (m *rotationEnv) currentRun(id string) string {
 	return description.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 }
 
-// stateBytes is the size of what a workflow's current run began with.
+// stateBytes returns the size of the input of a workflow's current run.
 func (m *rotationEnv) stateBytes(id string) int {
 	m.t.Helper()
 	events := m.client.Temporal().GetWorkflowHistory(m.t.Context(), id, m.currentRun(id), false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
@@ -158,21 +158,21 @@ func (m *rotationEnv) stateBytes(id string) int {
 	return len(began.GetWorkflowExecutionStartedEventAttributes().GetInput().GetPayloads()[0].GetData())
 }
 
-// footprint is what the agent holds now, and what its workflows have to remember.
+// footprint returns the footprint of the agent and of its workflows.
 func (m *rotationEnv) footprint() footprint {
 	m.t.Helper()
 	f := m.agent.footprint(m.t)
 	for slot := range m.spec.Pool.Size {
-		f.WorkerBytes = max(f.WorkerBytes, m.stateBytes(api.WorkerWorkflowID("mayfly", slot)))
+		f.WorkerBytes = max(f.WorkerBytes, m.stateBytes(api.WorkerWorkflowID("shortlived", slot)))
 	}
-	f.PoolBytes = m.stateBytes(api.PoolWorkflowID("mayfly"))
-	require.Less(m.t, f.WorkerBytes, 40_000, "a worker knows its newest transitions, and no more of its past")
+	f.PoolBytes = m.stateBytes(api.PoolWorkflowID("shortlived"))
+	require.Less(m.t, f.WorkerBytes, 40_000, "a worker keeps only its newest transitions")
 	require.Less(m.t, f.PoolBytes, 20_000)
-	m.t.Logf("after %d rotations: %+v, and %d MB are resident", m.countRotations(), f, residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
+	m.t.Logf("after %d rotations: %+v, %d MB resident", m.countRotations(), f, residentBytes(m.t, m.agent.cmd.Process.Pid)/1e6)
 	return f
 }
 
-// residentBytes is what a process holds in memory.
+// residentBytes returns the resident memory of a process.
 func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -183,8 +183,8 @@ func residentBytes(t *testing.T, pid int) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// TestACrashCostsFewEvents counts what one crash costs. In steady backoff there is one a minute
-// (recovery.backoff_max), so that it must cost less than 60 events for less than one a second.
+// TestACrashCostsFewEvents counts the events of one crash. At the maximum backoff a worker crashes once a minute (recovery.backoff_max), so
+// a crash must cost less than 60 events to stay below one event a second.
 func TestACrashCostsFewEvents(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)

@@ -22,15 +22,15 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// sessionCounter counts in a session of its own over HTTP, whatever becomes of the agent, and knows the last number that was acknowledged.
+// sessionCounter counts up in its own session over HTTP, across restarts of the agent, and keeps the last acknowledged number.
 type sessionCounter struct {
 	client       *http.Client
 	id           string
 	acknowledged atomic.Int64
-	notFound     atomic.Bool // it was told that there is no such session, though one had been acknowledged
+	notFound     atomic.Bool // the gateway returned 404 after it had acknowledged a number
 }
 
-// count sets the number to one more, until it is told to stop. An update that fails may have happened: it is repeated with the same number.
+// count increments the number until stop is closed. It repeats a failed update with the same number, since the update may have happened.
 func (c *sessionCounter) count(stop <-chan struct{}) {
 	for {
 		select {
@@ -94,25 +94,25 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 		all[i] = &sessionCounter{client: env.gatewayClient("moving"), id: fmt.Sprint("count", i)}
 		group.Go(func() { all[i].count(stop) })
 	}
-	// noneLost waits until every counter has been told of one more update, and requires that what it had been told of is there.
+	// noneLost waits for one more acknowledged update of every counter, and requires that no acknowledged update is lost.
 	noneLost := func(when string) {
 		t.Helper()
 		for _, c := range all {
-			require.False(t, c.notFound.Load(), "%s: %s was said not to exist", when, c.id)
+			require.False(t, c.notFound.Load(), "%s: %s was not found", when, c.id)
 			before := c.acknowledged.Load()
 			var status int
 			var n int64
 			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout, 10*time.Millisecond, when)
 			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
-			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond, "%s: %s goes on", when, c.id)
+			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond, "%s: %s continues", when, c.id)
 		}
 	}
 	noneLost("before")
-	copying := func(args ...string) api.SessionCopy {
+	copyCommand := func(args ...string) api.SessionCopy {
 		t.Helper()
 		return ctlJSON[api.SessionCopy](env, append([]string{"sessions", "copy", "moving"}, args...)...)
 	}
-	killed := func(phase api.CopyPhase) {
+	killAgent := func(phase api.CopyPhase) {
 		t.Helper()
 		before := env.waitReady(pool, 1).Workers[0].Incarnation
 		a.kill()
@@ -123,27 +123,27 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 			var c api.SessionCopy
 			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
-		noneLost("killed when " + string(phase)) // whether the pool has a worker again or not
+		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
 		env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
-	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copying(append(start, "--no-wait")...).Phase)
-	killed(api.CopyInStep) // it was copying then
+	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copyCommand(append(start, "--no-wait")...).Phase)
+	killAgent(api.CopyInStep) // it was killed while copying
 	_, refusal := env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, "cut-over first")
-	begun := copying(start...) // again: it waits for the one that goes on
+	begun := copyCommand(start...) // waits for the running copy
 	require.True(t, begun.InStep)
 	require.Equal(t, "embedded", begun.From)
 	require.Equal(t, server.URL(), begun.To)
 
-	require.Equal(t, api.CopyCutOver, copying("--cut-over").Phase)
+	require.Equal(t, api.CopyCutOver, copyCommand("--cut-over").Phase)
 	noneLost("cut over")
-	killed(api.CopyCutOver)
-	copying("--back")
+	killAgent(api.CopyCutOver)
+	copyCommand("--back")
 	noneLost("gone back")
-	killed(api.CopyInStep)
-	copying("--cut-over")
+	killAgent(api.CopyInStep)
+	copyCommand("--cut-over")
 
 	_, refusal = env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, `apply one with sessions.store = "redis"`)
@@ -153,9 +153,9 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, _ := request(t, env.gatewayClient("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
 		return status == http.StatusOK
-	}, waitTimeout, 50*time.Millisecond, "the new spec comes to the worker, and then the copy can be finished")
+	}, waitTimeout, 50*time.Millisecond, "the copy can be finished once the worker runs the new spec")
 	out, _ := env.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
-	require.Contains(t, out, "no copy of sessions goes on")
+	require.Contains(t, out, "no copy of sessions is running")
 	noneLost("finished")
 	close(stop)
 	group.Wait()
@@ -173,12 +173,12 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 		require.JSONEq(t, fmt.Sprint(c.acknowledged.Load()), string(found.Data["n"]))
 		before, err := left.Get(t.Context(), c.id)
 		require.NoError(t, err)
-		require.True(t, before.CreatedAt.Equal(found.CreatedAt), "it is the same session")
-		require.Less(t, before.Version, found.Version, "the store that was let go is written no more")
+		require.True(t, before.CreatedAt.Equal(found.CreatedAt), "the session was not created again")
+		require.Less(t, before.Version, found.Version, "the old store is no longer written")
 	}
 }
 
-// waitForGateway waits until somebody answers.
+// waitForGateway waits until the gateway answers.
 func waitForGateway(t *testing.T, c *http.Client) *http.Client {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -20,31 +20,31 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// sessionCount is how many sessions eight workers have to serve; make soak has ten thousand.
-var sessionCount = flag.Int("sessions", 1_000, "how many sessions live at once on eight workers")
+// sessionCount is the number of sessions on eight workers; make soak uses ten thousand.
+var sessionCount = flag.Int("sessions", 1_000, "number of concurrent sessions on eight workers")
 
 const (
 	sessionWorkers = 8
-	// saturatingCallers keep all workers busy, so that the gateway leases them all. balancingCallers keep most busy and leave a choice: with none the next
-	// call goes to whichever worker the system lets run.
+	// saturatingCallers keep all workers busy, so that the gateway leases all of them. balancingCallers leave some workers idle, so that the
+	// gateway has a choice.
 	saturatingCallers = 16
 	balancingCallers  = 6
-	// maxImbalance is the most calls that the busiest worker may have, in the mean of all. In a short run shortRunSlack beyond it say nothing: a
-	// worker may be 16 calls ahead of the others, and may have been as many behind when the count began.
+	// maxImbalance bounds the calls of the busiest worker, as a multiple of the mean. A run of less than longRunCalls may exceed it by
+	// shortRunSlack calls: balancing allows a lead of 16 calls, at the start and at the end of the count.
 	maxImbalance  = 1.05
 	shortRunSlack = 32
 	longRunCalls  = 20_000 // calls
 	maxRounds     = 3
 )
 
-// sessionState is one session and what its workers have been told to keep in it. Only one caller at a time uses it.
+// sessionState is a session and the number it should contain. Only one caller at a time uses it.
 type sessionState struct {
 	id string
-	// kept was acknowledged last; a call that broke off may have kept maybe instead.
+	// acknowledged was stored; unconfirmed may have been stored by a call that failed.
 	acknowledged, unconfirmed int
 }
 
-// sessionLoad has callers make calls in sessions, each in sessions of its own, and knows how they fell upon the workers.
+// sessionLoad makes concurrent calls in sessions and counts them by worker.
 type sessionLoad struct {
 	client *http.Client
 	calls  atomic.Int64
@@ -55,14 +55,14 @@ type sessionLoad struct {
 	err         error
 }
 
-// run makes n calls, so many at a time, over and over through the guests.
-func (v *sessionLoad) run(guests []*sessionState, n, callers int) {
+// run makes n calls with this many concurrent callers, in all sessions in turn.
+func (v *sessionLoad) run(states []*sessionState, n, callers int) {
 	v.served = map[string]int{}
 	var group sync.WaitGroup
 	for c := range callers {
 		group.Go(func() {
 			for i := c; i < n; i += callers {
-				if err := v.call(guests[i%len(guests)]); err != nil {
+				if err := v.call(states[i%len(states)]); err != nil {
 					v.mu.Lock()
 					v.err = err
 					v.mu.Unlock()
@@ -75,7 +75,7 @@ func (v *sessionLoad) run(guests []*sessionState, n, callers int) {
 	group.Wait()
 }
 
-// visit has a worker keep the next number in a session; a call that no worker has seen is made again.
+// call stores the next number in a session. It repeats calls that were not started.
 func (v *sessionLoad) call(g *sessionState) error {
 	next := max(g.acknowledged, g.unconfirmed) + 1
 	for {
@@ -126,61 +126,61 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	s := pythonSpec("crowd", sessionWorkers, "sessions.py")
 	s.Sessions.Max, s.Rotation.MaxRequests = *sessionCount, 0
 	env.startPool(s)
-	guests := make([]*sessionState, *sessionCount)
-	for i := range guests {
-		guests[i] = &sessionState{id: fmt.Sprint("guest-", i)}
+	states := make([]*sessionState, *sessionCount)
+	for i := range states {
+		states[i] = &sessionState{id: fmt.Sprint("session-", i)}
 	}
 	v := &sessionLoad{client: env.gatewayClient("crowd")}
 	began := time.Now()
-	v.run(guests, len(guests), saturatingCallers) // each session is made
+	v.run(states, len(states), saturatingCallers) // creates each session
 	require.NoError(t, v.err)
-	t.Logf("%d sessions were made in %s", len(guests), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d sessions created in %s", len(states), time.Since(began).Round(time.Millisecond))
 
-	calls := max(2*len(guests), 4_000)
+	calls := max(2*len(states), 4_000)
 	most := maxImbalance * float64(calls) / sessionWorkers
 	if calls < longRunCalls {
 		most += shortRunSlack
 	}
-	// A machine that is busy with other things may stop a worker, or all callers, for so long that a lease goes back: that says nothing.
+	// On a loaded machine a worker may pause for so long that its lease is released, which unbalances a round.
 	for round := 1; ; round++ {
-		v.run(guests, 20*saturatingCallers, saturatingCallers)
-		v.run(guests, calls, balancingCallers)
+		v.run(states, 20*saturatingCallers, saturatingCallers)
+		v.run(states, calls, balancingCallers)
 		require.NoError(t, v.err)
 		require.Zero(t, v.interrupted)
 		busiest := slices.Max(slices.Collect(maps.Values(v.served)))
-		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(guests), len(v.served), float64(busiest)*sessionWorkers/float64(calls))
+		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(states), len(v.served), float64(busiest)*sessionWorkers/float64(calls))
 		if float64(busiest) <= most {
 			break
 		}
 		require.Less(t, round, maxRounds, "%v", v.served)
 	}
-	require.Equal(t, len(guests), listSessions(t, v.client))
+	require.Equal(t, len(states), countSessions(t, v.client))
 
-	// Two workers are killed while each session is visited again.
+	// Two workers are killed during one more call in each session.
 	before := v.calls.Load()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v.run(guests, len(guests), saturatingCallers)
+		v.run(states, len(states), saturatingCallers)
 	}()
 	for kill := range int64(2) {
-		require.Eventually(t, func() bool { return v.calls.Load() >= before+(kill+1)*int64(len(guests))/4 }, waitTimeout, time.Millisecond)
+		require.Eventually(t, func() bool { return v.calls.Load() >= before+(kill+1)*int64(len(states))/4 }, waitTimeout, time.Millisecond)
 		require.True(t, killRandomWorker("crowd"))
 	}
 	<-done
 	require.NoError(t, v.err)
-	t.Logf("%d calls were broken off by two kills", v.interrupted)
+	t.Logf("two kills interrupted %d calls", v.interrupted)
 	require.LessOrEqual(t, v.interrupted, 2*s.Pool.MaxInflight)
-	require.Equal(t, len(guests), listSessions(t, v.client), "no session is lost, and none made twice")
-	for _, g := range guests {
+	require.Equal(t, len(states), countSessions(t, v.client), "no session is lost or created twice")
+	for _, g := range states {
 		var kept sessions.Session
 		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, v.client, "GET", "/v1/sessions/"+g.id, "", "")), &kept))
 		require.Contains(t, []string{fmt.Sprint(g.acknowledged), fmt.Sprint(g.unconfirmed)}, string(kept.Data["n"]), g.id)
 	}
 }
 
-// listSessions counts the sessions that the gateway lists, page by page.
-func listSessions(t *testing.T, c *http.Client) int {
+// countSessions counts the sessions that the gateway lists, page by page.
+func countSessions(t *testing.T, c *http.Client) int {
 	t.Helper()
 	var ids []string
 	for after := ""; ; {

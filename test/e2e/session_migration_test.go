@@ -24,23 +24,23 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// movingSpec is the spec of a pool whose workers keep what they are told until a session leaves them. witness is where they leave word.
-func movingSpec(t *testing.T, name string, size int) (s spec.Spec, witness string) {
+// movingSpec is the spec of a pool whose workers keep session data in memory until the session moves. They write marker files to markers.
+func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers string) {
 	s = pythonSpec(name, size, "moving.py")
-	witness = t.TempDir()
-	s.Pool.Env["WITNESS"] = witness
-	s.Lease.IdleReturn = spec.Duration(30 * time.Second) // or a session's worker may be away for a moment
-	return s, witness
+	markers = t.TempDir()
+	s.Pool.Env["MARKERS"] = markers
+	s.Lease.IdleReturn = spec.Duration(30 * time.Second) // keeps the workers leased, so that a session finds its worker
+	return s, markers
 }
 
-// storeInSession has a session's call tell which worker serves it.
+// storeInSession stores a value in the memory of the session's worker, and returns the worker.
 func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session)), &worker))
 	return worker
 }
 
-// hooksOf are the hooks that ran on a worker, asked for under a lease so that it is this worker that answers.
+// hooksOf returns the hooks that ran on a worker. It leases the worker to reach it.
 func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
 	env.t.Helper()
 	lease, err := pool.CheckoutOnce(env.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
@@ -54,7 +54,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("moving")
-	s, witness := movingSpec(t, "move", 2)
+	s, markers := movingSpec(t, "move", 2)
 	pool := env.startPool(s)
 	client := env.gatewayClient("moving")
 	from := storeInSession(t, client, "move", "mine", "of value")
@@ -67,9 +67,9 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.Equal(t, api.SessionMoves{
 		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
 	}, moves)
-	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has it, and gets the calls")
+	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has the value and gets the calls")
 
-	// Once more, to where it is.
+	// A migration to the current worker does nothing.
 	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
@@ -80,10 +80,10 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	_, unknown := env.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
 	require.Contains(t, unknown, "pool move keeps no session nobodys")
 
-	// A worker that dies while it loads a session gives it back to the one before.
+	// If a worker dies while it loads a session, the session stays with its previous worker.
 	slow := ""
 	for i := 0; slow == ""; i++ {
-		require.Less(t, i, 100, "worker 0 gets no session at all")
+		require.Less(t, i, 100, "worker 0 gets no session")
 		if id := fmt.Sprint("slow", i); storeInSession(t, client, "move", id, "precious") == "move/0" {
 			slow = id
 		}
@@ -94,7 +94,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrBusy, "one migration of a session at a time")
 	var pid int
 	require.Eventually(t, func() bool {
-		text, err := os.ReadFile(filepath.Join(witness, "loading"))
+		text, err := os.ReadFile(filepath.Join(markers, "loading"))
 		if err != nil {
 			return false
 		}
@@ -109,7 +109,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "it is bound to move/0 already", moves.Note, "the binding is where it was")
+	require.Equal(t, "it is bound to move/0 already", moves.Note, "the session is still bound to its worker")
 	ran := env.hooksOf(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)
@@ -166,10 +166,10 @@ func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
 		require.Equal(t, full, flow.From)
 		require.NotEqual(t, full, flow.To)
 	}
-	require.Zero(t, left.Moved, "nothing was bound to it any more, and nothing is since")
+	require.Zero(t, left.Moved, "the worker had no session left and got no new one")
 	for i := range 90 {
 		session := fmt.Sprint("quiet", i)
-		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session), "%s is with a worker that has it", session)
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session), "the worker of %s has its value", session)
 	}
 }
 

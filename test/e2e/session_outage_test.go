@@ -18,21 +18,21 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// maxStoreCall is the longest that anything about a session may take while its store is down: some tries of five seconds, and a slow machine.
+// maxStoreCall bounds a request that needs a session while the store is down: several attempts of five seconds, on a slow machine.
 const maxStoreCall = 30 * time.Second
 
-// caller makes one kind of call after the other, and counts how they went.
+// caller repeats one call and counts the results.
 type caller struct {
 	client                   *http.Client
 	path, body               string
 	session                  string
-	succeeded, storeFailures atomic.Int64 // answered, and failed for want of the store
+	succeeded, storeFailures atomic.Int64 // calls that succeeded, and calls that failed because the store is down
 	mu                       sync.Mutex
 	longest                  time.Duration
 	unexpected               string
 }
 
-// run goes on until stop is closed. A call may fail for want of the store if tolerant, and for nothing else.
+// run calls until stop is closed. Calls may fail because the store is down if tolerant, and for no other reason.
 func (a *caller) run(stop <-chan struct{}, tolerant bool) {
 	for {
 		select {
@@ -53,9 +53,9 @@ func (a *caller) run(stop <-chan struct{}, tolerant bool) {
 		default:
 			a.unexpected = fmt.Sprintf("status %d: %s", status, answer)
 		}
-		wrong := a.unexpected != ""
+		failed := a.unexpected != ""
 		a.mu.Unlock()
-		if wrong {
+		if failed {
 			return
 		}
 	}
@@ -81,7 +81,7 @@ func (a *caller) call() (status int, answer string) {
 	return response.StatusCode, string(content)
 }
 
-// isStoreUnavailable reports whether a call failed in its worker because the store did not answer, and says so with a code.
+// isStoreUnavailable reports whether a call failed in its worker with the code of an unavailable store.
 func isStoreUnavailable(answer string) bool {
 	var problem struct {
 		Code        api.Code
@@ -113,7 +113,7 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 		group.Go(func() { a.run(stop, true) })
 	}
 	group.Go(func() { without.run(stop, false) })
-	// more waits until a count has grown, or something went wrong.
+	// more waits until a count has grown.
 	more := func(what string, count *atomic.Int64, by int64) {
 		t.Helper()
 		before := count.Load()
@@ -125,7 +125,7 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 		}
 		server.Kill()
 		for _, a := range with {
-			more("refused for want of the store", &a.storeFailures, 2)
+			more("failed because the store is down", &a.storeFailures, 2)
 		}
 		more("served without a session", &without.succeeded, 20)
 		began := time.Now()
@@ -143,7 +143,7 @@ func TestARedisOutageFailsOnlySessionCallsAndRecovers(t *testing.T) {
 	for _, a := range append(with, without) {
 		require.Empty(t, a.unexpected)
 		require.Less(t, a.longest, maxStoreCall)
-		t.Logf("%s: %d served, %d refused for want of the store, the longest took %s", a.path, a.succeeded.Load(), a.storeFailures.Load(), a.longest.Round(time.Millisecond))
+		t.Logf("%s: %d succeeded, %d failed because the store was down, the longest took %s", a.path, a.succeeded.Load(), a.storeFailures.Load(), a.longest.Round(time.Millisecond))
 	}
 	require.Zero(t, without.storeFailures.Load())
 	require.Equal(t, `"Ada"`, mustRequest(t, client, "POST", calls+"recall", `["name"]`, "mine"))

@@ -19,7 +19,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// visit is one request, perhaps in a session, and its answer.
+// request sends a request, in a session unless it is empty, and returns the answer.
 func request(t *testing.T, c *http.Client, method, path, body, session string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://gateway"+path, strings.NewReader(body))
@@ -66,7 +66,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	require.Contains(t, none, "there is no session nobodys")
 	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
 
-	// What one worker was taught, another does, at once when the first one dies.
+	// Another worker takes over what one worker learned, immediately after the first one dies.
 	call("learn", `["add",[1,2,3]]`, "mine")
 	type done struct{ Result, PID int }
 	var first, second done
@@ -83,7 +83,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	require.Equal(t, 36, second.Result)
 	require.NotEqual(t, first.PID, second.PID)
 
-	// A call without a session has one as long as it lasts.
+	// A call without a session gets a temporary one.
 	var temporary string
 	require.NoError(t, json.Unmarshal([]byte(call("remember", `["k",1]`, "")), &temporary))
 	require.True(t, sessions.IsTemporary(temporary))
@@ -92,7 +92,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 		return status == http.StatusNotFound
 	}, waitTimeout, 10*time.Millisecond)
 
-	// Every acknowledged write is there after the agent was killed.
+	// Every acknowledged write survives a kill of the agent.
 	for i := range 50 {
 		call("remember", fmt.Sprintf(`["k%d",%d]`, i, i), "mine")
 	}
@@ -146,7 +146,7 @@ func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	require.Contains(t, answer, "host right keeps the sessions of pool both")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
 	status, answer = request(t, env.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
-	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
+	require.Equal(t, http.StatusOK, status, "calls without a session are served on every host: %s", answer)
 	mustRequest(t, env.gatewayClient("right"), "GET", "/v1/sessions/mine?pool=both", "", "")
 }
 

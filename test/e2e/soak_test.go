@@ -24,25 +24,25 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// soak is how long the soak goes on; make soak takes ten minutes.
-var soak = flag.Duration("soak", 10*time.Second, "how long calls are made while a worker is killed every second")
+// soak is the duration of TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce; make soak uses ten minutes.
+var soak = flag.Duration("soak", 10*time.Second, "how long to make calls while a worker is killed every second")
 
 const (
 	soakCallers = 8
 	soakTimeout = 5 * time.Second // of one call
 )
 
-// soakCaller makes one call after the other and keeps count of what came of them.
+// soakCaller makes one call after the other and counts the results.
 type soakCaller struct {
 	client     *http.Client
 	ok         int64
-	started    map[api.Code]int64 // calls that a worker may have seen
-	notStarted map[api.Code]int64 // calls that no worker has seen, each made again
+	started    map[api.Code]int64 // failed calls that a worker may have started
+	notStarted map[api.Code]int64 // failed calls that no worker started; each was repeated
 	longest    time.Duration
-	err        error // what must not be: the caller ends with it
+	err        error // an unexpected result, which stops the caller
 }
 
-// executeInput makes one call, again and again while no worker has seen it, and says whether it was the last.
+// call makes one call, and repeats it while no worker started it. It returns false after an unexpected result.
 func (s *soakCaller) call(body string) bool {
 	for {
 		began := time.Now()
@@ -52,7 +52,7 @@ func (s *soakCaller) call(body string) bool {
 		switch {
 		case err != nil:
 			s.err = err
-		case took > soakTimeout+waitTimeout/3: // the time-out passed long ago
+		case took > soakTimeout+waitTimeout/3: // far beyond its timeout
 			s.err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
 		case status == http.StatusOK && string(answer) == body:
 			s.ok++
@@ -94,7 +94,7 @@ func (s *soakCaller) post(body string) (int, []byte, error) {
 	return response.StatusCode, answer, err
 }
 
-// killRandomWorker kills one process of a host's workers and says whether there was one.
+// killRandomWorker kills one process of a host's workers. It returns false if there was none.
 func killRandomWorker(hostID string) bool {
 	pids := hostProcesses(hostID)
 	return len(pids) > 0 && syscall.Kill(pids[rand.N(len(pids))], syscall.SIGKILL) == nil
@@ -104,11 +104,11 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("soak")
-	tallies := filepath.Join(env.dir, "tallies")
-	require.NoError(t, os.Mkdir(tallies, 0o700))
+	counts := filepath.Join(env.dir, "counts")
+	require.NoError(t, os.Mkdir(counts, 0o700))
 	s := pythonSpec("soak", 8, "counting.py")
-	s.Pool.Env["TALLY"] = tallies
-	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
+	s.Pool.Env["COUNTS"] = counts
+	s.Rotation.MaxRequests = 2_000 // so that kills also hit switches to a successor
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
 	pool := env.startPool(s)
 
@@ -150,22 +150,22 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 			sum.notStarted[code] += n
 		}
 	}
-	t.Logf("%d kills; %d calls answered, the longest took %s; broken off in a worker: %v; not begun, and made again: %v",
+	t.Logf("%d kills; %d calls answered, the longest took %s; failed after start: %v; not started and repeated: %v",
 		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)
 	require.Positive(t, sum.ok)
 	require.Positive(t, kills)
-	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill breaks off no more than what its worker was busy with")
+	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill fails at most the calls in flight on its worker")
 
 	var counted int64
-	entries, err := os.ReadDir(tallies)
+	entries, err := os.ReadDir(counts)
 	require.NoError(t, err)
 	for _, entry := range entries {
 		info, err := entry.Info()
 		require.NoError(t, err)
 		counted += info.Size()
 	}
-	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
-	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
+	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each answered call")
+	require.LessOrEqual(t, counted, sum.ok+broken, "and no other")
 
 	page := readScrape(t, env.gatewayClient("soak"))
 	seen := make([]int64, s.Pool.Size)
@@ -175,7 +175,7 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		inAll += seen[slot]
 	}
 	require.Equal(t, sum.ok+broken, inAll, "the gateway counted each call")
-	told := make([]int64, s.Pool.Size)
+	reported := make([]int64, s.Pool.Size)
 	var failed int64
 	if !assert.Eventually(t, func() bool {
 		view, err := pool.Workers(t.Context())
@@ -184,11 +184,11 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		}
 		failed = 0
 		for i, worker := range view.Workers {
-			told[i] = worker.RequestsServed
+			reported[i] = worker.RequestsServed
 			failed += worker.RequestsFailed
 		}
-		return slices.Equal(told, seen) && failed == broken
-	}, waitTimeout, 100*time.Millisecond, "the workflows know of each call, once") {
-		t.Logf("seen by the gateway: %d, told to the workflows: %d, and %d failed ones of %d", seen, told, failed, broken)
+		return slices.Equal(reported, seen) && failed == broken
+	}, waitTimeout, 100*time.Millisecond, "the workflows count each call once") {
+		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", seen, reported, failed, broken)
 	}
 }
