@@ -27,7 +27,7 @@ func (a *app) sessionsCopyCommand() *cobra.Command {
 		help string
 		set  bool
 	}{
-		{step: api.CopyStepCutOver, help: "make the second store the primary; both stay written"},
+		{step: api.CopyStepCutOver, help: "make the second store the primary and keep writing both"},
 		{step: api.CopyStepBack, help: "make the first store the primary again"},
 		{step: api.CopyStepFinish, help: "keep the second store and stop writing the first"},
 		{step: api.CopyStepCancel, help: "keep the first store and stop writing the second"},

@@ -31,6 +31,7 @@ type workerFlags struct {
 func (f *workerFlags) flags(a *app, c *cobra.Command) {
 	c.Flags().IntVar(&f.worker, "worker", -1, "number of the worker (default: all workers of the pool)")
 	c.Flags().StringVar(&f.reason, "reason", "", "reason to record in the worker's history")
+	c.Flags().Lookup("worker").DefValue = "0" // hides -1 in the help text
 	mustDefine(c, c.RegisterFlagCompletionFunc("worker", a.completeSlots))
 	checkFlags(c, func(cmd *cobra.Command) error {
 		if cmd.Flags().Changed("worker") && f.worker < 0 {
