@@ -142,8 +142,8 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("small", "--capacity", "2")
-	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "crowd", Spec: echoSpec("crowd", 4)}))
-	pool := env.client.Pool("crowd")
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "capacity", Spec: echoSpec("capacity", 4)}))
+	pool := env.client.Pool("capacity")
 	env.waitFor(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
 		pending := 0
 		for _, worker := range v.Workers {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -131,11 +132,17 @@ func TestADyingHostLosesOnlyItsOwnCallsInFlight(t *testing.T) {
 		if a.err == nil {
 			require.Equal(t, api.CodeWorkerCrashed, a.problem.Code, "%s: %s", name, a)
 		}
-		require.LessOrEqual(t, countNotes(notes, "begin "+name), 1)
 	}
-	for c := range clients {
-		require.Equal(t, 1, countNotes(notes, fmt.Sprintf("begin call-%d-0.", c)), "no call ran twice")
+	content, err := os.ReadFile(notes)
+	require.NoError(t, err)
+	starts := map[string]int{}
+	for line := range strings.Lines(string(content)) {
+		if words := strings.Fields(line); words[0] == "begin" {
+			starts[words[1]]++
+			require.Equal(t, 1, starts[words[1]], "%s ran twice", words[1])
+		}
 	}
+	require.GreaterOrEqual(t, len(starts), served["host-a"]+served["host-b"], "each served call ran")
 	require.Equal(t, int(calls.Load()), served["host-a"]+served["host-b"]+len(lost))
 }
 

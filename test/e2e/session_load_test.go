@@ -56,19 +56,19 @@ type sessionLoad struct {
 }
 
 // run makes n calls with this many concurrent callers, in all sessions in turn.
-func (v *sessionLoad) run(states []*sessionState, n, callers int) {
-	v.served = map[string]int{}
+func (l *sessionLoad) run(states []*sessionState, n, callers int) {
+	l.served = map[string]int{}
 	var group sync.WaitGroup
 	for c := range callers {
 		group.Go(func() {
 			for i := c; i < n; i += callers {
-				if err := v.call(states[i%len(states)]); err != nil {
-					v.mu.Lock()
-					v.err = err
-					v.mu.Unlock()
+				if err := l.call(states[i%len(states)]); err != nil {
+					l.mu.Lock()
+					l.err = err
+					l.mu.Unlock()
 					return
 				}
-				v.calls.Add(1)
+				l.calls.Add(1)
 			}
 		})
 	}
@@ -76,15 +76,15 @@ func (v *sessionLoad) run(states []*sessionState, n, callers int) {
 }
 
 // call stores the next number in a session. It repeats calls that were not started.
-func (v *sessionLoad) call(g *sessionState) error {
-	next := max(g.acknowledged, g.unconfirmed) + 1
+func (l *sessionLoad) call(s *sessionState) error {
+	next := max(s.acknowledged, s.unconfirmed) + 1
 	for {
-		request, err := http.NewRequest("POST", "http://gateway/v1/pools/crowd/call/remember", strings.NewReader(fmt.Sprintf(`["n",%d]`, next)))
+		request, err := http.NewRequest("POST", "http://gateway/v1/pools/load/call/remember", strings.NewReader(fmt.Sprintf(`["n",%d]`, next)))
 		if err != nil {
 			return err
 		}
-		request.Header.Set("Tempool-Session", g.id)
-		response, err := v.client.Do(request)
+		request.Header.Set("Tempool-Session", s.id)
+		response, err := l.client.Do(request)
 		if err != nil {
 			return err
 		}
@@ -94,10 +94,10 @@ func (v *sessionLoad) call(g *sessionState) error {
 			return err
 		}
 		if response.StatusCode == http.StatusOK {
-			g.acknowledged = next
-			v.mu.Lock()
-			v.served[response.Header.Get("Tempool-Worker")]++
-			v.mu.Unlock()
+			s.acknowledged = next
+			l.mu.Lock()
+			l.served[response.Header.Get("Tempool-Worker")]++
+			l.mu.Unlock()
 			return nil
 		}
 		var problem struct {
@@ -110,10 +110,10 @@ func (v *sessionLoad) call(g *sessionState) error {
 		case problem.Started && problem.Code != api.CodeWorkerCrashed:
 			return fmt.Errorf("%s", answer)
 		case problem.Started:
-			g.unconfirmed = next
-			v.mu.Lock()
-			v.interrupted++
-			v.mu.Unlock()
+			s.unconfirmed = next
+			l.mu.Lock()
+			l.interrupted++
+			l.mu.Unlock()
 			return nil
 		}
 	}
@@ -122,18 +122,18 @@ func (v *sessionLoad) call(g *sessionState) error {
 func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
-	env.startAgent("crowd")
-	s := pythonSpec("crowd", sessionWorkers, "sessions.py")
+	env.startAgent("load")
+	s := pythonSpec("load", sessionWorkers, "sessions.py")
 	s.Sessions.Max, s.Rotation.MaxRequests = *sessionCount, 0
 	env.startPool(s)
 	states := make([]*sessionState, *sessionCount)
 	for i := range states {
 		states[i] = &sessionState{id: fmt.Sprint("session-", i)}
 	}
-	v := &sessionLoad{client: env.gatewayClient("crowd")}
+	l := &sessionLoad{client: env.gatewayClient("load")}
 	began := time.Now()
-	v.run(states, len(states), saturatingCallers) // creates each session
-	require.NoError(t, v.err)
+	l.run(states, len(states), saturatingCallers) // creates each session
+	require.NoError(t, l.err)
 	t.Logf("%d sessions created in %s", len(states), time.Since(began).Round(time.Millisecond))
 
 	calls := max(2*len(states), 4_000)
@@ -143,38 +143,38 @@ func TestManySessionsSpreadEvenlyAndSurviveWorkerCrashes(t *testing.T) {
 	}
 	// On a loaded machine a worker may pause for so long that its lease is released, which unbalances a round.
 	for round := 1; ; round++ {
-		v.run(states, 20*saturatingCallers, saturatingCallers)
-		v.run(states, calls, balancingCallers)
-		require.NoError(t, v.err)
-		require.Zero(t, v.interrupted)
-		busiest := slices.Max(slices.Collect(maps.Values(v.served)))
-		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(states), len(v.served), float64(busiest)*sessionWorkers/float64(calls))
+		l.run(states, 20*saturatingCallers, saturatingCallers)
+		l.run(states, calls, balancingCallers)
+		require.NoError(t, l.err)
+		require.Zero(t, l.interrupted)
+		busiest := slices.Max(slices.Collect(maps.Values(l.served)))
+		t.Logf("%d calls in %d sessions: the busiest of %d workers had %.3f times the mean", calls, len(states), len(l.served), float64(busiest)*sessionWorkers/float64(calls))
 		if float64(busiest) <= most {
 			break
 		}
-		require.Less(t, round, maxRounds, "%v", v.served)
+		require.Less(t, round, maxRounds, "%v", l.served)
 	}
-	require.Equal(t, len(states), countSessions(t, v.client))
+	require.Equal(t, len(states), countSessions(t, l.client))
 
 	// Two workers are killed during one more call in each session.
-	before := v.calls.Load()
+	before := l.calls.Load()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v.run(states, len(states), saturatingCallers)
+		l.run(states, len(states), saturatingCallers)
 	}()
 	for kill := range int64(2) {
-		require.Eventually(t, func() bool { return v.calls.Load() >= before+(kill+1)*int64(len(states))/4 }, waitTimeout, time.Millisecond)
-		require.True(t, killRandomWorker("crowd"))
+		require.Eventually(t, func() bool { return l.calls.Load() >= before+(kill+1)*int64(len(states))/4 }, waitTimeout, time.Millisecond)
+		require.True(t, killRandomWorker("load"))
 	}
 	<-done
-	require.NoError(t, v.err)
-	t.Logf("two kills interrupted %d calls", v.interrupted)
-	require.LessOrEqual(t, v.interrupted, 2*s.Pool.MaxInflight)
-	require.Equal(t, len(states), countSessions(t, v.client), "no session is lost or created twice")
+	require.NoError(t, l.err)
+	t.Logf("two kills interrupted %d calls", l.interrupted)
+	require.LessOrEqual(t, l.interrupted, 2*s.Pool.MaxInflight)
+	require.Equal(t, len(states), countSessions(t, l.client), "no session is lost or created twice")
 	for _, g := range states {
 		var kept sessions.Session
-		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, v.client, "GET", "/v1/sessions/"+g.id, "", "")), &kept))
+		require.NoError(t, json.Unmarshal([]byte(mustRequest(t, l.client, "GET", "/v1/sessions/"+g.id, "", "")), &kept))
 		require.Contains(t, []string{fmt.Sprint(g.acknowledged), fmt.Sprint(g.unconfirmed)}, string(kept.Data["n"]), g.id)
 	}
 }

@@ -138,13 +138,13 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 	group.Wait()
 
 	sum := soakCaller{started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
-	var broken int64
+	var interrupted int64
 	for _, c := range callers {
 		require.NoError(t, c.err)
 		sum.ok, sum.longest = sum.ok+c.ok, max(sum.longest, c.longest)
 		for code, n := range c.started {
 			sum.started[code] += n
-			broken += n
+			interrupted += n
 		}
 		for code, n := range c.notStarted {
 			sum.notStarted[code] += n
@@ -154,7 +154,7 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)
 	require.Positive(t, sum.ok)
 	require.Positive(t, kills)
-	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill fails at most the calls in flight on its worker")
+	require.LessOrEqual(t, interrupted, int64(kills*s.Pool.MaxInflight), "a kill fails at most the calls in flight on its worker")
 
 	var counted int64
 	entries, err := os.ReadDir(counts)
@@ -165,16 +165,16 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 		counted += info.Size()
 	}
 	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each answered call")
-	require.LessOrEqual(t, counted, sum.ok+broken, "and no other")
+	require.LessOrEqual(t, counted, sum.ok+interrupted, "and no other")
 
 	page := readScrape(t, env.gatewayClient("soak"))
-	seen := make([]int64, s.Pool.Size)
-	var inAll int64
-	for slot := range seen {
-		seen[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)))
-		inAll += seen[slot]
+	byGateway := make([]int64, s.Pool.Size)
+	var total int64
+	for slot := range byGateway {
+		byGateway[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)))
+		total += byGateway[slot]
 	}
-	require.Equal(t, sum.ok+broken, inAll, "the gateway counted each call")
+	require.Equal(t, sum.ok+interrupted, total, "the gateway counted each call")
 	reported := make([]int64, s.Pool.Size)
 	var failed int64
 	if !assert.Eventually(t, func() bool {
@@ -187,8 +187,8 @@ func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *
 			reported[i] = worker.RequestsServed
 			failed += worker.RequestsFailed
 		}
-		return slices.Equal(reported, seen) && failed == broken
+		return slices.Equal(reported, byGateway) && failed == interrupted
 	}, waitTimeout, 100*time.Millisecond, "the workflows count each call once") {
-		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", seen, reported, failed, broken)
+		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", byGateway, reported, failed, interrupted)
 	}
 }
