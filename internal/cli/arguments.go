@@ -4,22 +4,51 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 )
 
-// What arguments are called in usage lines; each name has its check.
+// Names of arguments in usage lines; checkArguments checks an argument by its name.
 const (
-	argPool   = "POOL"
-	argWorker = "POOL/N"
-	argEither = "POOL[/N]"
-	argCount  = "N"
-	argLease  = "LEASE"
-
-	argSession = "SESSION"
+	argPool         = "POOL"
+	argWorker       = "POOL/N"
+	argPoolOrWorker = "POOL[/N]"
+	argCount        = "N"
+	argLease        = "LEASE"
+	argSession      = "SESSION"
 )
 
-// checkArguments refuses arguments that cannot be what their names say, before anything is asked of the control plane.
+// exactly requires these arguments, named as in the usage line.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+		}
+		return checkArguments(names, args)
+	}
+}
+
+// atMostOne allows one argument.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
+		}
+		return checkArguments([]string{name}, args)
+	}
+}
+
+// noArguments allows no argument.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// checkArguments checks the form of each argument, before any request is sent.
 func checkArguments(names, args []string) error {
 	for i, arg := range args {
 		var err error
@@ -28,7 +57,7 @@ func checkArguments(names, args []string) error {
 			err = checkPoolName(arg)
 		case argWorker:
 			_, _, err = workerName(arg)
-		case argEither:
+		case argPoolOrWorker:
 			_, _, err = poolOrWorker(arg)
 		case argCount:
 			_, err = workerCount(arg)
@@ -38,8 +67,8 @@ func checkArguments(names, args []string) error {
 			err = sessions.CheckID(arg)
 		}
 		if err != nil {
-			_, sentence := describe(err)
-			return usagef("%s", sentence)
+			_, message := describe(err)
+			return usagef("%s", message)
 		}
 	}
 	return nil
@@ -47,24 +76,24 @@ func checkArguments(names, args []string) error {
 
 func checkPoolName(name string) error {
 	if pool, _, err := api.ParseWorkerName(name); err == nil {
-		return usagef("%q is a worker and cannot name a pool: write %s", name, pool)
+		return usagef("%q is a worker, not a pool; write %s", name, pool)
 	}
 	if !api.ValidPoolName(name) {
-		return usagef("%q cannot name a pool: write 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", name)
+		return usagef("%q is not a valid pool name; write 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", name)
 	}
 	return nil
 }
 
-// workerName takes POOL/N apart.
+// workerName parses POOL/N.
 func workerName(name string) (pool string, slot int, err error) {
 	pool, slot, err = api.ParseWorkerName(name)
 	if err != nil {
-		return "", 0, usagef("%q names no worker; write POOL/N, for example python/0", name)
+		return "", 0, usagef("%q is not a worker; write POOL/N, for example python/0", name)
 	}
 	return pool, slot, nil
 }
 
-// poolOrWorker takes POOL or POOL/N apart; slot is nil for a whole pool.
+// poolOrWorker parses POOL or POOL/N; slot is nil for a whole pool.
 func poolOrWorker(name string) (pool string, slot *int, err error) {
 	if !strings.Contains(name, "/") {
 		return name, nil, checkPoolName(name)
@@ -73,11 +102,11 @@ func poolOrWorker(name string) (pool string, slot *int, err error) {
 	return pool, &number, err
 }
 
-// workerCount is how many workers a pool is to have.
+// workerCount parses the number of workers of a pool.
 func workerCount(text string) (int, error) {
 	count, err := strconv.Atoi(text)
 	if err != nil || count < 1 {
-		return 0, usagef("%q is no number of workers; give a whole number from 1 on (to have none, stop the pool)", text)
+		return 0, usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to have none", text)
 	}
 	return count, nil
 }

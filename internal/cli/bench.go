@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
@@ -21,158 +19,43 @@ const (
 	defaultCallers  = 8
 	maxCallers      = 10_000
 	defaultDuration = 10 * time.Second
-	// failurePause keeps callers whose calls fail at once from doing nothing else.
-	failurePause = 10 * time.Millisecond
-	// maxBenchBody bounds the body that is read from standard input, in bytes: it is sent again and again.
-	maxBenchBody = 64 << 20
+	// failureBackoff is the pause of a caller after a failed call.
+	failureBackoff = 10 * time.Millisecond
 )
 
-// measured is the result of ctl bench.
-type measured struct {
-	Pool           string    `json:"pool"`
-	Method         string    `json:"method"`
-	Callers        int       `json:"callers"`
-	DurationS      float64   `json:"duration_s"` // from the first call's begin to the last one's end
-	Calls          int64     `json:"calls"`      // that were answered
-	CallsPerSecond float64   `json:"calls_per_second"`
-	Latency        latency   `json:"latency_ms"`
-	Histogram      []bar     `json:"histogram"`
-	Failed         int64     `json:"failed"`
-	Errors         []failing `json:"errors"`
-}
-
-// latency is of the calls that were answered, in milliseconds, within a hundredth of each.
-type latency struct {
-	Min  float64 `json:"min"`
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	Max  float64 `json:"max"`
-}
-
-// bar counts the calls that took at most UpToMS milliseconds and longer than the bar before says.
-type bar struct {
-	UpToMS float64 `json:"up_to_ms"`
-	Count  int64   `json:"count"`
-}
-
-// failing counts the calls that failed with one code, and gives the sentence of the first.
-type failing struct {
-	Code    api.Code `json:"code"`
-	Count   int64    `json:"count"`
-	Message string   `json:"message"`
-}
-
-// tally is what callers saw. It is safe for concurrent use.
-type tally struct {
-	mu       sync.Mutex
-	times    *hdrhistogram.Histogram // microseconds
-	failures map[api.Code]*failing
-}
-
-// longestCall is what the histogram tells apart up to; longer calls count as that long.
-const longestCall = time.Hour
-
-func newTally() *tally {
-	return &tally{times: hdrhistogram.New(1, longestCall.Microseconds(), 2), failures: map[api.Code]*failing{}}
-}
-
-func (t *tally) add(took time.Duration, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil {
-		code, message := describe(err)
-		if t.failures[code] == nil {
-			t.failures[code] = &failing{Code: code, Message: message}
-		}
-		t.failures[code].Count++
-		return
-	}
-	// A value within the histogram's range is always taken.
-	_ = t.times.RecordValue(min(max(took, time.Microsecond), longestCall).Microseconds())
-}
-
-// sum fills in what was counted in so much time.
-func (t *tally) sum(m *measured, took time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ms := func(microseconds int64) float64 { return float64(microseconds) / 1000 }
-	m.DurationS, m.Calls = took.Seconds(), t.times.TotalCount()
-	if took > 0 {
-		m.CallsPerSecond = float64(m.Calls) / took.Seconds()
-	}
-	m.Latency = latency{ms(t.times.Min()), t.times.Mean() / 1000, ms(t.times.ValueAtQuantile(50)), ms(t.times.ValueAtQuantile(90)),
-		ms(t.times.ValueAtQuantile(99)), ms(t.times.Max())}
-	m.Histogram = bars(t.times)
-	m.Errors = []failing{}
-	for _, f := range t.failures {
-		m.Failed += f.Count
-		m.Errors = append(m.Errors, *f)
-	}
-	slices.SortFunc(m.Errors, func(a, b failing) int { return int(b.Count - a.Count) })
-}
-
-// bars sorts times into bars that end at 1, 2 and 5 times powers of ten, from the first that has any to the last.
-func bars(times *hdrhistogram.Histogram) []bar {
-	all := []bar{}
-	for _, bin := range times.Distribution() {
-		if bin.Count == 0 {
-			continue
-		}
-		end := roundUp(float64(bin.To) / 1000)
-		for len(all) > 0 && all[len(all)-1].UpToMS < end {
-			all = append(all, bar{UpToMS: roundUp(all[len(all)-1].UpToMS * 1.5)})
-		}
-		if len(all) == 0 {
-			all = append(all, bar{UpToMS: end})
-		}
-		all[len(all)-1].Count += bin.Count
-	}
-	return all
-}
-
-// roundUp is the least of 1, 2 and 5 times a power of ten that is not below x.
-func roundUp(x float64) float64 {
-	exponent := math.Floor(math.Log10(x))
-	for _, step := range []float64{1, 2, 5} {
-		if end := scaled(step, int(exponent)); end >= x {
-			return end
-		}
-	}
-	return scaled(1, int(exponent)+1)
-}
-
-// scaled is step times a power of ten, as exact as a decimal is.
-func scaled(step float64, exponent int) float64 {
-	if exponent < 0 {
-		return step / math.Pow10(-exponent)
-	}
-	return step * math.Pow10(exponent)
-}
-
 func (a *app) benchCommand() *cobra.Command {
-	var to aim
+	var flags callFlags
 	var callers int
 	var duration time.Duration
-	c := a.caller(&cobra.Command{
+	c := &cobra.Command{
 		Use:   "bench POOL METHOD [BODY|-]",
-		Short: "Measure how fast a pool answers a method",
-		Long: `Call one method again and again, by so many callers at one time for so long, and print how long the calls took, how many were
-answered in a second, and which failed. Each caller makes its next call when its last one is answered. One call goes ahead and is
-not counted: if it fails, nothing is measured.
+		Short: "Measure latency and throughput of a method",
+		Long: `Call a method repeatedly with several concurrent callers and print latencies, calls per second and failures. Each caller starts its
+next call when the last one returns. A first call runs before the measurement and is not counted; if it fails, ctl measures nothing.
 
-BODY is as for ctl call. The exit code is 1 if no call was answered.`,
+BODY is as for ctl call. The exit code is 1 if all calls failed.`,
 		Example: `  ctl bench hello greet '{"name": "you"}'
   ctl bench hello status --callers 64 --duration 30s
   ctl bench hello status --gateway unix:/run/tempool/gateway.sock -o json | jq .latency_ms.p99`,
 		Args: callArguments,
-	}, &to, func(ctx context.Context, p pool, args []string) error {
+	}
+	c.Flags().IntVar(&callers, "callers", defaultCallers, "number of concurrent callers")
+	c.Flags().DurationVar(&duration, "duration", defaultDuration, "how long callers start new calls")
+	checkFlags(c, func(*cobra.Command) error {
+		switch {
+		case callers < 1 || callers > maxCallers:
+			return usagef("--callers is %d; give a number from 1 to %d", callers, maxCallers)
+		case duration <= 0:
+			return usagef("--duration is %s; give a duration above zero, such as 10s", duration)
+		}
+		return nil
+	})
+	return a.callingCommand(c, &flags, func(ctx context.Context, p pool, args []string) error {
 		body, err := a.benchBody(args)
 		if err != nil {
 			return err
 		}
-		pool := p.Calls(to.options(a.timeout))
+		pool := p.Calls(a.callOptions(flags))
 		call := func(ctx context.Context) error {
 			_, err := pool.CallRaw(ctx, args[1], body)
 			return err
@@ -180,35 +63,25 @@ BODY is as for ctl call. The exit code is 1 if no call was answered.`,
 		if err := call(ctx); err != nil {
 			return err
 		}
-		result := measured{Pool: args[0], Method: args[1], Callers: callers}
-		t := newTally()
-		began := time.Now()
-		load(ctx, callers, duration, call, t)
-		t.sum(&result, time.Since(began))
-		if err := a.print(result, func(w io.Writer) error { return writeMeasured(w, result) }); err != nil {
+		result := benchResult{Pool: args[0], Method: args[1], Callers: callers}
+		stats := newBenchStats()
+		started := time.Now()
+		runCallers(ctx, callers, duration, call, stats)
+		stats.fill(&result, time.Since(started))
+		if err := a.printResult(result, func(w io.Writer) error { return writeBenchResult(w, result) }); err != nil {
 			return err
 		}
 		if result.Calls == 0 {
-			return api.Errorf(api.CodeUnavailable, "no call was answered but the one that went ahead")
+			return api.Errorf(api.CodeUnavailable, "all calls failed but the first one, which is not counted")
 		}
 		return nil
 	})
-	c.Flags().IntVar(&callers, "callers", defaultCallers, "how many calls are made at one time")
-	c.Flags().DurationVar(&duration, "duration", defaultDuration, "how long calls are begun")
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case callers < 1 || callers > maxCallers:
-			return usagef("--callers is %d; give a number from 1 to %d", callers, maxCallers)
-		case duration <= 0:
-			return usagef("--duration is %s; give a time above zero, such as 10s", duration)
-		}
-		return check(cmd, args)
-	}
-	return c
 }
 
-// benchBody is the body of every call.
+// maxBenchBody bounds the body that ctl bench reads from standard input, in bytes: it sends the body with every call.
+const maxBenchBody = 64 << 20
+
+// benchBody returns the body of every call of ctl bench.
 func (a *app) benchBody(args []string) ([]byte, error) {
 	if len(args) < 3 {
 		return nil, nil
@@ -219,66 +92,67 @@ func (a *app) benchBody(args []string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(a.in, maxBenchBody+1))
 	switch {
 	case err != nil:
-		return nil, api.Errorf(api.CodeInvalid, "standard input cannot be read: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "cannot read standard input: %w", err)
 	case len(body) > maxBenchBody:
-		return nil, api.Errorf(api.CodePayloadTooLarge, "standard input is larger than %s", size(maxBenchBody))
+		return nil, api.Errorf(api.CodePayloadTooLarge, "standard input is larger than %s", formatBytes(maxBenchBody))
 	}
 	return body, nil
 }
 
-// load has so many callers make one call after the other; none begins after duration, and load returns when all have ended.
-func load(ctx context.Context, callers int, duration time.Duration, call func(context.Context) error, t *tally) {
-	over, stop := context.WithTimeout(ctx, duration)
+// runCallers runs callers that make one call after the other. None starts a call after duration. runCallers returns when all calls
+// have returned.
+func runCallers(ctx context.Context, callers int, duration time.Duration, call func(context.Context) error, stats *benchStats) {
+	measuring, stop := context.WithTimeout(ctx, duration)
 	defer stop()
-	var working sync.WaitGroup
+	var group sync.WaitGroup
 	for range callers {
-		working.Go(func() {
-			for over.Err() == nil {
-				began := time.Now()
+		group.Go(func() {
+			for measuring.Err() == nil {
+				started := time.Now()
 				err := call(ctx)
 				if errors.Is(err, context.Canceled) { // ctl was interrupted
 					return
 				}
-				t.add(time.Since(began), err)
+				stats.record(time.Since(started), err)
 				if err == nil {
 					continue
 				}
 				select {
-				case <-over.Done():
-				case <-time.After(failurePause):
+				case <-measuring.Done():
+				case <-time.After(failureBackoff):
 				}
 			}
 		})
 	}
-	working.Wait()
+	group.Wait()
 }
 
-// barWidth is how wide the longest bar is drawn, in characters.
+// barWidth is the width of the longest bar of the histogram, in characters.
 const barWidth = 40
 
-// writeMeasured is what ctl bench prints.
-func writeMeasured(w io.Writer, m measured) error {
-	ms := func(value float64) string { return span(milliseconds(value)) }
-	facts := [][]string{
-		{"Callers", fmt.Sprint(m.Callers)},
-		{"Time", span(seconds(m.DurationS))},
-		{"Calls", fmt.Sprintf("%d, %.1f a second", m.Calls, m.CallsPerSecond)},
-		{"Failed", fmt.Sprint(m.Failed)},
+// writeBenchResult writes the table of ctl bench.
+func writeBenchResult(w io.Writer, r benchResult) error {
+	ms := func(value float64) string { return formatDuration(milliseconds(value)) }
+	rows := [][]string{
+		{"Callers", fmt.Sprint(r.Callers)},
+		{"Time", formatDuration(seconds(r.DurationS))},
+		{"Calls", fmt.Sprintf("%d, %.1f per second", r.Calls, r.CallsPerSecond)},
+		{"Failed", fmt.Sprint(r.Failed)},
 	}
-	if m.Calls > 0 {
-		facts = append(facts, []string{"p50", ms(m.Latency.P50)}, []string{"p90", ms(m.Latency.P90)}, []string{"p99", ms(m.Latency.P99)},
-			[]string{"max", ms(m.Latency.Max)}, []string{"mean", ms(m.Latency.Mean)})
+	if r.Calls > 0 {
+		rows = append(rows, []string{"p50", ms(r.Latency.P50)}, []string{"p90", ms(r.Latency.P90)}, []string{"p99", ms(r.Latency.P99)},
+			[]string{"max", ms(r.Latency.Max)}, []string{"mean", ms(r.Latency.Mean)})
 	}
-	if err := table(w, []string{"Pool", m.Pool + " " + m.Method}, facts); err != nil {
+	if err := table(w, []string{"Pool", r.Pool + " " + r.Method}, rows); err != nil {
 		return err
 	}
 	var most int64
-	for _, b := range m.Histogram {
+	for _, b := range r.Histogram {
 		most = max(most, b.Count)
 	}
-	var rows [][]string
-	for _, b := range m.Histogram {
-		share := 100 * float64(b.Count) / float64(m.Calls)
+	rows = nil
+	for _, b := range r.Histogram {
+		share := 100 * float64(b.Count) / float64(r.Calls)
 		rows = append(rows, []string{ms(b.UpToMS), fmt.Sprint(b.Count), fmt.Sprintf("%.2f %%", share),
 			strings.Repeat("#", int(math.Ceil(barWidth*float64(b.Count)/float64(most))))})
 	}
@@ -288,13 +162,13 @@ func writeMeasured(w io.Writer, m measured) error {
 			return err
 		}
 	}
-	if len(m.Errors) == 0 {
+	if len(r.Errors) == 0 {
 		return nil
 	}
 	rows = nil
-	for _, f := range m.Errors {
-		rows = append(rows, []string{string(f.Code), fmt.Sprint(f.Count), oneLine(f.Message, maxWhy)})
+	for _, e := range r.Errors {
+		rows = append(rows, []string{string(e.Code), fmt.Sprint(e.Count), oneLine(e.Message, maxReasonRunes)})
 	}
 	fmt.Fprintln(w)
-	return table(w, []string{"ERROR", "CALLS", "THE FIRST"}, rows)
+	return table(w, []string{"ERROR", "CALLS", "FIRST MESSAGE"}, rows)
 }

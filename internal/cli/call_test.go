@@ -2,38 +2,32 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
 )
 
-func TestACallPrintsTheAnswerAsItIs(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello"})
+func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
 	r := ctl(t, f, "call", "hello", "tools/greet", `{"name": "you"}`, "--session", "anna")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, `{"name": "you"}`, r.out)
-	require.Equal(t, []string{"call hello tools/greet for anna"}, f.asked)
+	require.Equal(t, []string{"call hello tools/greet for anna"}, f.requests)
 	require.Equal(t, "from standard input", ctl(t, f, "call", "hello", "greet", "-").out)
 	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
 }
 
-func TestACallAsJSONSaysWhoAnswered(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello"})
+func TestCallWithJSONNamesTheWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
 	for body, want := range map[string]string{
 		`{"a":[1]}`:   `"result": {"a": [1]}`,
 		"plain text":  `"text": "plain text"`,
@@ -45,8 +39,8 @@ func TestACallAsJSONSaysWhoAnswered(t *testing.T) {
 	}
 }
 
-func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
+func TestAFailedCallExitsWith1AndItsCode(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello", err: api.Errorf(api.CodeWorkerCrashed, "hello/0 ended while it served greet")})
 	r := ctl(t, f, "call", "hello", "greet", "1234")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "12", r.out, "what came before is not taken back")
@@ -61,8 +55,8 @@ func TestACallThatFailsExitsWith1AndItsCode(t *testing.T) {
 	require.Contains(t, r.err, "--gateway http://127.0.0.1:7460")
 }
 
-// gateway is one of HTTP alone, on TCP or on a Unix socket.
-func gateway(t *testing.T, network string, handle http.HandlerFunc) string {
+// startGateway starts an HTTP server as a gateway, on TCP or on a Unix socket, and returns its endpoint.
+func startGateway(t *testing.T, network string, handle http.HandlerFunc) string {
 	server := httptest.NewUnstartedServer(handle)
 	t.Cleanup(server.Close)
 	if network == "tcp" {
@@ -78,147 +72,45 @@ func gateway(t *testing.T, network string, handle http.HandlerFunc) string {
 	return "unix:" + path
 }
 
-// run is ctl as users have it, where no Temporal answers.
-func run(t *testing.T, args ...string) result {
+// runCtl runs ctl without a Temporal server.
+func runCtl(t *testing.T, args ...string) result {
 	var out, err bytes.Buffer
 	args = append(args, "--address", "127.0.0.1:1")
 	code := Run(t.Context(), args, &out, &err)
 	return result{code, out.String(), err.String()}
 }
 
-func TestAGatewayThatIsNamedNeedsNoTemporal(t *testing.T) {
+func TestTheGatewayFlagNeedsNoTemporal(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
-		var seen atomic.Pointer[http.Request]
-		endpoint := gateway(t, network, func(w http.ResponseWriter, r *http.Request) {
-			seen.Store(r)
+		var received atomic.Pointer[http.Request]
+		endpoint := startGateway(t, network, func(w http.ResponseWriter, r *http.Request) {
+			received.Store(r)
 			body, _ := io.ReadAll(r.Body)
 			_, _ = w.Write(append([]byte("got "), body...))
 		})
 		token := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(token, []byte("a token of some length\n"), 0o600))
-		r := run(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9", "--token-file", token)
+		r := runCtl(t, "call", "hello", "greet", "it", "--gateway", endpoint, "--timeout", "20s", "--priority", "9", "--token-file", token)
 		requireCode(t, ExitOK, r)
 		require.Equal(t, "got it", r.out)
-		require.Equal(t, "/v1/pools/hello/call/greet", seen.Load().URL.Path)
-		require.Equal(t, "20000", seen.Load().Header.Get("Tempool-Timeout"))
-		require.Equal(t, "9", seen.Load().Header.Get("Tempool-Priority"))
+		require.Equal(t, "/v1/pools/hello/call/greet", received.Load().URL.Path)
+		require.Equal(t, "20000", received.Load().Header.Get("Tempool-Timeout"))
+		require.Equal(t, "9", received.Load().Header.Get("Tempool-Priority"))
 		if network == "tcp" {
-			require.Equal(t, "Bearer a token of some length", seen.Load().Header.Get("Authorization"))
+			require.Equal(t, "Bearer a token of some length", received.Load().Header.Get("Authorization"))
 		}
 	}
 }
 
-func TestTheEnvironmentMayNameTheGateways(t *testing.T) {
-	endpoint := gateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+func TestTheEnvironmentListsGateways(t *testing.T) {
+	endpoint := startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
 	t.Setenv(envGateway, " "+endpoint+", "+endpoint)
-	require.Equal(t, "hi", run(t, "call", "hello", "greet").out)
+	require.Equal(t, "hi", runCtl(t, "call", "hello", "greet").out)
 	t.Setenv(envGateway, "nonsense")
-	r := run(t, "call", "hello", "greet")
+	r := runCtl(t, "call", "hello", "greet")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, `TEMPOOL_GATEWAY names "nonsense"`)
-	r = run(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
+	require.Contains(t, r.err, `TEMPOOL_GATEWAY contains "nonsense"`)
+	r = runCtl(t, "call", "hello", "greet", "--gateway", endpoint, "--ca-file", filepath.Join(t.TempDir(), "none.pem"))
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "none.pem")
-}
-
-func TestABenchCountsWhatWasAnsweredAndWhatFailed(t *testing.T) {
-	var calls atomic.Int64
-	endpoint := gateway(t, "unix", func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1)%5 == 0 {
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = io.WriteString(w, `{"code":"worker_error","detail":"greet failed","started":true}`)
-			return
-		}
-		_, _ = io.Copy(w, r.Body)
-	})
-	r := run(t, "bench", "hello", "greet", "{}", "--gateway", endpoint, "--callers", "4", "--duration", "200ms", "-o", "json")
-	requireCode(t, ExitOK, r)
-	var m measured
-	require.NoError(t, json.Unmarshal([]byte(r.out), &m))
-	require.Equal(t, 4, m.Callers)
-	require.Equal(t, calls.Load()-1, m.Calls+m.Failed, "all but the one that goes ahead")
-	require.Equal(t, []failing{{Code: api.CodeWorkerError, Count: m.Failed, Message: "greet failed"}}, m.Errors)
-	require.Equal(t, calls.Load()/5, m.Failed)
-	require.InDelta(t, float64(m.Calls)/m.DurationS, m.CallsPerSecond, 0.01)
-	require.GreaterOrEqual(t, m.DurationS, 0.2)
-	var sum int64
-	for _, b := range m.Histogram {
-		sum += b.Count
-	}
-	require.Equal(t, m.Calls, sum)
-	l := m.Latency
-	require.True(t, 0 < l.Min && l.Min <= l.P50 && l.P50 <= l.P90 && l.P90 <= l.P99 && l.P99 <= l.Max, "%+v", l)
-
-	calls.Store(0)
-	table := run(t, "bench", "hello", "greet", "--gateway", endpoint, "--callers", "2", "--duration", "100ms")
-	requireCode(t, ExitOK, table)
-	for _, line := range []string{"Callers", "a second", "p50", "p90", "p99", "max", "UP TO", "###", "worker_error"} {
-		require.Contains(t, table.out, line)
-	}
-}
-
-func TestABenchWhoseFirstCallFailsMeasuresNothing(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "hello", refusal: api.Errorf(api.CodePoolNotFound, "no pool hello is running")})
-	r := ctl(t, f, "bench", "hello", "greet", "-o", "json")
-	requireCode(t, ExitFailed, r)
-	require.Equal(t, "pool_not_found", failure(t, r).Code)
-	require.Equal(t, []string{"call hello greet"}, f.asked)
-	require.Empty(t, r.out)
-}
-
-func TestABenchWithoutAnAnswerExitsWith1(t *testing.T) {
-	var calls atomic.Int64
-	endpoint := gateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {
-		if calls.Add(1) > 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, `{"code":"queue_timeout","detail":"none came free","started":false}`)
-		}
-	})
-	r := run(t, "bench", "hello", "greet", "--gateway", endpoint, "--duration", "50ms")
-	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.out, "queue_timeout")
-	require.Contains(t, r.err, "no call was answered")
-}
-
-func TestAnInterruptedBenchTellsWhatItSaw(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var made atomic.Int64
-	counted := newTally()
-	load(ctx, 3, time.Hour, func(ctx context.Context) error {
-		if made.Add(1) == 30 {
-			cancel()
-		}
-		return ctx.Err()
-	}, counted)
-	var m measured
-	counted.sum(&m, time.Second)
-	require.GreaterOrEqual(t, m.Calls, int64(27))
-	require.Zero(t, m.Failed, "a call that was cut short is no failure of the pool")
-}
-
-func TestLatenciesAreSortedIntoRoundBars(t *testing.T) {
-	for x, want := range map[float64]float64{0.001: 0.001, 0.0011: 0.002, 0.3: 0.5, 1: 1, 1.01: 2, 4.9: 5, 5.1: 10, 99: 100, 101: 200} {
-		require.InDelta(t, want, roundUp(x), want*1e-9, "%v", x)
-	}
-	times := hdrhistogram.New(1, longestCall.Microseconds(), 2)
-	for _, microseconds := range []int64{900, 950, 1_500, 9_000} {
-		require.NoError(t, times.RecordValue(microseconds))
-	}
-	got := bars(times)
-	require.Equal(t, []bar{{1, 2}, {2, 1}, {5, 0}, {10, 1}}, got)
-	require.Empty(t, bars(hdrhistogram.New(1, 1000, 2)))
-}
-
-func TestCallsLongerThanTheHistogramCountAsItsLongest(t *testing.T) {
-	counted := newTally()
-	counted.add(3*longestCall, nil)
-	counted.add(0, nil)
-	counted.add(time.Second, errors.New("no code"))
-	var m measured
-	counted.sum(&m, time.Second)
-	require.EqualValues(t, 2, m.Calls)
-	require.EqualValues(t, 1, m.Failed)
-	require.InDelta(t, longestCall.Seconds()*1000, m.Latency.Max, 0.02*longestCall.Seconds()*1000)
-	require.True(t, strings.HasPrefix(string(m.Errors[0].Code), "unexpected"))
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,17 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/spec"
 )
 
-// completionTimeout bounds what a press of the Tab key may wait for; a shell hangs for as long.
+// completionTimeout bounds a completion: the shell blocks meanwhile.
 const completionTimeout = 2 * time.Second
 
-// fixed completes a flag with these words; c defines the flag.
-func fixed(c *cobra.Command, flag string, words ...string) {
-	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic("command " + c.Name() + ": " + err.Error())
-	}
+// completeFlag completes a flag of c with these words.
+func completeFlag(c *cobra.Command, flag string, words ...string) {
+	mustDefine(c, c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // completePools completes the first argument with the names of running pools.
@@ -30,20 +28,20 @@ func (a *app) completePools(cmd *cobra.Command, args []string, typed string) ([]
 	})
 }
 
-// completeEither completes the first argument with a pool or with POOL/SLOT.
-func (a *app) completeEither(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+// completePoolsAndWorkers completes the first argument with a pool or with POOL/N.
+func (a *app) completePoolsAndWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	workers, directive := a.completeWorkers(cmd, args, typed)
 	if strings.Contains(typed, "/") {
 		return workers, directive
 	}
-	either := []string{}
+	both := []string{}
 	for _, pool := range workers {
-		either = append(either, strings.TrimSuffix(pool, "/"), pool)
+		both = append(both, strings.TrimSuffix(pool, "/"), pool)
 	}
-	return either, directive
+	return both, directive
 }
 
-// completeWorkers completes the first argument with POOL/SLOT; before the slash it offers pools.
+// completeWorkers completes the first argument with POOL/N; before the slash it offers pools.
 func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	name, _, slash := strings.Cut(typed, "/")
 	if !slash {
@@ -66,7 +64,7 @@ func (a *app) completeWorkers(cmd *cobra.Command, args []string, typed string) (
 	})
 }
 
-// completeSlots completes the flag --worker with the slots of the pool that is named already.
+// completeSlots completes the flag --worker with the slots of the pool in the first argument.
 func (a *app) completeSlots(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -81,10 +79,10 @@ func (a *app) completeSlots(cmd *cobra.Command, args []string, _ string) ([]stri
 	})
 }
 
-// completeFirst asks the control plane for completions of a first argument. A failure offers nothing: the shell has no place
-// to show it.
+// completeFirst completes a first argument with the words that list returns. On an error it offers nothing: a shell cannot show
+// the error.
 func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.ShellCompDirective,
-	ask func(context.Context, controlPlane) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	list func(context.Context, controlPlane) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -99,7 +97,7 @@ func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.S
 		return nil, directive
 	}
 	defer cp.Close()
-	words, err := ask(ctx, cp)
+	words, err := list(ctx, cp)
 	if err != nil {
 		return nil, directive
 	}
@@ -107,30 +105,5 @@ func (a *app) completeFirst(cmd *cobra.Command, args []string, directive cobra.S
 }
 
 func withPrefix(words []string, prefix string) []string {
-	var fitting []string
-	for _, word := range words {
-		if strings.HasPrefix(word, prefix) {
-			fitting = append(fitting, word)
-		}
-	}
-	return fitting
-}
-
-// specFile gives a leaf the flag that names a pool.toml, which is read into s before anything is asked of Temporal: a mistake in
-// the file is to be told whether or not a server answers.
-func (a *app) specFile(c *cobra.Command, s *spec.Spec) {
-	path := c.Flags().StringP("file", "f", "", "the pool's specification, a pool.toml")
-	required(c, "file")
-	if err := c.MarkFlagFilename("file", "toml"); err != nil {
-		panic("command " + c.Name() + ": " + err.Error())
-	}
-	run := c.RunE
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		a.began = true
-		var err error
-		if *s, err = spec.Load(*path); err != nil {
-			return api.Errorf(api.CodeInvalid, "%w", err)
-		}
-		return run(cmd, args)
-	}
+	return slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }

@@ -19,77 +19,81 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// fakePlane is a control plane whose pools follow a script. It records what it was asked to change, in order.
-type fakePlane struct {
+// fakeControlPlane is a control plane whose pools follow a script. It records requests that change something, in order.
+type fakeControlPlane struct {
 	mu        sync.Mutex
 	missing   []string
 	agents    tempool.Agents
 	pools     map[string]*fakePool
 	startErr  error
 	dialErr   error
-	asked     []string
+	requests  []string
 	replayed  []lifecycle.Transition
 	replayErr error
-	onAsked   func() // called with each change asked for, if set
+	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
 	closed    int
-	gateways  map[string]string // what each endpoint's gateway says of its control plane; another does not answer
+	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
 
-// fakePool is one pool of a fakePlane. Of a script, each look takes the next item; the last one stays.
+// fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays.
 type fakePool struct {
-	plane *fakePlane
-	name  string
+	controlPlane *fakeControlPlane
+	name         string
 
-	statuses []api.PoolStatus
-	lost     []error // failures of the first looks at the status
-	states   map[int][]api.WorkerState
-	view     api.PoolWorkers
-	history  []lifecycle.Transition
-	complete bool
-	changed  bool
-	refusal  error // of every change, every checkout and every call
-	waitErr  error
-	endless  bool // Wait does not return before its context ends
-	lease    *tempool.Lease
-	options  tempool.CheckoutOptions
-	restart  api.RestartRequest
-	control  api.Control
-	moving   *fakeMigration
+	statuses     []api.PoolStatus
+	statusErrors []error // returned by the first calls of Status
+	states       map[int][]api.WorkerState
+	view         api.PoolWorkers
+	history      []lifecycle.Transition
+	complete     bool
+	changed      bool
+	err          error // of every change, checkout and call
+	waitErr      error
+	neverEnds    bool // Wait does not return before its context ends
+	lease        *tempool.Lease
+	options      tempool.CheckoutOptions
+	restart      api.RestartRequest
+	control      api.Control
+	migration    *fakeMigration
 }
 
-func newFakePlane(pools ...*fakePool) *fakePlane {
-	f := &fakePlane{agents: tempool.Agents{Workflows: 1, Placement: 1}, pools: map[string]*fakePool{}}
+func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
+	f := &fakeControlPlane{agents: tempool.Agents{Workflows: 1, Placement: 1}, pools: map[string]*fakePool{}}
 	for _, p := range pools {
-		p.plane = f
+		p.controlPlane = f
 		f.pools[p.name] = p
 	}
 	return f
 }
 
-func (f *fakePlane) record(what string) {
+func (f *fakeControlPlane) record(what string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asked = append(f.asked, what)
-	if f.onAsked != nil {
-		f.onAsked()
+	f.requests = append(f.requests, what)
+	if f.onRequest != nil {
+		f.onRequest()
 	}
 }
 
-func (f *fakePlane) Namespace() string { return "test" }
+func (f *fakeControlPlane) Namespace() string { return "test" }
 
-func (f *fakePlane) MissingSearchAttributes(context.Context) ([]string, error) { return f.missing, nil }
+func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, error) {
+	return f.missing, nil
+}
 
-func (f *fakePlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
+func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
 
-func (f *fakePlane) Agents(context.Context, string) (tempool.Agents, error) { return f.agents, nil }
+func (f *fakeControlPlane) Agents(context.Context, string) (tempool.Agents, error) {
+	return f.agents, nil
+}
 
-func (f *fakePlane) StartPool(_ context.Context, start api.PoolStart) error {
+func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
 	f.record("start " + start.Pool)
 	return f.startErr
 }
 
-func (f *fakePlane) ListPools(context.Context) ([]string, error) {
+func (f *fakeControlPlane) ListPools(context.Context) ([]string, error) {
 	var names []string
 	for name := range f.pools {
 		names = append(names, name)
@@ -97,49 +101,49 @@ func (f *fakePlane) ListPools(context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (f *fakePlane) Checkin(_ context.Context, r api.CheckinRequest) error {
+func (f *fakeControlPlane) Checkin(_ context.Context, r api.CheckinRequest) error {
 	f.record("checkin " + r.LeaseID + " " + string(r.Outcome) + " " + r.Error)
 	return nil
 }
 
-func (f *fakePlane) Pool(name string) pool {
+func (f *fakeControlPlane) Pool(name string) pool {
 	if p, found := f.pools[name]; found {
 		return p
 	}
-	return &fakePool{plane: f, name: name, refusal: api.Errorf(api.CodePoolNotFound, "no pool %s is running", name)}
+	return &fakePool{controlPlane: f, name: name, err: api.Errorf(api.CodePoolNotFound, "no pool %s is running", name)}
 }
 
-func (f *fakePlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
+func (f *fakeControlPlane) ReplayHistory(_ context.Context, pool string, _ int) ([]lifecycle.Transition, error) {
 	return f.replayed, f.replayErr
 }
 
-func (f *fakePlane) Close() { f.closed++ }
+func (f *fakeControlPlane) Close() { f.closed++ }
 
 func (p *fakePool) Scale(_ context.Context, size int) (api.ScaleResult, error) {
-	return api.ScaleResult{From: 1, To: size}, p.refusal
+	return api.ScaleResult{From: 1, To: size}, p.err
 }
 
 func (p *fakePool) Apply(_ context.Context, s spec.Spec) (api.ApplyResult, error) {
-	p.plane.record("apply " + s.Pool.Name)
-	return api.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.refusal
+	p.controlPlane.record("apply " + s.Pool.Name)
+	return api.ApplyResult{SpecVersion: 2, Changed: p.changed}, p.err
 }
 
 func (p *fakePool) Restart(_ context.Context, r api.RestartRequest) (api.RestartResult, error) {
-	p.plane.record("restart " + p.name)
+	p.controlPlane.record("restart " + p.name)
 	p.restart = r
 	if r.Worker != nil {
-		return api.RestartResult{Workers: []int{*r.Worker}}, p.refusal
+		return api.RestartResult{Workers: []int{*r.Worker}}, p.err
 	}
-	return api.RestartResult{Workers: []int{0, 1}}, p.refusal
+	return api.RestartResult{Workers: []int{0, 1}}, p.err
 }
 
 func (p *fakePool) Stop(_ context.Context, reason string) (api.PoolStopResult, error) {
-	p.plane.record("stop " + p.name + ": " + reason)
-	return api.PoolStopResult{Stopping: 2}, p.refusal
+	p.controlPlane.record("stop " + p.name + ": " + reason)
+	return api.PoolStopResult{Stopping: 2}, p.err
 }
 
 func (p *fakePool) Wait(ctx context.Context) error {
-	if p.endless {
+	if p.neverEnds {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -147,32 +151,32 @@ func (p *fakePool) Wait(ctx context.Context) error {
 }
 
 func (p *fakePool) Signal(_ context.Context, slot int, signal string, control api.Control) error {
-	p.plane.record(signal + " " + api.WorkerName(p.name, slot))
+	p.controlPlane.record(signal + " " + api.WorkerName(p.name, slot))
 	p.control = control
-	return p.refusal
+	return p.err
 }
 
 func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
-	p.plane.mu.Lock()
-	defer p.plane.mu.Unlock()
-	if len(p.lost) > 0 {
-		err := p.lost[0]
-		p.lost = p.lost[1:]
+	p.controlPlane.mu.Lock()
+	defer p.controlPlane.mu.Unlock()
+	if len(p.statusErrors) > 0 {
+		err := p.statusErrors[0]
+		p.statusErrors = p.statusErrors[1:]
 		return api.PoolStatus{}, err
 	}
-	if p.refusal != nil && len(p.statuses) == 0 {
-		return api.PoolStatus{}, p.refusal
+	if p.err != nil && len(p.statuses) == 0 {
+		return api.PoolStatus{}, p.err
 	}
-	return next(&p.statuses), nil
+	return nextStep(&p.statuses), nil
 }
 
 func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
 
-func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.refusal }
+func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.err }
 
 func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	script := p.states[slot]
-	state := next(&script)
+	state := nextStep(&script)
 	p.states[slot] = script
 	return state, nil
 }
@@ -187,7 +191,7 @@ func (p *fakePool) FullHistory(context.Context, int) ([]lifecycle.Transition, bo
 
 func (p *fakePool) TryCheckout(_ context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
 	p.options = o
-	return p.lease, p.refusal
+	return p.lease, p.err
 }
 
 func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error) {
@@ -203,46 +207,46 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 
 func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o} }
 
-// Session is that of a real client: what ctl does with sessions is tested against gateways of HTTP.
+// Session returns a session of a real client: tests of ctl sessions use an HTTP gateway.
 func (p *fakePool) Session(id string) *tempool.Session {
 	return new(tempool.Client).Pool(p.name).Session(id)
 }
 
 func (p *fakePool) SessionCopy(context.Context) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.refusal
+	return &api.SessionCopy{}, p.err
 }
 
 func (p *fakePool) CopySessions(context.Context, api.SessionCopyRequest) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.refusal
+	return &api.SessionCopy{}, p.err
 }
 
 func (p *fakePool) StepSessionCopy(context.Context, api.SessionCopyStep) (*api.SessionCopy, error) {
-	return &api.SessionCopy{}, p.refusal
+	return &api.SessionCopy{}, p.err
 }
 
 func (p *fakePool) Sessions(context.Context, string, int) (*tempool.SessionList, error) {
-	return &tempool.SessionList{}, p.refusal
+	return &tempool.SessionList{}, p.err
 }
 
 func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessionRequest) (migration, error) {
-	p.plane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
-	return p.moving, p.refusal
+	p.controlPlane.record(fmt.Sprintf("migrate %s %s to %s within %s", p.name, session, r.To, r.HookTimeout))
+	return p.migration, p.err
 }
 
 func (p *fakePool) Evacuate(_ context.Context, r api.EvacuateRequest) (migration, error) {
-	p.plane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.KeepOff, r.Reason))
-	return p.moving, p.refusal
+	p.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.KeepOff, r.Reason))
+	return p.migration, p.err
 }
 
 func (p *fakePool) RebalanceSessions(_ context.Context, r api.RebalanceSessionsRequest) (migration, error) {
-	p.plane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
-	return p.moving, p.refusal
+	p.controlPlane.record(fmt.Sprintf("rebalance %s %v", p.name, r.Weights))
+	return p.migration, p.err
 }
 
-// fakeMigration is over when it was asked how far it is as often as there are answers.
+// fakeMigration ends after it has returned all of progress.
 type fakeMigration struct {
 	progress []api.SessionProgress
-	over     chan struct{}
+	done     chan struct{}
 	moves    api.SessionMoves
 	err      error
 }
@@ -251,7 +255,7 @@ func (m *fakeMigration) WorkflowID() string { return "tempool/x/sessions/y" }
 
 func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
 	if len(m.progress) == 1 {
-		close(m.over)
+		close(m.done)
 	}
 	if len(m.progress) == 0 {
 		return api.SessionProgress{}, api.ErrUnavailable
@@ -263,27 +267,27 @@ func (m *fakeMigration) Progress(context.Context) (api.SessionProgress, error) {
 
 func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
 	select {
-	case <-m.over:
+	case <-m.done:
 		return m.moves, m.err
 	case <-ctx.Done():
 		return api.SessionMoves{}, ctx.Err()
 	}
 }
 
-// fakeCalls echoes, in two pieces.
+// fakeCalls echoes the body in two chunks.
 type fakeCalls struct {
 	pool    *fakePool
 	options tempool.CallOptions
 }
 
 func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byte, error) {
-	c.pool.plane.record("call " + c.pool.name + " " + method)
-	return body, c.pool.refusal
+	c.pool.controlPlane.record("call " + c.pool.name + " " + method)
+	return body, c.pool.err
 }
 
 func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		c.pool.plane.record("call " + c.pool.name + " " + method + " for " + c.options.Session)
+		c.pool.controlPlane.record("call " + c.pool.name + " " + method + " for " + c.options.Session)
 		body, _ := in.([]byte)
 		if reader, ok := in.(io.Reader); ok {
 			body, _ = io.ReadAll(reader)
@@ -295,16 +299,16 @@ func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]
 		if !yield(body[:half], nil) {
 			return
 		}
-		if c.pool.refusal != nil {
-			yield(nil, c.pool.refusal)
+		if c.pool.err != nil {
+			yield(nil, c.pool.err)
 			return
 		}
 		yield(body[half:], nil)
 	}
 }
 
-// next takes the next item of a script and leaves the last one.
-func next[T any](script *[]T) T {
+// nextStep takes the next item of a script and leaves the last one.
+func nextStep[T any](script *[]T) T {
 	item := (*script)[0]
 	if len(*script) > 1 {
 		*script = (*script)[1:]
@@ -312,27 +316,27 @@ func next[T any](script *[]T) T {
 	return item
 }
 
-// result is what one invocation of ctl did.
+// result is the exit code and output of ctl.
 type result struct {
 	code     int
 	out, err string
 }
 
 // ctl runs a command line against f.
-func ctl(t *testing.T, f *fakePlane, args ...string) result {
+func ctl(t *testing.T, f *fakeControlPlane, args ...string) result {
 	t.Helper()
 	return ctlWith(t.Context(), f, args...)
 }
 
-func ctlWith(ctx context.Context, f *fakePlane, args ...string) result {
+func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 	var out, err bytes.Buffer
 	a := &app{
-		in: strings.NewReader("from standard input"), out: &out, err: &err, every: time.Millisecond, now: func() time.Time { return noon },
+		in: strings.NewReader("from standard input"), out: &out, err: &err, pollInterval: time.Millisecond, now: func() time.Time { return noon },
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o
 			return f, f.dialErr
 		},
-		ask: func(ctx context.Context, endpoint string) (string, error) {
+		readyz: func(ctx context.Context, endpoint string) (string, error) {
 			if plane, answers := f.gateways[endpoint]; answers {
 				return plane, nil
 			}

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,13 +15,12 @@ import (
 
 func (a *app) historyCommand() *cobra.Command {
 	var all bool
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "history POOL/N",
-		Short: "Show what happened to a worker and why, oldest first",
-		Long: `Show the transitions of a worker, oldest first: the newest 100, or with --all also the older ones, read back from earlier
-runs of its workflow as far as the namespace retains them; a run with more than it hands on is replayed from its event
-history, which takes a moment. AFTER is the time spent in the state that was left. Where transitions cannot be read back any
-more, a line says so.`,
+		Short: "Show the transitions of a worker and their reasons, oldest first",
+		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all reads earlier runs of the worker's
+workflow as far as the namespace retains them, and replays event histories where it must, which takes a moment. AFTER is the time
+spent in the state FROM. A line marks transitions that are no longer available.`,
 		Example: `  ctl history python/0
   ctl history python/0 --all
   ctl history python/0 -o json | jq -r '.[] | select(.to == "failed") | .reason'`,
@@ -39,16 +40,16 @@ more, a line says so.`,
 			gaps = tempool.HistoryGaps(transitions)
 		}
 		if len(gaps) > 0 {
-			a.warn("some transitions of " + args[0] + " cannot be read back any more")
+			a.warn("some transitions of " + args[0] + " are no longer available")
 		}
-		return a.print(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
+		return a.printResult(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
 	})
-	c.Flags().BoolVar(&all, "all", false, "read older transitions back from earlier runs of the worker's workflow")
+	c.Flags().BoolVar(&all, "all", false, "also read transitions from earlier runs of the worker's workflow")
 	return c
 }
 
-// transitions is a worker's history: its newest transitions, or all that can be had. All are read the cheap way, and replayed
-// where that leaves gaps; what this build cannot replay keeps its gaps.
+// transitions returns the newest transitions of a worker, or all that are available. If those that the runs pass on have gaps, it
+// replays the runs, and keeps the gaps of runs that this build cannot replay.
 func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slot int, all bool) ([]lifecycle.Transition, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
@@ -60,7 +61,7 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 	if err != nil || complete {
 		return transitions, err
 	}
-	a.show("replaying the runs of " + api.WorkerName(name, slot))
+	a.showProgress("replaying the runs of " + api.WorkerName(name, slot))
 	replayed, err := cp.ReplayHistory(ctx, name, slot)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -69,4 +70,35 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 		return transitions, nil
 	}
 	return replayed, nil
+}
+
+// historyGapLine marks a gap in a worker's history.
+const historyGapLine = "… transitions missing: a worker keeps its newest 100, and Temporal deletes earlier runs after the retention period"
+
+// writeHistory writes the table of ctl history. gaps are the indexes of transitions with a gap before them.
+func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) error {
+	var rows [][]string
+	for _, t := range transitions {
+		rows = append(rows, []string{
+			t.Timestamp.UTC().Format(time.RFC3339), string(t.From), string(t.Event), string(t.To),
+			formatDuration(time.Duration(t.DurationMS) * time.Millisecond), oneLine(t.Reason, maxReasonRunes),
+		})
+	}
+	var aligned strings.Builder
+	if err := table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "WHY"}, rows); err != nil {
+		return err
+	}
+	missing := map[int]bool{}
+	for _, index := range gaps {
+		missing[index] = true
+	}
+	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
+		if missing[i-1] { // line 0 is the header
+			line = historyGapLine + "\n" + line
+		}
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }

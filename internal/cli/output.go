@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// format is how results are printed: the value of -o.
-type format string
+// outputFormat is the value of -o.
+type outputFormat string
 
 const (
-	formatTable format = "table"
-	formatJSON  format = "json"
+	formatTable outputFormat = "table"
+	formatJSON  outputFormat = "json"
 )
 
 // String is part of pflag.Value.
-func (f *format) String() string { return string(*f) }
+func (f *outputFormat) String() string { return string(*f) }
 
-// Type is part of pflag.Value: what help shows for the value.
-func (f *format) Type() string { return "table|json" }
+// Type is part of pflag.Value: the name of the value in help texts.
+func (f *outputFormat) Type() string { return "table|json" }
 
 // Set is part of pflag.Value.
-func (f *format) Set(text string) error {
-	switch format(text) {
+func (f *outputFormat) Set(text string) error {
+	switch outputFormat(text) {
 	case formatTable, formatJSON:
-		*f = format(text)
+		*f = outputFormat(text)
 		return nil
 	}
 	return fmt.Errorf("write table or json")
 }
 
-// asksForJSON looks for -o json in a command line that could not be parsed.
-func asksForJSON(args []string) bool {
+// wantsJSON reports whether a command line that could not be parsed contains -o json.
+func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		switch {
 		case arg == "--":
@@ -52,8 +52,8 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// print shows a command's result: value as JSON, or what table writes.
-func (a *app) print(value any, table func(w io.Writer) error) error {
+// printResult prints the result of a command: value as JSON, or the output of table.
+func (a *app) printResult(value any, table func(w io.Writer) error) error {
 	a.endProgress()
 	if a.format == formatJSON {
 		return writeJSON(a.out, value)
@@ -61,39 +61,46 @@ func (a *app) print(value any, table func(w io.Writer) error) error {
 	return table(a.out)
 }
 
-// warn says something on stderr that the user should know although the command goes on.
+// printMessage prints the result of a command: value as JSON, or one line of text.
+func (a *app) printMessage(value any, format string, args ...any) error {
+	return a.printResult(value, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, format+"\n", args...)
+		return err
+	})
+}
+
+// warn prints a warning to stderr; the command continues.
 func (a *app) warn(message string) {
 	a.endProgress()
 	if a.format == formatJSON {
-		// As in fail: there is nobody else to tell.
-		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}})
+		_ = writeJSON(a.err, map[string]map[string]string{"warning": {"message": message}}) // as in fail
 		return
 	}
 	fmt.Fprintf(a.err, "ctl: warning: %s\n", message)
 }
 
-// show tells how a wait goes: on a terminal in one line that changes, elsewhere in a line for each change. Programs that read
-// JSON get none.
-func (a *app) show(line string) {
+// showProgress prints the state of a wait to stderr: on a terminal as one line that is overwritten, elsewhere as one line per
+// change, with -o json not at all.
+func (a *app) showProgress(line string) {
 	line = strings.Join(strings.Fields(line), " ")
-	if a.width > 1 { // a line that wraps cannot be written over
+	if a.width > 1 { // a wrapped line cannot be overwritten
 		line = oneLine(line, a.width-1)
 	}
-	if a.format == formatJSON || line == a.progress {
+	if a.format == formatJSON || line == a.progressLine {
 		return
 	}
-	a.progress = line
-	if a.terminal {
+	a.progressLine = line
+	if a.errTerminal {
 		fmt.Fprintf(a.err, "\r\x1b[K%s", line)
 		return
 	}
 	fmt.Fprintln(a.err, line)
 }
 
-// endProgress leaves the changing line for good.
+// endProgress moves the terminal to a new line after the progress line.
 func (a *app) endProgress() {
-	if a.progress != "" && a.terminal {
+	if a.progressLine != "" && a.errTerminal {
 		fmt.Fprintln(a.err)
 	}
-	a.progress = ""
+	a.progressLine = ""
 }

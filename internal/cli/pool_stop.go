@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,95 +12,80 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// stopped is the result of ctl pool stop.
-type stopped struct {
+// poolStopResult is the result of ctl pool stop.
+type poolStopResult struct {
 	Pool string `json:"pool"`
 	api.PoolStopResult
-	// Ended says that the pool has ended; false with --no-wait.
+	// Ended says that the pool has stopped; it is false with --no-wait.
 	Ended bool `json:"ended"`
 }
 
 func (a *app) poolStopCommand() *cobra.Command {
 	var reason string
-	var wait waiting
-	c := a.leaf(&cobra.Command{
+	var wait waitFlags
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "stop POOL",
-		Short: "Stop a pool: drain its workers and end it",
-		Long: `Stop a pool and wait until it has ended. Its workers take no new lease; what is in flight may finish within
-rotation.drain_timeout; then their processes are stopped.`,
+		Short: "Drain the workers of a pool and stop the pool",
+		Long: `Stop a pool and wait until it has stopped. Its workers accept no new leases; calls in flight may finish within
+rotation.drain_timeout; then the processes are stopped.`,
 		Example: `  ctl pool stop python
   ctl pool stop python --reason "moved to another cluster" --no-wait`,
 		Args:              exactly(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		result := stopped{Pool: args[0]}
-		var err error
-		if result.PoolStopResult, err = a.stopPool(ctx, cp, args[0], attribute(reason)); err != nil {
-			return err
-		}
-		if !wait.skip {
-			if err := a.awaitEnd(ctx, cp, args[0], wait.limit); err != nil {
-				return err
-			}
-			result.Ended = true
-		}
-		return a.print(result, func(w io.Writer) error {
-			text := "pool %s is stopping; ctl ps %[1]s shows how far it is\n"
-			if result.Ended {
-				text = "pool %s has ended\n"
-			}
-			_, err := fmt.Fprintf(w, text, result.Pool)
-			return err
+		name := args[0]
+		stopping, err := send(ctx, a, func(ctx context.Context) (api.PoolStopResult, error) {
+			return cp.Pool(name).Stop(ctx, reasonWithOperator(reason))
 		})
+		if err != nil {
+			return err
+		}
+		result := poolStopResult{Pool: name, PoolStopResult: stopping}
+		if wait.skip {
+			return a.printMessage(result, "pool %s is stopping; run ctl ps %[1]s to follow", name)
+		}
+		if err := a.awaitPoolEnd(ctx, cp, name, wait.limit); err != nil {
+			return err
+		}
+		result.Ended = true
+		return a.printMessage(result, "pool %s has stopped", name)
 	})
-	c.Flags().StringVar(&reason, "reason", "", "why, for the workers' histories")
-	wait.flags(c, defaultWait, "until the pool has ended")
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workers' histories")
+	wait.flags(c, defaultWait, "until the pool has stopped")
 	return c
 }
 
-func (a *app) stopPool(ctx context.Context, cp controlPlane, name, reason string) (api.PoolStopResult, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	return cp.Pool(name).Stop(request, reason)
-}
-
-// awaitEnd waits until the pool's workflow has closed, and shows meanwhile which workers are still there.
-func (a *app) awaitEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- cp.Pool(name).Wait(bounded) }() // ends with bounded, and is waited for below
-	tick := time.NewTicker(a.every)
-	defer tick.Stop()
-	var left []api.RosterEntry
-	for {
-		select {
-		case err := <-ended:
-			var closed *temporal.WorkflowExecutionError
-			switch {
-			case err == nil, errors.As(err, &closed): // also one that was terminated meanwhile has ended
-				return nil
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case bounded.Err() != nil:
-				return notEnded(name, limit, left)
-			}
-			return err
-		case <-tick.C:
-			left = a.showLeaving(bounded, cp, name, left)
+// awaitPoolEnd waits until the pool's workflow has closed, and shows the remaining workers meanwhile.
+func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, limit time.Duration) error {
+	var remaining []api.RosterEntry
+	wait := func(ctx context.Context) (struct{}, error) {
+		err := cp.Pool(name).Wait(ctx)
+		var closed *temporal.WorkflowExecutionError
+		if errors.As(err, &closed) { // a terminated pool has stopped, too
+			err = nil
 		}
+		return struct{}{}, err
 	}
+	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
+	var timeout *waitTimeout
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
+	case errors.As(err, &timeout):
+		return stopTimeoutError(name, limit, remaining)
+	}
+	return err
 }
 
-// showLeaving shows who has not ended yet. A pool that does not answer has ended or will be asked again.
-func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, before []api.RosterEntry) []api.RosterEntry {
+// showRemaining shows the workers that have not stopped, and returns them. It returns last if the pool does not answer.
+func (a *app) showRemaining(ctx context.Context, cp controlPlane, name string, last []api.RosterEntry) []api.RosterEntry {
 	request, cancel := context.WithTimeout(ctx, min(a.timeout, time.Second))
 	defer cancel()
 	status, err := cp.Pool(name).Status(request)
 	if err != nil {
-		return before
+		return last
 	}
-	line := fmt.Sprintf("%s: %s still to end", name, plural(len(status.Workers), "worker"))
+	line := fmt.Sprintf("%s: %s remaining", name, plural(len(status.Workers), "worker"))
 	for i, w := range status.Workers {
 		if i == 3 {
 			line += ", …"
@@ -109,18 +93,18 @@ func (a *app) showLeaving(ctx context.Context, cp controlPlane, name string, bef
 		}
 		line += fmt.Sprintf(", %s %s", api.WorkerName(name, w.Slot), w.State)
 	}
-	a.show(line)
+	a.showProgress(line)
 	return status.Workers
 }
 
-func notEnded(name string, limit time.Duration, left []api.RosterEntry) error {
-	text := fmt.Sprintf("pool %s has not ended after %s", name, span(limit))
-	if len(left) > 0 {
-		w := left[0]
+func stopTimeoutError(name string, limit time.Duration, remaining []api.RosterEntry) error {
+	text := fmt.Sprintf("pool %s has not stopped after %s", name, formatDuration(limit))
+	if len(remaining) > 0 {
+		w := remaining[0]
 		text += fmt.Sprintf("; %s is %s", api.WorkerName(name, w.Slot), w.State)
 		if w.Reason != "" {
 			text += ": " + oneLine(w.Reason, 200)
 		}
 	}
-	return api.Errorf(codeTimeout, "%s; it goes on stopping, and ctl ps %s shows how far it is (is the agent of its workers running?)", text, name)
+	return api.Errorf(codeTimeout, "%s; it continues to stop: run ctl ps %s to follow, and check that the agents of its workers are running", text, name)
 }

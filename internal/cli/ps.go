@@ -2,130 +2,148 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
-// poolsAtOnce bounds how many pools are asked at one time; each asks its workers at once, too.
-const poolsAtOnce = 4
-
 func (a *app) psCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "ps [POOL]",
 		Short: "Show the workers of a pool, or of all pools",
-		Long: `Show every worker of a pool, or of all pools: its state, what it has served and uses, where it runs and who holds it.
+		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
 
-The first line also says whether the hosts' gateways reach Temporal, as far as ctl reaches the gateways.
+The first line also shows whether the gateways reach Temporal, as far as ctl reaches the gateways.
 
-WHY says what keeps a worker out of service; ctl pool status POOL shows the whole of it.`,
+WHY says why a worker is out of service; ctl pool status POOL shows the full reason.`,
 		Example: `  ctl ps
   ctl ps python
   ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
-		Args:              optionally(argPool),
+		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.views(ctx, cp, args, a.planes, writeWorkers)
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolWorkers, extend: a.addControlPlane, write: writeWorkers})
 	})
 }
 
 func (a *app) statsCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "stats [POOL]",
-		Short: "Show what the workers of a pool, or of all pools, use and have done",
-		Long: `Show what each worker uses (memory of its whole process tree, processor, open files, threads; 100 % is one core) and what
-it has done in all its life: requests, leases, restarts.`,
+		Short: "Show resource usage and counters of workers",
+		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
+over all incarnations: requests, leases, restarts.`,
 		Example: `  ctl workers stats
   ctl workers stats python
   ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
-		Args:              optionally(argPool),
+		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return a.views(ctx, cp, args, nil, writeStats)
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolWorkers, write: writeStats})
 	})
 }
 
-// views prints the pool that args name, or a list of all, with what add adds, if it is not nil.
-func (a *app) views(ctx context.Context, cp controlPlane, args []string, add func(context.Context, []api.PoolWorkers), write func(io.Writer, []api.PoolWorkers) error) error {
-	if len(args) == 1 {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		view, err := cp.Pool(args[0]).Workers(request)
-		if err != nil {
-			return err
-		}
-		if add != nil {
-			add(ctx, []api.PoolWorkers{view})
-		}
-		return a.print(view, func(w io.Writer) error { return write(w, []api.PoolWorkers{view}) })
-	}
-	views, failed := a.allViews(ctx, cp)
-	if add != nil {
-		add(ctx, views)
-	}
-	if len(views) > 0 || failed == nil {
-		if err := a.print(views, func(w io.Writer) error { return write(w, views) }); err != nil {
-			return err
-		}
-	}
-	return failed
-}
-
-// allViews is every running pool that answers, by name, and the failures of those that do not.
-func (a *app) allViews(ctx context.Context, cp controlPlane) ([]api.PoolWorkers, error) {
-	names, err := a.pools(ctx, cp)
-	if err != nil {
-		return nil, err
-	}
-	views := make([]*api.PoolWorkers, len(names))
-	failures := make([]error, len(names))
-	a.each(names, func(i int, name string) {
-		request, cancel := a.request(ctx)
-		defer cancel()
-		view, err := cp.Pool(name).Workers(request)
-		switch {
-		case err == nil:
-			views[i] = &view
-		case !errors.Is(err, api.ErrPoolNotFound): // one that ended meanwhile is no failure
-			failures[i] = err
-		}
-	})
-	answered := []api.PoolWorkers{}
+// writeWorkers writes the table of ctl ps, with one header for the workers of all pools.
+func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
+	ready, size := 0, 0
+	var rows [][]string
 	for _, view := range views {
-		if view != nil {
-			answered = append(answered, *view)
+		ready, size = ready+view.Ready, size+view.Size
+		for _, worker := range view.Workers {
+			rows = append(rows, workerRow(worker))
 		}
 	}
-	return answered, errors.Join(failures...)
+	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
+	if ended := endedTitle(views); ended != "" {
+		title = ended
+	}
+	if summary := controlPlaneSummary(views); summary != "" {
+		title += ", " + summary
+	}
+	if _, err := fmt.Fprintln(w, title); err != nil {
+		return err
+	}
+	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
 }
 
-// pools names the running pools in order.
-func (a *app) pools(ctx context.Context, cp controlPlane) ([]string, error) {
-	request, cancel := a.request(ctx)
-	defer cancel()
-	names, err := cp.ListPools(request)
-	if err != nil {
-		return nil, err
+// endedTitle says that a single pool has stopped; it is empty for other views.
+func endedTitle(views []api.PoolWorkers) string {
+	if len(views) != 1 || !views[0].Ended {
+		return ""
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return fmt.Sprintf("Pool %s has stopped; this is its last state", views[0].Pool)
 }
 
-// each calls do for every pool, a few at a time.
-func (a *app) each(names []string, do func(i int, name string)) {
-	var group errgroup.Group
-	group.SetLimit(poolsAtOnce)
-	for i, name := range names {
-		group.Go(func() error {
-			do(i, name)
-			return nil
-		})
+func workerRow(w api.Worker) []string {
+	holder := dash
+	if w.Lease != nil {
+		holder = w.Lease.Holder
 	}
-	// do has no error to give.
-	_ = group.Wait()
+	return []string{
+		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes), formatDuration(seconds(w.UptimeS)),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID), oneLine(holder, 40),
+		oneLine(reasonOutOfService(w), maxReasonRunes),
+	}
+}
+
+// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in service.
+func reasonOutOfService(w api.Worker) string {
+	switch {
+	case w.Error != "":
+		return "no answer, showing the pool's last report: " + w.Error
+	case inService(w.State):
+		return ""
+	}
+	return w.Reason
+}
+
+// inService reports whether a worker in this state serves calls.
+func inService(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
+
+// writeStats writes the table of ctl workers stats.
+func writeStats(w io.Writer, views []api.PoolWorkers) error {
+	var rows [][]string
+	for _, view := range views {
+		for _, worker := range view.Workers {
+			rows = append(rows, statsRow(worker))
+		}
+	}
+	if ended := endedTitle(views); ended != "" {
+		if _, err := fmt.Fprintln(w, ended); err != nil {
+			return err
+		}
+	}
+	return table(w, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
+}
+
+func statsRow(w api.Worker) []string {
+	return []string{
+		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
+		formatCount(w.OpenFiles), formatCount(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
+		limitsCell(w),
+	}
+}
+
+// limitsCell lists the mechanism that enforces each limit, and the values of the memory and CPU limits.
+func limitsCell(w api.Worker) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
+		part := limit + ":" + w.Limits[limit]
+		switch {
+		case limit == "memory" && w.MemoryLimitBytes > 0:
+			part += "=" + strings.ReplaceAll(formatBytes(w.MemoryLimitBytes), " ", "")
+		case limit == "cpu" && w.CPULimitCores > 0:
+			part += fmt.Sprintf("=%.2f", w.CPULimitCores)
+		}
+		parts = append(parts, part)
+	}
+	return orDash(strings.Join(parts, " "))
 }

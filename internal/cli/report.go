@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,60 +16,22 @@ import (
 )
 
 func (a *app) reportCommand() *cobra.Command {
-	return a.leaf(&cobra.Command{
+	return a.controlPlaneCommand(&cobra.Command{
 		Use:   "report [POOL]",
-		Short: "Tell how a pool, or each pool, fares, what is wrong, and what to do",
-		Long: `Tell how a pool, or each pool, fares: an overview, the health of its workers, what they use and have done, what is wrong, and
-what to do about it, in sentences. With -o json the same for programs.`,
+		Short: "Show pool health, problems and fixes",
+		Long: `Show a report on a pool, or on each pool: an overview, the health, resource usage and performance of its workers, alerts, and
+recommendations. With -o json the report is an object, or a list of them without POOL.`,
 		Example: `  ctl report
   ctl report python
   ctl report python -o json | jq -r '.recommendations[]'`,
-		Args:              optionally(argPool),
+		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		if len(args) == 1 {
-			report, err := a.poolReport(ctx, cp, args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(report, func(w io.Writer) error { return writeReport(w, report) })
-		}
-		reports, failed := a.allReports(ctx, cp)
-		if len(reports) > 0 || failed == nil {
-			if err := a.print(reports, func(w io.Writer) error { return writeReports(w, reports) }); err != nil {
-				return err
-			}
-		}
-		return failed
+		return printPools(ctx, a, cp, args, poolQuery[policy.Report]{get: a.poolReport, write: writeReports})
 	})
 }
 
-func (a *app) allReports(ctx context.Context, cp controlPlane) ([]policy.Report, error) {
-	names, err := a.pools(ctx, cp)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]*policy.Report, len(names))
-	failures := make([]error, len(names))
-	a.each(names, func(i int, name string) {
-		report, err := a.poolReport(ctx, cp, name)
-		switch {
-		case err == nil:
-			found[i] = &report
-		case !errors.Is(err, api.ErrPoolNotFound): // one that ended meanwhile is no failure
-			failures[i] = err
-		}
-	})
-	reports := []policy.Report{}
-	for _, report := range found {
-		if report != nil {
-			reports = append(reports, *report)
-		}
-	}
-	return reports, errors.Join(failures...)
-}
-
-// poolReport asks a pool, and all its workers, how they fare.
+// poolReport builds the report of a pool from the states of the pool and its workers.
 func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (policy.Report, error) {
 	request, cancel := a.request(ctx)
 	defer cancel()
@@ -82,11 +43,11 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 	if err != nil {
 		return policy.Report{}, err
 	}
-	return policy.Reported(factsOf(status, view, time.Now())), nil
+	return policy.Reported(reportFacts(status, view, time.Now())), nil
 }
 
-// factsOf puts what the pool knows and what its workers say together.
-func factsOf(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
+// reportFacts joins the states of a pool and its workers.
+func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
 	facts := policy.PoolFacts{
 		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, Held: status.Held,
 		MaxMemoryBytes: int64(status.Spec.Rotation.MaxMemory), At: now.UTC(),
@@ -119,12 +80,12 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, seconds(w.UptimeS)
 	f.Restarts, f.Rotations, f.ConsecutiveFailures = w.RestartsByReason, w.RotationsByReason, w.ConsecutiveFailures
-	rotations(&f, w)
+	addRotations(&f, w)
 	return f
 }
 
-// rotations says how the worker's replacements stand.
-func rotations(f *policy.WorkerFacts, w api.Worker) {
+// addRotations adds the state of the worker's replacements.
+func addRotations(f *policy.WorkerFacts, w api.Worker) {
 	if r := w.Rotation; r != nil {
 		f.Replacing = r.Reason
 	}
@@ -154,28 +115,28 @@ func writeReports(w io.Writer, reports []policy.Report) error {
 	return nil
 }
 
-// writeReport is what ctl report prints of one pool.
+// writeReport writes the report of one pool.
 func writeReport(w io.Writer, r policy.Report) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s\n", r.Overview.Summary)
-	fmt.Fprintf(&text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, onHosts(r.Overview.Hosts), r.Overview.Leased)
+	fmt.Fprintf(&text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
 	fmt.Fprintln(&text, "\nHealth")
 	if err := table(&text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "WHY"}, healthRows(r.Health)); err != nil {
 		return err
 	}
 	if u := r.Resources; u != nil {
-		fmt.Fprintf(&text, "\nResources\nMemory %s now, %s at the peaks; processor %.1f %%; %s; %s.\n",
-			size(u.MemoryBytes), size(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
+		fmt.Fprintf(&text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
+			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
 		if u.Largest != "" {
-			fmt.Fprintf(&text, "The largest is %s with %s.\n", u.Largest, size(u.LargestBytes))
+			fmt.Fprintf(&text, "Largest: %s with %s.\n", u.Largest, formatBytes(u.LargestBytes))
 		}
 	}
 	if p := r.Performance; p != nil {
-		fmt.Fprintf(&text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed, 100*p.FailedShare, span(milliseconds(p.AvgCallMS)))
+		fmt.Fprintf(&text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed, 100*p.FailedShare, formatDuration(milliseconds(p.AvgCallMS)))
 		if p.Slowest != "" {
-			fmt.Fprintf(&text, "The slowest is %s with %s.\n", p.Slowest, span(milliseconds(p.SlowestMS)))
+			fmt.Fprintf(&text, "Slowest: %s with %s.\n", p.Slowest, formatDuration(milliseconds(p.SlowestMS)))
 		}
-		fmt.Fprintf(&text, "Restarts: %s. Rotations: %s.\n", byCause(p.Restarts), byCause(p.Rotations))
+		fmt.Fprintf(&text, "Restarts: %s. Rotations: %s.\n", formatCauses(p.Restarts), formatCauses(p.Rotations))
 	}
 	fmt.Fprintln(&text, "\nAlerts")
 	if len(r.Alerts) == 0 {
@@ -199,16 +160,16 @@ func writeReport(w io.Writer, r policy.Report) error {
 func healthRows(workers []policy.WorkerHealth) [][]string {
 	var rows [][]string
 	for _, h := range workers {
-		score := nothing
+		score := dash
 		if h.Score != nil {
 			score = fmt.Sprintf("%.0f", *h.Score)
 		}
-		rows = append(rows, []string{h.Worker, string(h.State), span(seconds(h.ForS)), or(string(h.Health)), or(string(h.Grade)), score, oneLine(h.Why, maxWhy)})
+		rows = append(rows, []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score, oneLine(h.Why, maxReasonRunes)})
 	}
 	return rows
 }
 
-func onHosts(hosts map[string]int) string {
+func formatHosts(hosts map[string]int) string {
 	if len(hosts) == 0 {
 		return ""
 	}
@@ -219,8 +180,8 @@ func onHosts(hosts map[string]int) string {
 	return ", " + strings.Join(each, ", ")
 }
 
-// byCause lists how often each cause was, or says that there was none.
-func byCause(counts map[string]int64) string {
+// formatCauses lists each cause with its count, or "none".
+func formatCauses(counts map[string]int64) string {
 	var each []string
 	for _, cause := range slices.Sorted(maps.Keys(counts)) {
 		each = append(each, fmt.Sprintf("%d %s", counts[cause], strings.ReplaceAll(cause, "_", " ")))

@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// reported is a pool of which one worker serves, one gave up and one does not answer.
-func reported() *fakePool {
+// reportedPool has one worker in service, one that gave up and one that does not answer.
+func reportedPool() *fakePool {
 	view := exampleView()
 	view.Workers[0].TotalCallTimeMS, view.Workers[0].Grade = 2468, "good"
 	view.Workers[0].RestartsByReason = map[string]int64{"start_failed": 2}
@@ -22,8 +22,8 @@ func reported() *fakePool {
 	return &fakePool{name: "python", view: view, statuses: []api.PoolStatus{status}}
 }
 
-func TestAReportIsReadableByPeople(t *testing.T) {
-	r := ctl(t, newFakePlane(reported()), "report", "python")
+func TestReportPrintsText(t *testing.T) {
+	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
 		"Pool python is short of workers: 2 of 4 are in service.",
@@ -36,12 +36,12 @@ func TestAReportIsReadableByPeople(t *testing.T) {
 		"python/2  ready   -    healthy  -      -      it could not be asked, this is what the pool last heard: no answer in time",
 		"",
 		"Resources",
-		"Memory 50.0 MiB now, 64.0 MiB at the peaks; processor 99.9 %; 12 open files; 4 threads.",
-		"The largest is python/0 with 50.0 MiB.",
+		"Memory 50.0 MiB now, 64.0 MiB at peak; CPU 99.9 %; 12 open files; 4 threads.",
+		"Largest: python/0 with 50.0 MiB.",
 		"",
 		"Performance",
 		"1234 requests, 5 failed (0.4 %), 2.0ms on average.",
-		"The slowest is python/0 with 2.0ms.",
+		"Slowest: python/0 with 2.0ms.",
 		"Restarts: 2 start failed. Rotations: none.",
 		"",
 		"Alerts",
@@ -54,8 +54,8 @@ func TestAReportIsReadableByPeople(t *testing.T) {
 	), r.out)
 }
 
-func TestAReportIsReadableByPrograms(t *testing.T) {
-	r := ctl(t, newFakePlane(reported()), "report", "python", "-o", "json")
+func TestReportPrintsJSON(t *testing.T) {
+	r := ctl(t, newFakeControlPlane(reportedPool()), "report", "python", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var report policy.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
@@ -65,23 +65,23 @@ func TestAReportIsReadableByPrograms(t *testing.T) {
 	require.EqualValues(t, 1234, report.Performance.Requests)
 	require.InDelta(t, float64(time.Now().Unix()), float64(report.At.Unix()), 60)
 
-	r = ctl(t, newFakePlane(reported()), "report", "-o", "json")
+	r = ctl(t, newFakeControlPlane(reportedPool()), "report", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var all []policy.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &all))
 	require.Len(t, all, 1)
 }
 
-func TestAReportOfNothing(t *testing.T) {
-	r := ctl(t, newFakePlane(), "report")
+func TestReportWithoutPools(t *testing.T) {
+	r := ctl(t, newFakeControlPlane(), "report")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, "No pool is running.\n", r.out)
-	r = ctl(t, newFakePlane(), "report", "python")
+	r = ctl(t, newFakeControlPlane(), "report", "python")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "no pool python is running")
 }
 
-func TestAReportTellsHowReplacementsStand(t *testing.T) {
+func TestReportIncludesReplacements(t *testing.T) {
 	w := exampleView().Workers[0]
 	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
 	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}

@@ -1,24 +1,23 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// root builds the whole command tree, bound to a.
+// root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := a.group(&cobra.Command{
 		Use:   "ctl",
 		Short: "Operate pools of warm, durable worker processes",
-		Long: `ctl operates Tempool: it starts and stops pools of worker processes, shows how they fare, and lends workers out.
+		Long: `ctl operates Tempool: it starts, changes and stops pools of worker processes, shows their state, calls them and leases workers.
 
-Where Temporal is comes from --address and --namespace, else from the standard settings (TEMPORAL_ADDRESS,
-TEMPORAL_NAMESPACE, TLS and API key, in the environment or a profile), else it is localhost:7233 and "default".
+--address and --namespace select the Temporal server. Without them ctl uses the standard settings (TEMPORAL_ADDRESS,
+TEMPORAL_NAMESPACE, TLS and API key, in the environment or a profile), else localhost:7233 and the namespace "default".
 
-Exit codes: 0 done; 1 failed, with a sentence on stderr that says what to do; 2 the command line is wrong.
-With -o json the failure is {"error": {"code", "message"}} on stderr.`,
+Exit codes: 0 success; 1 failure, stderr says why and what to do; 2 wrong command line.
+With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 		Example: `  ctl setup
   ctl pool start -f pool.toml
   ctl ps
@@ -30,17 +29,18 @@ With -o json the failure is {"error": {"code", "message"}} on stderr.`,
 	)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SetFlagErrorFunc(explainNegativeNumber)
 
 	a.format = formatTable
 	flags := root.PersistentFlags()
 	flags.VarP(&a.format, "output", "o", "print a table for people or JSON for programs")
 	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
 	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
-	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long Temporal and the agents may take to answer one request")
-	fixed(root, "output", "table", "json")
+	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
+	completeFlag(root, "output", "table", "json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.timeout <= 0 {
-			return usagef("--timeout is %s; give a time above zero, such as 30s", a.timeout)
+			return usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
 		}
 		return nil
 	}
@@ -73,42 +73,7 @@ func (a *app) group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command
 	return c
 }
 
-// exactly demands the arguments that names lists, as they stand in the usage line, each of the form its name stands for.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
-		}
-		return checkArguments(names, args)
-	}
-}
-
-// optionally allows one argument.
-func optionally(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
-		}
-		return checkArguments([]string{name}, args)
-	}
-}
-
-// none allows no argument.
-func none(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}
-
-// required marks a flag that must be given; c defines it.
-func required(c *cobra.Command, flag string) {
-	if err := c.MarkFlagRequired(flag); err != nil {
-		panic(fmt.Sprintf("command %s: %v", c.Name(), err))
-	}
-}
-
-// completeCobra gives cobra's own commands what every command of ours has: examples, and usage errors for mistakes.
+// completeCobra adds examples and usage errors to the commands that cobra itself brings.
 func (a *app) completeCobra(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -128,7 +93,7 @@ func (a *app) completeCobra(root *cobra.Command) {
 		case "ctl help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return usagef("there is no command %q to help with; %s --help lists those there are", strings.Join(args, " "), found.CommandPath())
+					return usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "), found.CommandPath())
 				}
 				return nil
 			}
@@ -138,7 +103,7 @@ func (a *app) completeCobra(root *cobra.Command) {
 	}
 }
 
-// walk lists a command and all below it.
+// walk returns a command and all commands below it.
 func walk(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, sub := range c.Commands() {

@@ -16,42 +16,42 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// moving is what the commands that move sessions have in common.
-type moving struct {
-	wait     waiting
-	hookTime time.Duration
+// moveFlags are the common flags of the commands that move sessions.
+type moveFlags struct {
+	wait        waitFlags
+	hookTimeout time.Duration
 }
 
-func (a *app) movingFlags(c *cobra.Command, m *moving) {
-	c.Flags().DurationVar(&m.hookTime, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
+func (m *moveFlags) flags(c *cobra.Command) {
+	c.Flags().DurationVar(&m.hookTimeout, "hook-timeout", api.DefaultHookTimeout, "how long a worker may take to release or load one session")
 	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		if m.hookTime <= 0 || m.hookTime > api.MaxHookTimeout {
-			return usagef("--hook-timeout is %s; give a time above zero, at most %s", m.hookTime, api.MaxHookTimeout)
+	checkFlags(c, func(*cobra.Command) error {
+		if m.hookTimeout <= 0 || m.hookTimeout > api.MaxHookTimeout {
+			return usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout, api.MaxHookTimeout)
 		}
-		return check(cmd, args)
-	}
+		return nil
+	})
 }
 
-func (a *app) sessionsMigrate() *cobra.Command {
-	var m moving
+func (a *app) sessionsMigrateCommand() *cobra.Command {
+	var m moveFlags
 	var to string
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "migrate POOL SESSION --to POOL/N",
 		Short: "Move a session to another worker",
-		Long: `Move a session to another worker: the one that it is with puts what it keeps of it into the store (session.release), the session's calls
-go to the other from then on, and that one warms up for them (session.load). If a step fails, all is put back as it was.`,
+		Long: `Move a session to another worker: its current worker writes what it has of the session to the store (session.release), the session's
+calls go to the other worker from then on, and that worker loads the session (session.load). If a step fails, the session stays with
+its current worker.`,
 		Example: `  ctl sessions migrate python user:42 --to python/3
   ctl sessions migrate python user:42 --to python/3 --no-wait`,
 		Args:              exactly(argPool, argSession),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).Migrate(ctx, args[1], api.MigrateSessionRequest{To: to, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
-	c.Flags().StringVar(&to, "to", "", "the worker that gets it, POOL/N")
+	c.Flags().StringVar(&to, "to", "", "worker that gets the session, POOL/N")
 	required(c, "to")
 	check := c.Args
 	c.Args = func(cmd *cobra.Command, args []string) error {
@@ -60,24 +60,24 @@ go to the other from then on, and that one warms up for them (session.load). If 
 		}
 		pool, _, err := workerName(to)
 		if err == nil && pool != args[0] {
-			err = usagef("--to is %s, which is no worker of pool %s", to, args[0])
+			err = usagef("--to is %s, which is not a worker of pool %s", to, args[0])
 		}
 		return err
 	}
-	a.movingFlags(c, &m)
+	m.flags(c)
 	return c
 }
 
-func (a *app) sessionsEvacuate() *cobra.Command {
-	var m moving
+func (a *app) sessionsEvacuateCommand() *cobra.Command {
+	var m moveFlags
 	var keepOff time.Duration
 	var reason string
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "evacuate POOL/N",
 		Short: "Move all sessions of a worker to the others of its pool",
-		Long: `Move all sessions of a worker to the others of its pool, evenly, each as ctl sessions migrate does; calls go on meanwhile. From then on
-the worker serves calls, but becomes no session's worker, for --keep-off or until its process ends. Sessions that could not be moved
-stay where they were, and the command fails.`,
+		Long: `Move all sessions of a worker evenly to the other workers of its pool, each as ctl sessions migrate does, while calls continue. The
+worker keeps serving calls but gets no new sessions for --keep-off, or until its process ends. If sessions could not be moved, they
+stay with the worker and the command fails.`,
 		Example: `  ctl sessions evacuate python/2
   ctl sessions evacuate python/2 --keep-off 1h --reason "new disk" && ctl workers drain python --worker 2`,
 		Args:              exactly(argWorker),
@@ -88,126 +88,98 @@ stay where they were, and the command fails.`,
 			return err
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			span := spec.Duration(keepOff)
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, KeepOff: &span, HookTimeout: spec.Duration(m.hookTime), Reason: reason, By: operator(),
+				Worker: slot, KeepOff: new(spec.Duration(keepOff)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
 			})
 		})
 	})
-	c.Flags().DurationVar(&keepOff, "keep-off", api.DefaultSessionExclusion, "how long the worker becomes no session's worker afterwards")
-	c.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at the workflow")
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
+	c.Flags().DurationVar(&keepOff, "keep-off", api.DefaultSessionExclusion, "how long the worker gets no new sessions afterwards")
+	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workflow")
+	checkFlags(c, func(*cobra.Command) error {
 		if keepOff < 0 || keepOff > api.MaxSessionExclusion {
-			return usagef("--keep-off is %s; give a time from 0 to %s", keepOff, api.MaxSessionExclusion)
+			return usagef("--keep-off is %s; give a duration from 0 to %s", keepOff, api.MaxSessionExclusion)
 		}
-		return check(cmd, args)
-	}
-	a.movingFlags(c, &m)
+		return nil
+	})
+	m.flags(c)
 	return c
 }
 
-func (a *app) sessionsRebalance() *cobra.Command {
-	var m moving
+func (a *app) sessionsRebalanceCommand() *cobra.Command {
+	var m moveFlags
 	var parts map[string]int
-	c := a.leaf(&cobra.Command{
+	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "rebalance POOL",
 		Short: "Distribute a pool's sessions over its workers",
-		Long: `Distribute a pool's sessions over its workers, evenly or as --weight says; as few sessions as that takes move, each as ctl sessions migrate
-does. With --weight only the workers that are named give and take sessions; one of weight 0 keeps none.`,
+		Long: `Distribute a pool's sessions over its workers, evenly or by --weight. As few sessions as possible move, each as ctl sessions migrate
+does. With --weight, sessions move only between the named workers; a worker of weight 0 keeps none.`,
 		Example: `  ctl sessions rebalance python
   ctl sessions rebalance python --weight 0=2,1=1,2=1`,
 		Args:              exactly(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		weights, err := weightsOf(parts)
+		weights, err := parseWeights(parts)
 		if err != nil {
 			return err
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
-			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTime)})
+			return cp.Pool(args[0]).RebalanceSessions(ctx, api.RebalanceSessionsRequest{Weights: weights, HookTimeout: spec.Duration(m.hookTimeout)})
 		})
 	})
-	c.Flags().StringToIntVar(&parts, "weight", nil, "the part of worker N, relative to the others'; N=WEIGHT,...")
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		if _, err := weightsOf(parts); err != nil {
-			return err
-		}
-		return check(cmd, args)
-	}
-	a.movingFlags(c, &m)
+	c.Flags().StringToIntVar(&parts, "weight", nil, "weight of each worker relative to the others, N=WEIGHT,...")
+	checkFlags(c, func(*cobra.Command) error {
+		_, err := parseWeights(parts)
+		return err
+	})
+	m.flags(c)
 	return c
 }
 
-// weightsOf reads the slots of --weight.
-func weightsOf(parts map[string]int) (map[int]int, error) {
+// parseWeights parses the slots of --weight.
+func parseWeights(parts map[string]int) (map[int]int, error) {
 	weights := map[int]int{}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		slot, err := strconv.Atoi(part)
 		if err != nil || slot < 0 || parts[part] < 0 {
-			return nil, usagef("--weight %s=%d is not a worker's number and its part, such as 0=2", part, parts[part])
+			return nil, usagef("--weight %s=%d is not a worker number and a weight, such as 0=2", part, parts[part])
 		}
 		weights[slot] = parts[part]
 	}
 	return weights, nil
 }
 
-// move begins something that moves sessions, and waits for it unless it is not to. It fails if not all sessions have moved.
-func (a *app) move(ctx context.Context, m moving, begin func(context.Context) (migration, error)) error {
-	request, cancel := a.request(ctx)
-	under, err := begin(request)
-	cancel()
+// move starts a migration and, without --no-wait, waits for it. It fails if not all sessions have moved.
+func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context) (migration, error)) error {
+	started, err := send(ctx, a, start)
 	if err != nil {
 		return err
 	}
 	if m.wait.skip {
-		return a.print(map[string]string{"workflow_id": under.WorkflowID()}, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "under way as workflow %s\n", under.WorkflowID())
-			return err
-		})
+		return a.printMessage(map[string]string{"workflow_id": started.WorkflowID()}, "started workflow %s", started.WorkflowID())
 	}
-	moves, err := a.follow(ctx, under, m.wait.limit)
+	moves, err := a.awaitMigration(ctx, started, m.wait.limit)
 	if err != nil {
 		return err
 	}
-	if err := a.print(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
+	if err := a.printResult(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
 		return err
 	}
 	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
 }
 
-// follow waits for a migration and shows how far it is.
-func (a *app) follow(ctx context.Context, under migration, limit time.Duration) (api.SessionMoves, error) {
-	type end struct {
-		moves api.SessionMoves
-		err   error
-	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	over := make(chan end, 1)
-	go func() { // ends with bounded at the latest, and is waited for below
-		moves, err := under.Wait(bounded)
-		over <- end{moves, err}
-	}()
-	tick := time.NewTicker(a.every)
-	defer tick.Stop()
-	for {
-		select {
-		case e := <-over:
-			if errors.Is(e.err, context.DeadlineExceeded) && ctx.Err() == nil {
-				return e.moves, api.Errorf(codeTimeout, "not done after %s; it goes on as workflow %s", span(limit), under.WorkflowID())
-			}
-			return e.moves, e.err
-		case <-tick.C:
-			request, cancel := a.request(bounded)
-			progress, err := under.Progress(request)
-			cancel()
-			if err == nil && progress.Total > 0 { // one that is not answered is asked again
-				a.show(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
-			}
+// awaitMigration waits for a migration and shows its progress.
+func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Duration) (api.SessionMoves, error) {
+	moves, err := awaitResult(ctx, a, limit, m.Wait, func(ctx context.Context) {
+		progress, err := send(ctx, a, m.Progress)
+		if err == nil && progress.Total > 0 {
+			a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
 		}
+	})
+	var timeout *waitTimeout
+	if errors.As(err, &timeout) {
+		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
 	}
+	return moves, err
 }
 
 func writeMoves(w io.Writer, moves api.SessionMoves) error {
@@ -224,11 +196,7 @@ func writeMoves(w io.Writer, moves api.SessionMoves) error {
 	if len(moves.Flows) > 0 {
 		var rows [][]string
 		for _, f := range moves.Flows {
-			from := f.From
-			if from == "" {
-				from = "-"
-			}
-			rows = append(rows, []string{from, f.To, strconv.Itoa(f.Count)})
+			rows = append(rows, []string{orDash(f.From), f.To, strconv.Itoa(f.Count)})
 		}
 		if err := table(w, []string{"FROM", "TO", "SESSIONS"}, rows); err != nil {
 			return err
@@ -239,11 +207,11 @@ func writeMoves(w io.Writer, moves api.SessionMoves) error {
 	}
 	var rows [][]string
 	for _, s := range moves.Skips {
-		why := s.Reason
+		reason := s.Reason
 		if s.NotUndone != "" {
-			why += "; not undone: " + s.NotUndone
+			reason += "; not undone: " + s.NotUndone
 		}
-		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(why, maxWhy)})
+		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(reason, maxReasonRunes)})
 	}
 	return table(w, []string{"NOT MOVED", "FROM", "TO", "WHY"}, rows)
 }

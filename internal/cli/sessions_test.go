@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keeper answers as a gateway does that has one session, mine, in version 3, and notes what it is asked.
-func keeper(t *testing.T, asked *[]string) string {
-	return gateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
+// sessionGateway answers like a gateway with one session, mine, in version 3, and records the requests.
+func sessionGateway(t *testing.T, requests *[]string) string {
+	return startGateway(t, "tcp", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		*asked = append(*asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("If-Match")+r.Header.Get("If-None-Match")+" "+string(body))
+		*requests = append(*requests, r.Method+" "+r.URL.Path+" "+r.Header.Get("If-Match")+r.Header.Get("If-None-Match")+" "+string(body))
 		refuse := func(status int, code string) {
 			w.WriteHeader(status)
 			_, _ = fmt.Fprintf(w, `{"code":%q,"detail":"a sentence","started":false}`, code)
@@ -42,62 +42,62 @@ func keeper(t *testing.T, asked *[]string) string {
 }
 
 func TestSessionsAreListedReadChangedAndDeleted(t *testing.T) {
-	var asked []string
-	at := keeper(t, &asked)
+	var requests []string
+	endpoint := sessionGateway(t, &requests)
 	sessions := func(args ...string) result {
-		return run(t, append(append([]string{"sessions"}, args...), "--gateway", at)...)
+		return runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint)...)
 	}
-	const shown = "mine, version 3, lives for 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
+	const shown = "mine, version 3, expires 1h after its last use\nPART      KEY   VALUE\ndata      age   36\ndata      name  \"Ada\"\nmetadata  by    \"me\"\n"
 
 	r := sessions("get", "python", "mine")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, shown, r.out)
 	r = sessions("list", "python", "--limit", "1")
 	requireCode(t, ExitOK, r)
-	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nthere are more: --after mine\n$`, r.out)
+	require.Regexp(t, `(?s)^SESSION +VERSION +SIZE +IDLE +TTL\nmine +3 +2\.0 KiB .* 1h\nmore sessions: --after mine\n$`, r.out)
 	r = sessions("rm", "python", "mine")
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "session mine is deleted\n", r.out)
+	require.Equal(t, "deleted session mine\n", r.out)
 
-	asked = nil
+	requests = nil
 	requireCode(t, ExitOK, sessions("set", "python", "mine", `name="Ada"`, "old=null", "--if-version", "3"))
-	require.Equal(t, []string{`PATCH /v1/sessions/mine "3" {"data":{"name":"Ada","old":null}}`}, asked)
+	require.Equal(t, []string{`PATCH /v1/sessions/mine "3" {"data":{"name":"Ada","old":null}}`}, requests)
 
 	whole := filepath.Join(t.TempDir(), "mine.json")
 	require.NoError(t, os.WriteFile(whole, []byte(sessions("get", "python", "mine", "-o", "json").out), 0o600))
-	asked = nil
+	requests = nil
 	r = sessions("set", "python", "mine", "-f", whole)
 	requireCode(t, ExitOK, r)
 	require.Equal(t, shown, r.out)
-	require.Len(t, asked, 1)
-	require.Contains(t, asked[0], `PUT /v1/sessions/mine  {`)
-	require.Contains(t, asked[0], `"version":3`, "what was read replaces its own version only")
+	require.Len(t, requests, 1)
+	require.Contains(t, requests[0], `PUT /v1/sessions/mine  {`)
+	require.Contains(t, requests[0], `"version":3`, "what was read replaces its own version only")
 }
 
-func TestPairsMakeASessionThatIsNotThere(t *testing.T) {
-	var asked []string
-	at := keeper(t, &asked)
-	requireCode(t, ExitOK, run(t, "sessions", "set", "python", "new", "a=1", "b=null", "--gateway", at))
+func TestSessionsSetCreatesAMissingSession(t *testing.T) {
+	var requests []string
+	endpoint := sessionGateway(t, &requests)
+	requireCode(t, ExitOK, runCtl(t, "sessions", "set", "python", "new", "a=1", "b=null", "--gateway", endpoint))
 	require.Equal(t, []string{
 		`PATCH /v1/sessions/new  {"data":{"a":1,"b":null}}`,
 		`PUT /v1/sessions/new * {"programs":null,"data":{"a":1},"metadata":null}`,
-	}, asked)
+	}, requests)
 
-	r := run(t, "sessions", "set", "python", "new", "a=1", "--if-version", "1", "--gateway", at, "-o", "json")
+	r := runCtl(t, "sessions", "set", "python", "new", "a=1", "--if-version", "1", "--gateway", endpoint, "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "session_not_found", failure(t, r).Code)
 }
 
-func TestAFailureAboutASessionHasTheGatewaysCode(t *testing.T) {
-	var asked []string
-	at := keeper(t, &asked)
+func TestSessionFailuresHaveTheGatewaysCode(t *testing.T) {
+	var requests []string
+	endpoint := sessionGateway(t, &requests)
 	for want, args := range map[string][]string{
 		"session_not_found": {"get", "python", "nobodys"},
 		"version_conflict":  {"set", "python", "mine", "a=1", "--if-version", "2"},
 		"pool_not_found":    {"rm", "other", "mine"},
 		"invalid":           {"set", "python", "mine", "-f", "nowhere.json"},
 	} {
-		r := run(t, append(append([]string{"sessions"}, args...), "--gateway", at, "-o", "json")...)
+		r := runCtl(t, append(append([]string{"sessions"}, args...), "--gateway", endpoint, "-o", "json")...)
 		requireCode(t, ExitFailed, r)
 		require.Equal(t, want, failure(t, r).Code)
 		require.Empty(t, r.out)

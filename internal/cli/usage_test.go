@@ -14,16 +14,16 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
+func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 	for line, says := range map[string]string{
 		"nonsense":                                   `unknown command "nonsense"`,
 		"pool":                                       "needs one of the commands apply, list",
 		"pool strat":                                 "did you mean start?",
 		"workers":                                    "needs one of the commands drain",
-		"help nonsense":                              "no command",
+		"help nonsense":                              `unknown command "nonsense"`,
 		"completion nosh":                            "unknown command",
 		"ps a b":                                     "at most one POOL",
-		"ps Bad!":                                    `"Bad!" cannot name a pool`,
+		"ps Bad!":                                    `"Bad!" is not a valid pool name`,
 		"ps -o xml":                                  "write table or json",
 		"ps --nonsense":                              "unknown flag: --nonsense",
 		"ps --timeout 0s":                            "--timeout is 0s",
@@ -33,10 +33,12 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"pool start -f p.toml --wait-timeout 0":      "--wait-timeout is 0s",
 		"pool apply":                                 `"file" not set`,
 		"pool stop":                                  "takes exactly POOL",
-		"pool status python/0":                       `"python/0" is a worker and cannot name a pool: write python`,
+		"pool status python/0":                       `"python/0" is a worker, not a pool; write python`,
 		"pool scale python":                          "takes exactly POOL N; it got 1 argument",
-		"pool scale python many":                     `"many" is no number of workers`,
-		"pool scale python 0":                        "from 1 on",
+		"pool scale python many":                     `"many" is not a number of workers`,
+		"pool scale python 0":                        "at least 1",
+		"pool scale python -3":                       "-3 is a negative number, which ctl pool scale does not take; write ctl pool scale POOL N",
+		"pool scale python -x":                       "unknown shorthand flag: 'x' in -x",
 		"workers drain":                              "takes exactly POOL",
 		"workers drain python --worker -2":           "--worker is -2",
 		"workers restart python --worker x":          "invalid argument",
@@ -48,7 +50,7 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"checkout python/-1 --holder me":             "write POOL/N",
 		"checkout python --holder me --wait=-1s":     "--wait is -1s",
 		"call hello":                                 "takes POOL METHOD",
-		"call Bad! greet":                            "cannot name a pool",
+		"call Bad! greet":                            "not a valid pool name",
 		"call hello greet {} {}":                     "at most one BODY",
 		"call hello greet --gateway nowhere":         "write http://HOST:PORT",
 		"call hello greet --priority 10":             "--priority is 10",
@@ -59,14 +61,14 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"sessions":                                   "needs one of the commands",
 		"sessions get hello":                         "takes exactly POOL SESSION",
 		"sessions get hello a/b":                     "other than the slash",
-		"sessions set hello me":                      "either pairs KEY=JSON or -f FILE",
-		"sessions set hello me a=1 -f x.json":        "either pairs KEY=JSON or -f FILE",
+		"sessions set hello me":                      "either KEY=JSON pairs or -f FILE",
+		"sessions set hello me a=1 -f x.json":        "either KEY=JSON pairs or -f FILE",
 		"sessions set hello me plan=gold":            "the value of plan is not JSON",
-		"sessions set hello me plan":                 "no pair KEY=JSON",
+		"sessions set hello me plan":                 "not a KEY=JSON pair",
 		"sessions set hello me a=1 --if-version 0":   "--if-version is 0",
 		"sessions list hello --limit 0":              "--limit is 0",
 		"sessions migrate hello me":                  `"to" not set`,
-		"sessions migrate hello me --to other/1":     "no worker of pool hello",
+		"sessions migrate hello me --to other/1":     "not a worker of pool hello",
 		"sessions migrate hello me --to 1":           "write POOL/N",
 		"sessions evacuate hello":                    "write POOL/N",
 		"sessions evacuate hello/1 --keep-off=-1s":   "--keep-off is -1s",
@@ -76,12 +78,12 @@ func TestMistakesInTheCommandLineExitWith2AndAskNothing(t *testing.T) {
 		"checkin":                                    "takes exactly LEASE",
 		"checkin python/0":                           "is no lease",
 		"checkin python.0.1.1 --outcome bad":         "write ok, error or close",
-		"checkin python.0.1.1 --error oops":          "--error goes with",
+		"checkin python.0.1.1 --error oops":          "--error needs",
 		"setup now":                                  "takes no arguments",
 		"version 2":                                  "takes no arguments",
 	} {
 		t.Run(line, func(t *testing.T) {
-			f := newFakePlane()
+			f := newFakeControlPlane()
 			f.dialErr = errors.New("a mistake in the command line must be found before anything is dialled")
 			r := ctl(t, f, strings.Fields(line)...)
 			requireCode(t, ExitUsage, r)
@@ -123,11 +125,11 @@ func TestFailuresExitWith1AndSayWhatToDo(t *testing.T) {
 		"a coded error":             {refused, "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
 		"one that is wrapped":       {fmt.Errorf("outer: %w", refused), "pool_not_found", "no pool ghost is running; ctl pool list names those that are"},
 		"one without a code":        {errors.New("disk on fire"), "unexpected", "disk on fire"},
-		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; what was asked for goes on by itself, and ctl ps shows how"},
+		"an interruption":           {fmt.Errorf("asking: %w", context.Canceled), "interrupted", "interrupted; the operation continues in Temporal, run ctl ps to follow it"},
 		"a code without a sentence": {api.ErrBusy, "busy", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakePlane(&fakePool{name: "ghost", refusal: c.err})
+			f := newFakeControlPlane(&fakePool{name: "ghost", err: c.err})
 			r := ctl(t, f, "pool", "status", "ghost")
 			requireCode(t, ExitFailed, r)
 			require.Equal(t, "ctl: "+c.message+"\n", r.err)
@@ -164,7 +166,7 @@ func TestEveryCommandIsDocumentedAndTakesAFormat(t *testing.T) {
 	require.GreaterOrEqual(t, leaves, 19)
 }
 
-// Examples are what people copy, so the ones that are a plain ctl command line must parse.
+// Users copy examples, so those that are a plain ctl command line must parse.
 func TestExamplesParse(t *testing.T) {
 	for _, c := range walk((&app{}).root()) {
 		for _, line := range strings.Split(c.Example, "\n") {
@@ -185,8 +187,8 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-func TestFlagsSayWhereTemporalIs(t *testing.T) {
-	f := newFakePlane()
+func TestFlagsSelectTheTemporalServer(t *testing.T) {
+	f := newFakeControlPlane()
 	requireCode(t, ExitOK, ctl(t, f, "pool", "list", "--address", "example:1", "--namespace", "blue"))
 	require.Equal(t, "example:1", f.options.Address)
 	require.Equal(t, "blue", f.options.Namespace)
@@ -194,16 +196,16 @@ func TestFlagsSayWhereTemporalIs(t *testing.T) {
 }
 
 func TestNoServerIsAFailure(t *testing.T) {
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	f.dialErr = api.Errorf(api.CodeUnavailable, "no Temporal server answers at x")
 	r := ctl(t, f, "ps", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "unavailable", failure(t, r).Code)
 }
 
-func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
+func TestCompletionOffersPoolsWorkersAndSlots(t *testing.T) {
 	two := roster(api.RosterEntry{Slot: 0}, api.RosterEntry{Slot: 1})
-	f := newFakePlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{two}}, &fakePool{name: "mcp"})
 	for line, want := range map[string][]string{
 		"ps p":                             {"python"},
 		"pool status m":                    {"mcp"},
@@ -237,21 +239,21 @@ func TestTheTabKeyOffersPoolsWorkersAndSlots(t *testing.T) {
 	}
 }
 
-func TestTheTabKeyOffersNothingWithoutAServer(t *testing.T) {
-	f := newFakePlane()
+func TestCompletionOffersNothingWithoutAServer(t *testing.T) {
+	f := newFakeControlPlane()
 	f.dialErr = errors.New("nobody there")
 	r := ctl(t, f, cobra.ShellCompNoDescRequestCmd, "ps", "")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, fmt.Sprintf(":%d\n", cobra.ShellCompDirectiveNoFileComp), r.out)
 }
 
-func TestVersionAndSetupSayWhatTheyFound(t *testing.T) {
+func TestVersionAndSetup(t *testing.T) {
 	var version map[string]any
-	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakePlane(), "version", "-o", "json").out), &version))
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, newFakeControlPlane(), "version", "-o", "json").out), &version))
 	require.Contains(t, version["go"], "go1.")
 
-	f := newFakePlane()
-	require.Equal(t, "namespace test is ready for Tempool: nothing was missing\n", ctl(t, f, "setup").out)
+	f := newFakeControlPlane()
+	require.Equal(t, "namespace test is ready for Tempool: nothing to add\n", ctl(t, f, "setup").out)
 	require.JSONEq(t, `{"namespace": "test", "added": []}`, ctl(t, f, "setup", "-o", "json").out)
 	f.missing = []string{"TempoolPool", "TempoolHost"}
 	require.Contains(t, ctl(t, f, "setup").out, "added the search attributes TempoolPool, TempoolHost")

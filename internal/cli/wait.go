@@ -10,46 +10,71 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// waiting holds the flags of a command that waits for what it asked for.
-type waiting struct {
+// waitFlags are the flags of a command that waits for its result.
+type waitFlags struct {
 	skip  bool
 	limit time.Duration
 }
 
-// flags defines --no-wait and --wait-timeout; what completes "to wait".
-func (w *waiting) flags(c *cobra.Command, limit time.Duration, what string) {
-	c.Flags().BoolVar(&w.skip, "no-wait", false, "return at once instead of waiting "+what)
-	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+what)
-	check := c.Args
-	c.Args = func(cmd *cobra.Command, args []string) error {
+// flags defines --no-wait and --wait-timeout; until completes "to wait".
+func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
+	c.Flags().BoolVar(&w.skip, "no-wait", false, "return immediately instead of waiting "+until)
+	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+until)
+	checkFlags(c, func(*cobra.Command) error {
 		if w.limit <= 0 {
-			return usagef("--wait-timeout is %s; give a time above zero, or --no-wait", w.limit)
+			return usagef("--wait-timeout is %s; give a duration above zero, or --no-wait", w.limit)
 		}
-		return check(cmd, args)
+		return nil
+	})
+}
+
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns *waitTimeout after limit.
+func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error), show func(context.Context)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var result T
+	var err error
+	done := make(chan struct{})
+	go func() { // returns when bounded ends; the loop below waits for it
+		defer close(done)
+		result, err = wait(bounded)
+	}()
+	tick := time.NewTicker(a.pollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+				return result, &waitTimeout{limit, err}
+			}
+			return result, err
+		case <-tick.C:
+			show(bounded)
+		}
 	}
 }
 
-// timeUp is the end of a wait whose time was up.
-type timeUp struct {
+// waitTimeout is the error of a wait after its limit.
+type waitTimeout struct {
 	limit time.Duration
-	last  error // of the last look, if it was not answered
+	last  error // of the last poll, if it got no answer
 }
 
-func (t *timeUp) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
+func (t *waitTimeout) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
 
-func (t *timeUp) Unwrap() error { return t.last }
+func (t *waitTimeout) Unwrap() error { return t.last }
 
-// await looks until look reports true. A look that is not answered is repeated: agents restart. It ends with look's error, with
-// *timeUp after limit, or with ctx's error.
-func (a *app) await(ctx context.Context, limit time.Duration, look func(context.Context) (bool, error)) error {
+// await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any other error
+// of poll, *waitTimeout after limit, or the error of ctx.
+func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(a.every)
+	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
 	var last error
 	for {
 		request, cancel := a.request(bounded)
-		done, err := look(request)
+		done, err := poll(request)
 		cancel()
 		if err != nil && bounded.Err() == nil && api.CodeOf(err) != api.CodeUnavailable {
 			return err
@@ -65,7 +90,7 @@ func (a *app) await(ctx context.Context, limit time.Duration, look func(context.
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &timeUp{limit, last}
+			return &waitTimeout{limit, last}
 		case <-tick.C:
 		}
 	}

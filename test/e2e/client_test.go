@@ -20,14 +20,14 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
+func TestCallsSpreadOverTwoAgentsAndSurviveTheDeathOfOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	left, _ := w.agent("left", "--capacity", "2"), w.agent("right", "--capacity", "2")
-	pool := w.start(echo("spread", 4))
+	env := newEnv(t)
+	left, _ := env.startAgent("left", "--capacity", "2"), env.startAgent("right", "--capacity", "2")
+	pool := env.startPool(echoSpec("spread", 4))
 	var mu sync.Mutex
 	served := map[string]int{}
-	watched := pool.With(tempool.CallOptions{Timeout: patience, Answered: func(a tempool.Answer) {
+	watched := pool.With(tempool.CallOptions{Timeout: waitTimeout, Answered: func(a tempool.Answer) {
 		mu.Lock()
 		defer mu.Unlock()
 		served[a.Endpoint]++
@@ -36,7 +36,7 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 		var answer string
 		err := watched.Call(ctx, "echo", text, &answer)
 		if err == nil && answer != text {
-			return fmt.Errorf("asked %q and got %q", text, answer)
+			return fmt.Errorf("sent %q and got %q", text, answer)
 		}
 		return err
 	}
@@ -52,13 +52,13 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	sockets := []string{"unix:" + filepath.Join(w.dir, "left", worker.SocketName), "unix:" + filepath.Join(w.dir, "right", worker.SocketName)}
+	sockets := []string{"unix:" + filepath.Join(env.dir, "left", worker.SocketName), "unix:" + filepath.Join(env.dir, "right", worker.SocketName)}
 	require.Len(t, served, 2, "%v", served)
 	for _, socket := range sockets {
 		require.GreaterOrEqual(t, served[socket], 20, "each host has half of the workers: %v", served)
 	}
 
-	// Those that the dead host may have seen fail, and say so; all others are made by the other one.
+	// Calls that the dead host may have started fail with Started; the client sends all others to the other host.
 	ctx, cancel := context.WithCancel(t.Context())
 	var done, broken atomic.Int64
 	for i := range 4 {
@@ -73,34 +73,34 @@ func TestCallsAreSpreadOverTwoAgentsAndGoOnWhenOneDies(t *testing.T) {
 				case errors.As(err, &coded) && coded.Started:
 					broken.Add(1)
 				default:
-					t.Errorf("a call that nobody saw was given up: %v", err)
+					t.Errorf("the client gave up a call that was not started: %v", err)
 					return
 				}
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return done.Load() > 50 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() > 50 }, waitTimeout, time.Millisecond)
 	left.kill()
 	before := done.Load()
-	require.Eventually(t, func() bool { return done.Load() > before+200 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() > before+200 }, waitTimeout, time.Millisecond)
 	cancel()
 	callers.Wait()
-	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most what was in flight, and what met the idle connections of the dead")
-	t.Logf("%d calls done, %d broke off with the agent", done.Load(), broken.Load())
+	require.LessOrEqual(t, broken.Load(), int64(4*2), "at most the calls in flight, and those on idle connections to the dead host")
+	t.Logf("%d calls succeeded, %d failed with the agent", done.Load(), broken.Load())
 }
 
-func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
+func TestALeaseIsRenewedWhileItsHolderLives(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("keeper")
-	pool := w.start(echo("kept", 1))
-	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: patience})
+	env := newEnv(t)
+	env.startAgent("keeper")
+	pool := env.startPool(echoSpec("kept", 1))
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 2 * time.Second, Wait: waitTimeout})
 	require.NoError(t, err)
 	var pid int
 	require.NoError(t, lease.Call(t.Context(), "pid", nil, &pid))
 	calls := int64(1)
 	over := time.After(time.Until(lease.ExpiresAt.Add(lease.ExpiresAt.Sub(lease.GrantedAt))))
-	for waiting := true; waiting; { // twice its time, and a call now and then
+	for waiting := true; waiting; { // for twice its TTL, with a call now and then
 		select {
 		case <-over:
 			waiting = false
@@ -113,64 +113,64 @@ func TestALeaseOutlivesItsTTLWhileItsHolderLives(t *testing.T) {
 			calls++
 		}
 	}
-	held := w.state(pool, 0, lifecycle.Busy)
+	held := env.waitState(pool, 0, lifecycle.Busy)
 	require.Equal(t, lease.ID, held.Lease.ID)
 	require.True(t, held.Lease.ExpiresAt.After(lease.ExpiresAt))
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
-	freed := w.state(pool, 0, lifecycle.Ready)
+	freed := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, held.Incarnation, freed.Incarnation)
-	w.until(pool, "the calls are counted, once", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "each call is counted once", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, calls)
 		return v.Workers[0].RequestsServed == calls
 	})
 }
 
-func TestTheClientGoesOnCallingWhileTemporalIsDown(t *testing.T) {
+func TestClientCallsSucceedWhileTemporalIsDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("steady")
-	pool := w.start(echo("steady", 1))
+	env := newEnv(t)
+	env.startAgent("steady")
+	pool := env.startPool(echoSpec("steady", 1))
 	require.NoError(t, pool.Call(t.Context(), "echo", 1, nil))
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // the roster is asked for again meanwhile, in vain
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // long enough for the client to refresh its roster in vain
 		var answer int
 		require.NoError(t, pool.Call(t.Context(), "echo", 7, &answer))
 		require.Equal(t, 7, answer)
-		pause(t, 20*time.Millisecond)
+		sleep(t, 20*time.Millisecond)
 	}
-	require.NoError(t, w.server.Restart(t.Context()))
-	w.state(pool, 0, lifecycle.Ready)
+	require.NoError(t, env.server.Restart(t.Context()))
+	env.waitState(pool, 0, lifecycle.Ready)
 }
 
-func TestCtlCallsAndMeasuresAPool(t *testing.T) {
+func TestCtlCallAndBench(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("caller")
-	w.start(echo("callee", 2))
-	out, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
+	env := newEnv(t)
+	env.startAgent("caller")
+	env.startPool(echoSpec("callee", 2))
+	out, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", `{"text": "hi"}`)
 	require.Equal(t, `{"text": "hi"}`, out)
-	answer := told[struct {
+	answer := ctlJSON[struct {
 		Worker      string
 		Incarnation int64
 		Endpoint    string
 		Result      int
-	}](w, "call", "callee", "pid")
+	}](env, "call", "callee", "pid")
 	require.True(t, strings.HasPrefix(answer.Worker, "callee/"), answer.Worker)
 	require.EqualValues(t, 1, answer.Incarnation)
-	require.True(t, alive(answer.Result), "the process that answered")
-	_, failure := w.ctl(cli.ExitFailed, "call", "callee", "nosuch")
+	require.True(t, processAlive(answer.Result), "the process that answered")
+	_, failure := env.ctl(cli.ExitFailed, "call", "callee", "nosuch")
 	require.Contains(t, failure, "nosuch")
-	_, failure = w.ctl(cli.ExitFailed, "call", "ghost", "echo")
+	_, failure = env.ctl(cli.ExitFailed, "call", "ghost", "echo")
 	require.Contains(t, failure, "ghost")
 
-	direct, _ := w.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
+	direct, _ := env.ctl(cli.ExitOK, "call", "callee", "echo", "1", "--gateway", answer.Endpoint)
 	require.Equal(t, "1", direct)
-	m := told[struct {
+	m := ctlJSON[struct {
 		Calls, Failed  int64
 		CallsPerSecond float64            `json:"calls_per_second"`
 		Latency        map[string]float64 `json:"latency_ms"`
-	}](w, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
+	}](env, "bench", "callee", "echo", "1", "--callers", "4", "--duration", "500ms")
 	require.Positive(t, m.Calls)
 	require.Zero(t, m.Failed)
 	require.Positive(t, m.Latency["p99"])

@@ -17,85 +17,85 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// ctl runs one command and returns what it printed.
-func (w *world) ctl(code int, args ...string) (out, errors string) {
-	w.t.Helper()
+// ctl runs a command, requires its exit code and returns its output.
+func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
+	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", w.server.Address())
-	got := cli.Run(w.t.Context(), args, &stdout, &stderr)
-	require.Equal(w.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
+	args = append(args, "--address", env.server.Address())
+	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
+	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()
 }
 
-// told runs one command with -o json and reads its answer.
-func told[T any](w *world, args ...string) (answer T) {
-	w.t.Helper()
-	out, _ := w.ctl(cli.ExitOK, append(args, "-o", "json")...)
-	require.NoError(w.t, json.Unmarshal([]byte(out), &answer), out)
+// ctlJSON runs a command with -o json and decodes its output.
+func ctlJSON[T any](env *testEnv, args ...string) (answer T) {
+	env.t.Helper()
+	out, _ := env.ctl(cli.ExitOK, append(args, "-o", "json")...)
+	require.NoError(env.t, json.Unmarshal([]byte(out), &answer), out)
 	return answer
 }
 
 func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("desk")
-	file := filepath.Join(w.dir, "pool.toml")
-	content, err := spec.Encode(echo("desk", 2))
+	env := newEnv(t)
+	env.startAgent("demo")
+	file := filepath.Join(env.dir, "pool.toml")
+	content, err := spec.Encode(echoSpec("demo", 2))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, content, 0o600))
 
-	w.ctl(cli.ExitOK, "setup")
-	out, _ := w.ctl(cli.ExitOK, "pool", "start", "-f", file)
+	env.ctl(cli.ExitOK, "setup")
+	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file)
 	require.Contains(t, out, "Workers (2/2 ready)")
-	view := told[api.PoolWorkers](w, "ps", "desk")
+	view := ctlJSON[api.PoolWorkers](env, "ps", "demo")
 	require.Equal(t, 2, view.Ready)
 	require.Positive(t, view.Workers[0].PID)
 
-	lease := told[api.Lease](w, "checkout", "desk/1", "--holder", "me", "--ttl", "5m")
-	require.Equal(t, "desk/1", lease.Worker)
-	_, refusal := w.ctl(cli.ExitFailed, "checkout", "desk/1", "--holder", "you")
+	lease := ctlJSON[api.Lease](env, "checkout", "demo/1", "--holder", "me", "--ttl", "5m")
+	require.Equal(t, "demo/1", lease.Worker)
+	_, refusal := env.ctl(cli.ExitFailed, "checkout", "demo/1", "--holder", "you")
 	require.Contains(t, refusal, "me")
-	w.ctl(cli.ExitOK, "checkin", lease.ID)
-	_, stale := w.ctl(cli.ExitFailed, "checkin", lease.ID)
+	env.ctl(cli.ExitOK, "checkin", lease.ID)
+	_, stale := env.ctl(cli.ExitFailed, "checkin", lease.ID)
 	require.Contains(t, stale, lease.ID)
 
-	w.ctl(cli.ExitOK, "workers", "suspend", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Suspended, w.state(w.client.Pool("desk"), 0, lifecycle.Suspended).State)
-	w.ctl(cli.ExitOK, "workers", "resume", "desk", "--worker", "0")
-	w.ctl(cli.ExitOK, "workers", "drain", "desk", "--worker", "0")
-	require.Equal(t, lifecycle.Stopped, w.state(w.client.Pool("desk"), 0, lifecycle.Stopped).State)
-	w.ctl(cli.ExitOK, "workers", "restart", "desk")
-	w.ctl(cli.ExitOK, "pool", "scale", "desk", "3")
-	w.ready(w.client.Pool("desk"), 3)
-	stats, _ := w.ctl(cli.ExitOK, "workers", "stats", "desk")
-	require.Contains(t, stats, "desk/2")
-	w.ctl(cli.ExitUsage, "workers", "dance", "desk")
-	w.ctl(cli.ExitUsage, "ps", "-o", "xml")
+	env.ctl(cli.ExitOK, "workers", "suspend", "demo", "--worker", "0")
+	require.Equal(t, lifecycle.Suspended, env.waitState(env.client.Pool("demo"), 0, lifecycle.Suspended).State)
+	env.ctl(cli.ExitOK, "workers", "resume", "demo", "--worker", "0")
+	env.ctl(cli.ExitOK, "workers", "drain", "demo", "--worker", "0")
+	require.Equal(t, lifecycle.Stopped, env.waitState(env.client.Pool("demo"), 0, lifecycle.Stopped).State)
+	env.ctl(cli.ExitOK, "workers", "restart", "demo")
+	env.ctl(cli.ExitOK, "pool", "scale", "demo", "3")
+	env.waitReady(env.client.Pool("demo"), 3)
+	stats, _ := env.ctl(cli.ExitOK, "workers", "stats", "demo")
+	require.Contains(t, stats, "demo/2")
+	env.ctl(cli.ExitUsage, "workers", "dance", "demo")
+	env.ctl(cli.ExitUsage, "ps", "-o", "xml")
 
-	w.ctl(cli.ExitOK, "pool", "stop", "desk")
-	require.Empty(t, bearers("desk"))
-	_, gone := w.ctl(cli.ExitFailed, "ps", "nosuch")
-	require.Contains(t, gone, "nosuch")
+	env.ctl(cli.ExitOK, "pool", "stop", "demo")
+	require.Empty(t, hostProcesses("demo"))
+	_, failure := env.ctl(cli.ExitFailed, "ps", "nosuch")
+	require.Contains(t, failure, "nosuch")
 }
 
-func TestAWholeHistoryIsReadBackThroughContinueAsNew(t *testing.T) {
+func TestFullHistorySpansContinueAsNew(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("annals")
-	pool := w.start(echo("annals", 1))
+	env := newEnv(t)
+	env.startAgent("history")
+	pool := env.startPool(echoSpec("history", 1))
 	const rounds = 3
 	for round := range rounds {
-		for i := range 60 { // 120 transitions: more than a worker keeps
+		for i := range 60 { // 120 transitions: more than the ring holds
 			lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: fmt.Sprint(round, ".", i)})
 			require.NoError(t, err)
-			require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+			require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("annals", 0), "", api.SignalForceContinue, api.Control{}))
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("history", 0), "", api.SignalForceContinue, api.Control{}))
 	}
-	w.state(pool, 0, lifecycle.Ready)
-	newest := told[[]lifecycle.Transition](w, "history", "annals/0")
+	env.waitState(pool, 0, lifecycle.Ready)
+	newest := ctlJSON[[]lifecycle.Transition](env, "history", "history/0")
 	require.Len(t, newest, lifecycle.RingSize)
-	all := told[[]lifecycle.Transition](w, "history", "annals/0", "--all")
+	all := ctlJSON[[]lifecycle.Transition](env, "history", "history/0", "--all")
 	require.Len(t, all, 2+rounds*120, "start, started, and two for each lease")
 	require.Equal(t, lifecycle.Created, all[0].From)
 	for i := 1; i < len(all); i++ {

@@ -16,14 +16,14 @@ func countOf(namespace, query string) *workflowservice.CountWorkflowExecutionsRe
 	return &workflowservice.CountWorkflowExecutionsRequest{Namespace: namespace, Query: query}
 }
 
-func TestAKilledProcessIsFollowedByTheNextIncarnationAndHistorySaysWhy(t *testing.T) {
+func TestAKilledProcessIsReplacedAndItsHistorySaysWhy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("crash")
-	pool := w.start(echo("crash", 1))
-	before := w.state(pool, 0, lifecycle.Ready)
-	kill(t, before.PID)
-	w.until(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
+	env := newEnv(t)
+	env.startAgent("crash")
+	pool := env.startPool(echoSpec("crash", 1))
+	before := env.waitState(pool, 0, lifecycle.Ready)
+	killProcess(t, before.PID)
+	env.waitFor(pool, "the next incarnation is ready", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Incarnation == before.Incarnation+1
 	})
 	history, err := pool.History(t.Context(), 0)
@@ -37,114 +37,114 @@ func TestAKilledProcessIsFollowedByTheNextIncarnationAndHistorySaysWhy(t *testin
 		}
 	}
 	require.True(t, found)
-	require.False(t, alive(before.PID))
+	require.False(t, processAlive(before.PID))
 }
 
-func TestNoDescendantOutlivesAKilledAgentAndTheNextAgentBringsThePoolBack(t *testing.T) {
+func TestAKilledAgentLeavesNoProcessAndTheNextAgentRestoresThePool(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	first := w.agent("doomed")
-	pool := w.start(python("doomed", 2, "grandchild.py"))
-	require.GreaterOrEqual(t, len(bearers("doomed")), 4, "two workers and a grandchild of each")
+	env := newEnv(t)
+	first := env.startAgent("doomed")
+	pool := env.startPool(pythonSpec("doomed", 2, "grandchild.py"))
+	require.GreaterOrEqual(t, len(hostProcesses("doomed")), 4, "two workers, each with a child process")
 	first.kill()
-	require.Eventually(t, func() bool { return len(bearers("doomed")) == 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hostProcesses("doomed")) == 0 }, waitTimeout, 10*time.Millisecond)
 
-	w.agent("doomed")
-	view := w.until(pool, "the pool is back", func(v api.PoolWorkers) bool {
+	env.startAgent("doomed")
+	view := env.waitFor(pool, "the pool is back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[1].Incarnation > 1
 	})
 	require.EqualValues(t, 2, view.Workers[0].Incarnation, "one restart is enough")
 }
 
-func TestTheTemporalServerMayDieAndComeBackWithoutAnyWorkerNoticing(t *testing.T) {
+func TestWorkersSurviveATemporalOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("outage")
-	pool := w.start(echo("outage", 2))
+	env := newEnv(t)
+	env.startAgent("outage")
+	pool := env.startPool(echoSpec("outage", 2))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: time.Hour})
 	require.NoError(t, err)
-	before := w.ready(pool, 2)
+	before := env.waitReady(pool, 2)
 
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
-	pause(t, 15*time.Second) // longer than a heartbeat's timeout: on its return the server takes the agent for silent
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
+	sleep(t, 15*time.Second) // longer than the heartbeat timeout: the restarted server considers the agent lost
 	for _, worker := range before.Workers {
-		require.True(t, alive(worker.PID))
+		require.True(t, processAlive(worker.PID))
 	}
-	require.NoError(t, w.server.Restart(t.Context()))
+	require.NoError(t, env.server.Restart(t.Context()))
 
 	var after api.PoolWorkers
-	after = w.ready(pool, 2)
-	pause(t, 25*time.Second) // every timer that could hold the outage against the workers has fired by now
-	after = w.ready(pool, 2)
+	after = env.waitReady(pool, 2)
+	sleep(t, 25*time.Second) // until every timer that could fail the workers because of the outage has fired
+	after = env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 		require.EqualValues(t, 1, after.Workers[i].Incarnation)
 	}
-	_, err = w.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
+	_, err = env.client.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: lease.ID})
 	require.NoError(t, err)
 	_, slot, err := api.ParseWorkerName(lease.Worker)
 	require.NoError(t, err)
-	w.state(pool, slot, lifecycle.Ready)
+	env.waitState(pool, slot, lifecycle.Ready)
 }
 
-func TestALostHostsWorkersArePlacedOnAnother(t *testing.T) {
+func TestWorkersOfALostHostMoveToAnother(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	first := w.agent("one")
-	pool := w.start(echo("hosts", 2))
-	w.agent("two")
+	env := newEnv(t)
+	first := env.startAgent("one")
+	pool := env.startPool(echoSpec("hosts", 2))
+	env.startAgent("two")
 	first.kill()
-	w.until(pool, "the workers are on the other host", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the workers are on the other host", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "two" && v.Workers[1].Host == "two"
 	})
 }
 
-func TestAnAgentThatIsAskedToStopLeavesNothingAndItsWorkersMove(t *testing.T) {
+func TestStoppingAnAgentMovesItsWorkersAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	first := w.agent("leaving")
-	pool := w.start(echo("moving", 2))
-	w.agent("staying")
+	env := newEnv(t)
+	first := env.startAgent("leaving")
+	pool := env.startPool(echoSpec("moving", 2))
+	env.startAgent("staying")
 	first.stop()
 	require.Zero(t, first.cmd.ProcessState.ExitCode())
-	require.Empty(t, bearers("leaving"))
-	view := w.until(pool, "the workers have moved", func(v api.PoolWorkers) bool {
+	require.Empty(t, hostProcesses("leaving"))
+	view := env.waitFor(pool, "the workers have moved", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Host == "staying" && v.Workers[1].Host == "staying"
 	})
-	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown is no failure")
+	require.Zero(t, view.Workers[0].ConsecutiveFailures, "a shutdown does not count as a failure")
 }
 
-func TestASecondAgentOfTheSameHostIDIsRefused(t *testing.T) {
+func TestASecondAgentWithTheSameHostIDIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("twin")
-	w.start(echo("twin", 1))
-	second := w.agent("twin", "--state-dir", w.dir+"/twin2")
+	env := newEnv(t)
+	env.startAgent("duplicate")
+	env.startPool(echoSpec("duplicate", 1))
+	second := env.startAgent("duplicate", "--state-dir", env.dir+"/duplicate2")
 	require.Error(t, second.cmd.Wait())
 	require.Equal(t, 1, second.cmd.ProcessState.ExitCode())
 }
 
-func TestAWorkerWithoutAHostIsPendingAndSaysSo(t *testing.T) {
+func TestAWorkerWithoutAHostStaysPendingAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("labelled", "--labels", "gpu")
-	s := echo("homeless", 1)
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "homeless", Spec: s}))
-	pool := w.client.Pool("homeless")
-	st := w.state(pool, 0, lifecycle.Pending)
+	env := newEnv(t)
+	env.startAgent("labelled", "--labels", "gpu")
+	s := echoSpec("homeless", 1)
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "homeless", Spec: s}))
+	pool := env.client.Pool("homeless")
+	st := env.waitState(pool, 0, lifecycle.Pending)
 	require.Contains(t, st.Reason, "tempool/place/default")
-	w.agent("home")
-	w.ready(pool, 1)
+	env.startAgent("home")
+	env.waitReady(pool, 1)
 }
 
 func TestCapacityIsNeverExceeded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("small", "--capacity", "2")
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "crowd", Spec: echo("crowd", 4)}))
-	pool := w.client.Pool("crowd")
-	w.until(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
+	env := newEnv(t)
+	env.startAgent("small", "--capacity", "2")
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "capacity", Spec: echoSpec("capacity", 4)}))
+	pool := env.client.Pool("capacity")
+	env.waitFor(pool, "two run and two are pending", func(v api.PoolWorkers) bool {
 		pending := 0
 		for _, worker := range v.Workers {
 			if worker.State == lifecycle.Pending {
@@ -154,6 +154,6 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 		require.LessOrEqual(t, v.Ready, 2)
 		return v.Ready == 2 && pending == 2
 	})
-	w.agent("more", "--capacity", "2")
-	w.ready(pool, 4)
+	env.startAgent("more", "--capacity", "2")
+	env.waitReady(pool, 4)
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// footprint is what an agent holds, garbage apart.
+// footprint is the resource usage of an agent after a garbage collection.
 type footprint struct {
 	HeapBytes  int64 `json:"heap_bytes"`
 	Goroutines int   `json:"goroutines"`
-	Files      int   `json:"-"` // open
+	Files      int   `json:"-"` // open files
 	Threads    int   `json:"-"`
-	// The sizes of what the workflows carry from run to run, in JSON; of the workers the largest.
+	// The JSON sizes of what workflows pass to their next run; WorkerBytes is that of the largest worker.
 	WorkerBytes int `json:"-"`
 	PoolBytes   int `json:"-"`
 }
 
-// leaveFootprints leaves one in dir for each USR1; it is the agent's side, and never returns. The heap profile beside the numbers is for whoever looks why they grow.
-func leaveFootprints(dir string) {
+// writeFootprints runs in the agent: at each SIGUSR1 it writes a footprint and a heap profile to dir. It never returns.
+func writeFootprints(dir string) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	for range asked {
 		runtime.GC()
-		runtime.GC() // what the first one's finalizers and pools still held
+		runtime.GC() // frees what finalizers and sync.Pools still held
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		content, err := json.Marshal(footprint{HeapBytes: int64(m.HeapAlloc), Goroutines: runtime.NumGoroutine()})
@@ -54,7 +54,7 @@ func footprintFile(dir string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("footprint.%d", pid))
 }
 
-// footprint asks the agent.
+// footprint requests a footprint from the agent.
 func (a *agent) footprint(t *testing.T) (f footprint) {
 	t.Helper()
 	path := footprintFile(filepath.Dir(a.log), a.cmd.Process.Pid)
@@ -63,7 +63,7 @@ func (a *agent) footprint(t *testing.T) (f footprint) {
 	require.Eventually(t, func() bool {
 		content, err := os.ReadFile(path)
 		return err == nil && json.Unmarshal(content, &f) == nil
-	}, patience, 20*time.Millisecond)
+	}, waitTimeout, 20*time.Millisecond)
 	count := func(kind string) int {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/%s", a.cmd.Process.Pid, kind))
 		require.NoError(t, err)

@@ -25,17 +25,17 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-// over is an HTTP client of one agent's Unix socket.
-func (w *world) over(hostID string) *http.Client {
-	socket := filepath.Join(w.dir, hostID, worker.SocketName)
+// gatewayClient returns an HTTP client for the Unix socket of an agent.
+func (env *testEnv) gatewayClient(hostID string) *http.Client {
+	socket := filepath.Join(env.dir, hostID, worker.SocketName)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
-	w.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	env.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// post makes a call and returns the status, the body, and the code of a problem.
+// post sends a call and returns the status, the body, and the code of a problem.
 func post(t *testing.T, c *http.Client, path, body string) (status int, answer, code string) {
 	t.Helper()
 	response, err := c.Post("http://gateway"+path, "application/json", strings.NewReader(body))
@@ -50,18 +50,18 @@ func post(t *testing.T, c *http.Client, path, body string) (status int, answer, 
 	return response.StatusCode, string(content), problem.Code
 }
 
-// outage is how long Temporal is away in TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce; make soak takes a minute.
+// outage is how long Temporal is down in TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce; make soak uses a minute.
 var outage = flag.Duration("outage", 15*time.Second, "how long Temporal is down while calls are made")
 
-func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
+func TestGatewayCallsSucceedWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("plane")
-	s := echo("plane", 2)
-	s.Rotation.MaxRequests = 0 // on a fast machine it would be time for that afterwards
-	pool := w.start(s)
-	client := w.over("plane")
-	// The gateway gets its leases: both workers are busy at one time.
+	env := newEnv(t)
+	env.startAgent("plane")
+	s := echoSpec("plane", 2)
+	s.Rotation.MaxRequests = 0 // a fast machine would reach the default limit
+	pool := env.startPool(s)
+	client := env.gatewayClient("plane")
+	// Concurrent calls make the gateway lease both workers.
 	var calls atomic.Int64
 	load := func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -91,32 +91,32 @@ func TestCallsGoOnWhileTemporalIsDownAndAreCountedOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	calls.Add(1)
 
-	require.NoError(t, w.server.Kill())
-	<-w.server.Done()
+	require.NoError(t, env.server.Kill())
+	<-env.server.Done()
 	during, cancel := context.WithTimeout(t.Context(), *outage)
 	require.NoError(t, load(during))
 	cancel()
-	require.NoError(t, w.server.Restart(t.Context()))
-	view := w.until(pool, "every call is told, once", func(v api.PoolWorkers) bool {
-		var told int64
+	require.NoError(t, env.server.Restart(t.Context()))
+	view := env.waitFor(pool, "each call is reported once", func(v api.PoolWorkers) bool {
+		var reported int64
 		idle := true
 		for _, worker := range v.Workers {
-			told += worker.RequestsServed
+			reported += worker.RequestsServed
 			idle = idle && worker.State == lifecycle.Ready
 		}
-		require.LessOrEqual(t, told, calls.Load())
-		return told == calls.Load() && idle
+		require.LessOrEqual(t, reported, calls.Load())
+		return reported == calls.Load() && idle
 	})
 	require.EqualValues(t, 1, view.Workers[0].Incarnation)
-	t.Logf("%d calls, most of them without Temporal", calls.Load())
+	t.Logf("%d calls, most of them while Temporal was down", calls.Load())
 }
 
-func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
+func TestCallsOfACrashedProcessAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("counting")
-	pool, _ := w.troubled("counting", 1)
-	client := w.over("counting")
+	env := newEnv(t)
+	env.startAgent("counting")
+	pool, _ := env.startTroublePool("counting", 1)
+	client := env.gatewayClient("counting")
 	for range 7 {
 		status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -124,31 +124,31 @@ func TestTheCallsOfACrashedProcessAreCounted(t *testing.T) {
 	status, _, code := post(t, client, "/v1/pools/counting/call/die", ``)
 	require.Equal(t, http.StatusBadGateway, status)
 	require.Equal(t, string(api.CodeWorkerCrashed), code)
-	view := w.until(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	view := env.waitFor(pool, "the next process is ready", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
 	require.EqualValues(t, 8, view.Workers[0].RequestsServed)
 	require.EqualValues(t, 1, view.Workers[0].RequestsFailed)
 	status, answer, _ := post(t, client, "/v1/pools/counting/call/add", `[1, 2]`)
 	require.Equal(t, http.StatusOK, status, answer)
-	w.until(pool, "the ninth is told when its lease goes back", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the ninth call is reported when its lease is released", func(v api.PoolWorkers) bool {
 		require.LessOrEqual(t, v.Workers[0].RequestsServed, int64(9))
 		return v.Workers[0].RequestsServed == 9
 	})
 }
 
-func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
+func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	first := w.agent("word-a")
-	s := echo("lastword", 1)
-	s.Lease.IdleReturn = spec.Duration(time.Hour) // no checkin tells of the calls
-	pool := w.start(s)
-	client := w.over("word-a")
+	env := newEnv(t)
+	first := env.startAgent("word-a")
+	s := echoSpec("lastword", 1)
+	s.Lease.IdleReturn = spec.Duration(time.Hour) // so that no checkin reports the calls
+	pool := env.startPool(s)
+	client := env.gatewayClient("word-a")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/lastword/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Eventually(t, func() bool {
-		described, err := w.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
+		described, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
 		require.NoError(t, err)
 		for _, pending := range described.GetPendingActivities() {
 			var beat api.WatchHeartbeat
@@ -157,48 +157,48 @@ func TestTheCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 			}
 		}
 		return false
-	}, patience, 50*time.Millisecond, "no heartbeat told of the calls")
+	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
-	w.agent("word-b")
-	view := w.until(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
+	env.startAgent("word-b")
+	view := env.waitFor(pool, "the worker is on the other host", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Host == "word-b" })
 	require.EqualValues(t, 5, view.Workers[0].RequestsServed)
 }
 
-func TestAnIdleLeaseOfTheGatewayIsRecalledForSomebodyElse(t *testing.T) {
+func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("recall")
-	pool := w.start(echo("recall", 1))
-	client := w.over("recall")
+	env := newEnv(t)
+	env.startAgent("recall")
+	pool := env.startPool(echoSpec("recall", 1))
+	client := env.gatewayClient("recall")
 	status, answer, _ := post(t, client, "/v1/pools/recall/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	lease, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
-	require.NoError(t, err, "the gateway holds the worker idle and gives it up")
+	require.NoError(t, err, "the gateway releases its idle lease")
 	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"/call/echo", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
-	require.NoError(t, w.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
+	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }
 
 func TestARollingRestartWithoutSurgeUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("rolling")
-	sp := echo("rolling", 3)
+	env := newEnv(t)
+	env.startAgent("rolling")
+	sp := echoSpec("rolling", 3)
 	sp.Rotation.Surge = false
-	pool := w.start(sp)
-	l := under(t, w.over("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
+	pool := env.startPool(sp)
+	l := startLoad(t, env.gatewayClient("rolling"), "/v1/pools/rolling/call/echo", 100, 1)
 	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "under load"})
 	require.NoError(t, err)
-	w.until(pool, "all have restarted", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "all have restarted", func(v api.PoolWorkers) bool {
 		status, err := pool.Status(t.Context())
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable are away")
+		require.GreaterOrEqual(t, status.Ready, 2, "at most max_unavailable workers are out of service")
 		return v.Rollout == nil && v.Ready == 3 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2 && v.Workers[2].Incarnation == 2
 	})
 	l.stop()
-	require.Positive(t, l.made.Load())
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+	require.Positive(t, l.calls.Load())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 }

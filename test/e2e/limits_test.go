@@ -9,14 +9,14 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
+func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("limits")
-	s := python("limited", 2, "hold.py")
+	env := newEnv(t)
+	env.startAgent("limits")
+	s := pythonSpec("limited", 2, "hold.py")
 	s.Limits.Memory, s.Limits.OpenFiles, s.Limits.Nice = 150<<20, 200, 3
 	s.Prediction.Enabled = false
-	pool := w.start(s)
+	pool := env.startPool(s)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	for _, worker := range view.Workers {
@@ -25,24 +25,24 @@ func TestLimitsAreInForceAndAWorkerOverItsMemoryMakesWay(t *testing.T) {
 		require.Contains(t, []string{"cgroup", "sampler"}, worker.Limits["memory"])
 	}
 
-	client := w.over("limits")
+	client := env.gatewayClient("limits")
 	status, answer, _ := post(t, client, "/v1/pools/limited/call/hold", "160")
-	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel does not wait
+	if view.Workers[0].Limits["memory"] == "cgroup" { // the kernel enforces the limit immediately
 		require.NotEqual(t, http.StatusOK, status, answer)
 	} else {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
-	view = w.until(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
+	view = env.waitFor(pool, "one worker has been replaced", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation+v.Workers[1].Incarnation == 3
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
 		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
 	}
 
-	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may be through before anybody looks
-	w.until(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
+	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may return before the sampler runs
+	env.waitFor(pool, "a worker far over its limit has been killed", func(v api.PoolWorkers) bool {
 		killed := false
-		for _, worker := range v.Workers { // not by its number: a successor may have been on its way, and used one up
+		for _, worker := range v.Workers { // a cancelled successor may have used an incarnation, so do not compare incarnations
 			killed = killed || worker.RestartsByReason["exit"] == 1
 		}
 		return v.Ready == 2 && killed

@@ -18,13 +18,13 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// scrape is what one GET /metrics says.
+// scrape is the result of one GET /metrics.
 type scrape struct {
 	t        *testing.T
 	families map[string]*dto.MetricFamily
 }
 
-// scrapeText asks an agent as Prometheus does.
+// scrapeText returns the metrics of an agent as text.
 func scrapeText(t *testing.T, c *http.Client) []byte {
 	t.Helper()
 	response, err := c.Get("http://gateway/metrics")
@@ -44,7 +44,7 @@ func readScrape(t *testing.T, c *http.Client) scrape {
 	return scrape{t, families}
 }
 
-// series finds those of a metric that have these labels, given as name, value, name, value….
+// series returns the series of a metric that have these labels, given as name, value, name, value….
 func (s scrape) series(name string, labels ...string) []*dto.Metric {
 	var found []*dto.Metric
 	for _, m := range s.families[name].GetMetric() {
@@ -63,7 +63,7 @@ func (s scrape) series(name string, labels ...string) []*dto.Metric {
 	return found
 }
 
-// value is that of the one gauge or counter with these labels.
+// value returns the value of the only gauge or counter with these labels.
 func (s scrape) value(name string, labels ...string) float64 {
 	s.t.Helper()
 	found := s.series(name, labels...)
@@ -71,12 +71,12 @@ func (s scrape) value(name string, labels ...string) float64 {
 	return found[0].GetGauge().GetValue() + found[0].GetCounter().GetValue()
 }
 
-func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
+func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("seen", "--capacity", "7")
-	pool := w.start(echo("seen", 2))
-	client := w.over("seen")
+	env := newEnv(t)
+	env.startAgent("seen", "--capacity", "7")
+	pool := env.startPool(echoSpec("seen", 2))
+	client := env.gatewayClient("seen")
 	for range 5 {
 		status, answer, _ := post(t, client, "/v1/pools/seen/call/echo", `1`)
 		require.Equal(t, http.StatusOK, status, answer)
@@ -116,34 +116,34 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 		for _, state := range s.series("tempool_worker_state", "worker", worker) {
 			is += state.GetGauge().GetValue()
 		}
-		require.EqualValues(t, 1, is, "a worker is in one state")
+		require.EqualValues(t, 1, is, "a worker is in exactly one state")
 	}
 	require.EqualValues(t, 7, requests)
 	require.EqualValues(t, 3, s.value("tempool_worker_counted_total", "counter", "api_calls"))
 	require.EqualValues(t, 1, failed)
 	require.Positive(t, granted)
-	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "the SDK's own")
+	require.NotEmpty(t, s.series("temporal_request_total", "operation", "RespondWorkflowTaskCompleted"), "metrics of the Temporal SDK")
 	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
 	require.NotEmpty(t, s.series("go_goroutines"))
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
-	kill(t, w.ready(pool, 2).Workers[0].PID)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "the test wants it"})
+	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(1), Reason: "test"})
 	require.NoError(t, err)
-	w.until(pool, "both have come back", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "both have come back", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
 	require.Eventually(t, func() bool {
 		s := readScrape(t, client)
 		return s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit") == 1 &&
 			s.value("tempool_worker_rotations_total", "worker", "seen/1", "reason", "operator") == 1
-	}, patience, 100*time.Millisecond, "who went is counted by its reason")
+	}, waitTimeout, 100*time.Millisecond, "restarts and rotations are counted by reason")
 
 	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalSuspend, api.Control{}))
-	w.state(pool, 0, lifecycle.Suspended)
+	env.waitState(pool, 0, lifecycle.Suspended)
 	require.Eventually(t, func() bool {
 		return readScrape(t, client).value("tempool_worker_state", "worker", "seen/0", "state", "suspended") == 1
-	}, patience, 100*time.Millisecond)
+	}, waitTimeout, 100*time.Millisecond)
 
 	for name := range s.families {
 		for _, m := range s.series(name) {
@@ -156,30 +156,30 @@ func TestAScrapeTellsWhatAnAgentDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0
-	}, patience, 100*time.Millisecond, "the series of a worker that has ended go away")
-	require.NoError(t, stopped(t, pool))
+	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed")
+	require.NoError(t, stopPool(t, pool))
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_pool_size")) == 0
-	}, patience, 100*time.Millisecond, "and those of a pool, too")
+	}, waitTimeout, 100*time.Millisecond, "the series of a stopped pool are removed")
 }
 
-func stopped(t *testing.T, pool *tempool.Pool) error {
+func stopPool(t *testing.T, pool *tempool.Pool) error {
 	if _, err := pool.Stop(t.Context(), "the test is over"); err != nil {
 		return err
 	}
 	return pool.Wait(t.Context())
 }
 
-func TestPrometheusFindsNoFaultWithTheMetrics(t *testing.T) {
+func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("lint")
-	w.start(echo("lint", 1))
-	client := w.over("lint")
+	env := newEnv(t)
+	env.startAgent("lint")
+	env.startPool(echoSpec("lint", 1))
+	client := env.gatewayClient("lint")
 	status, answer, _ := post(t, client, "/v1/pools/lint/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	cmd.Stdin = bytes.NewReader(scrapeText(t, client))
-	said, err := cmd.CombinedOutput()
-	require.NoError(t, err, "promtool check metrics says (scripts/setup-debian.sh installs it):\n%s", said)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "promtool check metrics (installed by scripts/setup-debian.sh):\n%s", output)
 }

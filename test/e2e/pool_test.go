@@ -21,22 +21,22 @@ import (
 
 func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("ops")
-	s := echo("ops", 2)
-	pool := w.start(s)
+	env := newEnv(t)
+	env.startAgent("ops")
+	s := echoSpec("ops", 2)
+	pool := env.startPool(s)
 
 	_, err := pool.Scale(t.Context(), 3)
 	require.NoError(t, err)
-	w.ready(pool, 3)
+	env.waitReady(pool, 3)
 	_, err = pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	before := w.ready(pool, 1)
-	require.Eventually(t, func() bool { return len(bearers("ops")) == 1 }, patience, 50*time.Millisecond)
+	before := env.waitReady(pool, 1)
+	require.Eventually(t, func() bool { return len(hostProcesses("ops")) == 1 }, waitTimeout, 50*time.Millisecond)
 	_, err = pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	w.ready(pool, 2)
-	require.Equal(t, before.Workers[0].PID, w.state(pool, 0, lifecycle.Ready).PID, "scaling touches no other worker")
+	env.waitReady(pool, 2)
+	require.Equal(t, before.Workers[0].PID, env.waitState(pool, 0, lifecycle.Ready).PID, "scaling restarts no other worker")
 
 	s.Pool.Size = 2
 	same, err := pool.Apply(t.Context(), s)
@@ -47,73 +47,73 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	applied, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, applied.SpecVersion)
-	w.until(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
-		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are away at one time")
+	env.waitFor(pool, "both workers have the new spec", func(v api.PoolWorkers) bool {
+		require.GreaterOrEqual(t, v.Ready, 1, "at most max_unavailable workers are out of service at a time")
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 
-	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
+	restarted, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, restarted.Workers)
-	w.until(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "both workers have restarted", func(v api.PoolWorkers) bool {
 		return v.Rollout == nil && v.Ready == 2 && v.Workers[0].Incarnation >= 3
 	})
 
-	lossy := &lossy{}
-	deaf, err := client.Dial(client.Options{HostPort: w.server.Address(), Logger: quiet(), ConnectionOptions: client.ConnectionOptions{
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(lossy.intercept)},
+	interceptor := &lossyInterceptor{}
+	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.intercept)},
 	}})
 	require.NoError(t, err)
-	defer deaf.Close()
-	user := tempool.NewClient(deaf, client.DefaultNamespace)
+	defer connection.Close()
+	user := tempool.NewClient(connection, client.DefaultNamespace)
 	defer user.Close()
 	state, err := user.Pool("ops").State(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.Ready, state.State)
-	require.EqualValues(t, 2, lossy.asked.Load(), "what was not answered is asked again")
+	require.EqualValues(t, 2, interceptor.queries.Load(), "an unanswered query is sent again")
 
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("ops"))
+	require.Empty(t, hostProcesses("ops"))
 	last, err := pool.Status(t.Context())
-	require.NoError(t, err, "the last status of a pool that has ended can still be read")
+	require.NoError(t, err, "the last status of a stopped pool is available")
 	require.True(t, last.Ended)
-	out, _ := w.ctl(cli.ExitOK, "ps", "ops")
-	require.Contains(t, out, "Pool ops has ended; this is how it stood then")
-	out, _ = w.ctl(cli.ExitOK, "workers", "stats", "ops")
-	require.Contains(t, out, "Pool ops has ended")
+	out, _ := env.ctl(cli.ExitOK, "ps", "ops")
+	require.Contains(t, out, "Pool ops has stopped; this is its last state")
+	out, _ = env.ctl(cli.ExitOK, "workers", "stats", "ops")
+	require.Contains(t, out, "Pool ops has stopped")
 	for _, late := range [][]string{{"call", "ops", "echo", `"too late"`}, {"report", "ops"}, {"sessions", "list", "ops"}} {
-		_, refusal := w.ctl(cli.ExitFailed, late...)
+		_, refusal := env.ctl(cli.ExitFailed, late...)
 		require.Contains(t, refusal, "pool ops has ended", late)
 	}
 	_, err = pool.TryCheckout(t.Context(), tempool.CheckoutOptions{Holder: "late"})
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
-// lossy loses the answer to the first query, below the SDK, as a server does.
-type lossy struct{ asked atomic.Int64 }
+// lossyInterceptor drops the answer to the first query, below the SDK.
+type lossyInterceptor struct{ queries atomic.Int64 }
 
-func (l *lossy) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	if strings.HasSuffix(method, "/QueryWorkflow") && l.asked.Add(1) == 1 {
+func (l *lossyInterceptor) intercept(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	if strings.HasSuffix(method, "/QueryWorkflow") && l.queries.Add(1) == 1 {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	return invoke(ctx, method, request, reply, conn, options...)
 }
 
-func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
+func TestAFailingRolloutStaysWithinTheDisruptionBudget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("careful")
-	s := echo("careful", 3)
+	env := newEnv(t)
+	env.startAgent("careful")
+	s := echoSpec("careful", 3)
 	s.Recovery.MaxConsecutiveFailures = 3
-	pool := w.start(s)
+	pool := env.startPool(s)
 	good := s.Pool.Command
 	s.Pool.Command = []string{"python3", "broken.py"}
 	_, err := pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	view := w.until(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "the rollout is halted", func(v api.PoolWorkers) bool {
 		require.GreaterOrEqual(t, v.Ready, 2)
 		return v.Rollout != nil && v.Rollout.Halted != ""
 	})
@@ -121,88 +121,88 @@ func TestASpecThatCannotStartTakesDownNoMoreThanTheBudget(t *testing.T) {
 	s.Pool.Command = good
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
+	env.waitFor(pool, "all workers serve again", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == 3 })
 }
 
-func TestAPoolMayContinueAsNewWithoutItsWorkersNoticing(t *testing.T) {
+func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("endless")
-	pool := w.start(echo("endless", 2))
-	before := w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("endless")) == 2 }, patience, 100*time.Millisecond)
-	pause(t, 3*time.Second) // the cancellation that is not meant arrives in this time
-	after := w.ready(pool, 2)
+	env := newEnv(t)
+	env.startAgent("endless")
+	pool := env.startPool(echoSpec("endless", 2))
+	before := env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("endless"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("endless")) == 2 }, waitTimeout, 100*time.Millisecond)
+	sleep(t, 3*time.Second) // a stray cancellation of the workers would arrive within this time
+	after := env.waitReady(pool, 2)
 	for i := range after.Workers {
 		require.Equal(t, before.Workers[i].PID, after.Workers[i].PID)
 	}
-	kill(t, after.Workers[0].PID)
-	w.until(pool, "the pool hears of its workers still", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
+	killProcess(t, after.Workers[0].PID)
+	env.waitFor(pool, "the pool still receives reports of its workers", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[0].Incarnation == 2 })
 	_, err := pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
-	w.ready(pool, 1)
+	env.waitReady(pool, 1)
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("endless"))
+	require.Empty(t, hostProcesses("endless"))
 }
 
 func TestAPoolTerminatedByHandLeavesNothingRunning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("byhand")
-	pool := w.start(echo("byhand", 2))
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
-	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
-	// The same, when the pool had continued as new before: Temporal's own parent close policy does not reach its workers then.
-	require.NoError(t, w.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echo("byhand", 2)}))
-	w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
-	require.Eventually(t, func() bool { return w.runs(api.PoolWorkflowID("byhand")) == 3 }, patience, 100*time.Millisecond)
-	w.ready(pool, 2)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
-	require.Eventually(t, func() bool { return len(bearers("byhand")) == 0 }, patience, 100*time.Millisecond)
+	env := newEnv(t)
+	env.startAgent("byhand")
+	pool := env.startPool(echoSpec("byhand", 2))
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
+	// After a continue-as-new, Temporal's parent close policy no longer reaches the pool's workers.
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "byhand", Spec: echoSpec("byhand", 2)}))
+	env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", api.SignalForceContinue, api.Control{}))
+	require.Eventually(t, func() bool { return env.countRuns(api.PoolWorkflowID("byhand")) == 3 }, waitTimeout, 100*time.Millisecond)
+	env.waitReady(pool, 2)
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("byhand"), "", "by hand"))
+	require.Eventually(t, func() bool { return len(hostProcesses("byhand")) == 0 }, waitTimeout, 100*time.Millisecond)
 }
 
-func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
+func TestAWorkerTerminatedByHandRestartsUnderAHigherIncarnation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("phoenix")
-	pool := w.start(echo("phoenix", 1))
+	env := newEnv(t)
+	env.startAgent("restarted")
+	pool := env.startPool(echoSpec("restarted", 1))
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	before := w.state(pool, 0, lifecycle.Busy)
-	require.NoError(t, w.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("phoenix", 0), "", "by hand"))
-	w.until(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
+	before := env.waitState(pool, 0, lifecycle.Busy)
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("restarted", 0), "", "by hand"))
+	env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].PID != before.PID })
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
 	require.Greater(t, next.Seq, lease.Seq)
-	require.Eventually(t, func() bool { return !alive(before.PID) }, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return !processAlive(before.PID) }, waitTimeout, 100*time.Millisecond)
 }
 
-func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
+func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("again")
-	pool := w.start(echo("again", 1))
-	for range 12 { // more than a worker may fail in a row
-		before := w.state(pool, 0, lifecycle.Ready).Incarnation
+	env := newEnv(t)
+	env.startAgent("again")
+	pool := env.startPool(echoSpec("again", 1))
+	for range 12 { // more than recovery.max_consecutive_failures
+		before := env.waitState(pool, 0, lifecycle.Ready).Incarnation
 		_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: new(int)})
 		require.NoError(t, err)
-		w.until(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+		env.waitFor(pool, "it has restarted", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
 	require.NoError(t, err)
-	client := w.over("again")
+	client := env.gatewayClient("again")
 	status, answer, _ := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "1")
 	require.Equal(t, http.StatusOK, status, answer)
 	_, err = pool.Stop(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
 
-	w.start(echo("again", 1))
+	env.startPool(echoSpec("again", 1))
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
 	require.NoError(t, err)
 	require.Greater(t, next.Incarnation, lease.Incarnation)
@@ -211,5 +211,5 @@ func TestAPoolThatIsStartedAgainCountsOnWhereTheLastOneWas(t *testing.T) {
 	status, _, code := post(t, client, "/v1/leases/"+lease.ID+"/call/echo", "3")
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
-	require.Zero(t, w.ready(pool, 1).Workers[0].ConsecutiveFailures)
+	require.Zero(t, env.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }

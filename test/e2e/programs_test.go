@@ -13,16 +13,16 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-func TestAProgramMadeThroughOneWorkerRunsOnAllOthers(t *testing.T) {
+func TestAProgramTrainedByOneWorkerRunsOnAllOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("programs")
+	env := newEnv(t)
+	env.startAgent("programs")
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "programs", "pool.toml"))
 	require.NoError(t, err)
-	w.start(s)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	env.startPool(s)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(w.dir, "programs", worker.SocketName))
+	example := exec.CommandContext(ctx, "python3", "-B", "-W", "error", filepath.Join(s.Pool.Dir, "client.py"), "unix:"+filepath.Join(env.dir, "programs", worker.SocketName))
 	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
 	require.NoError(t, err)
 	example.Env = append(os.Environ(), "PYTHONPATH="+sdk)

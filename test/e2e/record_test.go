@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// record, if set, is the folder that gets the history of every run of every workflow of every test, for test/replay.
-var record = flag.String("record", "", "folder for the histories of this run")
+// record is the folder to which every test writes the histories of all its workflow runs, for test/replay; empty disables this.
+var record = flag.String("record", "", "folder for the histories of all workflow runs")
 
-// recordedHome is where workers run while their histories are recorded: a path that says nothing of this machine.
+// recordedHome is the working folder of workers while histories are recorded. It keeps paths of this machine out of them.
 const recordedHome = "/tmp/tempool-recorded"
 
-// recordedCopy copies a folder to recordedHome, once, and returns where it is.
+// recordedCopy copies a folder to recordedHome, unless it is there, and returns the path of the copy.
 func recordedCopy(from, name string) string {
 	to := filepath.Join(recordedHome, name)
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -31,22 +31,22 @@ func recordedCopy(from, name string) string {
 	return to
 }
 
-// keepHistories writes the histories of a world.
-func (w *world) keepHistories() {
-	t := w.t
+// recordHistories writes the histories of all workflow runs of the environment.
+func (env *testEnv) recordHistories() {
+	t := env.t
 	if *record == "" {
 		return
 	}
 	require.NoError(t, os.MkdirAll(*record, 0o755))
-	answer, err := w.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: w.client.Namespace()})
+	answer, err := env.client.Temporal().ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 	require.NoError(t, err)
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
-		if !strings.HasPrefix(id, "tempool/") { // a user's own
+		if !strings.HasPrefix(id, "tempool/") { // a user's workflow
 			continue
 		}
 		var events history.History
-		iterator := w.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for iterator.HasNext() {
 			event, err := iterator.Next()
 			require.NoError(t, err)

@@ -18,24 +18,24 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// load makes calls of a pool at a steady rate until it is stopped.
-type load struct {
-	made, failed atomic.Int64
-	first        atomic.Pointer[string] // the first failure
-	cancel       context.CancelFunc
-	ended        chan struct{}
+// loadGenerator calls a pool at a constant rate until it is stopped.
+type loadGenerator struct {
+	calls, failed atomic.Int64
+	firstError    atomic.Pointer[string] // of the first failed call
+	cancel        context.CancelFunc
+	ended         chan struct{}
 }
 
-// under puts a pool under so many calls a second, so many of them at once.
-func under(t *testing.T, client *http.Client, path string, perSecond, atOnce int) *load {
+// startLoad starts perSecond calls a second, atOnce of them at a time.
+func startLoad(t *testing.T, client *http.Client, path string, perSecond, atOnce int) *loadGenerator {
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{cancel: cancel, ended: make(chan struct{})}
+	l := &loadGenerator{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)
 		ticker := time.NewTicker(time.Second * time.Duration(atOnce) / time.Duration(perSecond))
 		defer ticker.Stop()
-		var calls sync.WaitGroup
-		defer calls.Wait()
+		var group sync.WaitGroup
+		defer group.Wait()
 		for {
 			select {
 			case <-ctx.Done():
@@ -43,7 +43,7 @@ func under(t *testing.T, client *http.Client, path string, perSecond, atOnce int
 			case <-ticker.C:
 			}
 			for range atOnce {
-				calls.Go(func() { l.call(client, path) })
+				group.Go(func() { l.call(client, path) })
 			}
 		}
 	}()
@@ -51,8 +51,8 @@ func under(t *testing.T, client *http.Client, path string, perSecond, atOnce int
 	return l
 }
 
-func (l *load) call(client *http.Client, path string) {
-	l.made.Add(1)
+func (l *loadGenerator) call(client *http.Client, path string) {
+	l.calls.Add(1)
 	response, err := client.Post("http://gateway"+path, "application/json", strings.NewReader("1"))
 	what := ""
 	if err != nil {
@@ -66,40 +66,40 @@ func (l *load) call(client *http.Client, path string) {
 	}
 	if what != "" {
 		l.failed.Add(1)
-		l.first.CompareAndSwap(nil, &what)
+		l.firstError.CompareAndSwap(nil, &what)
 	}
 }
 
-func (l *load) stop() {
+func (l *loadGenerator) stop() {
 	l.cancel()
 	<-l.ended
 }
 
-func (l *load) failure() string {
-	if what := l.first.Load(); what != nil {
+func (l *loadGenerator) firstFailure() string {
+	if what := l.firstError.Load(); what != nil {
 		return *what
 	}
 	return ""
 }
 
-// TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway puts eight workers under 200 calls a second and has all of them replaced three
-// times over: by a rolling restart, by a new spec, and by the requests they have served.
-func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
+// TestReplacingAllWorkersUnderLoadFailsNoCall sends 200 calls a second to eight workers and replaces all of them three times: by a rolling
+// restart, by a new spec, and by rotation.max_requests.
+func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	t.Parallel()
 	const size = 8
-	w := newWorld(t)
-	w.agent("surge")
-	s := echo("surge", size)
+	env := newEnv(t)
+	env.startAgent("surge")
+	s := echoSpec("surge", size)
 	s.Rotation.MaxUnavailable = 2
-	pool := w.start(s)
+	pool := env.startPool(s)
 	require.Eventually(t, func() bool {
 		status, err := pool.Status(t.Context())
 		return err == nil && status.Ready == size
-	}, patience, 10*time.Millisecond, "the pool itself has heard of all")
-	// As many at once as there are workers: the gateway leases no more of them than it has calls for, and all are to have their share.
-	l := under(t, w.over("surge"), "/v1/pools/surge/call/echo", 200, size)
+	}, waitTimeout, 10*time.Millisecond, "the roster has all workers")
+	// As many calls at a time as workers, so that the gateway leases all of them.
+	l := startLoad(t, env.gatewayClient("surge"), "/v1/pools/surge/call/echo", 200, size)
 	all := func(what string, holds func(api.Worker) bool) {
-		w.until(pool, what, func(v api.PoolWorkers) bool {
+		env.waitFor(pool, what, func(v api.PoolWorkers) bool {
 			if v.Rollout != nil || v.Ready != size {
 				return false
 			}
@@ -110,9 +110,9 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 			}
 			return true
 		})
-		require.Zero(t, l.failed.Load(), "%s: of %d calls: %s", what, l.made.Load(), l.failure())
+		require.Zero(t, l.failed.Load(), "%s: of %d calls: %s", what, l.calls.Load(), l.firstFailure())
 	}
-	// The roster is what the pool is told; with surge it must never hear of a worker out of service.
+	// With surge, no worker is ever out of service in the roster.
 	least := make(chan int, 1)
 	watching, enough := context.WithCancel(t.Context())
 	go func() {
@@ -129,45 +129,45 @@ func TestUnderLoadNobodyIsMissedWhileWorkersArePlannedAway(t *testing.T) {
 		least <- fewest
 	}()
 
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
 	all("all have restarted", func(worker api.Worker) bool { return worker.RotationsByReason["operator"] == 1 })
 
 	s.Pool.Env["GREETING"] = "hello"
-	s.Rotation.MaxRequests = 100 // reached within some seconds from here on
+	s.Rotation.MaxRequests = 100 // reached within seconds
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
 	all("all have the new spec", func(worker api.Worker) bool {
 		return worker.RotationsByReason["spec"] == 1 && worker.SpecVersion == 2
 	})
-	all("all have served their share", func(worker api.Worker) bool { return worker.RotationsByReason["requests"] >= 1 })
+	all("all have reached max_requests", func(worker api.Worker) bool { return worker.RotationsByReason["requests"] >= 1 })
 	enough()
-	require.Equal(t, size, <-least, "ready and busy workers at the worst moment")
+	require.Equal(t, size, <-least, "the lowest number of workers in service")
 	l.stop()
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 
 	history, err := pool.History(t.Context(), 0)
 	require.NoError(t, err)
-	told := ""
+	reasons := ""
 	for _, step := range history {
-		told += step.Reason + "\n"
+		reasons += step.Reason + "\n"
 	}
-	require.Contains(t, told, "new moon")
-	require.Contains(t, told, "apply of spec version 2")
-	require.Regexp(t, `Rotating the worker: it served \d+ requests \(limit \d+\)`, told)
+	require.Contains(t, reasons, "on request")
+	require.Contains(t, reasons, "apply of spec version 2")
+	require.Regexp(t, `Rotating the worker: it served \d+ requests \(limit \d+\)`, reasons)
 }
 
-// TestAWorkerThatLeaksIsReplacedBeforeItsLimit has two workers leak some 20 MB a second each.
-func TestAWorkerThatLeaksIsReplacedBeforeItsLimit(t *testing.T) {
+// TestALeakingWorkerIsReplacedBeforeItsMemoryLimit makes two workers leak about 20 MB a second each.
+func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("leak")
-	s := python("leak", 2, "leak.py")
+	env := newEnv(t)
+	env.startAgent("leak")
+	s := pythonSpec("leak", 2, "leak.py")
 	s.Prediction.Window = 3
-	s.Health.MemoryBands = nil // prediction alone is to see it
-	pool := w.start(s)
-	l := under(t, w.over("leak"), "/v1/pools/leak/call/leak", 40, 1)
-	view := w.until(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {
+	s.Health.MemoryBands = nil // so that only prediction replaces workers
+	pool := env.startPool(s)
+	l := startLoad(t, env.gatewayClient("leak"), "/v1/pools/leak/call/leak", 40, 1)
+	view := env.waitFor(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.RotationsByReason["prediction"] == 0 {
 				return false
@@ -176,62 +176,62 @@ func TestAWorkerThatLeaksIsReplacedBeforeItsLimit(t *testing.T) {
 		return v.Ready == 2
 	})
 	l.stop()
-	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.made.Load(), l.failure())
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
 	for _, worker := range view.Workers {
-		require.Zero(t, worker.RotationsByReason["memory"], "it never reached its limit")
+		require.Zero(t, worker.RotationsByReason["memory"], "the worker never reached its limit")
 		require.Less(t, worker.PeakMemoryBytes, int64(s.Rotation.MaxMemory))
 		require.Empty(t, worker.RestartsByReason)
 	}
 }
 
-// TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation kills the agent while a successor starts.
-func TestAnAgentKilledInTheMiddleOfASurgeLeavesOneIncarnation(t *testing.T) {
+// TestAnAgentKilledDuringASurgeLeavesOneIncarnation kills the agent while a successor starts.
+func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("halfway")
-	s := python("halfway", 1, "slowstart.py")
-	pool := w.start(s)
-	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "new moon"})
+	env := newEnv(t)
+	a := env.startAgent("halfway")
+	s := pythonSpec("halfway", 1, "slowstart.py")
+	pool := env.startPool(s)
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "on request"})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(bearers("halfway")) == 2 }, patience, 10*time.Millisecond, "the successor starts")
+	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 2 }, waitTimeout, 10*time.Millisecond, "the successor starts")
 	a.kill()
-	require.Eventually(t, func() bool { return len(bearers("halfway")) == 0 }, patience, 50*time.Millisecond, "no process is left")
-	w.agent("halfway")
-	view := w.until(pool, "it serves again", func(v api.PoolWorkers) bool {
+	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond, "no process is left")
+	env.startAgent("halfway")
+	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Leaving) == 0
 	})
 	require.Zero(t, view.Workers[0].Successor)
-	require.Eventually(t, func() bool { return len(bearers("halfway")) == 1 }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 1 }, waitTimeout, 50*time.Millisecond)
 }
 
-func TestAHostsBudgetIsSharedOutAmongItsWorkers(t *testing.T) {
+func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("budget")
-	s := echo("budget", 2)
+	env := newEnv(t)
+	env.startAgent("budget")
+	s := echoSpec("budget", 2)
 	s.Resources.Allocation, s.Resources.MemoryBudget, s.Resources.CPUBudget = spec.AllocationEqual, 1<<30, 1
 	s.Resources.Rebalance = spec.Duration(time.Second)
-	pool := w.start(s)
+	pool := env.startPool(s)
 	var status api.PoolStatus
 	require.Eventually(t, func() bool {
 		var err error
 		status, err = pool.Status(t.Context())
 		return err == nil && len(status.Shares) == 2 && status.Shares[0].Applied && status.Shares[1].Applied
-	}, patience, 100*time.Millisecond, "%+v", &status)
+	}, waitTimeout, 100*time.Millisecond, "%+v", &status)
 	require.EqualValues(t, 1<<30, status.Shares[0].MemoryBytes+status.Shares[1].MemoryBytes)
 	require.InDelta(t, 1, status.Shares[0].CPUCores+status.Shares[1].CPUCores, 1e-9)
-	for slot := range 2 { // what is in force is told by each worker, too, and once
+	for slot := range 2 { // each worker reports its limits, once
 		require.Eventually(t, func() bool {
 			st, err := pool.State(t.Context(), slot)
 			return err == nil && st.LimitsApplied != nil && st.LimitsApplied.MemoryBytes == 512<<20 &&
 				st.LimitsApplied.CPUCores == 0.5 && st.Limits["memory"] != "" && st.Limits["cpu"] != ""
-		}, patience, 100*time.Millisecond, "worker %d", slot)
+		}, waitTimeout, 100*time.Millisecond, "worker %d", slot)
 		history, err := pool.History(t.Context(), slot)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.EventKind(lifecycle.LimitsApplied), history[len(history)-1].Event)
 		require.Contains(t, history[len(history)-1].Reason, "its equal share of the host's budget is 536 MB and 0.50 cores")
 	}
-	w.until(pool, "the host tells of the limits", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the host reports the limits", func(v api.PoolWorkers) bool {
 		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""
 	})
 }

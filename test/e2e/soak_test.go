@@ -24,25 +24,25 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// soak is how long the soak goes on; make soak takes ten minutes.
-var soak = flag.Duration("soak", 10*time.Second, "how long calls are made while a worker is killed every second")
+// soak is the duration of TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce; make soak uses ten minutes.
+var soak = flag.Duration("soak", 10*time.Second, "how long to make calls while a worker is killed every second")
 
 const (
 	soakCallers = 8
 	soakTimeout = 5 * time.Second // of one call
 )
 
-// soakCaller makes one call after the other and keeps count of what came of them.
+// soakCaller makes one call after the other and counts the results.
 type soakCaller struct {
-	client  *http.Client
-	ok      int64
-	broken  map[api.Code]int64 // calls that a worker may have seen
-	refused map[api.Code]int64 // calls that no worker has seen, each made again
-	longest time.Duration
-	wrong   error // what must not be: the caller ends with it
+	client     *http.Client
+	ok         int64
+	started    map[api.Code]int64 // failed calls that a worker may have started
+	notStarted map[api.Code]int64 // failed calls that no worker started; each was repeated
+	longest    time.Duration
+	err        error // an unexpected result, which stops the caller
 }
 
-// call makes one call, again and again while no worker has seen it, and says whether it was the last.
+// call makes one call, and repeats it while no worker started it. It returns false after an unexpected result.
 func (s *soakCaller) call(body string) bool {
 	for {
 		began := time.Now()
@@ -51,16 +51,16 @@ func (s *soakCaller) call(body string) bool {
 		s.longest = max(s.longest, took)
 		switch {
 		case err != nil:
-			s.wrong = err
-		case took > soakTimeout+patience/3: // the time-out passed long ago
-			s.wrong = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
+			s.err = err
+		case took > soakTimeout+waitTimeout/3: // far beyond its timeout
+			s.err = fmt.Errorf("a call of at most %s took %s", soakTimeout, took)
 		case status == http.StatusOK && string(answer) == body:
 			s.ok++
 			return true
 		case status == http.StatusOK:
-			s.wrong = fmt.Errorf("%q was answered to %q", answer, body)
+			s.err = fmt.Errorf("%q was answered to %q", answer, body)
 		}
-		if s.wrong != nil {
+		if s.err != nil {
 			return false
 		}
 		var problem struct {
@@ -68,14 +68,14 @@ func (s *soakCaller) call(body string) bool {
 			Started *bool
 		}
 		if err := json.Unmarshal(answer, &problem); err != nil || problem.Code == "" || problem.Started == nil {
-			s.wrong = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
+			s.err = fmt.Errorf("status %d with no coded error that says whether the call was started: %s", status, answer)
 			return false
 		}
 		if *problem.Started {
-			s.broken[problem.Code]++
+			s.started[problem.Code]++
 			return true
 		}
-		s.refused[problem.Code]++
+		s.notStarted[problem.Code]++
 	}
 }
 
@@ -94,30 +94,30 @@ func (s *soakCaller) post(body string) (int, []byte, error) {
 	return response.StatusCode, answer, err
 }
 
-// killOne kills one process of a host's workers and says whether there was one.
-func killOne(hostID string) bool {
-	pids := bearers(hostID)
+// killRandomWorker kills one process of a host's workers. It returns false if there was none.
+func killRandomWorker(hostID string) bool {
+	pids := hostProcesses(hostID)
 	return len(pids) > 0 && syscall.Kill(pids[rand.N(len(pids))], syscall.SIGKILL) == nil
 }
 
-func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce(t *testing.T) {
+func TestWithWorkersKilledEachCallIsAnsweredOrFailsWithACodeAndIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("soak")
-	tallies := filepath.Join(w.dir, "tallies")
-	require.NoError(t, os.Mkdir(tallies, 0o700))
-	s := python("soak", 8, "counting.py")
-	s.Pool.Env["TALLY"] = tallies
-	s.Rotation.MaxRequests = 2_000 // so that kills meet handovers, too
+	env := newEnv(t)
+	env.startAgent("soak")
+	counts := filepath.Join(env.dir, "counts")
+	require.NoError(t, os.Mkdir(counts, 0o700))
+	s := pythonSpec("soak", 8, "counting.py")
+	s.Pool.Env["COUNTS"] = counts
+	s.Rotation.MaxRequests = 2_000 // so that kills also hit switches to a successor
 	s.Recovery.MaxConsecutiveFailures, s.Recovery.BackoffMax = 1_000_000, spec.Duration(time.Second)
-	pool := w.start(s)
+	pool := env.startPool(s)
 
 	ctx, cancel := context.WithTimeout(t.Context(), *soak)
 	defer cancel()
 	callers := make([]*soakCaller, soakCallers)
 	var group sync.WaitGroup
 	for i := range callers {
-		c := &soakCaller{client: w.over("soak"), broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
+		c := &soakCaller{client: env.gatewayClient("soak"), started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
 		callers[i] = c
 		group.Go(func() {
 			for n := 0; ctx.Err() == nil && c.call(fmt.Sprintf(`"caller %d, call %d"`, i, n)); n++ {
@@ -128,7 +128,7 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	for every := time.NewTicker(time.Second); ctx.Err() == nil; {
 		select {
 		case <-every.C:
-			if killOne("soak") {
+			if killRandomWorker("soak") {
 				kills++
 			}
 		case <-ctx.Done():
@@ -137,45 +137,45 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 	}
 	group.Wait()
 
-	sum := soakCaller{broken: map[api.Code]int64{}, refused: map[api.Code]int64{}}
-	var broken int64
+	sum := soakCaller{started: map[api.Code]int64{}, notStarted: map[api.Code]int64{}}
+	var interrupted int64
 	for _, c := range callers {
-		require.NoError(t, c.wrong)
+		require.NoError(t, c.err)
 		sum.ok, sum.longest = sum.ok+c.ok, max(sum.longest, c.longest)
-		for code, n := range c.broken {
-			sum.broken[code] += n
-			broken += n
+		for code, n := range c.started {
+			sum.started[code] += n
+			interrupted += n
 		}
-		for code, n := range c.refused {
-			sum.refused[code] += n
+		for code, n := range c.notStarted {
+			sum.notStarted[code] += n
 		}
 	}
-	t.Logf("%d kills; %d calls answered, the longest took %s; broken off in a worker: %v; not begun, and made again: %v",
-		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.broken, sum.refused)
+	t.Logf("%d kills; %d calls answered, the longest took %s; failed after start: %v; not started and repeated: %v",
+		kills, sum.ok, sum.longest.Round(time.Millisecond), sum.started, sum.notStarted)
 	require.Positive(t, sum.ok)
 	require.Positive(t, kills)
-	require.LessOrEqual(t, broken, int64(kills*s.Pool.MaxInflight), "a kill breaks off no more than what its worker was busy with")
+	require.LessOrEqual(t, interrupted, int64(kills*s.Pool.MaxInflight), "a kill fails at most the calls in flight on its worker")
 
 	var counted int64
-	entries, err := os.ReadDir(tallies)
+	entries, err := os.ReadDir(counts)
 	require.NoError(t, err)
 	for _, entry := range entries {
 		info, err := entry.Info()
 		require.NoError(t, err)
 		counted += info.Size()
 	}
-	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each call they answered")
-	require.LessOrEqual(t, counted, sum.ok+broken, "and none that was not made")
+	require.GreaterOrEqual(t, counted, sum.ok, "workers counted each answered call")
+	require.LessOrEqual(t, counted, sum.ok+interrupted, "and no other")
 
-	page := readScrape(t, w.over("soak"))
-	seen := make([]int64, s.Pool.Size)
-	var inAll int64
-	for slot := range seen {
-		seen[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)))
-		inAll += seen[slot]
+	page := readScrape(t, env.gatewayClient("soak"))
+	byGateway := make([]int64, s.Pool.Size)
+	var total int64
+	for slot := range byGateway {
+		byGateway[slot] = int64(page.value("tempool_worker_requests_total", "pool", "soak", "worker", api.WorkerName("soak", slot)))
+		total += byGateway[slot]
 	}
-	require.Equal(t, sum.ok+broken, inAll, "the gateway counted each call")
-	told := make([]int64, s.Pool.Size)
+	require.Equal(t, sum.ok+interrupted, total, "the gateway counted each call")
+	reported := make([]int64, s.Pool.Size)
 	var failed int64
 	if !assert.Eventually(t, func() bool {
 		view, err := pool.Workers(t.Context())
@@ -184,11 +184,11 @@ func TestWithAWorkerKilledEverySecondEachCallIsAnsweredOrSaysWhyAndIsCountedOnce
 		}
 		failed = 0
 		for i, worker := range view.Workers {
-			told[i] = worker.RequestsServed
+			reported[i] = worker.RequestsServed
 			failed += worker.RequestsFailed
 		}
-		return slices.Equal(told, seen) && failed == broken
-	}, patience, 100*time.Millisecond, "the workflows know of each call, once") {
-		t.Logf("seen by the gateway: %d, told to the workflows: %d, and %d failed ones of %d", seen, told, failed, broken)
+		return slices.Equal(reported, byGateway) && failed == interrupted
+	}, waitTimeout, 100*time.Millisecond, "the workflows count each call once") {
+		t.Logf("counted by the gateway: %d, reported to the workflows: %d, with %d of %d failures", byGateway, reported, failed, interrupted)
 	}
 }

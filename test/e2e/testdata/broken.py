@@ -1,4 +1,4 @@
-"""A program that never becomes a worker."""
+"""A program that exits before the handshake."""
 import sys
 
 sys.exit("the model file is missing")

@@ -1,4 +1,4 @@
-"""A worker with one method for each kind of answer."""
+"""A worker with one method for each type of answer."""
 import os
 
 import tempool

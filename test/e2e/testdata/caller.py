@@ -1,4 +1,4 @@
-"""A program that calls the pool "called" through the gateway's socket, and through TCP. Fails where something is not as it should be."""
+"""A program that calls the pool "called" through the gateway's socket, and through TCP. It fails on an unexpected answer."""
 import sys
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,14 +1,14 @@
-"""A worker that counts the calls it has answered where a SIGKILL cannot take the count away: one byte in a file for each."""
+"""A worker that counts its calls in a file, one byte per call, so that the count survives SIGKILL."""
 import os
 
 import tempool
 
-tally = os.open(os.path.join(os.environ["TALLY"], str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+counts = os.open(os.path.join(os.environ["COUNTS"], str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 @tempool.method(raw=True)
 def echo(body):
-    os.write(tally, b".")
+    os.write(counts, b".")
     return body
 
 

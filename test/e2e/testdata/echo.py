@@ -1,4 +1,4 @@
-"""A worker that answers, and one method for each way of getting into trouble."""
+"""A worker that echoes its input, with other methods for failures."""
 import os
 import subprocess
 import sys
@@ -13,7 +13,7 @@ def echo(body):
 
 @tempool.method
 def grandchild():
-    """Start a descendant that leaves the session, so that no process group holds it."""
+    """Start a child process in its own session, outside the process group of the worker."""
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True).pid
 
 
@@ -29,7 +29,7 @@ def pid():
 
 @tempool.on_lease_reset
 def reset():
-    """Nothing is kept from call to call."""
+    """Keep nothing: calls leave no state behind."""
 
 
 tempool.run()

@@ -1,4 +1,4 @@
-"""A worker whose descendant has called setsid before the worker is ready."""
+"""A worker with a child process in its own session (setsid), started before the worker is ready."""
 import subprocess
 import sys
 

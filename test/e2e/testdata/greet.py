@@ -1,4 +1,4 @@
-"""A worker that says what the file beside it says."""
+"""A worker that returns the greeting in words.py."""
 import tempool
 from words import GREETING
 

@@ -1,4 +1,4 @@
-"""A worker that holds as much memory as it is told to."""
+"""A worker that allocates memory on request and keeps it."""
 import tempool
 
 held = []

@@ -1,4 +1,4 @@
-"""A worker that keeps a megabyte of each call for ever."""
+"""A worker that leaks a megabyte per call."""
 import tempool
 
 kept = []

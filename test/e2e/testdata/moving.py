@@ -1,4 +1,4 @@
-"""A worker that keeps what its clients say in its own memory, and in their sessions only when they leave it."""
+"""A worker that keeps values in memory and writes them to their session only when the session moves away."""
 import os
 import time
 
@@ -10,14 +10,14 @@ hooks = []
 
 @tempool.method
 def keep(value):
-    """Keeps a value here alone. Tells which worker did."""
+    """Keep a value in memory only, and return the name of the worker."""
     kept[tempool.context().headers["tempool-session"]] = value
     return os.environ["TEMPOOL_WORKER"]
 
 
 @tempool.method
 def kept_here():
-    """What this worker knows of the session without asking anybody."""
+    """Return the value that this worker has in memory for the session."""
     return kept.get(tempool.context().headers["tempool-session"])
 
 
@@ -37,8 +37,8 @@ def release(id):
 def load(id):
     hooks.append("load " + id)
     if id.startswith("slow") and os.environ["TEMPOOL_WORKER"].endswith("/1"):
-        # The test ends this process while it is in here.
-        with open(os.path.join(os.environ["WITNESS"], "loading.tmp"), "w") as f:
+        # The test kills this process while it sleeps below.
+        with open(os.path.join(os.environ["MARKERS"], "loading.tmp"), "w") as f:
             f.write(str(os.getpid()))
         os.rename(f.name, f.name[:-4])
         time.sleep(3600)

@@ -1,4 +1,4 @@
-"""A worker that keeps what its clients say in their sessions."""
+"""A worker that stores values in its clients' sessions."""
 import os
 
 import tempool
@@ -22,7 +22,7 @@ def learn(name, program):
 
 @tempool.method
 def perform(name, x):
-    """Runs a program: numbers to add, one after the other. Tells which process did it."""
+    """Run a program, a list of numbers to add, and return the result with the process id."""
     return {"result": x + sum(tempool.context().programs.get(name)), "pid": os.getpid()}
 
 

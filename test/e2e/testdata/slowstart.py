@@ -1,4 +1,4 @@
-"""A worker that takes a while to be ready."""
+"""A worker that starts slowly."""
 import time
 
 import tempool

@@ -1,4 +1,4 @@
-"""A worker that takes its time, and fails when asked to. NOTES names a file that it appends a line to, of what it begins and ends."""
+"""A worker that sleeps and fails on request. It appends a line to the file NOTES when a call begins or ends."""
 import os
 import time
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
+func TestPsShowsWhichGatewaysReachTemporal(t *testing.T) {
 	view := exampleView()
 	view.Workers[0].Endpoint, view.Workers[1].Endpoint, view.Workers[2].Endpoint = "unix:/a", "unix:/b", "unix:/c"
 	view.Workers[1].Host, view.Workers[2].Host = "h2", "h3"
@@ -24,18 +24,18 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 		line, _, _ := strings.Cut(r.out, "\n")
 		return line
 	}
-	plane := newFakePlane(&fakePool{name: "python", view: view})
+	plane := newFakeControlPlane(&fakePool{name: "python", view: view})
 	plane.gateways = map[string]string{"unix:/a": "ok", "unix:/b": "lost"}
-	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls go on under the leases held)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
+	require.Equal(t, "Workers (2/4 ready), control plane lost on h2 (calls continue under held leases)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 
-	var told struct {
+	var printed struct {
 		Workers []map[string]any `json:"workers"`
 	}
 	r := ctl(t, plane, "ps", "--timeout", "50ms", "python", "-o", "json")
-	require.NoError(t, json.Unmarshal([]byte(r.out), &told), r.out)
-	require.Equal(t, "ok", told.Workers[0]["control_plane"])
-	require.Equal(t, "lost", told.Workers[1]["control_plane"])
-	require.NotContains(t, told.Workers[2], "control_plane", "a gateway that does not answer in time says nothing")
+	require.NoError(t, json.Unmarshal([]byte(r.out), &printed), r.out)
+	require.Equal(t, "ok", printed.Workers[0]["control_plane"])
+	require.Equal(t, "lost", printed.Workers[1]["control_plane"])
+	require.NotContains(t, printed.Workers[2], "control_plane", "a gateway that does not answer in time says nothing")
 
 	plane.gateways["unix:/b"] = "ok"
 	require.Equal(t, "Workers (2/4 ready), control plane ok", first(ctl(t, plane, "ps", "--timeout", "50ms")))
@@ -43,7 +43,7 @@ func TestPsTellsWhichGatewaysReachTemporal(t *testing.T) {
 	require.Equal(t, "Workers (2/4 ready)", first(ctl(t, plane, "ps", "--timeout", "50ms", "python")))
 }
 
-func TestAGatewayIsAskedOverTCPAndItsSocket(t *testing.T) {
+func TestReadyzIsFetchedOverTCPAndUnixSockets(t *testing.T) {
 	answer := `{"status":"fenced","host":"h","control_plane":"lost","lost_for_ms":7}`
 	status := http.StatusServiceUnavailable
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,14 +64,14 @@ func TestAGatewayIsAskedOverTCPAndItsSocket(t *testing.T) {
 	local.Start()
 	defer local.Close()
 	for _, endpoint := range []string{tcp.URL, tcp.URL + "/", "unix:" + filepath.Join(dir, "gateway.sock")} {
-		plane, err := askGateway(t.Context(), endpoint)
+		plane, err := fetchControlPlane(t.Context(), endpoint)
 		require.NoError(t, err, endpoint)
 		require.Equal(t, "lost", plane)
 	}
 	answer, status = `{"code":"unauthorized"}`, http.StatusUnauthorized
-	_, err = askGateway(t.Context(), tcp.URL)
+	_, err = fetchControlPlane(t.Context(), tcp.URL)
 	require.ErrorContains(t, err, "401")
-	_, err = askGateway(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
+	_, err = fetchControlPlane(t.Context(), "unix:"+filepath.Join(dir, "nobody.sock"))
 	require.Error(t, err)
-	require.Equal(t, []string{"a", "b"}, endpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
+	require.Equal(t, []string{"a", "b"}, gatewayEndpoints([]api.PoolWorkers{{Workers: []api.Worker{{Endpoint: "a"}, {}}}, {Workers: []api.Worker{{Endpoint: "b"}, {Endpoint: "a"}}}}))
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,58 +12,58 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestChangedFilesRestartTheWorkersAndMendThoseThatCannotStart(t *testing.T) {
+func TestChangedFilesRestartWorkersAndRetryFailedStarts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("files")
+	env := newEnv(t)
+	env.startAgent("files")
 	program, err := os.ReadFile(filepath.Join("testdata", "greet.py"))
 	require.NoError(t, err)
 	dir := t.TempDir()
 	words := filepath.Join(dir, "words.py")
-	write := func(text string) { // as an editor saves
+	write := func(text string) { // like an editor: write a copy and rename it
 		require.NoError(t, os.WriteFile(words+"~", []byte(text), 0o600))
 		require.NoError(t, os.Rename(words+"~", words))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "greet.py"), program, 0o600))
 	write("GREETING = 'hello'\n")
 
-	s := python("files", 2, "greet.py")
-	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100_000_000)
-	s.Recovery.BackoffInitial = spec.Duration(3_600_000_000_000) // who waits for it, waits longer than this test
+	s := pythonSpec("files", 2, "greet.py")
+	s.Pool.Dir, s.Watch.Paths, s.Watch.Debounce = dir, []string{"."}, spec.Duration(100*time.Millisecond)
+	s.Recovery.BackoffInitial = spec.Duration(time.Hour) // longer than this test: only the file watch restarts a failed worker
 	s.Recovery.BackoffMax = s.Recovery.BackoffInitial
-	pool := w.start(s)
-	client := w.over("files")
-	says := func(want string) {
+	pool := env.startPool(s)
+	client := env.gatewayClient("files")
+	requireGreeting := func(want string) {
 		for range 4 {
 			status, answer, _ := post(t, client, "/v1/pools/files/call/greet", "null")
 			require.Equal(t, 200, status, answer)
 			require.Equal(t, `"`+want+`"`, answer)
 		}
 	}
-	says("hello")
+	requireGreeting("hello")
 
 	write("GREETING = 'good morning'\n")
-	view := w.until(pool, "both workers have restarted for the file", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "both workers have restarted because of the file", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].RotationsByReason["files"] == 1 && v.Workers[1].RotationsByReason["files"] == 1
 	})
 	for _, worker := range view.Workers {
 		require.EqualValues(t, 2, worker.Incarnation)
 		require.Contains(t, worker.LastRotation.Reason, words)
 	}
-	says("good morning")
+	requireGreeting("good morning")
 
 	s.Watch.Mode = spec.WatchAll
-	s.Rotation.Surge = false // with surge, a program that cannot start would leave the old processes in service
+	s.Rotation.Surge = false // with surge the old processes would stay in service
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)
-	w.until(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "the new spec is rolled out", func(v api.PoolWorkers) bool {
 		return v.Ready == 2 && v.Rollout == nil && v.Workers[0].SpecVersion == 2 && v.Workers[1].SpecVersion == 2
 	})
 	write("GREETING = = 'broken'\n")
-	w.until(pool, "neither worker can start", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "neither worker can start", func(v api.PoolWorkers) bool {
 		return v.Ready == 0 && v.Workers[0].ConsecutiveFailures > 0 && v.Workers[1].ConsecutiveFailures > 0
 	})
-	write("GREETING = 'mended'\n")
-	w.ready(pool, 2)
-	says("mended")
+	write("GREETING = 'fixed'\n")
+	env.waitReady(pool, 2)
+	requireGreeting("fixed")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
+func TestReplayRecordsMoreTransitionsThanTheRingHolds(t *testing.T) {
 	const steps = 3*lifecycle.RingSize + 7
 	var all []lifecycle.Transition
 	leased := func(ctx workflow.Context, machine lifecycle.Machine) error {
@@ -44,7 +44,7 @@ func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
 		began, err = lifecycle.Next(began, lifecycle.Event{Kind: kind}, noon)
 		require.NoError(t, err)
 	}
-	notes := &noteTaker{}
+	notes := &transitionRecorder{}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetStartTime(noon)
@@ -56,7 +56,7 @@ func TestNotesHoldEveryTransitionThoughTheRingForgets(t *testing.T) {
 	require.Equal(t, append(append([]lifecycle.Transition{}, began.Ring...), all...), notes.transitions)
 }
 
-func TestWhatTheWorkflowHasNotSeenIsNotReplayed(t *testing.T) {
+func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 	kinds := func(kinds ...enums.EventType) []*history.HistoryEvent {
 		var events []*history.HistoryEvent
 		for _, kind := range kinds {
@@ -84,7 +84,7 @@ func TestWhatTheWorkflowHasNotSeenIsNotReplayed(t *testing.T) {
 		"two tasks":               {kinds(started, scheduled, begun, completed, signal, scheduled, begun, completed, timer, signal), 9},
 		"a closed run":            {kinds(started, scheduled, begun, completed, continued), 5},
 	} {
-		t.Run(name, func(t *testing.T) { require.Len(t, decided(c.events), c.keep) })
+		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
 	}
 	none, err := replayRun(nil)
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -38,22 +37,22 @@ func exampleView() api.PoolWorkers {
 	return api.PoolWorkers{Pool: "python", Size: 4, Ready: 2, SpecVersion: 7, Workers: []api.Worker{busy, failed, away}}
 }
 
-func TestPsShowsHowManyAreReadyAndWhyTheOthersAreNot(t *testing.T) {
+func TestPsShowsReadyWorkersAndReasonsOfTheOthers(t *testing.T) {
 	view := exampleView()
-	r := ctl(t, newFakePlane(&fakePool{name: "python", view: view}), "ps", "python")
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "ps", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
 		"Workers (2/4 ready)",
 		"ID        STATE   REQUESTS  MEMORY    UPTIME  AVG CALL  INCARNATION  HOST  PID   LEASE HOLDER  WHY",
 		"python/0  busy    1234      50.0 MiB  1h1m    1.2ms     3            h1    4711  alice",
 		"python/1  failed  0         -         -       -         3            h1    -     -             gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   0         -         -       -         3            h1    4711  -             not asked, this is what the pool last heard: no answer in time",
+		"python/2  ready   0         -         -       -         3            h1    4711  -             no answer, showing the pool's last report: no answer in time",
 	), r.out)
 	require.Empty(t, r.err)
 }
 
-func TestStatsShowWhatWorkersUse(t *testing.T) {
-	r := ctl(t, newFakePlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
+func TestStatsShowResourceUsage(t *testing.T) {
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), "workers", "stats", "python")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
 		"ID        STATE   MEMORY    PEAK      CPU %  FILES  THREADS  REQUESTS  FAILED  LEASES GRANTED  REFUSED  RESTARTS  FAILURES IN A ROW  LIMITS",
@@ -63,10 +62,10 @@ func TestStatsShowWhatWorkersUse(t *testing.T) {
 	), r.out)
 }
 
-func TestPoolStatusShowsWholeReasonsAndTheRollout(t *testing.T) {
+func TestPoolStatusShowsFullReasonsAndTheRollout(t *testing.T) {
 	view := exampleView()
 	view.Rollout = &api.Rollout{Reason: "apply of spec version 7", Done: 1, Current: []int{1}, Waiting: []int{2}}
-	r := ctl(t, newFakePlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
+	r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: view}), "pool", "status", "python")
 	requireCode(t, ExitOK, r)
 	require.True(t, strings.HasPrefix(r.out, lines(
 		"Pool          python",
@@ -80,7 +79,7 @@ func TestPoolStatusShowsWholeReasonsAndTheRollout(t *testing.T) {
 
 func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 	for _, command := range [][]string{{"ps", "python"}, {"pool", "status", "python"}, {"workers", "stats", "python"}} {
-		r := ctl(t, newFakePlane(&fakePool{name: "python", view: exampleView()}), append(command, "-o", "json")...)
+		r := ctl(t, newFakeControlPlane(&fakePool{name: "python", view: exampleView()}), append(command, "-o", "json")...)
 		requireCode(t, ExitOK, r)
 		var view map[string]any
 		require.NoError(t, json.Unmarshal([]byte(r.out), &view))
@@ -99,7 +98,7 @@ func TestJSONOfOnePoolMergesStateAndMetricsOfEachWorker(t *testing.T) {
 func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
 	other := api.PoolWorkers{Pool: "mcp", Size: 1, Ready: 1, Workers: []api.Worker{{
 		WorkerState: api.WorkerState{Worker: "mcp/0", State: lifecycle.Ready}}}}
-	f := newFakePlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()}, &fakePool{name: "mcp", view: other})
 	r := ctl(t, f, "ps", "-o", "json")
 	requireCode(t, ExitOK, r)
 	var views []api.PoolWorkers
@@ -112,27 +111,27 @@ func TestPsWithoutAPoolListsAllInOrder(t *testing.T) {
 	require.Less(t, strings.Index(table.out, "mcp/0"), strings.Index(table.out, "python/0"))
 }
 
-func TestPsOfNothingIsAnEmptyList(t *testing.T) {
-	require.Equal(t, "[]\n", ctl(t, newFakePlane(), "ps", "-o", "json").out)
-	require.True(t, strings.HasPrefix(ctl(t, newFakePlane(), "ps").out, "Workers (0/0 ready)\n"))
+func TestPsWithoutPoolsIsAnEmptyList(t *testing.T) {
+	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(), "ps", "-o", "json").out)
+	require.True(t, strings.HasPrefix(ctl(t, newFakeControlPlane(), "ps").out, "Workers (0/0 ready)\n"))
 }
 
-func TestPsShowsThePoolsThatAnswerWhenAnotherDoesNot(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", view: exampleView()},
-		&fakePool{name: "mute", refusal: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
-		&fakePool{name: "ended", refusal: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
+func TestPsShowsThePoolsThatAnswerIfOthersFail(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView()},
+		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time; is an agent running?")},
+		&fakePool{name: "ended", err: api.Errorf(api.CodePoolNotFound, "no pool ended is running")})
 	r := ctl(t, f, "ps")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.out, "python/0")
 	require.Equal(t, "ctl: no answer in time; is an agent running?\n", r.err)
 }
 
-func TestPoolListTellsHowEachPoolFares(t *testing.T) {
+func TestPoolListShowsReadyWorkersAndRollouts(t *testing.T) {
 	python := roster(entry(0, lifecycle.Ready, 1, ""))
 	python.Ready, python.SpecVersion = 1, 2
 	python.Rollout = &api.Rollout{Reason: "apply", Halted: "halted: worker 1 did not come back: exit 1"}
-	f := newFakePlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
-		&fakePool{name: "mute", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: []api.PoolStatus{python}},
+		&fakePool{name: "mute", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "list")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines(
@@ -144,43 +143,4 @@ func TestPoolListTellsHowEachPoolFares(t *testing.T) {
 	var pools []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "pool", "list", "-o", "json").out), &pools))
 	require.Equal(t, "python", pools[1]["pool"])
-}
-
-func TestHumanSizes(t *testing.T) {
-	for bytes, want := range map[int64]string{
-		-1: "-", 0: "-", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1 << 20: "1.0 MiB", 50 << 20: "50.0 MiB",
-		3 << 29: "1.5 GiB", 2 << 40: "2.0 TiB", 5000 << 40: "5000.0 TiB",
-	} {
-		require.Equal(t, want, size(bytes))
-	}
-}
-
-func TestHumanDurations(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "-", -time.Second: "-", 57 * time.Microsecond: "0.06ms", 1200 * time.Microsecond: "1.2ms", 350 * time.Millisecond: "350ms",
-		1500 * time.Millisecond: "1.5s", 12 * time.Second: "12s", 90 * time.Second: "1m30s", 2*time.Hour + 5*time.Minute: "2h5m", 76 * time.Hour: "3d4h",
-	} {
-		require.Equal(t, want, span(d))
-	}
-}
-
-func TestOneLineFitsACell(t *testing.T) {
-	require.Equal(t, "a b c", oneLine(" a\n b\t\tc\n", 10))
-	require.Equal(t, "abcd…", oneLine("abcdefgh", 5))
-	require.Equal(t, "ä ö…", oneLine("ä ö  ü ß", 4))
-}
-
-func TestProgressIsOneLineOnATerminalAndALineEachElsewhere(t *testing.T) {
-	show := func(a *app) string {
-		var err bytes.Buffer
-		a.err = &err
-		a.show("1/2 ready")
-		a.show("1/2 ready")
-		a.show("2/2 ready\nand a log")
-		a.endProgress()
-		return err.String()
-	}
-	require.Equal(t, "1/2 ready\n2/2 ready and a log\n", show(&app{format: formatTable}))
-	require.Equal(t, "\r\x1b[K1/2 ready\r\x1b[K2/2 ready a…\n", show(&app{format: formatTable, terminal: true, width: 13}))
-	require.Empty(t, show(&app{format: formatJSON, terminal: true}))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// memory is a host's memory as the test wants it: the folder has what proc and sysfs would say.
-func memory(t *testing.T, root string, availablePercent int) {
+// setAvailableMemory sets a host's available memory in a fake /proc and /sys below root.
+func setAvailableMemory(t *testing.T, root string, availablePercent int) {
 	t.Helper()
 	const total = 64 << 20 // kB
 	dir := filepath.Join(root, "proc")
@@ -28,79 +28,79 @@ func memory(t *testing.T, root string, availablePercent int) {
 	require.NoError(t, os.Rename(next, filepath.Join(dir, "meminfo")))
 }
 
-// said waits until the agent's log has a line with all of these words.
-func (a *agent) said(words ...string) {
+// waitForLog waits until the agent's log has a line with all of these words.
+func (a *agent) waitForLog(words ...string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
 		content, err := os.ReadFile(a.log)
 		return err == nil && slices.ContainsFunc(strings.Split(string(content), "\n"), func(line string) bool {
 			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
 		})
-	}, patience, 100*time.Millisecond, "the agent does not say %q", words)
+	}, waitTimeout, 100*time.Millisecond, "the agent's log has no line with %q", words)
 }
 
-func TestAHostShortOfMemoryStopsHalfOfItsWorkersLargestFirstAndBringsThemBack(t *testing.T) {
+func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	root := filepath.Join(w.dir, "memory")
-	memory(t, root, 50)
-	agent := w.agent("tight", "--memory-root", root)
-	s := python("tight", 4, "hold.py")
+	env := newEnv(t)
+	root := filepath.Join(env.dir, "memory")
+	setAvailableMemory(t, root, 50)
+	agent := env.startAgent("tight", "--memory-root", root)
+	s := pythonSpec("tight", 4, "hold.py")
 	s.Limits.Memory, s.Prediction.Enabled = 1<<30, false
-	pool := w.start(s)
-	client := w.over("tight")
+	pool := env.startPool(s)
+	client := env.gatewayClient("tight")
 	status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "150")
 	require.Equal(t, http.StatusOK, status, answer)
 	largest := -1
-	view := w.until(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
+	view := env.waitFor(pool, "a sample shows which worker is the largest", func(v api.PoolWorkers) bool {
 		largest = slices.IndexFunc(v.Workers, func(x api.Worker) bool { return x.CurrentMemoryBytes > 150<<20 })
 		return largest >= 0
 	})
 	limit := func(v api.PoolWorkers, slot int) string { return v.Workers[slot].Limits["memory"] }
 	require.Contains(t, []string{"cgroup", "sampler"}, limit(view, largest))
 
-	memory(t, root, 12)
-	agent.said("memory pressure", `"level":"medium","before":"none"`, "12 % of the host's memory")
-	agent.said("session caches were dropped")
-	agent.said("a worker has collected garbage", `"worker":"tight/0"`)
+	setAvailableMemory(t, root, 12)
+	agent.waitForLog("memory pressure", `"level":"medium","before":"none"`, "12 % of the host's memory")
+	agent.waitForLog("session caches were dropped")
+	agent.waitForLog("a worker has collected garbage", `"worker":"tight/0"`)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 4, view.Ready, "medium stops nobody")
+	require.Equal(t, 4, view.Ready, "medium pressure stops no worker")
 
-	memory(t, root, 3)
-	agent.said("memory pressure", `"level":"critical","before":"medium"`)
-	agent.said("a memory limit was lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
+	setAvailableMemory(t, root, 3)
+	agent.waitForLog("memory pressure", `"level":"critical","before":"medium"`)
+	agent.waitForLog("a memory limit was lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
 	parked := func() []int {
 		st, err := pool.Status(t.Context())
 		require.NoError(t, err)
 		return st.Parked
 	}
-	require.Eventually(t, func() bool { return len(parked()) > 0 }, patience, 50*time.Millisecond)
-	require.Equal(t, largest, parked()[0], "the largest goes first")
-	// The agent says it again after 15 s: what is down by then is all that may be.
+	require.Eventually(t, func() bool { return len(parked()) > 0 }, waitTimeout, 50*time.Millisecond)
+	require.Equal(t, largest, parked()[0], "the largest worker stops first")
+	// The agent signals again after 15 s: workers that stop because of that would exceed the budget.
 	least := 4
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); pause(t, 100*time.Millisecond) {
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); sleep(t, 100*time.Millisecond) {
 		view, err := pool.Workers(t.Context())
 		require.NoError(t, err)
 		least = min(least, view.Ready)
-		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are gone: %+v", view)
+		require.GreaterOrEqual(t, view.Ready, 2, "more than half of the workers are down: %+v", view)
 		status, answer, _ := post(t, client, "/v1/pools/tight/call/hold", "0")
-		require.Equal(t, http.StatusOK, status, "those that are left serve: %s", answer)
+		require.Equal(t, http.StatusOK, status, "the remaining workers serve: %s", answer)
 	}
 	require.Equal(t, 2, least)
 	require.Len(t, parked(), 2)
-	require.Equal(t, lifecycle.Stopped, w.state(pool, largest, lifecycle.Stopped).State)
+	require.Equal(t, lifecycle.Stopped, env.waitState(pool, largest, lifecycle.Stopped).State)
 	history, err := pool.History(t.Context(), largest)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
 		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "critically short of memory")
 	}), "%+v", history)
-	require.Len(t, bearers("tight"), 2, "processes")
+	require.Len(t, hostProcesses("tight"), 2, "processes")
 
-	memory(t, root, 50) // and a minute later
-	view = w.ready(pool, 4)
+	setAvailableMemory(t, root, 50) // the workers restart a minute later
+	view = env.waitReady(pool, 4)
 	require.Empty(t, parked())
 	require.EqualValues(t, 2, view.Workers[largest].Incarnation)
 	require.EqualValues(t, 1, view.Workers[largest].RestartsByReason["pressure"]+view.Workers[largest].RotationsByReason["pressure"])
-	agent.said("memory pressure", `"level":"none","before":"critical"`)
+	agent.waitForLog("memory pressure", `"level":"none","before":"critical"`)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Codes of failures that only ctl knows.
+// Codes of failures that arise in ctl itself.
 const (
 	codeUsage       api.Code = "usage"
 	codeInterrupted api.Code = "interrupted"
-	codeTimeout     api.Code = "timeout"    // what was waited for did not come about in time
-	codeUnexpected  api.Code = "unexpected" // an error nobody gave a code
+	codeTimeout     api.Code = "timeout"    // a wait took longer than its limit
+	codeUnexpected  api.Code = "unexpected" // an error without a code
 )
 
 // usageError is a mistake in the command line.
@@ -26,7 +26,7 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// exitCode is the program's answer to how a command ended.
+// exitCode returns the exit code for the result of a command.
 func exitCode(err error) int {
 	var usage usageError
 	switch {
@@ -38,7 +38,7 @@ func exitCode(err error) int {
 	return ExitFailed
 }
 
-// describe is the code and the sentence of a failure.
+// describe returns the code and the message of an error.
 func describe(err error) (api.Code, string) {
 	var usage usageError
 	var coded *api.Error
@@ -46,14 +46,14 @@ func describe(err error) (api.Code, string) {
 	case errors.As(err, &usage):
 		return codeUsage, usage.Error()
 	case errors.Is(err, context.Canceled):
-		return codeInterrupted, "interrupted; what was asked for goes on by itself, and ctl ps shows how"
+		return codeInterrupted, "interrupted; the operation continues in Temporal, run ctl ps to follow it"
 	case errors.As(err, &coded):
 		return coded.Code, cmp.Or(coded.Message, string(coded.Code))
 	}
 	return codeUnexpected, err.Error()
 }
 
-// fail says on stderr, in the format asked for, why the command failed.
+// fail prints an error to stderr, in the format of -o, and returns the exit code.
 func (a *app) fail(err error) int {
 	code, message := describe(err)
 	if a.format == formatJSON {
@@ -64,8 +64,7 @@ func (a *app) fail(err error) int {
 			} `json:"error"`
 		}
 		failure.Error.Code, failure.Error.Message = code, message
-		// Nobody is left to tell when stderr itself cannot be written.
-		_ = writeJSON(a.err, failure)
+		_ = writeJSON(a.err, failure) // an unwritable stderr cannot be reported anywhere
 	} else {
 		fmt.Fprintf(a.err, "ctl: %s\n", message)
 	}

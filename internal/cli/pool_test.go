@@ -33,15 +33,15 @@ func steps(statuses ...api.PoolStatus) []api.PoolStatus { return statuses }
 
 var bothReady = roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Busy, 1, ""))
 
-func TestPoolStartWaitsUntilAllWorkersServe(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+func TestPoolStartWaitsUntilAllWorkersAreReady(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")),
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Pending, 2, "backoff of 100ms after exit code 1")),
 		bothReady,
 	)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
-	require.Equal(t, []string{"start python"}, f.asked)
+	require.Equal(t, []string{"start python"}, f.requests)
 	require.Equal(t, lines(
 		"python: 0/2 ready; python/0 starting, python/1 created",
 		"python: 1/2 ready; python/1 pending: backoff of 100ms after exit code 1",
@@ -51,7 +51,7 @@ func TestPoolStartWaitsUntilAllWorkersServe(t *testing.T) {
 }
 
 func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Starting, 1, ""), entry(1, lifecycle.Created, 0, "")), bothReady)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 	requireCode(t, ExitOK, r)
@@ -61,8 +61,8 @@ func TestPoolStartInJSONPrintsOnlyTheView(t *testing.T) {
 	require.Equal(t, exampleView(), view)
 }
 
-func TestPoolStartWithNoWaitLooksAtNothing(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python"})
+func TestPoolStartWithNoWaitReturnsImmediately(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--no-wait", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.JSONEq(t, `{"pool": "python", "size": 2, "ready": 0, "spec_version": 1, "workers": []}`, r.out)
@@ -85,7 +85,7 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 			[]string{"worker python/1 cannot start, it has given up (failed)", "ctl workers restart python --worker 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFakePlane(&fakePool{name: "python", history: history, statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
+			f := newFakeControlPlane(&fakePool{name: "python", history: history, statuses: steps(roster(entry(0, lifecycle.Ready, 1, ""), c.worker))})
 			r := ctl(t, f, "pool", "start", "-f", poolFile(t), "-o", "json")
 			requireCode(t, ExitFailed, r)
 			e := failure(t, r)
@@ -98,8 +98,8 @@ func TestPoolStartSaysWhichWorkerCannotStartAndWhy(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatHasServedMayFailWithoutEndingTheWait(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
+func TestAWorkerThatWasReadyMayFailDuringTheWait(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(
 		roster(entry(0, lifecycle.Ready, 1, ""), entry(1, lifecycle.Starting, 1, "")),
 		roster(entry(0, lifecycle.Failed, 7, "crashed"), entry(1, lifecycle.Starting, 1, "")),
 		bothReady,
@@ -109,7 +109,7 @@ func TestAWorkerThatHasServedMayFailWithoutEndingTheWait(t *testing.T) {
 
 func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "no answer in time")
-	f := newFakePlane(&fakePool{name: "python", refusal: unanswered})
+	f := newFakeControlPlane(&fakePool{name: "python", err: unanswered})
 	f.agents = tempool.Agents{}
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "--address", "h:1", "-o", "json")
 	requireCode(t, ExitFailed, r)
@@ -119,29 +119,29 @@ func TestPoolStartSaysHowToStartAnAgentWhenNoneRuns(t *testing.T) {
 	require.Contains(t, r.err, `"warning"`, "it says so at once, not only in the end")
 }
 
-func TestPoolStartThatNobodyAnswersAsksForAnAgentThoughOneWasSeenLately(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
+func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t), "--wait-timeout", "30ms", "-o", "json")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, failure(t, r).Message, "no agent may be running any more; start one with: worker")
+	require.Contains(t, failure(t, r).Message, "probably no agent is running; start one with: worker")
 }
 
-func TestPoolStartNoticesThatNoAgentTakesThePlacement(t *testing.T) {
-	require.Equal(t, `no agent with room takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of one`,
+func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
+	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of an agent`,
 		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
 	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", "gpu"))
 }
 
-func TestAWaitOutlivesUnansweredLooks(t *testing.T) {
+func TestAWaitSurvivesUnansweredPolls(t *testing.T) {
 	unanswered := api.Errorf(api.CodeUnavailable, "the agent restarts")
-	f := newFakePlane(&fakePool{name: "python", view: exampleView(), lost: []error{unanswered, unanswered}, statuses: steps(bothReady)})
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statusErrors: []error{unanswered, unanswered}, statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Contains(t, r.err, "python: waiting for an agent to answer\n")
 }
 
-func TestPoolStartWarnsOfANamespaceThatWasNotSetUp(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
+func TestPoolStartWarnsAboutMissingSearchAttributes(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", view: exampleView(), statuses: steps(bothReady)})
 	f.missing = []string{"TempoolPool"}
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
@@ -149,78 +149,78 @@ func TestPoolStartWarnsOfANamespaceThatWasNotSetUp(t *testing.T) {
 	require.Contains(t, r.err, "ctl setup")
 }
 
-func TestPoolStartRefusesABadFileBeforeItAsksForAnything(t *testing.T) {
+func TestPoolStartRefusesABadFileBeforeItSendsRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pool.toml")
 	require.NoError(t, os.WriteFile(path, []byte("[pool]\nname = \"python\"\nsise = 2\n"), 0o600))
 	for _, command := range []string{"start", "apply"} {
-		f := newFakePlane()
+		f := newFakeControlPlane()
 		r := ctl(t, f, "pool", command, "-f", path)
 		requireCode(t, ExitFailed, r)
 		require.Contains(t, r.err, "pool.toml:3: pool.sise")
-		require.Empty(t, f.asked)
+		require.Empty(t, f.requests)
 	}
 }
 
 func TestPoolStartOfARunningPoolSaysWhatToDo(t *testing.T) {
-	f := newFakePlane()
+	f := newFakeControlPlane()
 	f.startErr = api.Errorf(api.CodePoolExists, "pool python is running already; change it with ctl pool apply")
 	r := ctl(t, f, "pool", "start", "-f", poolFile(t))
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "ctl: pool python is running already; change it with ctl pool apply\n", r.err)
 }
 
-func TestAWaitThatIsInterruptedSaysThatThingsGoOn(t *testing.T) {
+func TestAnInterruptedWaitFailsWithItsCode(t *testing.T) {
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"pool", "stop", "python"}} {
-		f := newFakePlane(&fakePool{name: "python", endless: true, statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
+		f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true, statuses: steps(roster(entry(0, lifecycle.Starting, 1, "")))})
 		ctx, cancel := context.WithCancel(t.Context())
-		f.onAsked = cancel
+		f.onRequest = cancel
 		r := ctlWith(ctx, f, append(args, "-o", "json")...)
 		requireCode(t, ExitFailed, r)
 		require.Equal(t, "interrupted", failure(t, r).Code)
 	}
 }
 
-func TestPoolStopWaitsForTheEnd(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady)})
+func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "stop", "python", "--reason", "night", "-o", "json")
 	requireCode(t, ExitOK, r)
 	require.JSONEq(t, `{"pool": "python", "stopping": 2, "ended": true}`, r.out)
-	require.True(t, strings.HasPrefix(f.asked[0], "stop python: night (by "), f.asked)
+	require.True(t, strings.HasPrefix(f.requests[0], "stop python: night (by "), f.requests)
 
 	require.Contains(t, ctl(t, f, "pool", "stop", "python", "--no-wait", "-o", "json").out, `"ended": false`)
 }
 
-func TestPoolStopThatTakesTooLongSaysWhoIsLeft(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", endless: true,
+func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
 		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "the pool asked this worker to end")))})
 	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "pool python has not ended after 100ms; python/3 is draining: the pool asked this worker to end")
+	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: the pool asked this worker to end")
 }
 
-func TestApplyWaitsForTheRolloutAndShowsIt(t *testing.T) {
+func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {
 	rolling := roster(entry(0, lifecycle.Ready, 2, ""), entry(1, lifecycle.Draining, 1, "a new spec"))
 	rolling.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Current: []int{1}}
-	f := newFakePlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
+	f := newFakeControlPlane(&fakePool{name: "python", changed: true, statuses: steps(rolling, bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
-	require.Equal(t, "pool python runs on spec version 2\n", r.out)
+	require.Equal(t, "pool python runs spec version 2\n", r.out)
 	require.Equal(t, "python: apply of spec version 2: 1 done, restarting [1], waiting []; 1 is draining: a new spec\n", r.err)
 }
 
-func TestApplyOfTheSameSpecRestartsNobody(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: nil, statuses: steps(bothReady)})
+func TestApplyOfTheSameSpecRestartsNoWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: nil, statuses: steps(bothReady)})
 	r := ctl(t, f, "pool", "apply", "-f", poolFile(t))
 	requireCode(t, ExitOK, r)
 	require.Contains(t, r.out, "no worker restarts")
 }
 
-func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
+func TestAHaltedRolloutFailsWithTheWorkersLog(t *testing.T) {
 	halted := roster(entry(0, lifecycle.Ready, 2, ""), api.RosterEntry{Slot: 1, State: lifecycle.Failed, Incarnation: 12, Resting: true})
 	halted.Rollout = &api.Rollout{Reason: "apply of spec version 2", Done: 1, Halted: "halted: worker 1 did not come back: gave up"}
 	history := []lifecycle.Transition{{To: lifecycle.Failed, Reason: "exit code 1\nSyntaxError: line 7"}}
 	for _, args := range [][]string{{"pool", "apply", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
-		f := newFakePlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
+		f := newFakeControlPlane(&fakePool{name: "python", changed: true, history: history, statuses: steps(halted)})
 		r := ctl(t, f, append(args, "-o", "json")...)
 		requireCode(t, ExitFailed, r)
 		e := failure(t, r)
@@ -230,28 +230,28 @@ func TestAHaltedRolloutIsAFailureWithTheLogOfTheWorker(t *testing.T) {
 	}
 }
 
-func TestARolloutThatTakesTooLongSaysHowFarItIs(t *testing.T) {
+func TestARolloutTimeoutShowsTheProgress(t *testing.T) {
 	rolling := bothReady
 	rolling.Rollout = &api.Rollout{Reason: "restart", Waiting: []int{1}, Current: []int{0}}
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(rolling)})
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(rolling)})
 	r := ctl(t, f, "workers", "restart", "python", "--wait-timeout", "20ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it goes on")
+	require.Contains(t, r.err, "is not done after 20ms (restart: 0 done, restarting [0], waiting [1]); it continues")
 }
 
 func TestAWaitEndsWhenThePoolIsStopping(t *testing.T) {
 	stopping := roster(entry(0, lifecycle.Stopping, 1, ""))
 	stopping.Stopping = true
 	for _, args := range [][]string{{"pool", "start", "-f", poolFile(t)}, {"workers", "restart", "python"}} {
-		f := newFakePlane(&fakePool{name: "python", statuses: steps(stopping)})
+		f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(stopping)})
 		r := ctl(t, f, args...)
 		requireCode(t, ExitFailed, r)
 		require.Contains(t, r.err, "is stopping")
 	}
 }
 
-func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeUnavailable, "no answer in time")})
+func TestUnansweredRequestsSayWhetherAnAgentRuns(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeUnavailable, "no answer in time")})
 	require.Equal(t, "ctl: no answer in time\n", ctl(t, f, "ps", "python").err)
 	f.agents = tempool.Agents{}
 	r := ctl(t, f, "ps", "python")
@@ -259,14 +259,20 @@ func TestWhatNobodyAnswersSaysWhetherAnAgentRuns(t *testing.T) {
 	require.Equal(t, "ctl: no agent is running; start one with: worker (no answer in time)\n", r.err)
 }
 
-func TestAPoolThatWasTerminatedMeanwhileHasEnded(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", statuses: steps(bothReady), waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
+func TestPoolStopAcceptsATerminatedPool(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", statuses: steps(bothReady), waitErr: fmt.Errorf("wait for pool python: %w", &temporal.WorkflowExecutionError{})})
 	requireCode(t, ExitOK, ctl(t, f, "pool", "stop", "python"))
 }
 
-func TestAWorkerThatIsNotRunningIsSaidSoWithWhatToDo(t *testing.T) {
-	f := newFakePlane(&fakePool{name: "python", refusal: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
+func TestAMissingWorkerIsReportedWithANextStep(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python", err: api.Errorf(api.CodeWorkerNotFound, "check out python/9: %w", serviceerror.NewNotFound("gone"))})
 	r := ctl(t, f, "checkout", "python/9", "--holder", "me")
 	requireCode(t, ExitFailed, r)
-	require.Equal(t, "ctl: check out python/9: gone; ctl ps lists the workers there are\n", r.err)
+	require.Equal(t, "ctl: check out python/9: gone; run ctl ps to list the workers\n", r.err)
+}
+
+func TestScaleShowsTheChange(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "python"})
+	require.Equal(t, "pool python: scaling from 1 worker to 8; run ctl ps python to follow\n", ctl(t, f, "pool", "scale", "python", "8").out)
+	require.JSONEq(t, `{"from": 1, "to": 8}`, ctl(t, f, "pool", "scale", "python", "8", "-o", "json").out)
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-// ReplayHistory is every transition of one worker, oldest first, as far back as its runs are retained. A worker itself keeps only
-// its newest transitions; this replays the event history of each run with the workflow's own code and notes them all. It fails
-// for runs that this build cannot replay.
-func (c connection) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
+// ReplayHistory returns all transitions of a worker, oldest first, as far back as Temporal retains its runs. A worker's workflow
+// keeps only its newest transitions; ReplayHistory replays the event history of each run with the workflow's code and records all
+// of them. It fails if this build cannot replay a run.
+func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	var windows [][]lifecycle.Transition
 	for runID := ""; ; {
@@ -53,7 +53,7 @@ func (c connection) ReplayHistory(ctx context.Context, pool string, slot int) ([
 	return tempool.JoinHistory(append(windows, newest)), nil
 }
 
-// readRun is the event history of one run as far as it can be replayed; "" is the newest run.
+// readRun returns the replayable event history of one run; "" is the newest run.
 func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history.HistoryEvent, error) {
 	var events []*history.HistoryEvent
 	for pages := c.GetWorkflowHistory(ctx, id, runID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); pages.HasNext(); {
@@ -63,22 +63,22 @@ func readRun(ctx context.Context, c client.Client, id, runID string) ([]*history
 		}
 		events = append(events, event)
 	}
-	return decided(events), nil
+	return replayablePrefix(events), nil
 }
 
-// decided cuts off what came after the last workflow task and its commands: the workflow has not made anything of it yet.
-func decided(events []*history.HistoryEvent) []*history.HistoryEvent {
+// replayablePrefix cuts off the events after the last workflow task and its commands, which the workflow has not processed yet.
+func replayablePrefix(events []*history.HistoryEvent) []*history.HistoryEvent {
 	end := 0
 	for i, event := range events {
-		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED || (i == end && end > 0 && commanded(event.GetEventType())) {
+		if event.GetEventType() == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED || (i == end && end > 0 && isCommandEvent(event.GetEventType())) {
 			end = i + 1
 		}
 	}
 	return events[:end]
 }
 
-// commanded reports whether events of this kind are what a workflow task asked for.
-func commanded(kind enums.EventType) bool {
+// isCommandEvent reports whether a command of a workflow task causes events of this type.
+func isCommandEvent(kind enums.EventType) bool {
 	switch kind {
 	case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, enums.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
 		enums.EVENT_TYPE_TIMER_STARTED, enums.EVENT_TYPE_TIMER_CANCELED, enums.EVENT_TYPE_MARKER_RECORDED,
@@ -93,14 +93,14 @@ func commanded(kind enums.EventType) bool {
 	return false
 }
 
-// replayRun is the ring that a run began with and every transition that followed in it.
+// replayRun returns the ring that a run started with, followed by every transition of the run.
 func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
-	notes := &noteTaker{}
+	recorder := &transitionRecorder{}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
-		Interceptors:             []interceptor.WorkerInterceptor{notes},
+		Interceptors:             []interceptor.WorkerInterceptor{recorder},
 		DataConverter:            converter.GetDefaultDataConverter(),
 		DisableDeadlockDetection: true,
 	})
@@ -112,12 +112,12 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if err := replayer.ReplayWorkflowHistory(silent, &history.History{Events: events}); err != nil {
 		return nil, err
 	}
-	return notes.transitions, nil
+	return recorder.transitions, nil
 }
 
-// noteTaker looks at a replayed worker's ring by its own query handler, each time the worker asks what time it is. It asks that
-// for every transition, so no more than one has happened since the look before.
-type noteTaker struct {
+// transitionRecorder reads the ring of a replayed worker through its query handler, each time the workflow calls workflow.Now. The
+// workflow does so for every transition, so there is at most one new transition per read.
+type transitionRecorder struct {
 	interceptor.WorkerInterceptorBase
 	interceptor.WorkflowInboundInterceptorBase
 	ring        func() ([]lifecycle.Transition, error)
@@ -125,58 +125,58 @@ type noteTaker struct {
 }
 
 // InterceptWorkflow is part of interceptor.WorkerInterceptor.
-func (n *noteTaker) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	n.WorkflowInboundInterceptorBase.Next = next
-	return n
+func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	r.WorkflowInboundInterceptorBase.Next = next
+	return r
 }
 
 // Init is part of interceptor.WorkflowInboundInterceptor.
-func (n *noteTaker) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
-	return n.Next.Init(&ringWatcher{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, n})
+func (r *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return r.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, r})
 }
 
 // ExecuteWorkflow is part of interceptor.WorkflowInboundInterceptor.
-func (n *noteTaker) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
-	result, err := n.Next.ExecuteWorkflow(ctx, in)
-	n.look()
+func (r *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	result, err := r.Next.ExecuteWorkflow(ctx, in)
+	r.record()
 	return result, err
 }
 
-func (n *noteTaker) look() {
-	if n.ring == nil {
+func (r *transitionRecorder) record() {
+	if r.ring == nil {
 		return
 	}
-	ring, err := n.ring()
+	ring, err := r.ring()
 	switch {
 	case err != nil || len(ring) == 0:
-	case len(n.transitions) == 0: // what the run began with
-		n.transitions = append(n.transitions, ring...)
-	case !sameStep(n.transitions[len(n.transitions)-1], ring[len(ring)-1]):
-		n.transitions = append(n.transitions, ring[len(ring)-1])
+	case len(r.transitions) == 0: // the ring that the run started with
+		r.transitions = append(r.transitions, ring...)
+	case !sameTransition(r.transitions[len(r.transitions)-1], ring[len(ring)-1]):
+		r.transitions = append(r.transitions, ring[len(ring)-1])
 	}
 }
 
-// sameStep reports whether two neighbours are one transition; no transition leads from a state to itself.
-func sameStep(a, b lifecycle.Transition) bool {
+// sameTransition compares neighbours, which cannot be equal otherwise: no transition leads from a state to itself.
+func sameTransition(a, b lifecycle.Transition) bool {
 	return a.From == b.From && a.To == b.To && a.Timestamp.Equal(b.Timestamp)
 }
 
-// ringWatcher sees the calls that a workflow makes.
-type ringWatcher struct {
+// ringInterceptor intercepts the calls of a workflow.
+type ringInterceptor struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	notes *noteTaker
+	recorder *transitionRecorder
 }
 
 // SetQueryHandler is part of interceptor.WorkflowOutboundInterceptor.
-func (w *ringWatcher) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
-	if ring, fits := handler.(func() ([]lifecycle.Transition, error)); fits && query == api.QueryHistory {
-		w.notes.ring = ring
+func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
+	if ring, ok := handler.(func() ([]lifecycle.Transition, error)); ok && query == api.QueryHistory {
+		w.recorder.ring = ring
 	}
 	return w.Next.SetQueryHandler(ctx, query, handler)
 }
 
 // Now is part of interceptor.WorkflowOutboundInterceptor.
-func (w *ringWatcher) Now(ctx workflow.Context) time.Time {
-	w.notes.look()
+func (w *ringInterceptor) Now(ctx workflow.Context) time.Time {
+	w.recorder.record()
 	return w.Next.Now(ctx)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// controlPlane is what the commands ask of tempool.Client; each method is the client's, but for ReplayHistory.
+// controlPlane is what the commands use of tempool.Client; ReplayHistory is added here.
 type controlPlane interface {
 	Namespace() string
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
@@ -24,7 +24,7 @@ type controlPlane interface {
 	Close()
 }
 
-// pool is what the commands ask of tempool.Pool; each method is the pool's, Calls being its With, and Migrate its session's.
+// pool is what the commands use of tempool.Pool. Calls is its With, Migrate that of its session.
 type pool interface {
 	Scale(ctx context.Context, size int) (api.ScaleResult, error)
 	Apply(ctx context.Context, s spec.Spec) (api.ApplyResult, error)
@@ -51,39 +51,39 @@ type pool interface {
 	RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error)
 }
 
-// migration is what the commands ask of tempool.Migration.
+// migration is what the commands use of tempool.Migration.
 type migration interface {
 	WorkflowID() string
 	Progress(ctx context.Context) (api.SessionProgress, error)
 	Wait(ctx context.Context) (api.SessionMoves, error)
 }
 
-// calls is what the commands ask of tempool.Pool.With.
+// calls is what the commands use of tempool.Pool.With.
 type calls interface {
 	CallRaw(ctx context.Context, method string, body []byte) ([]byte, error)
 	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
 }
 
-// dialer opens a control plane, which the caller closes.
-type dialer func(ctx context.Context, o tempool.Options) (controlPlane, error)
+// dialFunc connects to a control plane; the caller closes it.
+type dialFunc func(ctx context.Context, o tempool.Options) (controlPlane, error)
 
-type connection struct{ *tempool.Client }
+type clientControlPlane struct{ *tempool.Client }
 
-func (c connection) Pool(name string) pool { return poolOf{c.Client.Pool(name)} }
+func (c clientControlPlane) Pool(name string) pool { return clientPool{c.Client.Pool(name)} }
 
-type poolOf struct{ *tempool.Pool }
+type clientPool struct{ *tempool.Pool }
 
-func (p poolOf) Calls(o tempool.CallOptions) calls { return p.With(o) }
+func (p clientPool) Calls(o tempool.CallOptions) calls { return p.With(o) }
 
-func (p poolOf) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
+func (p clientPool) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
 	return p.Session(session).Migrate(ctx, request)
 }
 
-func (p poolOf) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
+func (p clientPool) Evacuate(ctx context.Context, request api.EvacuateRequest) (migration, error) {
 	return p.Pool.Evacuate(ctx, request)
 }
 
-func (p poolOf) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
+func (p clientPool) RebalanceSessions(ctx context.Context, request api.RebalanceSessionsRequest) (migration, error) {
 	return p.Pool.RebalanceSessions(ctx, request)
 }
 
@@ -92,5 +92,5 @@ func dial(ctx context.Context, o tempool.Options) (controlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connection{client}, nil
+	return clientControlPlane{client}, nil
 }

@@ -2,17 +2,39 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
-// nothing stands in a table where there is no value.
-const nothing = "-"
+const (
+	// dash stands for a missing value in a table.
+	dash = "-"
+	// maxReasonRunes bounds a reason in a table cell; pool status and JSON have the full reason.
+	maxReasonRunes = 90
+)
 
-// size is a number of bytes in the largest binary unit below it.
-func size(bytes int64) string {
+// table writes aligned columns without trailing blanks.
+func table(w io.Writer, header []string, rows [][]string) error {
+	var text strings.Builder
+	aligned := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) // writing to a strings.Builder never fails
+	for _, row := range append([][]string{header}, rows...) {
+		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+	}
+	_ = aligned.Flush()
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formatBytes formats a size in the largest binary unit below it.
+func formatBytes(bytes int64) string {
 	if bytes <= 0 {
-		return nothing
+		return dash
 	}
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)
@@ -27,11 +49,11 @@ func size(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// span is a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, and 350ms below one.
-func span(d time.Duration) string {
+// formatDuration formats a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, 350ms below one.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d <= 0:
-		return nothing
+		return dash
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2fms", d.Seconds()*1000)
 	case d < 10*time.Millisecond:
@@ -54,29 +76,34 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// or is text, or the sign for nothing.
-func or(text string) string {
+// orDash returns text, or a dash if it is empty.
+func orDash(text string) string {
 	if text == "" {
-		return nothing
+		return dash
 	}
 	return text
 }
 
-// number is n, or the sign for nothing where 0 means that there is none.
-func number(n int) string {
+// formatCount formats n, with a dash for 0.
+func formatCount(n int) string {
 	if n == 0 {
-		return nothing
+		return dash
 	}
 	return fmt.Sprint(n)
 }
 
-// oneLine makes a text fit a table cell: white space becomes one blank, and what is longer than limit runes is cut.
+// oneLine makes a text fit a table cell: it joins white space to single blanks and cuts the text after limit runes.
 func oneLine(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if runes := []rune(text); len(runes) > limit {
 		return strings.TrimRight(string(runes[:limit-1]), " ") + "…"
 	}
 	return text
+}
+
+// indentLines indents all lines but the first, so that the end of a log stands apart from what follows.
+func indentLines(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }
 
 // plural is "1 worker" or "3 workers".

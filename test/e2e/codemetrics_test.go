@@ -18,28 +18,28 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// metrics starts the example pool and returns what a run of its job needs.
-func (w *world) metrics() (*tempool.Pool, codemetrics.Config, int64) {
-	w.t.Helper()
+// startCodeMetrics starts the example pool and returns the configuration of its job, and the size of its input in bytes.
+func (env *testEnv) startCodeMetrics() (*tempool.Pool, codemetrics.Config, int64) {
+	env.t.Helper()
 	s, err := spec.Load(filepath.Join("..", "..", "examples", "codemetrics", "pool.toml"))
-	require.NoError(w.t, err)
-	pool := w.start(s)
-	library, err := codemetrics.StandardLibrary(w.t.Context())
-	require.NoError(w.t, err)
+	require.NoError(env.t, err)
+	pool := env.startPool(s)
+	library, err := codemetrics.StandardLibrary(env.t.Context())
+	require.NoError(env.t, err)
 	var bytes int64
 	for _, file := range library.Files {
 		info, err := os.Stat(file)
-		require.NoError(w.t, err)
+		require.NoError(env.t, err)
 		bytes += info.Size()
 	}
-	return pool, codemetrics.Config{Client: w.client, Pool: pool.Name(), Files: library.Files}, bytes
+	return pool, codemetrics.Config{Client: env.client, Pool: pool.Name(), Files: library.Files}, bytes
 }
 
-func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
+func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	hostAgent := w.agent("job")
-	pool, config, bytes := w.metrics()
+	env := newEnv(t)
+	hostAgent := env.startAgent("job")
+	pool, config, bytes := env.startCodeMetrics()
 
 	undisturbed, err := codemetrics.Run(t.Context(), config)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	require.Greater(t, undisturbed.Lines, int64(100_000))
 	t.Logf("%d files, %d lines in %s, %d problems", undisturbed.Files, undisturbed.Lines, undisturbed.Took, len(undisturbed.Problems))
 
-	// A worker is killed twice, its grandchild-to-be with it, then the agent, then the server, all while the job runs.
+	// While the job runs, two workers are killed, then the agent, then the Temporal server.
 	var once sync.Map
 	at := func(p codemetrics.Progress, share float64, name string, do func()) {
 		if float64(p.Files) >= share*float64(p.Total) {
@@ -60,8 +60,8 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	killWorker := func() {
 		view, err := pool.Workers(context.Background())
 		require.NoError(t, err)
-		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && alive(worker.PID) {
-			kill(t, worker.PID)
+		if worker := view.Workers[rand.IntN(len(view.Workers))]; worker.PID > 0 && processAlive(worker.PID) {
+			killProcess(t, worker.PID)
 		}
 	}
 	config.Patience = 3 * time.Minute
@@ -71,11 +71,11 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 		at(p, 0.3, "another worker", killWorker)
 		at(p, 0.5, "the agent", func() {
 			hostAgent.kill()
-			hostAgent = w.agent("job")
+			hostAgent = env.startAgent("job")
 		})
 		at(p, 0.7, "the server", func() {
-			require.NoError(t, w.server.Kill())
-			restarts.Go(func() { require.NoError(t, w.server.Restart(context.Background())) })
+			require.NoError(t, env.server.Kill())
+			restarts.Go(func() { require.NoError(t, env.server.Restart(context.Background())) })
 		})
 	}
 	disturbed, err := codemetrics.Run(t.Context(), config)
@@ -91,7 +91,7 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)
 	require.Equal(t, undisturbed.Functions, disturbed.Functions)
 	require.Equal(t, undisturbed.Complexity, disturbed.Complexity)
-	w.until(pool, "every worker is idle", func(v api.PoolWorkers) bool {
+	env.waitFor(pool, "every worker is idle", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
 			if worker.State != lifecycle.Ready {
 				return false
@@ -102,5 +102,5 @@ func TestTheMainJobCountsEveryFileOnceWhateverIsKilled(t *testing.T) {
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
 	require.NoError(t, pool.Wait(t.Context()))
-	require.Empty(t, bearers("job"))
+	require.Empty(t, hostProcesses("job"))
 }

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// envGateway lists the gateways if --gateway does not; the SDKs read it, too.
+const envGateway = "TEMPOOL_GATEWAY"
+
+// gatewayFlags select the gateways of a command, and how to authenticate to them.
+type gatewayFlags struct {
+	endpoints         []string
+	tokenFile, caFile string
+}
+
+func (g *gatewayFlags) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringSliceVar(&g.endpoints, "gateway", nil, "gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+", else the endpoints in the pool's roster)")
+	f.StringVar(&g.tokenFile, "token-file", "", "file with the gateways' bearer token")
+	f.StringVar(&g.caFile, "ca-file", "", "PEM file with the CA certificates of the gateways (default: the system's)")
+	mustDefine(c, c.MarkFlagFilename("token-file"))
+	mustDefine(c, c.MarkFlagFilename("ca-file"))
+	completeFlag(c, "gateway", "http://127.0.0.1:7460")
+}
+
+// check checks the form of the endpoints.
+func (g *gatewayFlags) check() error {
+	for _, endpoint := range g.endpoints {
+		if !isEndpoint(endpoint) {
+			return usagef("--gateway is %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", endpoint)
+		}
+	}
+	return nil
+}
+
+func isEndpoint(text string) bool {
+	if path, socket := strings.CutPrefix(text, "unix:"); socket {
+		return path != ""
+	}
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// apply sets the gateways and their credentials in o.
+func (g *gatewayFlags) apply(o *tempool.Options) error {
+	o.Gateways = g.endpoints
+	if list := os.Getenv(envGateway); len(o.Gateways) == 0 && list != "" {
+		for endpoint := range strings.SplitSeq(list, ",") {
+			if endpoint = strings.TrimSpace(endpoint); !isEndpoint(endpoint) {
+				return api.Errorf(api.CodeInvalid, "%s contains %q, which is not an endpoint; write http://HOST:PORT, https://HOST:PORT or unix:PATH", envGateway, endpoint)
+			}
+			o.Gateways = append(o.Gateways, endpoint)
+		}
+	}
+	if g.tokenFile != "" {
+		text, err := os.ReadFile(g.tokenFile)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read --token-file: %w", err)
+		}
+		o.GatewayToken = strings.TrimSpace(string(text))
+	}
+	if g.caFile != "" {
+		text, err := os.ReadFile(g.caFile)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read --ca-file: %w", err)
+		}
+		o.GatewayTLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+		if !o.GatewayTLS.RootCAs.AppendCertsFromPEM(text) {
+			return api.Errorf(api.CodeInvalid, "--ca-file %s contains no PEM certificate", g.caFile)
+		}
+	}
+	return nil
+}
+
+// gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that g selects.
+func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+	g.flags(c)
+	checkFlags(c, func(*cobra.Command) error { return g.check() })
+	c.ValidArgsFunction = a.completePools
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		if err := g.apply(&a.options); err != nil {
+			return err
+		}
+		request, cancel := a.request(ctx)
+		cp, err := a.dial(request, a.options)
+		cancel()
+		if api.CodeOf(err) == api.CodeUnavailable {
+			_, message := describe(err)
+			return api.Errorf(api.CodeUnavailable, "%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
+		}
+		if err != nil {
+			return err
+		}
+		defer cp.Close()
+		err = run(ctx, cp.Pool(args[0]), args)
+		switch {
+		case ctx.Err() != nil:
+			return api.Errorf(codeInterrupted, "interrupted; calls in flight are cancelled")
+		case len(a.options.Gateways) > 0: // without Temporal
+			return err
+		}
+		return a.withAdvice(ctx, cp, err)
+	})
+}

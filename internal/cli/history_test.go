@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestHistoryMarksGaps(t *testing.T) {
+	step := func(from, to lifecycle.State, event lifecycle.EventKind, at, lasted time.Duration) lifecycle.Transition {
+		return lifecycle.Transition{From: from, To: to, Event: event, Reason: "because\nof this", Timestamp: noon.Add(at), DurationMS: lasted.Milliseconds()}
+	}
+	transitions := []lifecycle.Transition{
+		step(lifecycle.Starting, lifecycle.Ready, lifecycle.StartSucceeded, time.Second, time.Second),
+		step(lifecycle.Ready, lifecycle.Busy, lifecycle.Checkout, 3*time.Second, 2*time.Second),
+		step(lifecycle.Ready, lifecycle.Busy, lifecycle.Checkout, time.Hour, time.Minute),
+	}
+	f := newFakeControlPlane(&fakePool{name: "python", history: transitions})
+	f.replayErr = errors.New("this build cannot replay that run")
+	all := ctl(t, f, "history", "python/0", "--all")
+	requireCode(t, ExitOK, all)
+	require.Equal(t, lines(
+		"WHEN                  FROM      EVENT     TO     AFTER  WHY",
+		historyGapLine,
+		"2026-03-04T12:00:01Z  starting  started   ready  1.0s   because of this",
+		"2026-03-04T12:00:03Z  ready     checkout  busy   2.0s   because of this",
+		historyGapLine,
+		"2026-03-04T13:00:00Z  ready     checkout  busy   1m0s   because of this",
+	), all.out)
+	require.Contains(t, all.err, "some transitions of python/0 are no longer available")
+
+	newest := ctl(t, f, "history", "python/0")
+	require.NotContains(t, newest.out, historyGapLine, "the newest are no claim to be all")
+	require.Empty(t, newest.err)
+
+	var list []lifecycle.Transition
+	require.NoError(t, json.Unmarshal([]byte(ctl(t, f, "history", "python/0", "--all", "-o", "json").out), &list))
+	require.Equal(t, transitions, list)
+}
+
+func TestHistoryWithGapsIsReplayed(t *testing.T) {
+	first := lifecycle.Transition{From: lifecycle.Created, To: lifecycle.Starting, Event: lifecycle.Start, Timestamp: noon}
+	second := lifecycle.Transition{From: lifecycle.Starting, To: lifecycle.Ready, Event: lifecycle.StartSucceeded, Timestamp: noon}
+	f := newFakeControlPlane(&fakePool{name: "python", history: []lifecycle.Transition{second}})
+	f.replayed = []lifecycle.Transition{first, second}
+	r := ctl(t, f, "history", "python/0", "--all", "-o", "json")
+	requireCode(t, ExitOK, r)
+	require.Empty(t, r.err)
+	var list []lifecycle.Transition
+	require.NoError(t, json.Unmarshal([]byte(r.out), &list))
+	require.Equal(t, f.replayed, list)
+}
+
+func TestAnEmptyHistoryIsAnEmptyList(t *testing.T) {
+	require.Equal(t, "[]\n", ctl(t, newFakeControlPlane(&fakePool{name: "python"}), "history", "python/0", "-o", "json").out)
+}

@@ -1,0 +1,227 @@
+// Package e2e tests Tempool end to end: a real Temporal server on its SQLite file, real agents, real processes.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/agentcmd"
+	"github.com/tempool/tempool/internal/devserver"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder for footprints.
+const agentDirVariable = "TEMPOOL_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	if dir := os.Getenv(agentDirVariable); dir != "" {
+		go writeFootprints(dir) // until the process exits
+		os.Exit(agentcmd.Main(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// testEnv is a Temporal server, a client and any number of agents.
+type testEnv struct {
+	t      *testing.T
+	server *devserver.Server
+	client *tempool.Client
+	dir    string
+}
+
+func newEnv(t *testing.T) *testEnv {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	server, err := devserver.Start(t.Context(), devserver.Options{
+		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
+		Progress: func(s string) { t.Log(s) },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	env := &testEnv{t: t, server: server, dir: dir}
+	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Logger: newDiscardLogger()})
+	require.NoError(t, err)
+	t.Cleanup(env.client.Close)
+	t.Cleanup(env.recordHistories)
+	return env
+}
+
+// agent is an agent in its own process.
+type agent struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log string
+}
+
+func (env *testEnv) startAgent(hostID string, args ...string) *agent {
+	env.t.Helper()
+	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(env.t, err)
+	defer logFile.Close()
+	args = append([]string{"--address", env.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
+	a := &agent{t: env.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
+	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
+	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
+	require.NoError(env.t, a.cmd.Start())
+	env.t.Cleanup(func() {
+		a.stop()
+		if env.t.Failed() {
+			content, _ := os.ReadFile(a.log)
+			lines := strings.Split(string(content), "\n")
+			env.t.Logf("end of the log of agent %s:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+		}
+	})
+	return a
+}
+
+// stop stops the agent gracefully, unless it has exited.
+func (a *agent) stop() {
+	if a.cmd.ProcessState != nil {
+		return
+	}
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	err := a.cmd.Wait()
+	if a.cmd.ProcessState.ExitCode() != 0 {
+		a.t.Logf("agent exited: %v", err)
+	}
+}
+
+func (a *agent) kill() {
+	require.NoError(a.t, a.cmd.Process.Kill())
+	_ = a.cmd.Wait() // reports the kill
+}
+
+func newDiscardLogger() discardLogger { return discardLogger{} }
+
+// discardLogger discards the SDK's log.
+type discardLogger struct{}
+
+func (discardLogger) Debug(string, ...any) {}
+func (discardLogger) Info(string, ...any)  {}
+func (discardLogger) Warn(string, ...any)  {}
+func (discardLogger) Error(string, ...any) {}
+
+// echoSpec is the spec of a pool whose workers echo their input.
+func echoSpec(name string, size int) spec.Spec {
+	return pythonSpec(name, size, "echo.py")
+}
+
+func pythonSpec(name string, size int, script string) spec.Spec {
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		panic(err)
+	}
+	sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "python"))
+	if err != nil {
+		panic(err)
+	}
+	if *record != "" {
+		dir, sdk = recordedCopy(dir, "scripts"), recordedCopy(sdk, "sdk")
+	}
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{"python3", script}
+	s.Pool.Dir = dir
+	s.Pool.Env = map[string]string{"PYTHONPATH": sdk}
+	return s
+}
+
+// startPool starts a pool and waits until all its workers are ready.
+func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
+	env.t.Helper()
+	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	pool := env.client.Pool(s.Pool.Name)
+	env.waitReady(pool, s.Pool.Size)
+	return pool
+}
+
+const waitTimeout = 90 * time.Second
+
+// waitReady waits until a pool has exactly size workers and all of them are ready.
+func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
+	env.t.Helper()
+	return env.waitFor(pool, fmt.Sprintf("%d workers are ready", size), func(v api.PoolWorkers) bool {
+		return v.Ready == size && len(v.Workers) == size
+	})
+}
+
+// waitFor waits until the pool's workers satisfy a condition.
+func (env *testEnv) waitFor(pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
+	env.t.Helper()
+	return env.waitForWithin(waitTimeout, pool, what, holds)
+}
+
+func (env *testEnv) waitForWithin(limit time.Duration, pool *tempool.Pool, what string, holds func(api.PoolWorkers) bool) api.PoolWorkers {
+	env.t.Helper()
+	var last api.PoolWorkers
+	var err error
+	deadline := time.Now().Add(limit)
+	for time.Now().Before(deadline) {
+		if last, err = pool.Workers(env.t.Context()); err == nil && holds(last) {
+			return last
+		}
+		sleep(env.t, 50*time.Millisecond)
+	}
+	require.FailNow(env.t, "timed out waiting until "+what, "last view: %+v, error: %v", last, err)
+	return last
+}
+
+// sleep waits for d, or fails the test if the test is over. Use it between polls, or where the time itself is what a test needs.
+func sleep(t *testing.T, d time.Duration) {
+	select {
+	case <-t.Context().Done():
+		require.FailNow(t, "the test is over")
+	case <-time.After(d):
+	}
+}
+
+// waitState waits until a worker is in a state.
+func (env *testEnv) waitState(pool *tempool.Pool, slot int, state lifecycle.State) api.WorkerState {
+	env.t.Helper()
+	var got api.WorkerState
+	require.Eventually(env.t, func() bool {
+		var err error
+		got, err = pool.State(env.t.Context(), slot)
+		return err == nil && got.State == state
+	}, waitTimeout, 30*time.Millisecond, "worker %d is not %s but %+v", slot, state, &got)
+	return got
+}
+
+// hostProcesses returns the processes whose environment names the host: its workers and all their descendants.
+func hostProcesses(hostID string) []int {
+	var pids []int
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(content), "TEMPOOL_INCARNATION="+hostID+":") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func processAlive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// killProcess kills a process with SIGKILL.
+func killProcess(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+}

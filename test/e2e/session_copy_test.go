@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// sessionCounter counts up in its own session over HTTP, across restarts of the agent, and keeps the last acknowledged number.
+type sessionCounter struct {
+	client       *http.Client
+	id           string
+	acknowledged atomic.Int64
+	notFound     atomic.Bool // the gateway returned 404 after it had acknowledged a number
+}
+
+// count increments the number until stop is closed. It repeats a failed update with the same number, since the update may have happened.
+func (c *sessionCounter) count(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		next := c.acknowledged.Load() + 1
+		switch c.request("PATCH", fmt.Sprintf(`{"data":{"n":%d}}`, next)) {
+		case http.StatusOK:
+			c.acknowledged.Store(next)
+		case http.StatusNotFound:
+			if c.acknowledged.Load() > 0 {
+				c.notFound.Store(true)
+				return
+			}
+			c.request("PUT", `{"data":{"n":0}}`)
+		}
+	}
+}
+
+func (c *sessionCounter) request(method, body string) (status int) {
+	request, err := http.NewRequest(method, "http://gateway/v1/sessions/"+c.id+"?pool=moving", strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+func (c *sessionCounter) read() (status int, n int64) {
+	response, err := c.client.Get("http://gateway/v1/sessions/" + c.id + "?pool=moving")
+	if err != nil {
+		return 0, 0
+	}
+	defer response.Body.Close()
+	var s sessions.Session
+	if json.NewDecoder(response.Body).Decode(&s) != nil || json.Unmarshal(s.Data["n"], &n) != nil {
+		return 0, 0
+	}
+	return response.StatusCode, n
+}
+
+func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	env := newEnv(t)
+	a := env.startAgent("moving")
+	file := pythonSpec("moving", 1, "sessions.py")
+	pool := env.startPool(file)
+	const counters = 6
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	all := make([]*sessionCounter, counters)
+	for i := range all {
+		all[i] = &sessionCounter{client: env.gatewayClient("moving"), id: fmt.Sprint("count", i)}
+		group.Go(func() { all[i].count(stop) })
+	}
+	// noneLost waits for one more acknowledged update of every counter, and requires that no acknowledged update is lost.
+	noneLost := func(when string) {
+		t.Helper()
+		for _, c := range all {
+			require.False(t, c.notFound.Load(), "%s: %s was not found", when, c.id)
+			before := c.acknowledged.Load()
+			var status int
+			var n int64
+			require.Eventually(t, func() bool { status, n = c.read(); return status == http.StatusOK }, waitTimeout, 10*time.Millisecond, when)
+			require.GreaterOrEqual(t, n, before, "%s: %s", when, c.id)
+			require.Eventually(t, func() bool { return c.acknowledged.Load() > before }, waitTimeout, 10*time.Millisecond, "%s: %s continues", when, c.id)
+		}
+	}
+	noneLost("before")
+	copyCommand := func(args ...string) api.SessionCopy {
+		t.Helper()
+		return ctlJSON[api.SessionCopy](env, append([]string{"sessions", "copy", "moving"}, args...)...)
+	}
+	killAgent := func(phase api.CopyPhase) {
+		t.Helper()
+		before := env.waitReady(pool, 1).Workers[0].Incarnation
+		a.kill()
+		a = env.startAgent("moving")
+		var last string
+		require.Eventually(t, func() bool {
+			last = mustRequest(t, waitForGateway(t, env.gatewayClient("moving")), "GET", "/v1/admin/sessions/copy", "", "")
+			var c api.SessionCopy
+			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
+		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
+		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
+		env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
+	}
+
+	start := []string{"--from", "embedded", "--to", server.URL()}
+	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copyCommand(append(start, "--no-wait")...).Phase)
+	killAgent(api.CopyInStep) // it was killed while copying
+	_, refusal := env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	require.Contains(t, refusal, "cut-over first")
+	begun := copyCommand(start...) // waits for the running copy
+	require.True(t, begun.InStep)
+	require.Equal(t, "embedded", begun.From)
+	require.Equal(t, server.URL(), begun.To)
+
+	require.Equal(t, api.CopyCutOver, copyCommand("--cut-over").Phase)
+	noneLost("cut over")
+	killAgent(api.CopyCutOver)
+	copyCommand("--back")
+	noneLost("gone back")
+	killAgent(api.CopyInStep)
+	copyCommand("--cut-over")
+
+	_, refusal = env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
+	require.Contains(t, refusal, `apply one with sessions.store = "redis"`)
+	file.Sessions.Store, file.Sessions.URL = spec.StoreRedis, server.URL()
+	_, err := pool.Apply(t.Context(), file)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		status, _ := request(t, env.gatewayClient("moving"), "POST", "/v1/admin/sessions/copy/step", `{"step":"finish"}`, "")
+		return status == http.StatusOK
+	}, waitTimeout, 50*time.Millisecond, "the copy can be finished once the worker runs the new spec")
+	out, _ := env.ctl(cli.ExitOK, "sessions", "copy", "moving", "--status")
+	require.Contains(t, out, "no copy of sessions is running")
+	noneLost("finished")
+	close(stop)
+	group.Wait()
+	a.stop()
+
+	kept, err := redis.Open(redis.Options{URL: server.URL()})
+	require.NoError(t, err)
+	defer kept.Close()
+	left, err := embedded.Open(embedded.Options{Path: env.dir + "/moving/sessions/sessions.db"})
+	require.NoError(t, err)
+	defer left.Close()
+	for _, c := range all {
+		found, err := kept.Get(t.Context(), c.id)
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprint(c.acknowledged.Load()), string(found.Data["n"]))
+		before, err := left.Get(t.Context(), c.id)
+		require.NoError(t, err)
+		require.True(t, before.CreatedAt.Equal(found.CreatedAt), "the session was not created again")
+		require.Less(t, before.Version, found.Version, "the old store is no longer written")
+	}
+}
+
+// waitForGateway waits until the gateway answers.
+func waitForGateway(t *testing.T, c *http.Client) *http.Client {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		response, err := c.Get("http://gateway/healthz")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return true
+	}, waitTimeout, 10*time.Millisecond)
+	return c
+}

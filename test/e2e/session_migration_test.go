@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// movingSpec is the spec of a pool whose workers keep session data in memory until the session moves. They write marker files to markers.
+func movingSpec(t *testing.T, name string, size int) (s spec.Spec, markers string) {
+	s = pythonSpec(name, size, "moving.py")
+	markers = t.TempDir()
+	s.Pool.Env["MARKERS"] = markers
+	s.Lease.IdleReturn = spec.Duration(30 * time.Second) // keeps the workers leased, so that a session finds its worker
+	return s, markers
+}
+
+// storeInSession stores a value in the memory of the session's worker, and returns the worker.
+func storeInSession(t *testing.T, c *http.Client, pool, session, value string) (worker string) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(mustRequest(t, c, "POST", "/v1/pools/"+pool+"/call/keep", `["`+value+`"]`, session)), &worker))
+	return worker
+}
+
+// hooksOf returns the hooks that ran on a worker. It leases the worker to reach it.
+func (env *testEnv) hooksOf(pool *tempool.Pool, slot int) (ran struct{ Hooks, Kept []string }) {
+	env.t.Helper()
+	lease, err := pool.CheckoutOnce(env.t.Context(), slot, tempool.CheckoutOptions{Holder: "test"})
+	require.NoError(env.t, err)
+	require.NoError(env.t, lease.Call(env.t.Context(), "hooks", nil, &ran))
+	require.NoError(env.t, lease.Checkin(env.t.Context(), api.OutcomeOK))
+	return ran
+}
+
+func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("moving")
+	s, markers := movingSpec(t, "move", 2)
+	pool := env.startPool(s)
+	client := env.gatewayClient("moving")
+	from := storeInSession(t, client, "move", "mine", "of value")
+	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]
+
+	migration, err := pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
+	require.NoError(t, err)
+	moves, err := migration.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, api.SessionMoves{
+		Pool: "move", Session: "mine", Moved: 1, Flows: []api.SessionFlow{{From: from, To: to, Count: 1}},
+	}, moves)
+	require.Equal(t, `"of value"`, mustRequest(t, client, "POST", "/v1/pools/move/call/kept_here", `[]`, "mine"), "the new worker has the value and gets the calls")
+
+	// A migration to the current worker does nothing.
+	migration, err = pool.Session("mine").Migrate(t.Context(), api.MigrateSessionRequest{To: to})
+	require.NoError(t, err)
+	moves, err = migration.Wait(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, moves.Moved)
+	require.Contains(t, moves.Note, "already")
+
+	_, unknown := env.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
+	require.Contains(t, unknown, "pool move keeps no session nobodys")
+
+	// If a worker dies while it loads a session, the session stays with its previous worker.
+	slow := ""
+	for i := 0; slow == ""; i++ {
+		require.Less(t, i, 100, "worker 0 gets no session")
+		if id := fmt.Sprint("slow", i); storeInSession(t, client, "move", id, "precious") == "move/0" {
+			slow = id
+		}
+	}
+	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
+	require.NoError(t, err)
+	_, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/1"})
+	require.ErrorIs(t, err, api.ErrBusy, "one migration of a session at a time")
+	var pid int
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(markers, "loading"))
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(string(text))
+		return err == nil
+	}, waitTimeout, 10*time.Millisecond)
+	killProcess(t, pid)
+	_, err = migration.Wait(t.Context())
+	require.ErrorIs(t, err, api.ErrWorkerCrashed)
+	require.ErrorContains(t, err, "all is as it was")
+	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"})
+	require.NoError(t, err)
+	moves, err = migration.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "it is bound to move/0 already", moves.Note, "the session is still bound to its worker")
+	ran := env.hooksOf(pool, 0)
+	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
+	require.Contains(t, ran.Kept, slow)
+}
+
+func TestEvacuatingAWorkerUnderLoadFailsNoCallAndLeavesNoBinding(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("full")
+	s, _ := movingSpec(t, "evac", 3)
+	env.startPool(s)
+	client := env.gatewayClient("full")
+	const call = "/v1/pools/evac/call/"
+	quiet := map[string]int{}
+	for i := range 90 {
+		quiet[storeInSession(t, client, "evac", fmt.Sprint("quiet", i), fmt.Sprint("value", i))]++
+	}
+	full := slices.MaxFunc(slices.Sorted(maps.Keys(quiet)), func(a, b string) int { return cmp.Compare(quiet[a], quiet[b]) })
+
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	var calls atomic.Int64
+	for i := range 6 {
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				status, answer := request(t, client, "POST", call+"keep", `["x"]`, fmt.Sprintf("busy%d-%d", i, n%20))
+				if calls.Add(1); status != http.StatusOK {
+					t.Errorf("a call failed: %d %s", status, answer)
+					return
+				}
+			}
+		})
+	}
+	var moves, left api.SessionMoves
+	func() {
+		defer callers.Wait()
+		defer close(stop)
+		enough := func(n int64) {
+			require.Eventually(t, func() bool { return calls.Load() >= n || t.Failed() }, waitTimeout, time.Millisecond)
+		}
+		enough(200)
+		moves = ctlJSON[api.SessionMoves](env, "sessions", "evacuate", full)
+		enough(calls.Load() + 200)
+		left = ctlJSON[api.SessionMoves](env, "sessions", "evacuate", full)
+	}()
+	require.GreaterOrEqual(t, moves.Moved, quiet[full])
+	require.Zero(t, moves.Skipped)
+	for _, flow := range moves.Flows {
+		require.Equal(t, full, flow.From)
+		require.NotEqual(t, full, flow.To)
+	}
+	require.Zero(t, left.Moved, "the worker had no session left and got no new one")
+	for i := range 90 {
+		session := fmt.Sprint("quiet", i)
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, client, "POST", call+"kept_here", `[]`, session), "the worker of %s has its value", session)
+	}
+}
+
+func TestRebalancingMovesSessionsToAnotherHost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	env := newEnv(t)
+	env.startAgent("here", "--capacity", "1")
+	env.startAgent("there", "--capacity", "1")
+	s, _ := movingSpec(t, "even", 2)
+	s.Sessions.Store, s.Sessions.URL = spec.StoreRedis, server.URL()
+	env.startPool(s)
+	here, there := env.gatewayClient("here"), env.gatewayClient("there")
+	for i := range 10 {
+		storeInSession(t, here, "even", fmt.Sprint("s", i), "value")
+	}
+	moves := ctlJSON[api.SessionMoves](env, "sessions", "rebalance", "even")
+	require.Equal(t, 5, moves.Moved)
+	require.Len(t, moves.Flows, 1)
+	kept := map[*http.Client]int{}
+	for i := range 10 {
+		for _, host := range []*http.Client{here, there} {
+			if mustRequest(t, host, "POST", "/v1/pools/even/call/kept_here", `[]`, fmt.Sprint("s", i)) == `"value"` {
+				kept[host]++
+			}
+		}
+	}
+	require.Equal(t, map[*http.Client]int{here: 5, there: 5}, kept)
+}
