@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -24,11 +21,6 @@ type Executor interface {
 	// Execute runs a call on a worker of the pool under a lease of the data plane's own. It calls placed when the call has a place, in the
 	// queue or on a worker, and begun before the request is sent; begun's error keeps it from being sent.
 	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
-}
-
-// Heartbeats is where heartbeats go: a client of Temporal.
-type Heartbeats interface {
-	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
 }
 
 // Pool holds the activity Execute of one pool on one host.
@@ -177,93 +169,3 @@ var (
 	errCancelRequested = errors.New("the activity was cancelled")
 	errActivityOver    = errors.New("the activity was given up: its time was over, or its workflow has closed")
 )
-
-// pulse heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
-// answer ends nothing.
-type pulse struct {
-	pool     *Pool
-	token    []byte
-	cancel   context.CancelCauseFunc
-	every    time.Duration
-	progress atomic.Pointer[api.ExecuteProgress]
-	told     atomic.Bool // that the call began
-	end      context.CancelFunc
-	ended    chan struct{}
-}
-
-func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pulse {
-	info := activity.GetInfo(ctx)
-	b := &pulse{pool: p, token: info.TaskToken, cancel: cancel, every: executeBeat, ended: make(chan struct{})}
-	if info.HeartbeatTimeout > 0 {
-		b.every = min(b.every, info.HeartbeatTimeout/3)
-	}
-	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
-	ctx, b.end = context.WithCancel(ctx)
-	go func() {
-		defer close(b.ended)
-		ticker := time.NewTicker(b.every)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			if err := b.beat(ctx); err != nil && ctx.Err() == nil {
-				p.Logger.Warn("a heartbeat of a call was not taken; the call goes on", "pool", p.Name, "error", err)
-			}
-		}
-	}()
-	return b
-}
-
-// begin records that the worker is about to see the request, unless seeing it twice does no harm. A call that this cannot be
-// recorded of is not sent.
-func (b *pulse) begin(progress api.ExecuteProgress, idempotent bool) error {
-	b.progress.Store(&progress)
-	if idempotent {
-		return nil
-	}
-	b.told.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
-	defer cancel()
-	if err := b.beat(ctx); err != nil {
-		return api.Errorf(api.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
-	}
-	return nil
-}
-
-// retract records that the request was not sent after all. If it cannot, the next attempt takes the call for begun.
-func (b *pulse) retract() {
-	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
-	defer cancel()
-	if err := b.beat(ctx); err != nil {
-		b.pool.Logger.Warn("that a call was not sent could not be told", "pool", b.pool.Name, "error", err)
-	}
-}
-
-// beat sends one heartbeat. An answer that says that nobody waits for the call ends it.
-func (b *pulse) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
-	defer cancel()
-	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
-	var cancelled *temporal.CanceledError
-	var gone *serviceerror.NotFound
-	switch {
-	case errors.As(err, &cancelled):
-		b.cancel(errCancelRequested)
-		return fmt.Errorf("%w", errCancelRequested)
-	case errors.As(err, &gone):
-		b.cancel(errActivityOver)
-		return fmt.Errorf("%w: %w", errActivityOver, err)
-	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // for the next attempt, not this one
-		return nil
-	}
-	return err
-}
-
-func (b *pulse) stop() {
-	b.end()
-	<-b.ended
-}

@@ -100,25 +100,45 @@ func (h *Host) probation(ctx context.Context, p *process.Process, lasts time.Dur
 	return nil
 }
 
-// beat heartbeats until the returned function is called.
-func beat(ctx context.Context, details ...any) (stop func()) {
-	activity.RecordHeartbeat(ctx, details...)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(heartbeatEvery / 2)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				activity.RecordHeartbeat(ctx, details...)
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
+// AwaitCapacity names this host. That it runs at all says that the host has room.
+func (h *Host) AwaitCapacity(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+	return api.AwaitCapacityResult{Host: h.ID}, nil
+}
+
+// start makes one try.
+func (h *Host) start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
+	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
+	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("host %s has had incarnation %d of %s from an earlier pool of that name; counting goes on from there", h.ID, newest, r.Worker),
+			string(api.CodeSuperseded), nil, api.SupersededDetails{Newest: newest})
 	}
+	if h.Admit != nil {
+		if err := h.Admit(ctx, r); err != nil {
+			h.observer().StartFailed(r.Process)
+			return api.StartResult{}, refusal(err)
+		}
+	}
+	began := time.Now()
+	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
+	if err != nil {
+		h.observer().StartFailed(r.Process)
+		return api.StartResult{}, failure(err)
+	}
+	h.Started(p)
+	h.observer().Started(r.Process, time.Since(began))
+	took := time.Since(began)
+	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
+		h.observer().StartFailed(r.Process)
+		return api.StartResult{}, failure(err)
+	}
+	info := p.Info()
+	result := api.StartResult{
+		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
+		TookMS: took.Milliseconds(), Limits: means(p.LimitMeans()),
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = convert(sample)
+	}
+	return result, nil
 }

@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -57,17 +56,6 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 	}
 }
 
-// finalPatience bounds the wait for the last calls of a process that has ended to be counted: they fail at once.
-const finalPatience = 500 * time.Millisecond
-
-// final counts the calls of a process that has ended.
-func (h *Host) final(p *process.Process) *api.Usage {
-	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
-	defer cancel()
-	usage := h.Plane.Final(ctx, p.Worker(), p.Incarnation())
-	return &usage
-}
-
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
 	limits := p.Limits()
@@ -96,89 +84,4 @@ func (h *Host) look(ctx context.Context, p *process.Process, r api.WatchRequest)
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
 	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
-}
-
-// requests counts the calls of an incarnation so far.
-func (h *Host) requests(p *process.Process) int64 {
-	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
-	return usage.Requests
-}
-
-// Score is how fit an incarnation is, from 0 to 100, by its newest sample; 100 while nothing is known.
-func (h *Host) Score(worker string, incarnation int64) float64 {
-	if v := h.vitals.known(worker, incarnation); v != nil {
-		if a := v.assessment(); a != nil {
-			return a.Score
-		}
-	}
-	return 100
-}
-
-// prober probes in the rhythm of the spec, off the loop that heartbeats: a probe may take as long as health.timeout.
-type prober struct {
-	failed chan error    // one failure at most; the prober ends with it
-	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
-	tell   func(error)   // how a probe went
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
-func newProber(ctx context.Context, p *process.Process, r api.WatchRequest, tell func(error)) *prober {
-	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), tell: tell, cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(b.ended)
-		if r.Probe {
-			b.run(ctx, p, r)
-		}
-	}()
-	return b
-}
-
-func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest) {
-	every := r.Health.Interval.D()
-	if r.Failures > 0 {
-		every = min(every, api.DegradedProbeDelay)
-	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.Done():
-			return
-		case <-ticker.C:
-		}
-		err := p.Probe(ctx)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
-			continue
-		case ended(p): // its exit says more than the probe
-			return
-		}
-		b.tell(err)
-		switch {
-		case err != nil:
-			b.failed <- err
-			return
-		case r.Failures > 0:
-			b.passed <- struct{}{}
-			return
-		}
-	}
-}
-
-func ended(p *process.Process) bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
-}
-
-func (b *prober) stop() {
-	b.cancel()
-	<-b.ended
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -191,61 +189,6 @@ const (
 	askFor = 5 * time.Second
 )
 
-// mayKeep fails if another host keeps the pool's sessions in a store that this one cannot reach. Who was the first to use its store stays in
-// possession for as long as it has workers.
-func (s *stores) mayKeep(ctx context.Context, pool string) error {
-	s.mu.Lock()
-	p := s.pools[pool]
-	known := p == nil || p.alone || p.settings.Store == spec.StoreRedis
-	var refused error
-	if !known && time.Since(p.askedAt) < askAgain {
-		refused = p.elsewise
-	}
-	s.mu.Unlock()
-	if known || refused != nil {
-		return refused
-	}
-	asking, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	holder, err := s.claims.claim(asking, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
-		err = nil
-	case err != nil:
-		err = api.Errorf(api.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
-	case holder != s.hostID:
-		err = s.keptElsewhere(api.CodeStoreUnavailable, pool, holder)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.alone, p.elsewise, p.askedAt = err == nil, err, time.Now()
-	return err
-}
-
-// hostsBeside asks where a pool has workers but here. It fails with CodeStoreUnavailable if the pool does not say.
-func (s *stores) hostsBeside(ctx context.Context, pool string) ([]string, error) {
-	asking, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	view, err := s.view(asking, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
-		return nil, nil
-	case err != nil:
-		return nil, api.Errorf(api.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
-	}
-	return s.otherHosts(view), nil
-}
-
-func (s *stores) otherHosts(view api.PoolWorkers) (others []string) {
-	for _, w := range view.Workers {
-		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
-			others = append(others, w.Host)
-		}
-	}
-	slices.Sort(others)
-	return others
-}
-
 // find returns the store with these settings, opened if it is not, and bounded as they say.
 func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
@@ -316,48 +259,6 @@ func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}
 	return nil, api.Errorf(api.CodeInvalid, "there is no session store %q", settings.Store)
-}
-
-// sweep removes what has expired, again and again until ctx ends.
-func (s *stores) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sessions.SweepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		s.sweepNow(ctx)
-	}
-}
-
-// sweepNow frees what is left of expired sessions, and says of how many.
-func (s *stores) sweepNow(ctx context.Context) (found int) {
-	for _, store := range s.all() {
-		n, err := store.DeleteExpired(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("expired sessions were not swept; they are gone all the same", "error", err)
-		}
-		found += n
-	}
-	return found
-}
-
-// drop gives back what this agent keeps of sessions and can do without: the remains of expired ones, and bindings that have run
-// out. What a worker's program keeps of sessions is its own, and it is told of the shortage, too.
-func (s *stores) drop(ctx context.Context) {
-	found, before := s.sweepNow(ctx), memoryOfHeap()
-	bindings := s.affinity.Len() // it sweeps first
-	debug.FreeOSMemory()
-	s.log.Info("session caches were dropped", "expired_sessions", found, "bindings_kept", bindings, "heap_before", before, "heap_after", memoryOfHeap())
-}
-
-// memoryOfHeap is what the agent's own heap has from the system, in bytes.
-func memoryOfHeap() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapSys - m.HeapReleased
 }
 
 func (s *stores) all() (all []sessions.Store) {

@@ -174,3 +174,13 @@ func (r *register) known(worker string, incarnation int64) *vitals {
 	defer r.mu.Unlock()
 	return r.all[api.Process{Worker: worker, Incarnation: incarnation}]
 }
+
+// Score is how fit an incarnation is, from 0 to 100, by its newest sample; 100 while nothing is known.
+func (h *Host) Score(worker string, incarnation int64) float64 {
+	if v := h.vitals.known(worker, incarnation); v != nil {
+		if a := v.assessment(); a != nil {
+			return a.Score
+		}
+	}
+	return 100
+}

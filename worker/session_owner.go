@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -126,4 +127,59 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 		}
 	}
 	return nil
+}
+
+// mayKeep fails if another host keeps the pool's sessions in a store that this one cannot reach. Who was the first to use its store stays in
+// possession for as long as it has workers.
+func (s *stores) mayKeep(ctx context.Context, pool string) error {
+	s.mu.Lock()
+	p := s.pools[pool]
+	known := p == nil || p.alone || p.settings.Store == spec.StoreRedis
+	var refused error
+	if !known && time.Since(p.askedAt) < askAgain {
+		refused = p.elsewise
+	}
+	s.mu.Unlock()
+	if known || refused != nil {
+		return refused
+	}
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	holder, err := s.claims.claim(asking, pool)
+	switch {
+	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
+		err = nil
+	case err != nil:
+		err = api.Errorf(api.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
+	case holder != s.hostID:
+		err = s.keptElsewhere(api.CodeStoreUnavailable, pool, holder)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.alone, p.elsewise, p.askedAt = err == nil, err, time.Now()
+	return err
+}
+
+// hostsBeside asks where a pool has workers but here. It fails with CodeStoreUnavailable if the pool does not say.
+func (s *stores) hostsBeside(ctx context.Context, pool string) ([]string, error) {
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	view, err := s.view(asking, pool)
+	switch {
+	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
+		return nil, nil
+	case err != nil:
+		return nil, api.Errorf(api.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
+	}
+	return s.otherHosts(view), nil
+}
+
+func (s *stores) otherHosts(view api.PoolWorkers) (others []string) {
+	for _, w := range view.Workers {
+		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
+			others = append(others, w.Host)
+		}
+	}
+	slices.Sort(others)
+	return others
 }

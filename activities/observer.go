@@ -1,11 +1,9 @@
 package activities
 
 import (
-	"errors"
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/process"
 )
 
 // Observer is told what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
@@ -57,11 +55,4 @@ func (h *Host) observer() Observer {
 		return unobserved{}
 	}
 	return h.Observer
-}
-
-// probed tells of a health check that was made; one that a call kept from being made says nothing.
-func (h *Host) probed(p api.Process, err error) {
-	if !errors.Is(err, process.ErrBusy) {
-		h.observer().Probed(p, err)
-	}
 }
