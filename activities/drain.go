@@ -10,5 +10,5 @@ import (
 func (h *Host) Drain(ctx context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
-	return h.Plane.Drain(ctx, r.Worker, r.Incarnation), nil
+	return h.DataPlane.Drain(ctx, r.Worker, r.Incarnation), nil
 }

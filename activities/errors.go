@@ -9,10 +9,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 )
 
-const unknownReason = "the host does not know the process: its agent was restarted, and its tree was taken down then"
+const unknownProcess = "the host does not know the process: its agent was restarted, and its tree was taken down then"
 
-// refusal gives a coded error its Temporal type, with the same sentence.
-func refusal(err error) error {
+// fromCoded gives a coded error its Temporal type, with the same sentence.
+func fromCoded(err error) error {
 	sentence := err.Error()
 	var coded *api.Error
 	if errors.As(err, &coded) {
@@ -21,8 +21,8 @@ func refusal(err error) error {
 	return temporal.NewNonRetryableApplicationError(sentence, string(api.CodeOf(err)), nil)
 }
 
-// failure gives an error of this host its Temporal type. None is retried by Temporal: the worker decides what follows.
-func failure(err error) error {
+// fromProcess gives an error of this host its Temporal type. None is retried by Temporal: the worker decides what follows.
+func fromProcess(err error) error {
 	code := string(api.CodeUnavailable)
 	var coded *process.Error
 	if errors.As(err, &coded) {

@@ -26,7 +26,7 @@ type Executor interface {
 // Pool holds the activity Execute of one pool on one host.
 type Pool struct {
 	Name, Host string
-	Plane      Executor
+	Executor   Executor
 	// Temporal takes the heartbeats: unlike those of the SDK's own, their failures are seen, and end no call.
 	Temporal Heartbeats
 	// Placed is told when a call has its place in the data plane; the function it returns is called when the activity ends.
@@ -35,12 +35,12 @@ type Pool struct {
 }
 
 const (
-	// executeBeat is the longest between two heartbeats of a call, and so about the longest until a cancellation is noticed.
-	executeBeat = 2 * time.Second
-	// beatTimeout bounds one heartbeat.
-	beatTimeout = 5 * time.Second
-	// maxExecuteAnswer is the largest answer that Temporal takes by default, less some room for what is around it.
-	maxExecuteAnswer = 2<<20 - 16<<10
+	// maxCallHeartbeatInterval is the longest between two heartbeats of a call, and so about the longest until a cancellation is noticed.
+	maxCallHeartbeatInterval = 2 * time.Second
+	// callHeartbeatTimeout bounds one heartbeat.
+	callHeartbeatTimeout = 5 * time.Second
+	// maxExecuteResponse is the largest answer that Temporal takes by default, less some room for what is around it.
+	maxExecuteResponse = 2<<20 - 16<<10
 )
 
 // Execute makes one call. Failures are ApplicationErrors whose type is a code and whose detail is an ExecuteFailure. They are
@@ -50,19 +50,19 @@ func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter
 	if err != nil {
 		return converter.RawValue{}, executeFailure(err, request)
 	}
-	if lost := lostAttempt(ctx); lost != nil && !request.Idempotent {
+	if lost := previousAttemptLost(ctx); lost != nil && !request.Idempotent {
 		return converter.RawValue{}, executeFailure(lost, request)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx, expire := withinActivity(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
+	ctx, expire := withCallDeadline(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
 	defer expire()
-	pulse := newPulse(ctx, p, cancel)
+	pulse := newCallHeartbeat(ctx, p, cancel)
 	answer, err := p.call(ctx, request, pulse)
 	pulse.stop()
 	switch {
 	case err == nil:
-		return answerOf(answer, request)
+		return toResult(answer, request)
 	case errors.Is(context.Cause(ctx), errCancelRequested):
 		return converter.RawValue{}, temporal.NewCanceledError(err.Error())
 	case errors.Is(context.Cause(ctx), context.Canceled):
@@ -70,13 +70,13 @@ func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter
 		stopping.Started = mayHaveStarted(err)
 		err = stopping
 	}
-	if !mayHaveStarted(err) && pulse.told.Load() { // the next attempt has to know that this one never reached a worker
+	if !mayHaveStarted(err) && pulse.beginRecorded.Load() { // the next attempt has to know that this one never reached a worker
 		pulse.retract()
 	}
 	return converter.RawValue{}, executeFailure(err, request)
 }
 
-func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *pulse) ([]byte, error) {
+func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *callHeartbeat) ([]byte, error) {
 	var ended func()
 	defer func() {
 		if ended != nil {
@@ -88,13 +88,13 @@ func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *puls
 			ended = p.Placed()
 		}
 	}
-	return p.Plane.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
+	return p.Executor.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
 		return pulse.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
 	})
 }
 
-// lostAttempt is the failure of a call whose former attempt was not heard of again after its request may have been sent.
-func lostAttempt(ctx context.Context) error {
+// previousAttemptLost is the failure of a call whose former attempt was not heard of again after its request may have been sent.
+func previousAttemptLost(ctx context.Context) error {
 	var before api.ExecuteProgress
 	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
 		return nil
@@ -105,9 +105,9 @@ func lostAttempt(ctx context.Context) error {
 	return lost
 }
 
-// withinActivity bounds a call by timeout and ends it a little before the activity's own time is up, so that the caller learns
+// withCallDeadline bounds a call by timeout and ends it a little before the activity's own time is up, so that the caller learns
 // from the call's own error what happened.
-func withinActivity(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if bounded {
 		left := time.Until(deadline)
@@ -122,10 +122,10 @@ func withinActivity(ctx context.Context, timeout time.Duration) (context.Context
 	return context.WithDeadline(ctx, deadline)
 }
 
-// answerOf is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
-func answerOf(answer []byte, r api.ExecuteRequest) (converter.RawValue, error) {
-	if len(answer) > maxExecuteAnswer {
-		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteAnswer)
+// toResult is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
+func toResult(answer []byte, r api.ExecuteRequest) (converter.RawValue, error) {
+	if len(answer) > maxExecuteResponse {
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteResponse)
 		tooLarge.Started = true
 		r.Idempotent = false // the next answer would be as large
 		return converter.RawValue{}, executeFailure(tooLarge, r)
@@ -167,5 +167,5 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 
 var (
 	errCancelRequested = errors.New("the activity was cancelled")
-	errActivityOver    = errors.New("the activity was given up: its time was over, or its workflow has closed")
+	errActivityEnded   = errors.New("the activity was given up: its time was over, or its workflow has closed")
 )

@@ -18,30 +18,30 @@ type Heartbeats interface {
 	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
 }
 
-// pulse heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
+// callHeartbeat heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
 // answer ends nothing.
-type pulse struct {
-	pool     *Pool
-	token    []byte
-	cancel   context.CancelCauseFunc
-	every    time.Duration
-	progress atomic.Pointer[api.ExecuteProgress]
-	told     atomic.Bool // that the call began
-	end      context.CancelFunc
-	ended    chan struct{}
+type callHeartbeat struct {
+	pool          *Pool
+	token         []byte
+	cancel        context.CancelCauseFunc
+	interval      time.Duration
+	progress      atomic.Pointer[api.ExecuteProgress]
+	beginRecorded atomic.Bool // that the call began
+	cancelLoop    context.CancelFunc
+	done          chan struct{}
 }
 
-func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pulse {
+func newCallHeartbeat(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *callHeartbeat {
 	info := activity.GetInfo(ctx)
-	b := &pulse{pool: p, token: info.TaskToken, cancel: cancel, every: executeBeat, ended: make(chan struct{})}
+	b := &callHeartbeat{pool: p, token: info.TaskToken, cancel: cancel, interval: maxCallHeartbeatInterval, done: make(chan struct{})}
 	if info.HeartbeatTimeout > 0 {
-		b.every = min(b.every, info.HeartbeatTimeout/3)
+		b.interval = min(b.interval, info.HeartbeatTimeout/3)
 	}
 	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
-	ctx, b.end = context.WithCancel(ctx)
+	ctx, b.cancelLoop = context.WithCancel(ctx)
 	go func() {
-		defer close(b.ended)
-		ticker := time.NewTicker(b.every)
+		defer close(b.done)
+		ticker := time.NewTicker(b.interval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -49,7 +49,7 @@ func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pul
 				return
 			case <-ticker.C:
 			}
-			if err := b.beat(ctx); err != nil && ctx.Err() == nil {
+			if err := b.send(ctx); err != nil && ctx.Err() == nil {
 				p.Logger.Warn("a heartbeat of a call was not taken; the call goes on", "pool", p.Name, "error", err)
 			}
 		}
@@ -59,33 +59,33 @@ func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pul
 
 // begin records that the worker is about to see the request, unless seeing it twice does no harm. A call that this cannot be
 // recorded of is not sent.
-func (b *pulse) begin(progress api.ExecuteProgress, idempotent bool) error {
+func (b *callHeartbeat) begin(progress api.ExecuteProgress, idempotent bool) error {
 	b.progress.Store(&progress)
 	if idempotent {
 		return nil
 	}
-	b.told.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	b.beginRecorded.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), callHeartbeatTimeout)
 	defer cancel()
-	if err := b.beat(ctx); err != nil {
+	if err := b.send(ctx); err != nil {
 		return api.Errorf(api.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
 	}
 	return nil
 }
 
 // retract records that the request was not sent after all. If it cannot, the next attempt takes the call for begun.
-func (b *pulse) retract() {
+func (b *callHeartbeat) retract() {
 	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), callHeartbeatTimeout)
 	defer cancel()
-	if err := b.beat(ctx); err != nil {
+	if err := b.send(ctx); err != nil {
 		b.pool.Logger.Warn("that a call was not sent could not be told", "pool", b.pool.Name, "error", err)
 	}
 }
 
 // beat sends one heartbeat. An answer that says that nobody waits for the call ends it.
-func (b *pulse) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+func (b *callHeartbeat) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callHeartbeatTimeout)
 	defer cancel()
 	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
 	var cancelled *temporal.CanceledError
@@ -95,15 +95,15 @@ func (b *pulse) beat(ctx context.Context) error {
 		b.cancel(errCancelRequested)
 		return fmt.Errorf("%w", errCancelRequested)
 	case errors.As(err, &gone):
-		b.cancel(errActivityOver)
-		return fmt.Errorf("%w: %w", errActivityOver, err)
+		b.cancel(errActivityEnded)
+		return fmt.Errorf("%w: %w", errActivityEnded, err)
 	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // for the next attempt, not this one
 		return nil
 	}
 	return err
 }
 
-func (b *pulse) stop() {
-	b.end()
-	<-b.ended
+func (b *callHeartbeat) stop() {
+	b.cancelLoop()
+	<-b.done
 }

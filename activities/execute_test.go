@@ -63,7 +63,7 @@ func perform(t *testing.T, c *temporalOf, p plane, request any, before *api.Exec
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	places := 0
 	pool := &Pool{
-		Name: "p", Host: "here", Plane: p, Temporal: c, Logger: slog.New(slog.DiscardHandler),
+		Name: "p", Host: "here", Executor: p, Temporal: c, Logger: slog.New(slog.DiscardHandler),
 		Placed: func() func() { places++; return func() { places-- } },
 	}
 	var suite testsuite.WorkflowTestSuite
@@ -210,7 +210,7 @@ func TestAHeartbeatsAnswerEndsACallThatNobodyWaitsFor(t *testing.T) {
 	require.ErrorAs(t, err, &cancelled)
 
 	_, err = perform(t, newTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
-	require.ErrorContains(t, err, errActivityOver.Error())
+	require.ErrorContains(t, err, errActivityEnded.Error())
 
 	// A Temporal that is away ends nothing: the call's own time does.
 	_, err = perform(t, newTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
@@ -222,13 +222,13 @@ func TestAnAnswerIsWhatTheWorkerSent(t *testing.T) {
 		"JSON": {`{"a": [1]}`, "json/plain"}, "a word": {`"yes"`, "json/plain"}, "bytes": {"\x00\xff", "binary/plain"}, "nothing": {"", "binary/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			value, err := answerOf([]byte(c.answer), api.ExecuteRequest{Method: "m"})
+			value, err := toResult([]byte(c.answer), api.ExecuteRequest{Method: "m"})
 			require.NoError(t, err)
 			require.Equal(t, c.encoding, string(value.Payload().GetMetadata()["encoding"]))
 			require.Equal(t, c.answer, string(value.Payload().GetData()))
 		})
 	}
-	_, err := answerOf(make([]byte, maxExecuteAnswer+1), api.ExecuteRequest{Method: "m", Idempotent: true})
+	_, err := toResult(make([]byte, maxExecuteResponse+1), api.ExecuteRequest{Method: "m", Idempotent: true})
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodePayloadTooLarge), failure.Type())
@@ -240,13 +240,13 @@ func TestACallEndsBeforeItsActivityDoes(t *testing.T) {
 	defer cancel()
 	whole, _ := ctx.Deadline()
 	for timeout, want := range map[time.Duration]time.Time{0: whole.Add(-time.Second), time.Hour: whole.Add(-time.Second), 10 * time.Second: time.Now().Add(10 * time.Second)} {
-		bounded, end := withinActivity(ctx, timeout)
+		bounded, end := withCallDeadline(ctx, timeout)
 		got, has := bounded.Deadline()
 		end()
 		require.True(t, has)
 		require.WithinDuration(t, want, got, 5*time.Second)
 	}
-	free, end := withinActivity(t.Context(), 0)
+	free, end := withCallDeadline(t.Context(), 0)
 	defer end()
 	_, has := free.Deadline()
 	require.False(t, has)

@@ -14,7 +14,7 @@ import (
 func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) (api.CollectGarbageResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
+		return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownProcess, string(api.CodeUnavailable), nil)
 	}
 	if limit := r.Timeout.D(); limit > 0 {
 		var cancel context.CancelFunc
@@ -26,7 +26,7 @@ func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) 
 		if errors.Is(err, context.DeadlineExceeded) {
 			return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeDeadlineExceeded), nil)
 		}
-		return api.CollectGarbageResult{}, failure(err)
+		return api.CollectGarbageResult{}, fromProcess(err)
 	}
 	result := api.CollectGarbageResult{BeforeBytes: before}
 	if sample, err := p.FreshSample(ctx); err == nil { // else the process is ending, and its exit says more

@@ -12,14 +12,14 @@ import (
 )
 
 // life takes in one sample of so many MB every pause, with so many requests more each time, until something is found.
-func life(v *vitals, rules api.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause api.Cause, reason string) {
+func life(v *processHealth, rules api.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause api.Cause, reason string) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	requests := int64(0)
 	for i, m := range mb {
 		age := time.Duration(i) * pause
 		requests += requestsEach
-		v.take(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
-		if cause, reason := v.finding(rules, requests, age); cause != "" {
+		v.add(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
+		if cause, reason := v.replacement(rules, requests, age); cause != "" {
 			return i, cause, reason
 		}
 	}
@@ -58,7 +58,7 @@ func TestWhatAWatchFinds(t *testing.T) {
 		"a worker that only warms up is left alone": {predict, 0, append(line(20, 60, 2), line(80, 0, 40)...), -1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, cause, reason := life(&vitals{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
+			at, cause, reason := life(&processHealth{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
 			require.Equal(t, c.cause, cause, reason)
 			require.Equal(t, c.at, at, reason)
 			require.Contains(t, reason, c.reason)
@@ -69,7 +69,7 @@ func TestWhatAWatchFinds(t *testing.T) {
 func TestCallsAreGradedByTheMinute(t *testing.T) {
 	health := spec.Default().Health
 	health.CallsBands = []float64{10, 30, 60, 100}
-	v := &vitals{}
+	v := &processHealth{}
 	_, cause, reason := life(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, line(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are at 90 a minute")
@@ -77,19 +77,19 @@ func TestCallsAreGradedByTheMinute(t *testing.T) {
 }
 
 func TestASampleThatWasTakenInBeforeCountsOnce(t *testing.T) {
-	v := &vitals{}
+	v := &processHealth{}
 	for range 10 {
-		v.take(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
+		v.add(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
 	}
-	cause, _ := v.finding(api.WatchRules{Grade: true}, 0, time.Hour)
+	cause, _ := v.replacement(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)
 }
 
 func TestVitalsOfALongLifeAreBounded(t *testing.T) {
-	v := &vitals{}
+	v := &processHealth{}
 	life(v, api.WatchRules{}, spec.Default().Health, time.Second, 1, line(20, 0, 5000)...)
 	require.Len(t, v.samples, maxSamples)
-	require.LessOrEqual(t, len(v.counts), 62)
+	require.LessOrEqual(t, len(v.requestCounts), 62)
 }
 
 func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
@@ -104,9 +104,9 @@ func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
 		"a steady one near it":      {[]float64{500, 500}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &vitals{}
+			v := &processHealth{}
 			life(v, api.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
-			require.Equal(t, c.want, v.pressing(rules))
+			require.Equal(t, c.want, v.needsSample(rules))
 		})
 	}
 }

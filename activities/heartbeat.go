@@ -7,16 +7,16 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// heartbeatEvery is the rhythm of heartbeats; the workflow takes three missed ones for silence.
-const heartbeatEvery = 4 * time.Second
+// heartbeatInterval is the rhythm of heartbeats; the workflow takes three missed ones for silence.
+const heartbeatInterval = 4 * time.Second
 
 // beat heartbeats until the returned function is called.
-func beat(ctx context.Context, details ...any) (stop func()) {
+func startHeartbeat(ctx context.Context, details ...any) (stop func()) {
 	activity.RecordHeartbeat(ctx, details...)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(heartbeatEvery / 2)
+		ticker := time.NewTicker(heartbeatInterval / 2)
 		defer ticker.Stop()
 		for {
 			select {

@@ -31,7 +31,7 @@ type DataPlane interface {
 type Host struct {
 	ID        string
 	Processes *process.Supervisor
-	Plane     DataPlane
+	DataPlane DataPlane
 	// Admit refuses a start that this host must not make, with a coded error; nil admits all.
 	Admit func(ctx context.Context, r api.StartRequest) error
 	// Started is told of every process that became ready, before the slot of its start is given back.
@@ -45,27 +45,27 @@ type Host struct {
 	// MemoryTotal is how much memory the host has, or its container, in bytes.
 	MemoryTotal func() (int64, error)
 
-	vitals register
+	health healthRegistry
 }
 
-// finalPatience bounds the wait for the last calls of a process that has ended to be counted: they fail at once.
-const finalPatience = 500 * time.Millisecond
+// finalUsageTimeout bounds the wait for the last calls of a process that has ended to be counted: they fail at once.
+const finalUsageTimeout = 500 * time.Millisecond
 
-// final counts the calls of a process that has ended.
-func (h *Host) final(p *process.Process) *api.Usage {
-	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
+// finalUsage counts the calls of a process that has ended.
+func (h *Host) finalUsage(p *process.Process) *api.Usage {
+	ctx, cancel := context.WithTimeout(context.Background(), finalUsageTimeout)
 	defer cancel()
-	usage := h.Plane.Final(ctx, p.Worker(), p.Incarnation())
+	usage := h.DataPlane.Final(ctx, p.Worker(), p.Incarnation())
 	return &usage
 }
 
-// requests counts the calls of an incarnation so far.
-func (h *Host) requests(p *process.Process) int64 {
-	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
+// requestCount counts the calls of an incarnation so far.
+func (h *Host) requestCount(p *process.Process) int64 {
+	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	return usage.Requests
 }
 
-func ended(p *process.Process) bool {
+func hasEnded(p *process.Process) bool {
 	select {
 	case <-p.Done():
 		return true

@@ -8,7 +8,7 @@ import (
 
 // Recall asks the gateway to give back a lease that it holds and does not use.
 func (h *Host) Recall(ctx context.Context, r api.RecallRequest) (api.RecallResult, error) {
-	return h.Plane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
+	return h.DataPlane.Recall(ctx, r.Worker, r.Incarnation, r.LeaseID), nil
 }
 
 // Reset has a worker forget what the holder of an expired lease left behind. That it does not is no error, but a problem.
@@ -17,7 +17,7 @@ func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, 
 	defer cancel()
 	h.observer().Decided(r.Worker, ResetWorker)
 	h.Logger.Info("a worker is reset, since a lease has expired", "worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
-	usage, err := h.Plane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
+	usage, err := h.DataPlane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
 	result := api.ResetResult{Usage: usage}
 	if err != nil {
 		result.Problem = err.Error()

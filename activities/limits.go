@@ -19,7 +19,7 @@ func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.App
 	}
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
+		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(unknownProcess, string(api.CodeUnavailable), nil)
 	}
 	limits := p.Limits()
 	if r.MemoryBytes > 0 {
@@ -30,8 +30,8 @@ func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.App
 	}
 	by, err := p.ApplyLimits(limits)
 	if err != nil {
-		return api.ApplyLimitsResult{}, failure(err)
+		return api.ApplyLimitsResult{}, fromProcess(err)
 	}
 	h.Logger.Info("limits applied", "worker", r.Worker, "incarnation", r.Incarnation, "memory", limits.Memory, "cpu", limits.CPU, "reason", r.Reason)
-	return api.ApplyLimitsResult{Limits: means(by)}, nil
+	return api.ApplyLimitsResult{Limits: toMechanisms(by)}, nil
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// means is the words of process in those of messages; nil for none.
-func means(by map[string]process.Means) map[string]string {
+// toMechanisms is the words of process in those of messages; nil for none.
+func toMechanisms(by map[string]process.Means) map[string]string {
 	if len(by) == 0 {
 		return nil
 	}
@@ -18,12 +18,12 @@ func means(by map[string]process.Means) map[string]string {
 	return words
 }
 
-// facts are what the state machine needs to know of an exit.
-func facts(e process.Exit) lifecycle.Exit {
+// toExit are what the state machine needs to know of an exit.
+func toExit(e process.Exit) lifecycle.Exit {
 	return lifecycle.Exit{Killed: e.Killed, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
 }
 
-func convert(s process.Sample) *api.Sample {
+func toSample(s process.Sample) *api.Sample {
 	if s.At.IsZero() {
 		return nil
 	}

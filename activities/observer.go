@@ -40,19 +40,19 @@ func Decisions() []Decision {
 	return []Decision{TryAgain, ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
 }
 
-// unobserved is the Observer of a Host that has none.
-type unobserved struct{}
+// noObserver is the Observer of a Host that has none.
+type noObserver struct{}
 
-func (unobserved) Started(api.Process, time.Duration) {}
-func (unobserved) StartFailed(api.Process)            {}
-func (unobserved) Watching(api.WatchRequest)          {}
-func (unobserved) Probed(api.Process, error)          {}
-func (unobserved) Stopping(api.Process)               {}
-func (unobserved) Decided(string, Decision)           {}
+func (noObserver) Started(api.Process, time.Duration) {}
+func (noObserver) StartFailed(api.Process)            {}
+func (noObserver) Watching(api.WatchRequest)          {}
+func (noObserver) Probed(api.Process, error)          {}
+func (noObserver) Stopping(api.Process)               {}
+func (noObserver) Decided(string, Decision)           {}
 
 func (h *Host) observer() Observer {
 	if h.Observer == nil {
-		return unobserved{}
+		return noObserver{}
 	}
 	return h.Observer
 }

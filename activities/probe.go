@@ -13,16 +13,16 @@ import (
 type prober struct {
 	failed chan error    // one failure at most; the prober ends with it
 	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
-	tell   func(error)   // how a probe went
+	report func(error)   // how a probe went
 	cancel context.CancelFunc
-	ended  chan struct{}
+	done   chan struct{}
 }
 
 func newProber(ctx context.Context, p *process.Process, r api.WatchRequest, tell func(error)) *prober {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), tell: tell, cancel: cancel, ended: make(chan struct{})}
+	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), report: tell, cancel: cancel, done: make(chan struct{})}
 	go func() {
-		defer close(b.ended)
+		defer close(b.done)
 		if r.Probe {
 			b.run(ctx, p, r)
 		}
@@ -49,10 +49,10 @@ func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest
 		switch {
 		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
 			continue
-		case ended(p): // its exit says more than the probe
+		case hasEnded(p): // its exit says more than the probe
 			return
 		}
-		b.tell(err)
+		b.report(err)
 		switch {
 		case err != nil:
 			b.failed <- err
@@ -66,18 +66,18 @@ func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest
 
 func (b *prober) stop() {
 	b.cancel()
-	<-b.ended
+	<-b.done
 }
 
 // Probe makes one health check and takes one full sample.
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.ProbeResult{Gone: true, Reason: unknownReason}, nil
+		return api.ProbeResult{Gone: true, Reason: unknownProcess}, nil
 	}
 	select {
 	case <-p.Done():
-		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.final(p)}, nil
+		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
 	default:
 	}
 	result := api.ProbeResult{Healthy: true}
@@ -87,9 +87,9 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 	}
 	h.probed(r.Process, err)
 	if sample, err := p.Sample(ctx); err == nil {
-		result.Sample = convert(sample)
-		v := h.vitals.of(p)
-		v.take(sample, h.requests(p), r.Health)
+		result.Sample = toSample(sample)
+		v := h.health.of(p)
+		v.add(sample, h.requestCount(p), r.Health)
 		result.Assessment = v.assessment()
 	}
 	return result, nil

@@ -14,9 +14,9 @@ import (
 
 const (
 	// A worker's share is never less than what it uses by this factor, nor than the least: a split must not break what runs.
-	useMargin        = 1.25
-	leastMemoryShare = 32 << 20 // bytes
-	leastCPUShare    = 50       // thousandths of a core
+	usageMargin    = 1.25
+	minMemoryShare = 32 << 20 // bytes
+	minCPUShare    = 50       // thousandths of a core
 )
 
 // Rebalance splits this host's budget among a pool's workers by what each uses, how busy and how well it is, and has the shares
@@ -28,10 +28,10 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	var memory, cpu []policy.Claim
 	for _, one := range r.Processes {
 		p, known := h.Processes.Get(one.Worker, one.Incarnation)
-		if !known || ended(p) {
+		if !known || hasEnded(p) {
 			continue
 		}
-		m, c := h.claims(ctx, p, r.Limits)
+		m, c := h.allocationClaims(ctx, p, r.Limits)
 		processes, memory, cpu = append(processes, p), append(memory, m), append(cpu, c)
 	}
 	if len(processes) == 0 {
@@ -39,7 +39,7 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	}
 	memoryBudget, err := h.memoryBudget(r.Resources)
 	if err != nil {
-		return result, failure(err)
+		return result, fromProcess(err)
 	}
 	way := policy.Allocation(r.Resources.Allocation)
 	memoryShares, err := way.Split(memoryBudget, memory)
@@ -70,24 +70,24 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	return result, nil
 }
 
-// claims are one worker's sides of the splits of memory and CPU.
-func (h *Host) claims(ctx context.Context, p *process.Process, ceilings spec.Limits) (memory, cpu policy.Claim) {
+// allocationClaims are one worker's sides of the splits of memory and CPU.
+func (h *Host) allocationClaims(ctx context.Context, p *process.Process, ceilings spec.Limits) (memory, cpu policy.Claim) {
 	sample := p.LatestSample()
 	if fresh, err := p.Sample(ctx); err == nil { // else it is ending, and what it last used will do
 		sample = fresh
 	}
-	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
-	v := h.vitals.of(p)
+	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+	v := h.health.of(p)
 	load := v.load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
 	score := h.Score(p.Worker(), p.Incarnation())
-	memory = claim(sample.RSSBytes, leastMemoryShare, int64(ceilings.Memory), load, score)
-	cpu = claim(int64(10*sample.CPUPercent), leastCPUShare, int64(1000*ceilings.CPU), load, score)
+	memory = newClaim(sample.RSSBytes, minMemoryShare, int64(ceilings.Memory), load, score)
+	cpu = newClaim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*ceilings.CPU), load, score)
 	return memory, cpu
 }
 
-// claim never asks for less than what is used, with a margin, nor for more than the ceiling; a ceiling of 0 is none.
-func claim(use, least, ceiling int64, load, score float64) policy.Claim {
-	floor := max(least, int64(useMargin*float64(use)))
+// newClaim never asks for less than what is used, with a margin, nor for more than the ceiling; a ceiling of 0 is none.
+func newClaim(use, least, ceiling int64, load, score float64) policy.Claim {
+	floor := max(least, int64(usageMargin*float64(use)))
 	if ceiling > 0 {
 		floor = min(floor, ceiling)
 	}

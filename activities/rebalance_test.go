@@ -29,7 +29,7 @@ func (idlePlane) Usage(string, int64) (api.Usage, int)           { return api.Us
 
 func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := hosting(t, silent, "sleep", "1000")
-	h.Plane = idlePlane{}
+	h.DataPlane = idlePlane{}
 	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
 	require.NoError(t, err)
 	request := api.RebalanceRequest{
@@ -60,7 +60,7 @@ func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 
 func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
 	h, p := hosting(t, silent, "sleep", "1000")
-	h.Plane = idlePlane{}
+	h.DataPlane = idlePlane{}
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
 		Processes: []api.Process{worker}, Apply: true,
@@ -73,7 +73,7 @@ func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
 
 func TestWithoutABudgetTheHostsOwnIsSharedOutUpToTheCeiling(t *testing.T) {
 	h, _ := hosting(t, silent, "sleep", "1000")
-	h.Plane, h.MemoryTotal = idlePlane{}, func() (int64, error) { return 8 << 30, nil }
+	h.DataPlane, h.MemoryTotal = idlePlane{}, func() (int64, error) { return 8 << 30, nil }
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
 		Processes: []api.Process{worker},

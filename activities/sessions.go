@@ -35,9 +35,9 @@ type Sessions struct {
 	Bindings Bindings
 	Hooks    Hooks
 	// Lives reports whether the worker has a process here that is ready.
-	Lives func(worker string) bool
+	HasReadyProcess func(worker string) bool
 	// Kept is nil if the pool's store has the session, and session_not_found if it has not; with other errors that is not known.
-	Kept func(ctx context.Context, pool, session string) error
+	SessionExists func(ctx context.Context, pool, session string) error
 }
 
 // SessionBindings says which sessions are bound to workers of this host.
@@ -45,7 +45,7 @@ func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsReq
 	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
-		result.Unknown = errors.Is(s.Kept(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
+		result.Unknown = errors.Is(s.SessionExists(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
 	}
 	if r.Worker != "" {
 		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)
@@ -55,22 +55,22 @@ func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsReq
 
 // ReleaseSessions has a worker put what it keeps of sessions into them.
 func (s *Sessions) ReleaseSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	return s.run(ctx, api.HookSessionRelease, r)
+	return s.runHooks(ctx, api.HookSessionRelease, r)
 }
 
 // LoadSessions has a worker warm up for sessions.
 func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	return s.run(ctx, api.HookSessionLoad, r)
+	return s.runHooks(ctx, api.HookSessionLoad, r)
 }
 
-// run runs a hook for one session after the other, so that the worker serves others between them. What would befall all that follow, too, is
+// runHooks runs a hook for one session after the other, so that the worker serves others between them. What would befall all that follow, too, is
 // not tried with each.
-func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	defer beat(ctx)()
+func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
+	defer startHeartbeat(ctx)()
 	for i, session := range r.Sessions {
-		called, err := s.runOne(ctx, hook, session, r)
+		called, err := s.runHook(ctx, hook, session, r)
 		if ctx.Err() != nil {
-			return result, stopped(ctx, hook+" on "+r.Worker)
+			return result, contextEnded(ctx, hook+" on "+r.Worker)
 		}
 		switch {
 		case err == nil && !called:
@@ -82,10 +82,10 @@ func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksReque
 			result.Gone = true
 			return result, nil
 		}
-		result.Failed = append(result.Failed, failureOf(session, err))
+		result.Failed = append(result.Failed, toSessionFailure(session, err))
 		if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrDraining) || errors.Is(err, api.ErrUnavailable) {
 			for _, untried := range r.Sessions[i+1:] {
-				result.Failed = append(result.Failed, failureOf(untried, err))
+				result.Failed = append(result.Failed, toSessionFailure(untried, err))
 			}
 			return result, nil
 		}
@@ -93,13 +93,13 @@ func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksReque
 	return result, nil
 }
 
-func (s *Sessions) runOne(ctx context.Context, hook, session string, r api.SessionHooksRequest) (bool, error) {
+func (s *Sessions) runHook(ctx context.Context, hook, session string, r api.SessionHooksRequest) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
 	return s.Hooks.CallHook(ctx, r.Worker, hook, session)
 }
 
-func failureOf(session string, err error) api.SessionFailure {
+func toSessionFailure(session string, err error) api.SessionFailure {
 	f := api.SessionFailure{Session: session, Code: api.CodeUnavailable, Reason: err.Error()}
 	var coded *api.Error
 	if errors.As(err, &coded) {
@@ -108,8 +108,8 @@ func failureOf(session string, err error) api.SessionFailure {
 	return f
 }
 
-// stopped is the end of an activity whose context has ended: it was cancelled, its time was over, or the agent stops.
-func stopped(ctx context.Context, what string) error {
+// contextEnded is the end of an activity whose context has ended: it was cancelled, its time was over, or the agent stops.
+func contextEnded(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return temporal.NewCanceledError(what + " was cut")
 	}
@@ -126,7 +126,7 @@ func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (r
 	gone := func() error {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("no process of %s is in service on host %s", r.To, s.Host), string(api.CodeWorkerNotFound), nil)
 	}
-	if !s.Lives(r.To) {
+	if !s.HasReadyProcess(r.To) {
 		return result, gone()
 	}
 	for _, session := range r.Sessions {
@@ -137,7 +137,7 @@ func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (r
 			})
 		}
 	}
-	if !s.Lives(r.To) { // whoever forgets an ended worker's sessions may have been before
+	if !s.HasReadyProcess(r.To) { // whoever forgets an ended worker's sessions may have been before
 		for _, session := range r.Sessions {
 			s.Bindings.UnbindFrom(pool, session, r.To)
 		}

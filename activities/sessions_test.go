@@ -129,7 +129,7 @@ func TestACancelledHookIsNoFailureOfTheSession(t *testing.T) {
 func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
 	bound := shelf{"mine": "p/0", "taken": "p/2"}
 	lives := 2 // so many times it is seen alive
-	s := &Sessions{Host: "here", Bindings: bound, Lives: func(string) bool { lives--; return lives >= 0 }}
+	s := &Sessions{Host: "here", Bindings: bound, HasReadyProcess: func(string) bool { lives--; return lives >= 0 }}
 	var result api.BindSessionsResult
 	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
 	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
@@ -146,7 +146,7 @@ func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
 func TestBindingsAreToldAndForgotten(t *testing.T) {
 	bound := shelf{"mine": "p/0"}
 	var kept error
-	s := &Sessions{Bindings: bound, Kept: func(context.Context, string, string) error { return kept }}
+	s := &Sessions{Bindings: bound, SessionExists: func(context.Context, string, string) error { return kept }}
 	var result api.SessionBindingsResult
 	require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
 	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)

@@ -31,9 +31,9 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	}
 	r.Incarnation += int64(try - 1)
 	r.Failures, r.ShortLived = r.Failures+try-1, r.ShortLived || try > 1
-	quiet := beat(ctx, before)
+	quiet := startHeartbeat(ctx, before)
 	began := time.Now()
-	result, err := h.start(ctx, r)
+	result, err := h.attemptStart(ctx, r)
 	quiet()
 	if err == nil {
 		result.Failed = before.Attempts
@@ -55,7 +55,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	if try < r.MaxAttempts {
 		next := recovery(r.Spec).Next(r.Failures+1, one.Reason, rand.Float64())
 		if again = next.Action == policy.Restart; again {
-			wait = max(next.Delay, soonest)
+			wait = max(next.Delay, minRetryDelay)
 			one.Wait, one.Next = spec.Duration(next.Delay), next.Reason
 			h.observer().Decided(r.Worker, TryAgain)
 			h.Logger.Info("a start is tried again", "worker", r.Worker, "incarnation", r.Incarnation, "wait", next.Delay, "reason", next.Reason)
@@ -68,8 +68,8 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	})
 }
 
-// soonest is the least wait that Temporal takes for one.
-const soonest = time.Millisecond
+// minRetryDelay is the least wait that Temporal takes for one.
+const minRetryDelay = time.Millisecond
 
 // recovery is how a spec wants starts that fail tried again.
 func recovery(s spec.Spec) policy.Recovery {
@@ -105,8 +105,8 @@ func (h *Host) AwaitCapacity(context.Context, api.Process) (api.AwaitCapacityRes
 	return api.AwaitCapacityResult{Host: h.ID}, nil
 }
 
-// start makes one try.
-func (h *Host) start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
+// attemptStart makes one try.
+func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
 	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
 	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
@@ -116,29 +116,29 @@ func (h *Host) start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	if h.Admit != nil {
 		if err := h.Admit(ctx, r); err != nil {
 			h.observer().StartFailed(r.Process)
-			return api.StartResult{}, refusal(err)
+			return api.StartResult{}, fromCoded(err)
 		}
 	}
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	if err != nil {
 		h.observer().StartFailed(r.Process)
-		return api.StartResult{}, failure(err)
+		return api.StartResult{}, fromProcess(err)
 	}
 	h.Started(p)
 	h.observer().Started(r.Process, time.Since(began))
 	took := time.Since(began)
 	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.observer().StartFailed(r.Process)
-		return api.StartResult{}, failure(err)
+		return api.StartResult{}, fromProcess(err)
 	}
 	info := p.Info()
 	result := api.StartResult{
-		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.Plane.Endpoint(),
-		TookMS: took.Milliseconds(), Limits: means(p.LimitMeans()),
+		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.DataPlane.Endpoint(),
+		TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMeans()),
 	}
 	if sample, err := p.Sample(ctx); err == nil {
-		result.Sample = convert(sample)
+		result.Sample = toSample(sample)
 	}
 	return result, nil
 }

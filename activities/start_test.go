@@ -16,7 +16,7 @@ import (
 func starting(t *testing.T, before []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
 	h, first := hosting(t, silent, "sleep", "1000")
-	h.Plane, h.Started = idlePlane{}, func(*process.Process) {}
+	h.DataPlane, h.Started = idlePlane{}, func(*process.Process) {}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)

@@ -17,7 +17,7 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	h.observer().Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())
 	if err != nil {
-		return api.StopResult{}, failure(err)
+		return api.StopResult{}, fromProcess(err)
 	}
-	return api.StopResult{Exit: facts(exit), Reason: exit.Reason, Usage: h.final(p)}, nil
+	return api.StopResult{Exit: toExit(exit), Reason: exit.Reason, Usage: h.finalUsage(p)}, nil
 }

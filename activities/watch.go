@@ -17,35 +17,35 @@ import (
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
+		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
 	}
 	h.observer().Watching(r)
 	probes := newProber(ctx, p, r, func(err error) { h.probed(r.Process, err) })
 	defer probes.stop()
-	beats := time.NewTicker(heartbeatEvery)
+	beats := time.NewTicker(heartbeatInterval)
 	defer beats.Stop()
-	looks := time.NewTicker(lookEvery)
+	looks := time.NewTicker(checkInterval)
 	defer looks.Stop()
-	h.look(ctx, p, r)
+	h.check(ctx, p, r)
 	h.heartbeat(ctx, p)
 	for {
 		select {
 		case <-p.Done():
-			exit := facts(p.Exit())
+			exit := toExit(p.Exit())
 			return api.WatchResult{
-				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample()), Usage: h.final(p),
+				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p),
 			}, nil
 		case <-h.Stopping:
-			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: toSample(p.LatestSample())}, nil
 		case err := <-probes.failed:
-			return api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error(), Sample: toSample(p.LatestSample())}, nil
 		case <-probes.passed:
-			return api.WatchResult{Event: api.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
+			return api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}, nil
 		case <-looks.C:
-			if cause, reason := h.look(ctx, p, r); cause != "" {
+			if cause, reason := h.check(ctx, p, r); cause != "" {
 				h.Logger.Info("an incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
 				return api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: convert(p.LatestSample()), Assessment: h.vitals.of(p).assessment(),
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(),
 				}, nil
 			}
 		case <-beats.C:
@@ -57,31 +57,31 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 }
 
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
-	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
+	usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	limits := p.Limits()
 	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
-		Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.vitals.of(p).assessment(),
-		Limits: means(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(),
+		Limits: toMechanisms(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
 }
 
-// lookEvery is the rhythm in which a Watch holds an incarnation against its rules: between samples only its count of requests is new.
-const lookEvery = time.Second
+// checkInterval is the rhythm in which a Watch holds an incarnation against its rules: between samples only its count of requests is new.
+const checkInterval = time.Second
 
-// look takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
+// check takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
 // faster than samples come, it takes some of its own.
-func (h *Host) look(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
-	v := h.vitals.of(p)
+func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
+	v := h.health.of(p)
 	sample := p.LatestSample()
-	if v.pressing(r.Rules) && time.Since(sample.At) >= lookEvery {
+	if v.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
 		if fresh, err := p.Sample(ctx); err == nil { // else the process is ending, and its exit says more
 			sample = fresh
 		}
 	}
-	requests := h.requests(p)
-	v.take(sample, requests, r.Health)
+	requests := h.requestCount(p)
+	v.add(sample, requests, r.Health)
 	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
-	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
+	return v.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// bytesForm is what a size may look like, for error sentences.
-const bytesForm = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
+// bytesAllowed is what a size may look like, for error sentences.
+const bytesAllowed = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
 
 // Bytes is a number of bytes that reads and writes as text: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty text and a
 // bare 0 are no bytes at all, which only keys that document it accept.
@@ -53,7 +53,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 
 // UnmarshalJSON reads a string, or the number 0; any other number has no unit and is refused.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, bytesForm)
+	text, err := unitText(data, bytesAllowed)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func parseBytes(text string) (Bytes, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q is not %s", text, bytesForm)
+	return 0, fmt.Errorf("%q is not %s", text, bytesAllowed)
 }
 
 // wholeBytes multiplies without rounding. Only plain decimals reach big.Rat, which would also read fractions and exponents,

@@ -149,7 +149,7 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 	require.NoError(t, err)
 	mentioned := map[string]bool{}
 	for _, m := range mentions {
-		mentioned[joined(m.parts[:min(len(m.parts), 2)])] = true
+		mentioned[joinKey(m.parts[:min(len(m.parts), 2)])] = true
 	}
 	for _, k := range keys {
 		require.True(t, mentioned[k.key()], k.key())

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// durationForm is what a duration may look like, for error sentences.
-const durationForm = `a duration such as "500ms", "30s", "5m" or "24h"`
+// durationAllowed is what a duration may look like, for error sentences.
+const durationAllowed = `a duration such as "500ms", "30s", "5m" or "24h"`
 
 // Duration is a span of time that reads and writes as text: "30s", "1h30m". An empty text and a bare 0 are no time at all,
 // which only keys that document it accept.
@@ -45,7 +45,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 // UnmarshalJSON reads a string, or the number 0; any other number has no unit and is refused.
 func (d *Duration) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, durationForm)
+	text, err := unitText(data, durationAllowed)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func parseDuration(text string) (Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not %s", text, durationForm)
+		return 0, fmt.Errorf("%q is not %s", text, durationAllowed)
 	}
 	return Duration(d), nil
 }

@@ -34,9 +34,9 @@ func (e *Error) Error() string {
 		text.WriteByte(' ')
 	}
 	if e.Key != "" {
-		fmt.Fprintf(&text, "%s: ", clipped(e.Key))
+		fmt.Fprintf(&text, "%s: ", truncated(e.Key))
 	}
-	text.WriteString(clipped(e.Problem))
+	text.WriteString(truncated(e.Problem))
 	if e.Allowed != "" {
 		fmt.Fprintf(&text, "; allowed: %s", e.Allowed)
 	}
@@ -46,12 +46,12 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// longestQuoted keeps the line readable whatever a file holds.
-const longestQuoted = 200
+// maxQuotedRunes keeps the line readable whatever a file holds.
+const maxQuotedRunes = 200
 
-func clipped(text string) string {
-	if runes := []rune(text); len(runes) > longestQuoted {
-		return string(runes[:longestQuoted]) + "…"
+func truncated(text string) string {
+	if runes := []rune(text); len(runes) > maxQuotedRunes {
+		return string(runes[:maxQuotedRunes]) + "…"
 	}
 	return text
 }

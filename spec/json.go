@@ -25,7 +25,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 		}
 		section, ok := tree[k.section].(map[string]any)
 		if !ok {
-			return &Error{Key: k.section, Problem: describe(tree[k.section]), Allowed: "an object"}
+			return &Error{Key: k.section, Problem: kindOf(tree[k.section]), Allowed: "an object"}
 		}
 		if v := section[k.name]; v != nil {
 			if e := formError(k, v); e != nil {

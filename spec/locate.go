@@ -12,8 +12,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// deepest is how many parts of a key are told apart: start.warmup[0].params has 4. What stands below belongs to that key's value.
-const deepest = 4
+// maxKeyParts is how many parts of a key are told apart: start.warmup[0].params has 4. What stands below belongs to that key's value.
+const maxKeyParts = 4
 
 // mention is one place in the file where a key or a section is written. An element of a list has a part of its own, like "[0]".
 type mention struct {
@@ -21,9 +21,9 @@ type mention struct {
 	line  int
 }
 
-func (m mention) key() string { return joined(m.parts) }
+func (m mention) key() string { return joinKey(m.parts) }
 
-func joined(parts []string) string {
+func joinKey(parts []string) string {
 	var path strings.Builder
 	for i, part := range parts {
 		switch {
@@ -33,13 +33,13 @@ func joined(parts []string) string {
 		case i > 0:
 			path.WriteByte('.')
 		}
-		path.WriteString(quoted(part))
+		path.WriteString(quoteKey(part))
 	}
 	return path.String()
 }
 
-// quoted is a part of a key as TOML wants it written.
-func quoted(part string) string {
+// quoteKey is a part of a key as TOML wants it written.
+func quoteKey(part string) string {
 	bare := func(r rune) bool {
 		return r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 	}
@@ -93,7 +93,7 @@ func (l *locator) header(node *unstable.Node) []string {
 		key := it.Node()
 		line = l.lineOf(key)
 		path = append(path, string(key.Data))
-		if len(path) >= deepest { // no array that matters begins here, and there may be any number of parts
+		if len(path) >= maxKeyParts { // no array that matters begins here, and there may be any number of parts
 			continue
 		}
 		if it.IsLast() && node.Kind == unstable.ArrayTable {
@@ -122,7 +122,7 @@ func (l *locator) keyValue(table []string, node *unstable.Node) {
 
 func (l *locator) value(path []string, node *unstable.Node, line int) {
 	l.mention(path, line)
-	if len(path) >= deepest {
+	if len(path) >= maxKeyParts {
 		return
 	}
 	switch node.Kind {
@@ -148,7 +148,7 @@ func (l *locator) value(path []string, node *unstable.Node, line int) {
 }
 
 func (l *locator) mention(path []string, line int) {
-	l.mentions = append(l.mentions, mention{parts: slices.Clone(path[:min(len(path), deepest)]), line: line})
+	l.mentions = append(l.mentions, mention{parts: slices.Clone(path[:min(len(path), maxKeyParts)]), line: line})
 }
 
 func (l *locator) lineOf(node *unstable.Node) int { return l.lineAt(int(node.Raw.Offset)) }
@@ -157,5 +157,5 @@ func (l *locator) lineAt(offset int) int {
 	return sort.Search(len(l.lineStarts), func(i int) bool { return l.lineStarts[i] > offset })
 }
 
-// trimMark drops the byte order mark some editors write first, which TOML does not know.
-func trimMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
+// trimBOM drops the byte order mark some editors write first, which TOML does not know.
+func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

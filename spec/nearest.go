@@ -8,7 +8,7 @@ import (
 // nearestSection is the section whose name is closest, as it is written in the file. A key that stands where a section should
 // is told its section.
 func nearestSection(name string) string {
-	if owners := ownersOf(name); len(owners) > 0 {
+	if owners := keysNamed(name); len(owners) > 0 {
 		return orList(owners)
 	}
 	return "[" + closest(name, sections) + "]"
@@ -29,17 +29,17 @@ func nearestKey(section, name string) string {
 	if distance(name, inOwn) <= max(1, len(name)/4) {
 		return section + "." + inOwn
 	}
-	if owners := ownersOf(name); len(owners) > 0 {
+	if owners := keysNamed(name); len(owners) > 0 {
 		return orList(owners)
 	}
 	if elsewhere := closest(name, others); distance(name, elsewhere) < distance(name, inOwn) {
-		return orList(ownersOf(elsewhere))
+		return orList(keysNamed(elsewhere))
 	}
 	return section + "." + inOwn
 }
 
-// ownersOf lists the known keys of that name, in every section.
-func ownersOf(name string) []string {
+// keysNamed lists the known keys of that name, in every section.
+func keysNamed(name string) []string {
 	var owners []string
 	for _, k := range keys {
 		if k.name == name {
@@ -54,12 +54,12 @@ func closest(name string, words []string) string {
 	return slices.MinFunc(words, func(a, b string) int { return distance(name, a) - distance(name, b) })
 }
 
-// longestCompared bounds the work on hostile names; no known key is half as long.
-const longestCompared = 64
+// maxComparedBytes bounds the work on hostile names; no known key is half as long.
+const maxComparedBytes = 64
 
 // distance is Levenshtein's: how many bytes must be inserted, dropped or replaced to make b of a. Letter case is no difference.
 func distance(a, b string) int {
-	a, b = strings.ToLower(a[:min(len(a), longestCompared)]), strings.ToLower(b)
+	a, b = strings.ToLower(a[:min(len(a), maxComparedBytes)]), strings.ToLower(b)
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

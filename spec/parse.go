@@ -44,7 +44,7 @@ func Load(path string) (Spec, error) {
 
 // Parse reads the text of a pool.toml; file is only what errors call it. Every error is a *Error. A returned spec validates.
 func Parse(data []byte, file string) (Spec, error) {
-	s, e := parse(trimMark(data))
+	s, e := parse(trimBOM(data))
 	if e != nil {
 		e.File = file
 		return Spec{}, e
@@ -62,7 +62,7 @@ func parse(data []byte) (Spec, *Error) {
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {
-		return Spec{}, undecodable(err, mentions)
+		return Spec{}, decodeError(err, mentions)
 	}
 	if e := checkMentions(mentions, tree); e != nil {
 		return Spec{}, e
@@ -79,8 +79,8 @@ func parse(data []byte) (Spec, *Error) {
 	return s, nil
 }
 
-// undecodable words what is well formed but not valid: keys and tables that are there twice, numbers and dates out of range.
-func undecodable(err error, mentions []mention) *Error {
+// decodeError words what is well formed but not valid: keys and tables that are there twice, numbers and dates out of range.
+func decodeError(err error, mentions []mention) *Error {
 	var decode *toml.DecodeError
 	if !errors.As(err, &decode) {
 		return &Error{Line: 1, Problem: "this is not TOML: " + err.Error()}
@@ -141,15 +141,15 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 			return e
 		}
 	}
-	if k.form == warmups && len(parts) == deepest {
+	if k.form == warmups && len(parts) == maxKeyParts {
 		return unknownInWarmup(parts)
 	}
 	return nil
 }
 
 func unknownSection(name string, isValue bool) *Error {
-	e := &Error{Key: quoted(name), Problem: "is not a section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
-	if isValue && len(ownersOf(name)) > 0 {
+	e := &Error{Key: quoteKey(name), Problem: "is not a section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
+	if isValue && len(keysNamed(name)) > 0 {
 		e.Problem, e.Allowed = "stands outside its section", ""
 	}
 	return e
@@ -157,22 +157,22 @@ func unknownSection(name string, isValue bool) *Error {
 
 func unknownKey(section, name string) *Error {
 	e := &Error{
-		Key: joined([]string{section, name}), Problem: "unknown key in [" + section + "]",
+		Key: joinKey([]string{section, name}), Problem: "unknown key in [" + section + "]",
 		Allowed: strings.Join(namesIn(section), ", "), Nearest: nearestKey(section, name),
 	}
-	if owners := ownersOf(name); len(owners) > 0 && e.Nearest == orList(owners) {
+	if owners := keysNamed(name); len(owners) > 0 && e.Nearest == orList(owners) {
 		e.Problem += "; there is one in another section"
 	}
 	return e
 }
 
 func unknownInWarmup(parts []string) *Error {
-	name := parts[deepest-1]
+	name := parts[maxKeyParts-1]
 	if _, found := warmupKeys[name]; found {
 		return nil
 	}
 	names := sortedNames(warmupKeys)
-	return &Error{Key: joined(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
+	return &Error{Key: joinKey(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
 }
 
 func namesIn(section string) []string {
@@ -185,12 +185,12 @@ func namesIn(section string) []string {
 	return names
 }
 
-func formError(k known, v any) *Error {
-	at, problem := k.form.misfit(v)
+func formError(k keyInfo, v any) *Error {
+	at, problem := k.form.mismatch(v)
 	if problem == "" {
 		return nil
 	}
-	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedFor(k)}
+	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedText(k)}
 }
 
 // fromTree lays decoded keys, whose forms are right, over the defaults.
@@ -212,7 +212,7 @@ func lineFor(mentions []mention, key, with string) int {
 	lines := make(map[string]int, len(mentions))
 	for _, m := range mentions {
 		for n := range m.parts {
-			path := joined(m.parts[:n+1])
+			path := joinKey(m.parts[:n+1])
 			if _, found := lines[path]; !found {
 				lines[path] = m.line
 			}

@@ -176,7 +176,7 @@ func TestBadFiles(t *testing.T) {
 		"a longest lease too short":  {minimal + "[lease]\nmax_ttl = '30s'", `5: lease.ttl: "1m" is more than lease.max_ttl = "30s"; allowed: at most lease.max_ttl`},
 
 		"a reset that cannot be asked for": {minimal + "protocol = 'none'\n[health]\nkind = 'exec'\ncommand = ['true']\n[lease]\non_expiry = 'reset'", "9: lease.on_expiry: \"reset\" cannot be asked of a worker with pool.protocol = \"none\"; allowed: \"replace\" with that protocol"},
-		"a URL of no Redis":                {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: begins with neither redis:// nor rediss://; allowed: " + redisForms},
+		"a URL of no Redis":                {"sessions.url = 'http://localhost'\n" + minimal, "1: sessions.url: begins with neither redis:// nor rediss://; allowed: " + redisURLAllowed},
 		"a Redis without effect":           {"sessions.url = 'redis://localhost'\n" + minimal, `1: sessions.url: has no effect with sessions.store = "embedded"; allowed: sessions.store = "redis" with it, or no sessions.url`},
 		"a Redis nowhere":                  {"sessions.store = 'redis'\n" + minimal, `1: sessions.url: is missing: sessions.store = "redis" must know where to connect; allowed: a URL such as "redis://localhost:6379/0"`},
 	} {

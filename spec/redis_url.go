@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const redisForms = `redis://[user:password@]host:port/database, rediss:// for TLS, and for a cluster ?addr=host:port in the place of the database`
+const redisURLAllowed = `redis://[user:password@]host:port/database, rediss:// for TLS, and for a cluster ?addr=host:port in the place of the database`
 
 // CheckRedisURL refuses what sessions.url could not be, by a sentence that repeats nothing of it.
 func CheckRedisURL(address string) error {
@@ -18,7 +18,7 @@ func CheckRedisURL(address string) error {
 	if problem == "" {
 		return nil
 	}
-	return fmt.Errorf("the address of the Redis server %s; write %s", problem, redisForms)
+	return fmt.Errorf("the address of the Redis server %s; write %s", problem, redisURLAllowed)
 }
 
 // redisProblem says what is wrong with a value of sessions.url; empty is right. It repeats nothing of the value, which may hold a password.

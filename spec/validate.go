@@ -12,8 +12,8 @@ func (s Spec) Validate() error {
 
 // check returns the first thing that is wrong, and which other key has to do with it.
 func check(s *Spec) (e *Error, with string) {
-	if e := broken(s); e != nil {
+	if e := checkRules(s); e != nil {
 		return e, ""
 	}
-	return clashing(s)
+	return checkConflicts(s)
 }

@@ -29,7 +29,7 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`sessions.url: is not a URL; allowed: ` + redisForms: func(s *Spec) {
+		`sessions.url: is not a URL; allowed: ` + redisURLAllowed: func(s *Spec) {
 			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
 		},
 	} {
@@ -133,11 +133,11 @@ func TestRulesOfTheOtherSections(t *testing.T) {
 	}
 	s := good()
 	s.Sessions.Store = StoreRedis
-	e, with := clashing(&s)
+	e, with := checkConflicts(&s)
 	require.Equal(t, "sessions.url", e.Key)
 	require.Equal(t, "sessions.store", with)
 	s.Sessions.Store, s.Sessions.URL = StoreMemory, "redis://localhost"
-	e, _ = clashing(&s)
+	e, _ = checkConflicts(&s)
 	require.Equal(t, "sessions.url", e.Key)
 }
 

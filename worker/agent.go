@@ -27,27 +27,27 @@ import (
 
 // Agent is a running agent. The program that hosts one calls process.RunReaperIfAsked first in its main.
 type Agent struct {
-	config    Config
-	log       *slog.Logger
-	temporal  client.Client
-	processes *process.Supervisor
-	gateway   *gateway.Gateway
-	stores    *stores
-	hostCalls *hostCalls
-	room      *room
-	metrics   *metrics.Metrics
-	pools     *pools
+	config     Config
+	log        *slog.Logger
+	temporal   client.Client
+	processes  *process.Supervisor
+	gateway    *gateway.Gateway
+	stores     *stores
+	hostCalls  *hostCalls
+	slots      *placementSlots
+	metrics    *metrics.Metrics
+	poolQueues *poolQueues
 
 	placement []sdkworker.Worker // take new processes; stopped first
 	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
 
-	stopping   chan struct{} // closed when a stop has begun
-	background sync.WaitGroup
-	life       context.Context // of what runs in the background; ended by endLife before the last processes are
-	endLife    context.CancelFunc
-	failed     chan error // the first fatal error of a Temporal worker
-	stopOnce   sync.Once
-	stopErr    error
+	stopping       chan struct{} // closed when a stop has begun
+	goroutines     sync.WaitGroup
+	background     context.Context // of what runs in the background; ended by stopBackground before the last processes are
+	stopBackground context.CancelFunc
+	failed         chan error // the first fatal error of a Temporal worker
+	stopOnce       sync.Once
+	stopErr        error
 }
 
 // Run starts an agent, waits until ctx ends or the agent fails, and stops it in good order.
@@ -79,13 +79,13 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, temporal: temporal, room: newRoom(config.Capacity),
+		config: config, log: logger, temporal: temporal, slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
-	a.life, a.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	a.pools = newPools(logger, a.servePool)
+	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
+	a.poolQueues = newPoolQueues(logger, a.servePool)
 	if err := a.start(ctx, namespace, sdk); err != nil {
-		a.abandon()
+		a.cleanUp()
 		return nil, err
 	}
 	logger.Info("agent serves", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
@@ -94,7 +94,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolClaims{a.temporal, control.Status, a.config.HostID})
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
@@ -103,10 +103,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
+	if err := awaitHostID(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.started, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
 	host.MemoryTotal = func() (int64, error) {
 		look, err := a.config.HostMemory()
 		return look.TotalBytes, err
@@ -122,33 +122,33 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		Status: control.Status, Score: host.Score,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.Plane, host.Observer = a.gateway, a.metrics.Observer()
+	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, Lives: a.lives, Kept: a.stores.kept}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
 		return err
 	}
 	j := newJanitor(a.temporal, a.processes, a.log)
-	a.background.Go(func() { j.run(a.life) })
-	a.background.Go(func() { a.stores.sweep(a.life) })
+	a.goroutines.Go(func() { j.run(a.background) })
+	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
-	a.background.Go(func() { files.run(a.life) })
-	pressure := newPressureWatch(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
-	pressure.drop, pressure.decided = a.stores.drop, a.metrics.Observer().Decided
-	a.background.Go(func() { pressure.run(a.life) })
+	a.goroutines.Go(func() { files.run(a.background) })
+	pressure := newPressureMonitor(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
+	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
+	a.goroutines.Go(func() { pressure.run(a.background) })
 	return nil
 }
 
-// abandon undoes a start that failed half-way.
-func (a *Agent) abandon() {
+// cleanUp undoes a start that failed half-way.
+func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
-	a.pools.close()
-	a.endLife()
-	a.background.Wait()
+	a.poolQueues.close()
+	a.stopBackground()
+	a.goroutines.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if a.gateway != nil {
@@ -157,7 +157,7 @@ func (a *Agent) abandon() {
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)
 	}
-	a.pools.wait()
+	a.poolQueues.waitClosed()
 	if a.stores != nil {
 		a.hostCalls.wait()
 		_ = a.stores.close()
@@ -165,15 +165,15 @@ func (a *Agent) abandon() {
 	a.temporal.Close()
 }
 
-// started is told of each process that has become ready.
-func (a *Agent) started(p *process.Process) {
-	a.room.settle(p)
-	a.pools.join(p)
-	a.stores.join(p)
+// processReady is told of each process that has become ready.
+func (a *Agent) processReady(p *process.Process) {
+	a.slots.add(p)
+	a.poolQueues.add(p)
+	a.stores.add(p)
 }
 
-// lives reports whether a worker has a process here that is ready.
-func (a *Agent) lives(worker string) bool {
+// hasReadyProcess reports whether a worker has a process here that is ready.
+func (a *Agent) hasReadyProcess(worker string) bool {
 	return slices.ContainsFunc(a.processes.List(), func(p *process.Process) bool {
 		select {
 		case <-p.Done():
@@ -210,7 +210,7 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}
 	for _, label := range a.config.Labels {
-		place, err := a.newActivityWorker(api.PlacementQueue(label), a.room, workerStopTimeout)
+		place, err := a.newActivityWorker(api.PlacementQueue(label), a.slots, workerStopTimeout)
 		if err != nil {
 			return err
 		}
@@ -255,12 +255,12 @@ func (a *Agent) stop() error {
 		placements.Go(w.Stop)
 	}
 	placements.Wait()
-	a.pools.close()
+	a.poolQueues.close()
 	close(a.stopping) // every Watch returns; the workflows drain and stop their processes through this agent
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.room.wait()
+		a.slots.wait()
 	}()
 	select {
 	case <-ended:
@@ -273,14 +273,14 @@ func (a *Agent) stop() error {
 	for _, w := range a.serving {
 		w.Stop()
 	}
-	a.endLife()
-	a.background.Wait()
+	a.stopBackground()
+	a.goroutines.Wait()
 	// What outlived StopTimeout has had its chance; the end itself needs a little time of its own.
 	last, done := context.WithTimeout(context.Background(), killTimeout)
 	defer done()
 	err := a.processes.Close(last)
 	<-ended
-	a.pools.wait()
+	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()

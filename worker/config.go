@@ -37,11 +37,11 @@ type Config struct {
 	// StopTimeout bounds a graceful stop; what still runs then is killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
 	// HostMemory looks at this host's memory, for tests. Default: what the system tells.
-	HostMemory func() (MemoryLook, error)
+	HostMemory func() (HostMemory, error)
 	// MemoryRoot is the folder below which proc and sys are read for that, for tests of whole agents on Linux. Default: "/".
 	MemoryRoot string
-	// HostLost bounds how long a start waits for a former agent of this host id that may still live. Default: pollMemory.
-	HostLost time.Duration
+	// HostIDTimeout bounds how long a start waits for a former agent of this host id that may still live. Default: pollerRetention.
+	HostIDTimeout time.Duration
 }
 
 // Defaults of Config.
@@ -93,10 +93,10 @@ func (c *Config) complete() error {
 	}
 	if c.HostMemory == nil {
 		root := cmp.Or(c.MemoryRoot, "/")
-		c.HostMemory = func() (MemoryLook, error) { return memoryBelow(root) }
+		c.HostMemory = func() (HostMemory, error) { return readHostMemory(root) }
 	}
-	if c.HostLost == 0 {
-		c.HostLost = pollMemory
+	if c.HostIDTimeout == 0 {
+		c.HostIDTimeout = pollerRetention
 	}
 	return nil
 }

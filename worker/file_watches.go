@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// fileLookEvery is how often the pools of this host's processes are looked over for files to watch.
-	fileLookEvery = time.Second
+	// fileScanInterval is how often the pools of this host's processes are looked over for files to watch.
+	fileScanInterval = time.Second
 	// fileLinger is how long files are watched on for a pool that has no process here any more: the change that mends its program
 	// may be yet to come.
 	fileLinger = 10 * time.Minute
 	// fileRetry is how long after a failure a watch is opened anew, or a pool told anew.
 	fileRetry = 5 * time.Second
-	// maxToldFiles bounds the files named in one signal.
-	maxToldFiles = 24
+	// maxReportedFiles bounds the files named in one signal.
+	maxReportedFiles = 24
 )
 
-// signaller sends signals; client.Client is one.
-type signaller interface {
+// signalClient sends signals; client.Client is one.
+type signalClient interface {
 	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
 }
 
 // fileWatches watches the files that the specs of this host's processes name, and tells their pools of changes.
 type fileWatches struct {
-	temporal  signaller
+	temporal  signalClient
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
@@ -49,22 +49,22 @@ type fileWatches struct {
 
 // poolFiles is one pool's watch. Its watcher is nil while it cannot be opened.
 type poolFiles struct {
-	dir     string
-	watch   spec.Watch
-	watcher *filewatch.Watcher
-	cancel  context.CancelFunc
-	telling sync.WaitGroup
-	retry   time.Time
-	needed  time.Time // when a process last wanted it
+	dir        string
+	watch      spec.Watch
+	watcher    *filewatch.Watcher
+	cancel     context.CancelFunc
+	forwarding sync.WaitGroup
+	retryAt    time.Time
+	usedAt     time.Time // when a process last wanted it
 }
 
-func newFileWatches(temporal signaller, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
+func newFileWatches(temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
 	return &fileWatches{temporal: temporal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
 }
 
 // run watches until ctx ends.
 func (f *fileWatches) run(ctx context.Context) {
-	ticker := time.NewTicker(fileLookEvery)
+	ticker := time.NewTicker(fileScanInterval)
 	defer ticker.Stop()
 	defer func() {
 		for _, p := range f.pools {
@@ -72,7 +72,7 @@ func (f *fileWatches) run(ctx context.Context) {
 		}
 	}()
 	for {
-		f.look(ctx, time.Now())
+		f.scan(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -82,7 +82,7 @@ func (f *fileWatches) run(ctx context.Context) {
 }
 
 // look opens, changes and closes watches so that they are those that the newest process of each pool asks for.
-func (f *fileWatches) look(ctx context.Context, now time.Time) {
+func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	newest := map[string]*process.Process{}
 	for _, p := range f.processes.List() {
 		pool := p.Spec().Pool.Name
@@ -91,10 +91,10 @@ func (f *fileWatches) look(ctx context.Context, now time.Time) {
 		}
 	}
 	for name, p := range newest {
-		f.want(ctx, name, p.Spec(), f.since(p, now), now)
+		f.ensure(ctx, name, p.Spec(), f.since(p, now), now)
 	}
 	for name, p := range f.pools {
-		if now.Sub(p.needed) > f.linger {
+		if now.Sub(p.usedAt) > f.linger {
 			p.close()
 			delete(f.pools, name)
 		}
@@ -114,8 +114,8 @@ func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	return oldest
 }
 
-// want sees to it that the pool's files are watched as the spec says, and that what has changed since is told.
-func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
+// ensure sees to it that the pool's files are watched as the spec says, and that what has changed since is told.
+func (f *fileWatches) ensure(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
 	held := f.pools[name]
 	if held != nil && (held.dir != sp.Pool.Dir || !sameWatch(held.watch, sp.Watch)) {
 		held.close()
@@ -129,12 +129,12 @@ func (f *fileWatches) want(ctx context.Context, name string, sp spec.Spec, since
 		held = &poolFiles{dir: sp.Pool.Dir, watch: sp.Watch}
 		f.pools[name] = held
 	}
-	held.needed = now
-	if held.watcher != nil || now.Before(held.retry) {
+	held.usedAt = now
+	if held.watcher != nil || now.Before(held.retryAt) {
 		return
 	}
 	if err := f.open(ctx, name, held, since); err != nil {
-		held.retry = now.Add(fileRetry)
+		held.retryAt = now.Add(fileRetry)
 		f.log.Error("the files of a pool cannot be watched", "pool", name, "error", err)
 	}
 }
@@ -162,20 +162,20 @@ func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since
 		return err
 	}
 	ctx, p.cancel = context.WithCancel(ctx)
-	p.telling.Go(func() { f.tell(ctx, name, p.watcher) })
+	p.forwarding.Go(func() { f.forward(ctx, name, p.watcher) })
 	return nil
 }
 
 func (p *poolFiles) close() {
 	if p.watcher != nil {
 		p.cancel()
-		p.telling.Wait()
+		p.forwarding.Wait()
 		p.watcher.Close()
 	}
 }
 
 // tell passes changes on to the pool until ctx ends. A change that cannot be told yet is told later, with those that came meanwhile.
-func (f *fileWatches) tell(ctx context.Context, pool string, w *filewatch.Watcher) {
+func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,8 +199,8 @@ const signalTimeout = 10 * time.Second
 // send reports whether the pool knows, or is no more.
 func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
 	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
-	if more := len(files) - maxToldFiles; more > 0 {
-		message.Files, message.More = files[:maxToldFiles], more
+	if more := len(files) - maxReportedFiles; more > 0 {
+		message.Files, message.More = files[:maxReportedFiles], more
 	}
 	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
 	defer cancel()

@@ -64,34 +64,34 @@ func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 		}
 	})
 	now := time.Now()
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Empty(t, f.pools)
 
 	first := start(t, processes, "p/0", watching(one, "."), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	held := f.pools["p"]
 	require.NotNil(t, held.watcher)
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Same(t, held, f.pools["p"], "nothing has changed")
 
 	second := start(t, processes, "p/1", watching(two, "."), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Equal(t, two, f.pools["p"].dir)
 
 	for _, p := range []*process.Process{first, second} {
 		_, err := p.Stop(t.Context(), 0)
 		require.NoError(t, err)
 	}
-	f.look(t.Context(), now.Add(f.linger))
+	f.scan(t.Context(), now.Add(f.linger))
 	require.Contains(t, f.pools, "p", "a program that cannot start may be mended by a change")
-	f.look(t.Context(), now.Add(f.linger+time.Second))
+	f.scan(t.Context(), now.Add(f.linger+time.Second))
 	require.Empty(t, f.pools)
 
 	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Contains(t, f.pools, "p")
 	start(t, processes, "p/3", watching(one), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Empty(t, f.pools, "the newest spec watches nothing")
 }
 
@@ -101,6 +101,6 @@ func TestASignalNamesABoundedNumberOfFiles(t *testing.T) {
 	files := strings.Split(strings.Repeat("x ", 99)+"x", " ")
 	require.True(t, f.send(t.Context(), "p", files))
 	message := control.next(t).message.(api.FilesChanged)
-	require.Len(t, message.Files, maxToldFiles)
-	require.Equal(t, 100-maxToldFiles, message.More)
+	require.Len(t, message.Files, maxReportedFiles)
+	require.Equal(t, 100-maxReportedFiles, message.More)
 }

@@ -24,7 +24,7 @@ type hostCalls struct {
 	mu sync.Mutex
 	// temporary are the sessions of calls in flight that name none, by the context of the call.
 	temporary map[context.Context]string
-	work      sync.WaitGroup
+	deletions sync.WaitGroup
 }
 
 func newHostCalls(s *stores) *hostCalls {
@@ -52,7 +52,7 @@ func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte,
 	pool := poolOf(call.Worker)
 	if p, found := h.find(call.Worker, call.Incarnation); found {
 		h.stores.mu.Lock()
-		h.stores.know(pool, p.Spec().Sessions)
+		h.stores.learnLocked(pool, p.Spec().Sessions)
 		h.stores.mu.Unlock()
 	}
 	calls, err := h.stores.Of(ctx, pool)
@@ -63,18 +63,18 @@ func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte,
 	if id != "" {
 		return calls.Serve(ctx, id, call.Method, call.Payload)
 	}
-	if id, err = h.temporaryOf(inCall, calls.Store); err != nil {
+	if id, err = h.temporarySession(inCall, calls.Store); err != nil {
 		return nil, err
 	}
 	result, err := calls.Serve(ctx, id, call.Method, call.Payload)
 	if inCall.Err() != nil { // the call ended meanwhile, and with it its session, which may have been made again
-		h.drop(id, calls.Store)
+		h.deleteTemporary(id, calls.Store)
 	}
 	return result, err
 }
 
-// temporaryOf names the session of a call that names none, and has it deleted when the call ends.
-func (h *hostCalls) temporaryOf(call context.Context, store sessions.Store) (string, error) {
+// temporarySession names the session of a call that names none, and has it deleted when the call ends.
+func (h *hostCalls) temporarySession(call context.Context, store sessions.Store) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := call.Err(); err != nil {
@@ -85,27 +85,27 @@ func (h *hostCalls) temporaryOf(call context.Context, store sessions.Store) (str
 	}
 	id := sessions.NewTemporaryID()
 	h.temporary[call] = id
-	h.work.Add(1)
+	h.deletions.Add(1)
 	context.AfterFunc(call, func() {
-		defer h.work.Done()
+		defer h.deletions.Done()
 		h.mu.Lock()
 		delete(h.temporary, call)
 		h.mu.Unlock()
-		h.drop(id, store)
+		h.deleteTemporary(id, store)
 	})
 	return id, nil
 }
 
-// dropTimeout bounds the deletion of a temporary session. What is not deleted expires.
-const dropTimeout = 5 * time.Second
+// deleteTimeout bounds the deletion of a temporary session. What is not deleted expires.
+const deleteTimeout = 5 * time.Second
 
-func (h *hostCalls) drop(id string, store sessions.Store) {
-	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+func (h *hostCalls) deleteTemporary(id string, store sessions.Store) {
+	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 		h.stores.log.Warn("a temporary session was not deleted; it expires", "session", id, "error", err)
 	}
 }
 
-// wait returns when the sessions of all ended calls are deleted. No call may be in flight.
-func (h *hostCalls) wait() { h.work.Wait() }
+// waitClosed returns when the sessions of all ended calls are deleted. No call may be in flight.
+func (h *hostCalls) wait() { h.deletions.Wait() }

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// memoryBelow reads the files of proc and sysfs below root: what is available on the host, or within the limits of the control groups
+// readHostMemory reads the files of proc and sysfs below root: what is available on the host, or within the limits of the control groups
 // this process is in where that is less, and how much tasks stall for memory, on the host or in those groups, whichever is more.
-func memoryBelow(root string) (MemoryLook, error) {
+func readHostMemory(root string) (HostMemory, error) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	if err != nil {
-		return MemoryLook{}, fmt.Errorf("read the host's memory: %w", err)
+		return HostMemory{}, fmt.Errorf("read the host's memory: %w", err)
 	}
-	figures := numbers(string(text))
-	look := MemoryLook{TotalBytes: 1024 * figures["MemTotal:"], AvailableBytes: 1024 * figures["MemAvailable:"]}
+	figures := parseFields(string(text))
+	look := HostMemory{TotalBytes: 1024 * figures["MemTotal:"], AvailableBytes: 1024 * figures["MemAvailable:"]}
 	if look.TotalBytes <= 0 {
-		return MemoryLook{}, fmt.Errorf("read the host's memory: %s names no MemTotal", filepath.Join(root, "proc/meminfo"))
+		return HostMemory{}, fmt.Errorf("read the host's memory: %s names no MemTotal", filepath.Join(root, "proc/meminfo"))
 	}
-	look.stalls(filepath.Join(root, "proc/pressure/memory"))
+	look.addPressure(filepath.Join(root, "proc/pressure/memory"))
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
 		return look, nil // a kernel without control groups
@@ -31,9 +31,9 @@ func memoryBelow(root string) (MemoryLook, error) {
 		controllers, group, _ := strings.Cut(rest, ":")
 		switch {
 		case controllers == "":
-			look.within(filepath.Join(root, "sys/fs/cgroup"), group, unifiedFiles)
+			look.addGroups(filepath.Join(root, "sys/fs/cgroup"), group, cgroupV2Files)
 		case hasWord(controllers, "memory"):
-			look.within(filepath.Join(root, "sys/fs/cgroup/memory"), group, legacyFiles)
+			look.addGroups(filepath.Join(root, "sys/fs/cgroup/memory"), group, cgroupV1Files)
 		}
 	}
 	return look, nil
@@ -43,37 +43,37 @@ func memoryBelow(root string) (MemoryLook, error) {
 type groupFiles struct{ limit, use, cache, pressure string }
 
 var (
-	unifiedFiles = groupFiles{"memory.max", "memory.current", "inactive_file", "memory.pressure"}
-	legacyFiles  = groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", ""}
+	cgroupV2Files = groupFiles{"memory.max", "memory.current", "inactive_file", "memory.pressure"}
+	cgroupV1Files = groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", ""}
 )
 
-// within takes the limits of a group and of all above it in. In a container the path may be that of the host, where only the mount itself
+// addGroups takes the limits of a group and of all above it in. In a container the path may be that of the host, where only the mount itself
 // is there.
-func (m *MemoryLook) within(mount, group string, names groupFiles) {
+func (m *HostMemory) addGroups(mount, group string, names groupFiles) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
-		m.group(filepath.Join(mount, group), names)
+		m.addGroup(filepath.Join(mount, group), names)
 		if group == "/" {
 			return
 		}
 	}
 }
 
-func (m *MemoryLook) group(dir string, names groupFiles) {
+func (m *HostMemory) addGroup(dir string, names groupFiles) {
 	if names.pressure != "" {
-		m.stalls(filepath.Join(dir, names.pressure))
+		m.addPressure(filepath.Join(dir, names.pressure))
 	}
-	limit, limited := number(filepath.Join(dir, names.limit))
-	use, known := number(filepath.Join(dir, names.use))
+	limit, limited := readNumber(filepath.Join(dir, names.limit))
+	use, known := readNumber(filepath.Join(dir, names.use))
 	if !limited || !known || limit >= m.TotalBytes && use < m.TotalBytes-m.AvailableBytes {
 		return // none, or none that could be reached before the host's own memory is
 	}
 	stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat")) // without it, files in memory count as used
 	m.TotalBytes = min(m.TotalBytes, limit)
-	m.AvailableBytes = min(m.AvailableBytes, max(0, limit-use+numbers(string(stat))[names.cache]))
+	m.AvailableBytes = min(m.AvailableBytes, max(0, limit-use+parseFields(string(stat))[names.cache]))
 }
 
-// stalls takes the figures of a pressure file in, if there is one.
-func (m *MemoryLook) stalls(file string) {
+// addPressure takes the figures of a pressure file in, if there is one.
+func (m *HostMemory) addPressure(file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return // the kernel does not count stalls
@@ -93,8 +93,8 @@ func (m *MemoryLook) stalls(file string) {
 	}
 }
 
-// number reads a file that holds one; "max" is none.
-func number(file string) (int64, bool) {
+// readNumber reads a file that holds one; "max" is none.
+func readNumber(file string) (int64, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, false
@@ -103,8 +103,8 @@ func number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// numbers reads lines of a name and a number.
-func numbers(text string) map[string]int64 {
+// parseFields reads lines of a name and a number.
+func parseFields(text string) map[string]int64 {
 	found := map[string]int64{}
 	for line := range strings.Lines(text) {
 		if words := strings.Fields(line); len(words) > 1 {

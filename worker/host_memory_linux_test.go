@@ -22,32 +22,32 @@ func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  MemoryLook
+		want  HostMemory
 	}{
-		"the host alone": {map[string]string{}, MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
+		"the host alone": {map[string]string{}, HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
 		"stalls of the host": {
 			map[string]string{"proc/pressure/memory": stalled},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
 		"a control group with a limit, whose cache may go": {
 			merge(group("sys/fs/cgroup/a/b", 4*mib, 3*mib, mib), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			MemoryLook{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
+			HostMemory{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
 		},
 		"a limit further up": {
 			merge(group("sys/fs/cgroup/a/b", "max", mib, 0), group("sys/fs/cgroup/a", 2*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			MemoryLook{TotalBytes: 2 * mib, AvailableBytes: mib},
+			HostMemory{TotalBytes: 2 * mib, AvailableBytes: mib},
 		},
 		"more used than allowed": {
 			merge(group("sys/fs/cgroup/a", 2*mib, 3*mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			MemoryLook{TotalBytes: 2 * mib, AvailableBytes: 0},
+			HostMemory{TotalBytes: 2 * mib, AvailableBytes: 0},
 		},
 		"a limit beyond the host's memory": {
 			merge(group("sys/fs/cgroup/a", 64*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 		"stalls of the control group, which are its own": {
 			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet, "sys/fs/cgroup/a/memory.pressure": stalled},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
 		"version 1, in a container that sees the mount only": {
 			map[string]string{
@@ -55,11 +55,11 @@ func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
 				"sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprintln(4 * mib), "sys/fs/cgroup/memory/memory.usage_in_bytes": fmt.Sprintln(3 * mib),
 				"sys/fs/cgroup/memory/memory.stat": fmt.Sprintf("total_inactive_file %d\n", mib/2),
 			},
-			MemoryLook{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
+			HostMemory{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
 		},
 		"nonsense": {
 			map[string]string{"proc/self/cgroup": "\n:\nx\n0::/a\n", "proc/pressure/memory": "some avg10=x\nfull\n", "sys/fs/cgroup/a/memory.max": "lots"},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
 			}
-			look, err := memoryBelow(root)
+			look, err := readHostMemory(root)
 			require.NoError(t, err)
 			require.Equal(t, c.want, look)
 		})
@@ -87,10 +87,10 @@ func merge(maps ...map[string]string) map[string]string {
 }
 
 func TestThisHostTellsItsMemory(t *testing.T) {
-	look, err := memoryBelow("/")
+	look, err := readHostMemory("/")
 	require.NoError(t, err)
 	require.Positive(t, look.TotalBytes)
 	require.LessOrEqual(t, look.AvailableBytes, look.TotalBytes)
-	_, err = memoryBelow(t.TempDir())
+	_, err = readHostMemory(t.TempDir())
 	require.ErrorContains(t, err, "read the host's memory")
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// pollMemory is how long Temporal goes on naming a poller after its last poll began, for as long as a poll may last.
-const pollMemory = 75 * time.Second
+// pollerRetention is how long Temporal goes on naming a poller after its last poll began, for as long as a poll may last.
+const pollerRetention = 75 * time.Second
 
 // identity is how this agent is known to Temporal: agent@<host id>/<machine>/<pid>. Another agent of the same host id tells from
 // it whether the process that polls is alive.
@@ -38,7 +38,7 @@ func machine() string {
 }
 
 // otherAgent names the live agent that polls this host's task queue, or "". A poller on this machine whose process is gone does
-// not count; one on another machine counts until Temporal has not heard of it for pollMemory.
+// not count; one on another machine counts until Temporal has not heard of it for pollerRetention.
 func otherAgent(ctx context.Context, c client.Client, hostID string) (string, error) {
 	answer, err := c.DescribeTaskQueue(ctx, api.HostQueue(hostID), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	if err != nil {
@@ -46,15 +46,15 @@ func otherAgent(ctx context.Context, c client.Client, hostID string) (string, er
 	}
 	for _, poller := range answer.GetPollers() {
 		who := poller.GetIdentity()
-		if who != identity(hostID) && time.Since(poller.GetLastAccessTime().AsTime()) < pollMemory && !deadHere(who) {
+		if who != identity(hostID) && time.Since(poller.GetLastAccessTime().AsTime()) < pollerRetention && !hasExited(who) {
 			return who, nil
 		}
 	}
 	return "", nil
 }
 
-// deadHere reports whether an identity is of a process of this machine that has ended.
-func deadHere(who string) bool {
+// hasExited reports whether an identity is of a process of this machine that has ended.
+func hasExited(who string) bool {
 	parts := strings.Split(who, "/")
 	if len(parts) != 3 || parts[1] != machine() {
 		return false
@@ -67,9 +67,9 @@ func deadHere(who string) bool {
 	return err == nil && !alive
 }
 
-// awaitHost waits until no other agent lives under this host id, and fails if one still does after patience.
-func awaitHost(ctx context.Context, c client.Client, config Config) error {
-	ctx, cancel := context.WithTimeout(ctx, config.HostLost)
+// awaitHostID waits until no other agent lives under this host id, and fails if one still does after patience.
+func awaitHostID(ctx context.Context, c client.Client, config Config) error {
+	ctx, cancel := context.WithTimeout(ctx, config.HostIDTimeout)
 	defer cancel()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

@@ -26,8 +26,8 @@ type janitor struct {
 }
 
 const (
-	janitorEvery   = 20 * time.Second
-	janitorTimeout = 10 * time.Second
+	janitorInterval = 20 * time.Second
+	janitorTimeout  = 10 * time.Second
 )
 
 func newJanitor(c client.Client, processes *process.Supervisor, logger *slog.Logger) *janitor {
@@ -35,19 +35,19 @@ func newJanitor(c client.Client, processes *process.Supervisor, logger *slog.Log
 }
 
 func (j *janitor) run(ctx context.Context) {
-	ticker := time.NewTicker(janitorEvery)
+	ticker := time.NewTicker(janitorInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			j.look(ctx)
+			j.sweep(ctx)
 		}
 	}
 }
 
-func (j *janitor) look(ctx context.Context) {
+func (j *janitor) sweep(ctx context.Context) {
 	closedPools := map[string]bool{}
 	var stops sync.WaitGroup
 	for _, p := range j.processes.List() {
@@ -61,7 +61,7 @@ func (j *janitor) look(ctx context.Context) {
 			stops.Go(func() { j.stop(ctx, p) })
 			continue
 		}
-		if state, known := j.state(ctx, id); known && superfluous(state, p.Incarnation()) {
+		if state, known := j.state(ctx, id); known && isStale(state, p.Incarnation()) {
 			j.log.Warn("a process was superseded and is killed", "worker", p.Worker(), "incarnation", p.Incarnation(), "newest", state.Incarnation)
 			p.Kill("it is none of its worker's incarnations any more")
 			continue
@@ -95,9 +95,9 @@ func (j *janitor) closed(ctx context.Context, id string) bool {
 	return status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
-// superfluous reports whether an incarnation whose process was seen before the worker was asked is none that the worker answers
+// isStale reports whether an incarnation whose process was seen before the worker was asked is none that the worker answers
 // for. A worker knows of an incarnation before any host is asked to start it.
-func superfluous(state api.WorkerState, incarnation int64) bool {
+func isStale(state api.WorkerState, incarnation int64) bool {
 	switch {
 	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
 		return false

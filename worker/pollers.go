@@ -54,12 +54,12 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 
 // servePool polls the task queue of a pool, until stop is called, which waits for the calls under way.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
-	free := newSpares(pool, a.gateway.Spare)
+	free := newExecuteSlots(pool, a.gateway.Spare)
 	served, err := a.newActivityWorker(api.PoolQueue(pool), free, a.config.StopTimeout)
 	if err != nil {
 		return nil, err
 	}
-	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Plane: a.gateway, Temporal: a.temporal, Placed: free.place, Logger: a.log}
+	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal, Placed: free.begin, Logger: a.log}
 	served.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
 	if err := served.Start(); err != nil {
 		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)

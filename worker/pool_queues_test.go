@@ -28,47 +28,47 @@ func after(done <-chan struct{}) func(func()) {
 func TestAPoolIsServedFromItsFirstProcessToItsLast(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var attempts, serving atomic.Int64
-	s := newPools(slog.New(slog.DiscardHandler), func(string) (func(), error) {
+	s := newPoolQueues(slog.New(slog.DiscardHandler), func(string) (func(), error) {
 		attempts.Add(1)
 		serving.Add(1)
 		return func() { serving.Add(-1) }, nil
 	})
 	s.linger = time.Millisecond
 	first, second := make(chan struct{}), make(chan struct{})
-	s.joinPool("p", after(first))
-	s.joinPool("p", after(second))
+	s.addPool("p", after(first))
+	s.addPool("p", after(second))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, patience, time.Millisecond)
 	close(first)
 	close(second)
 	require.Eventually(t, func() bool { return serving.Load() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 1, attempts.Load(), "two processes share the pool's service")
-	require.Empty(t, s.open)
+	require.Empty(t, s.queues)
 
 	third := make(chan struct{})
-	s.joinPool("p", after(third))
+	s.addPool("p", after(third))
 	require.Eventually(t, func() bool { return serving.Load() == 1 }, patience, time.Millisecond)
 	s.close()
-	s.joinPool("p", after(make(chan struct{}))) // one that never ends is not waited for: it came too late
+	s.addPool("p", after(make(chan struct{}))) // one that never ends is not waited for: it came too late
 	close(third)
-	s.wait()
+	s.waitClosed()
 	require.Zero(t, serving.Load())
 }
 
 func TestACrashDoesNotInterruptThePoolsService(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	var attempts atomic.Int64
-	s := newPools(slog.New(slog.DiscardHandler), func(string) (func(), error) {
+	s := newPoolQueues(slog.New(slog.DiscardHandler), func(string) (func(), error) {
 		attempts.Add(1)
 		return func() {}, nil
 	})
 	s.linger = patience
 	for range 20 {
 		done := make(chan struct{})
-		s.joinPool("p", after(done))
+		s.addPool("p", after(done))
 		close(done)
 	}
 	s.close()
-	s.wait()
+	s.waitClosed()
 	require.LessOrEqual(t, attempts.Load(), int64(1))
 }
 
@@ -76,22 +76,22 @@ func TestAServiceThatCannotStartIsTriedAgainWhileThereIsAProcess(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	tried := make(chan struct{})
 	var once sync.Once
-	s := newPools(slog.New(slog.DiscardHandler), func(string) (func(), error) {
+	s := newPoolQueues(slog.New(slog.DiscardHandler), func(string) (func(), error) {
 		once.Do(func() { close(tried) })
 		return nil, errors.New("Temporal is away")
 	})
 	done := make(chan struct{})
-	s.joinPool("p", after(done))
+	s.addPool("p", after(done))
 	<-tried
 	close(done)
 	s.close()
-	s.wait()
+	s.waitClosed()
 }
 
 func TestPermitsAreForWorkersToSpare(t *testing.T) {
 	var spare atomic.Int64
 	changed := make(chan struct{})
-	s := newSpares("p", func(pool string) (int, <-chan struct{}) {
+	s := newExecuteSlots("p", func(pool string) (int, <-chan struct{}) {
 		require.Equal(t, "p", pool)
 		return int(spare.Load()), changed
 	})
@@ -102,7 +102,7 @@ func TestPermitsAreForWorkersToSpare(t *testing.T) {
 	require.Nil(t, s.TryReserveSlot(nil), "two polls are out for two workers")
 
 	// One poll brings a call, which takes its worker: the other permit stands for the worker that is left.
-	ended := s.place()
+	ended := s.begin()
 	spare.Store(1)
 	require.Nil(t, s.TryReserveSlot(nil))
 	spare.Store(2)

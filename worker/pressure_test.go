@@ -25,15 +25,15 @@ type shortage struct {
 	err       error
 }
 
-func (s *shortage) look() (MemoryLook, error) {
-	return MemoryLook{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
+func (s *shortage) look() (HostMemory, error) {
+	return HostMemory{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
 }
 
 // pressed is a watch on a host with plenty, and no rhythm of its own.
-func pressed(t *testing.T, processes *process.Supervisor) (*pressureWatch, *shortage, *wire) {
+func pressed(t *testing.T, processes *process.Supervisor) (*pressureMonitor, *shortage, *wire) {
 	host, control := &shortage{available: 50}, newWire()
-	w := newPressureWatch(host.look, control, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
-	t.Cleanup(w.work.Wait)
+	w := newPressureMonitor(host.look, control, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(w.goroutines.Wait)
 	return w, host, control
 }
 
@@ -113,7 +113,7 @@ func TestAPoolWhoseWorkersAreStoppedHearsOfTheEndOfPressure(t *testing.T) {
 	require.Equal(t, "none", message.Level)
 	require.NotNil(t, message.Workers)
 	require.Empty(t, message.Workers)
-	require.Empty(t, w.worried)
+	require.Empty(t, w.underPressure)
 }
 
 func TestAPoolThatCannotBeToldIsToldAtTheNextLook(t *testing.T) {

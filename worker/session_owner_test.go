@@ -83,8 +83,8 @@ func TestSessionsAreFoundWhileTheirPoolHasNoWorkerHere(t *testing.T) {
 		if err == nil {
 			_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
 			require.NoError(t, err, name)
-			s.pools["p"].learnedAt = s.pools["p"].learnedAt.Add(-2 * askAgain)
-			s.claims = keeper{holder: "here", silent: errors.New("no connection")}
+			s.pools["p"].settingsAt = s.pools["p"].settingsAt.Add(-2 * ownerCacheTTL)
+			s.owner = keeper{holder: "here", silent: errors.New("no connection")}
 			of, err = s.Of(t.Context(), "p")
 			require.NoError(t, err, name)
 			_, err = of.Store.Get(t.Context(), "a")
@@ -100,7 +100,7 @@ func TestAHostLetsGoOfSessionsThatAnotherOneHasTaken(t *testing.T) {
 	_, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	s.pools["p"].processes = 0 // its last worker has ended
-	s.claims = keeper{holder: "there", spec: spec.Default()}
+	s.owner = keeper{holder: "there", spec: spec.Default()}
 	for range 2 {
 		_, err = s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, api.ErrStoreUnavailable)

@@ -15,7 +15,7 @@ import (
 
 // resumeCopy goes on with a copy that an earlier agent of this state folder had begun. It is called before anything else.
 func (s *stores) resumeCopy() error {
-	record, err := readCopy(s.dir)
+	record, err := readCopyRecord(s.dir)
 	if err != nil || record == nil {
 		return err
 	}
@@ -23,24 +23,24 @@ func (s *stores) resumeCopy() error {
 	defer s.mu.Unlock()
 	s.copy = record
 	// Pools that come up say how many sessions there may be; until then nobody makes any.
-	if _, err := s.opened(record.From.of(spec.Default().Sessions)); err != nil {
+	if _, err := s.openLocked(record.From.applyTo(spec.Default().Sessions)); err != nil {
 		s.log.Warn("a copy of sessions does not go on before its stores can be opened", "error", err) // which every use tries
 	}
 	s.log.Info("a copy of sessions goes on", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
 	return nil
 }
 
-// openPair opens the two stores of a copy. The one that is the truth must open; without the other, sessions go on. s.mu is held.
-func (s *stores) openPair(settings spec.Sessions) (*twin.Store, error) {
+// openDualWriteLocked opens the two stores of a copy. The one that is the truth must open; without the other, sessions go on. s.mu is held.
+func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error) {
 	truth, follower := s.copy.From, s.copy.To
 	if s.copy.CutOver {
 		truth, follower = follower, truth
 	}
-	first, err := s.openStore(truth.of(settings))
+	first, err := s.openBackend(truth.applyTo(settings))
 	if err != nil {
 		return nil, err
 	}
-	second, err := s.openStore(follower.of(settings))
+	second, err := s.openBackend(follower.applyTo(settings))
 	if err != nil {
 		second = twin.Absent(err)
 	}
@@ -82,8 +82,8 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 	if err != nil {
 		return none, err
 	}
-	s.copying.Lock()
-	defer s.copying.Unlock()
+	s.copyMu.Lock()
+	defer s.copyMu.Unlock()
 	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return none, err
@@ -102,13 +102,13 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 	case from == to:
 		return none, api.Errorf(api.CodeInvalid, "the two stores are the same, %s", from)
 	}
-	if users := s.poolsIn(to); len(users) > 0 {
+	if users := s.poolsUsing(to); len(users) > 0 {
 		return none, api.Errorf(api.CodeInvalid, "pool %s of this host keeps its sessions in %s already: copy to a store of its own", users[0], to)
 	}
-	if err := s.requireAlone(ctx, from); err != nil {
+	if err := s.requireOnlyHost(ctx, from); err != nil {
 		return none, err
 	}
-	target, err := s.emptyTarget(ctx, to.of(settings), request.Replace)
+	target, err := s.openTarget(ctx, to.applyTo(settings), request.Replace)
 	if err != nil {
 		return none, err
 	}
@@ -128,7 +128,7 @@ func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 	if s.closed {
 		return sessions.Unavailable("copy sessions", sessions.ErrClosed)
 	}
-	known, err := s.opened(settings)
+	known, err := s.openLocked(settings)
 	if err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 	return nil
 }
 
-// emptyTarget opens the store that sessions are to be copied to.
-func (s *stores) emptyTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Mirror, error) {
+// openTarget opens the store that sessions are to be copied to.
+func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Mirror, error) {
 	s.mu.Lock()
 	if left := s.open[storeKey(settings)]; left != nil { // of pools that are gone
 		delete(s.open, storeKey(settings))
@@ -150,7 +150,7 @@ func (s *stores) emptyTarget(ctx context.Context, settings spec.Sessions, replac
 		}
 	}
 	s.mu.Unlock()
-	target, err := s.openStore(settings)
+	target, err := s.openBackend(settings)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (s *stores) emptyTarget(ctx context.Context, settings spec.Sessions, replac
 
 // StepSessionCopy is part of gateway.Copies.
 func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
-	s.copying.Lock()
-	defer s.copying.Unlock()
+	s.copyMu.Lock()
+	defer s.copyMu.Unlock()
 	s.mu.Lock()
 	record := s.copy
 	var known *openStore
@@ -183,7 +183,7 @@ func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	if known == nil {
 		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; the agent's log says why")
 	}
-	lost, err := s.step(ctx, known.store, *record, step)
+	lost, err := s.applyStep(ctx, known.store, *record, step)
 	if err != nil {
 		return none, err
 	}
@@ -193,7 +193,7 @@ func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	return report, nil
 }
 
-func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+func (s *stores) applyStep(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
 	wrong := func(why string) error {
 		return api.Errorf(api.CodeInvalid, "%s cannot be done now: %s", step.Step, why)
 	}
@@ -207,7 +207,7 @@ func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord,
 			return 0, wrong("only going back can be forced")
 		}
 		if !step.Force {
-			if err := s.requireAlone(ctx, record.From); err != nil {
+			if err := s.requireOnlyHost(ctx, record.From); err != nil {
 				return 0, err
 			}
 		}
@@ -228,8 +228,8 @@ func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord,
 		if finish != record.CutOver {
 			return 0, wrong(fmt.Sprintf("sessions are in %s still; %s first", released, map[bool]api.CopyStep{true: api.CopyStepCutOver, false: api.CopyStepBack}[finish]))
 		}
-		if users := s.poolsIn(released); len(users) > 0 {
-			return 0, wrong(fmt.Sprintf("the spec of %s says that sessions are in %s: apply one with %s first", strings.Join(users, ", "), released, kept.inWords()))
+		if users := s.poolsUsing(released); len(users) > 0 {
+			return 0, wrong(fmt.Sprintf("the spec of %s says that sessions are in %s: apply one with %s first", strings.Join(users, ", "), released, kept.specText()))
 		}
 		return 0, s.endCopy(store, record, kept)
 	}
@@ -237,8 +237,8 @@ func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord,
 		api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
 }
 
-// inWords is what a spec says for the store.
-func (a storeAddress) inWords() string {
+// specText is what a spec says for the store.
+func (a storeAddress) specText() string {
 	if a.Store == spec.StoreRedis {
 		return fmt.Sprintf(`sessions.store = "redis" and sessions.url = %q`, a)
 	}
@@ -247,7 +247,7 @@ func (a storeAddress) inWords() string {
 
 // endCopy keeps one of the two stores.
 func (s *stores) endCopy(store *twin.Store, record copyRecord, kept storeAddress) error {
-	released, err := store.End(func() error { return removeCopy(s.dir) })
+	released, err := store.End(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
 		return err
 	}
@@ -263,8 +263,8 @@ func (s *stores) endCopy(store *twin.Store, record copyRecord, kept storeAddress
 	return nil
 }
 
-// poolsIn are the pools with a process here whose specs name a store, sorted.
-func (s *stores) poolsIn(store storeAddress) (names []string) {
+// poolsUsing are the pools with a process here whose specs name a store, sorted.
+func (s *stores) poolsUsing(store storeAddress) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, p := range s.pools {
@@ -276,19 +276,19 @@ func (s *stores) poolsIn(store storeAddress) (names []string) {
 	return names
 }
 
-// requireAlone fails if other hosts have workers of the pools that keep sessions in a store, or in the other one of its copy: what those
+// requireOnlyHost fails if other hosts have workers of the pools that keep sessions in a store, or in the other one of its copy: what those
 // write to one store, this agent could not write to the other.
-func (s *stores) requireAlone(ctx context.Context, store storeAddress) error {
+func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
 	s.mu.Lock()
 	var names []string
 	for name, p := range s.pools {
-		if p.processes > 0 && s.canonical(p.settings) == store.key() {
+		if p.processes > 0 && s.canonicalKeyLocked(p.settings) == store.key() {
 			names = append(names, name)
 		}
 	}
 	s.mu.Unlock()
 	for _, name := range names {
-		others, err := s.hostsBeside(ctx, name)
+		others, err := s.otherHosts(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// copyFile is the record of a copy within the state folder. There is none while no copy goes on.
-const copyFile = "sessions/copy.json"
+// copyRecordFile is the record of a copy within the state folder. There is none while no copy goes on.
+const copyRecordFile = "sessions/copy.json"
 
 // copyRecord is what an agent has to know of a copy of sessions to go on with it after its own end: which stores there are and which of
 // them is the truth.
@@ -47,10 +47,10 @@ func parseStore(text string) (storeAddress, error) {
 }
 
 // key is the storeKey of settings that name this store.
-func (a storeAddress) key() string { return storeKey(a.of(spec.Sessions{})) }
+func (a storeAddress) key() string { return storeKey(a.applyTo(spec.Sessions{})) }
 
-// of are settings with this store.
-func (a storeAddress) of(settings spec.Sessions) spec.Sessions {
+// applyTo are settings with this store.
+func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
 	settings.Store, settings.URL = a.Store, a.URL
 	if settings.Sync == "" {
 		settings.Sync = spec.SyncAlways
@@ -70,10 +70,10 @@ func (a storeAddress) String() string {
 	return parsed.Redacted()
 }
 
-// readCopy returns the record in a state folder, nil if there is none. One that cannot be read is an error: nobody could say then which
+// readCopyRecord returns the record in a state folder, nil if there is none. One that cannot be read is an error: nobody could say then which
 // store is the truth.
-func readCopy(dir string) (*copyRecord, error) {
-	path := filepath.Join(dir, copyFile)
+func readCopyRecord(dir string) (*copyRecord, error) {
+	path := filepath.Join(dir, copyRecordFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -94,7 +94,7 @@ func readCopy(dir string) (*copyRecord, error) {
 
 // write replaces the record at once, for good.
 func (r copyRecord) write(dir string) error {
-	path := filepath.Join(dir, copyFile)
+	path := filepath.Join(dir, copyRecordFile)
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
@@ -108,9 +108,9 @@ func (r copyRecord) write(dir string) error {
 	return nil
 }
 
-// removeCopy ends the record.
-func removeCopy(dir string) error {
-	path := filepath.Join(dir, copyFile)
+// removeCopyRecord ends the record.
+func removeCopyRecord(dir string) error {
+	path := filepath.Join(dir, copyRecordFile)
 	err := os.Remove(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = syncFolder(filepath.Dir(path))

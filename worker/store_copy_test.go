@@ -127,7 +127,7 @@ func TestTheNextAgentGoesOnWithACopyAsItStood(t *testing.T) {
 	require.NoError(t, err)
 	_, err = of.Store.Get(t.Context(), "a")
 	require.NoError(t, err)
-	require.NoFileExists(t, filepath.Join(dir, copyFile))
+	require.NoFileExists(t, filepath.Join(dir, copyRecordFile))
 	info, err := os.Stat(filepath.Dir(file))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "the record may hold a password")
@@ -137,7 +137,7 @@ func TestARecordThatCannotBeReadKeepsTheAgentFromGuessing(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "sessions"), 0o700))
 	for _, text := range []string{"", "{", `{"cut_over":true}`} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, copyFile), []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, copyRecordFile), []byte(text), 0o600))
 		err := keeping(t, dir, &[]string{}).resumeCopy()
 		require.ErrorContains(t, err, "it alone says which store is the truth")
 	}

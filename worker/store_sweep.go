@@ -19,12 +19,12 @@ func (s *stores) sweep(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		s.sweepNow(ctx)
+		s.sweepOnce(ctx)
 	}
 }
 
-// sweepNow frees what is left of expired sessions, and says of how many.
-func (s *stores) sweepNow(ctx context.Context) (found int) {
+// sweepOnce frees what is left of expired sessions, and says of how many.
+func (s *stores) sweepOnce(ctx context.Context) (found int) {
 	for _, store := range s.all() {
 		n, err := store.DeleteExpired(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -37,15 +37,15 @@ func (s *stores) sweepNow(ctx context.Context) (found int) {
 
 // drop gives back what this agent keeps of sessions and can do without: the remains of expired ones, and bindings that have run
 // out. What a worker's program keeps of sessions is its own, and it is told of the shortage, too.
-func (s *stores) drop(ctx context.Context) {
-	found, before := s.sweepNow(ctx), memoryOfHeap()
+func (s *stores) freeMemory(ctx context.Context) {
+	found, before := s.sweepOnce(ctx), heapBytes()
 	bindings := s.affinity.Len() // it sweeps first
 	debug.FreeOSMemory()
-	s.log.Info("session caches were dropped", "expired_sessions", found, "bindings_kept", bindings, "heap_before", before, "heap_after", memoryOfHeap())
+	s.log.Info("session caches were dropped", "expired_sessions", found, "bindings_kept", bindings, "heap_before", before, "heap_after", heapBytes())
 }
 
-// memoryOfHeap is what the agent's own heap has from the system, in bytes.
-func memoryOfHeap() uint64 {
+// heapBytes is what the agent's own heap has from the system, in bytes.
+func heapBytes() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapSys - m.HeapReleased

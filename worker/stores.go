@@ -29,14 +29,14 @@ const sessionFile = "sessions/sessions.db"
 // stores are this host's session stores, opened when they are first used: pools that say the same share one.
 type stores struct {
 	hostID, dir string
-	view        func(ctx context.Context, pool string) (api.PoolWorkers, error)
-	claims      claims
+	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
+	owner       sessionOwner
 	affinity    *affinity.Table
 	log         *slog.Logger
-	work        sync.WaitGroup
+	processes   sync.WaitGroup
 
 	// copying is held by whoever begins a copy or takes it a step on.
-	copying sync.Mutex
+	copyMu sync.Mutex
 
 	mu    sync.Mutex
 	pools map[string]*poolSessions
@@ -50,23 +50,23 @@ type stores struct {
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
-	// learnedAt is when the pool was last asked for its settings, having no process here that says them.
-	learnedAt time.Time
-	// alone means that this host keeps the pool's sessions by itself; askedAt is when that was last looked at.
-	alone    bool
-	askedAt  time.Time
-	elsewise error // why not
+	// settingsAt is when the pool was last asked for its settings, having no process here that says them.
+	settingsAt time.Time
+	// alone means that this host keeps the pool's sessions by itself; ownerAt is when that was last looked at.
+	owned    bool
+	ownerAt  time.Time
+	ownerErr error // why not
 }
 
-// openStore is a store and the settings it has now.
+// openBackend is a store and the settings it has now.
 type openStore struct {
 	store    *twin.Store
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (api.PoolWorkers, error), c claims) *stores {
+func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (api.PoolWorkers, error), c sessionOwner) *stores {
 	return &stores{
-		hostID: hostID, dir: dir, view: view, claims: c, affinity: affinity.New(nil), log: log,
+		hostID: hostID, dir: dir, workers: view, owner: c, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
@@ -76,19 +76,19 @@ func poolOf(worker string) string {
 	return pool
 }
 
-// join notes a process of a pool until it ends, and forgets then which sessions preferred it.
-func (s *stores) join(p *process.Process) {
+// add notes a process of a pool until it ends, and forgets then which sessions preferred it.
+func (s *stores) add(p *process.Process) {
 	worker, settings := p.Worker(), p.Spec().Sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	s.know(poolOf(worker), settings).processes++
+	s.learnLocked(poolOf(worker), settings).processes++
 	s.affinity.SetTTL(poolOf(worker), settings.AffinityTTL.D())
-	s.work.Add(1)
+	s.processes.Add(1)
 	p.AfterEnd(func() {
-		defer s.work.Done()
+		defer s.processes.Done()
 		s.affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -96,15 +96,15 @@ func (s *stores) join(p *process.Process) {
 	})
 }
 
-// know notes a pool's settings. s.mu is held.
-func (s *stores) know(pool string, settings spec.Sessions) *poolSessions {
+// learnLocked notes a pool's settings. s.mu is held.
+func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.pools[pool]
 	if p == nil {
 		p = &poolSessions{}
 		s.pools[pool] = p
 	}
 	if storeKey(p.settings) != storeKey(settings) {
-		p.alone, p.askedAt = false, time.Time{}
+		p.owned, p.ownerAt = false, time.Time{}
 	}
 	p.settings = settings
 	return p
@@ -119,16 +119,16 @@ func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error
 	if err != nil {
 		return sessions.HostCalls{}, err
 	}
-	for _, name := range s.sharing(pool) {
-		if err := s.mayKeep(ctx, name); err != nil {
+	for _, name := range s.poolsFor(pool) {
+		if err := s.ensureOwner(ctx, name); err != nil {
 			return sessions.HostCalls{}, err
 		}
 	}
-	return s.find(settings)
+	return s.openFor(settings)
 }
 
-// kept is nil if the pool's store has the session, whose life it extends.
-func (s *stores) kept(ctx context.Context, pool, session string) error {
+// sessionExists is nil if the pool's store has the session, whose life it extends.
+func (s *stores) sessionExists(ctx context.Context, pool, session string) error {
 	calls, err := s.Of(ctx, pool)
 	if err != nil {
 		return err
@@ -140,36 +140,36 @@ func (s *stores) kept(ctx context.Context, pool, session string) error {
 // settings of a pool, or of all pools here if they agree on a store.
 func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
 	if pool != "" {
-		return s.settingsOf(ctx, pool)
+		return s.poolSettings(ctx, pool)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.present()
+	names := s.activePoolsLocked()
 	if len(names) == 0 {
 		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
-		if s.canonical(s.pools[name].settings) != s.canonical(settings) {
+		if s.canonicalKeyLocked(s.pools[name].settings) != s.canonicalKeyLocked(settings) {
 			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
 		}
 	}
 	return settings, nil
 }
 
-// sharing are the pools whose sessions an operation is about.
-func (s *stores) sharing(pool string) []string {
+// poolsFor are the pools whose sessions an operation is about.
+func (s *stores) poolsFor(pool string) []string {
 	if pool != "" {
 		return []string{pool}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.present()
+	return s.activePoolsLocked()
 }
 
-// present are the pools that have a process here, or if none has, as while a single worker is replaced, those that are known; in order. s.mu
+// activePoolsLocked are the pools that have a process here, or if none has, as while a single worker is replaced, those that are known; in order. s.mu
 // is held.
-func (s *stores) present() (names []string) {
+func (s *stores) activePoolsLocked() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
 			names = append(names, name)
@@ -183,21 +183,21 @@ func (s *stores) present() (names []string) {
 }
 
 const (
-	// askAgain is how long a refusal of mayKeep stands, and what a pool without a process here says of its settings.
-	askAgain = 5 * time.Second
-	// askFor is how long the pool may take to say where its workers are.
-	askFor = 5 * time.Second
+	// ownerCacheTTL is how long a refusal of ensureOwner stands, and what a pool without a process here says of its settings.
+	ownerCacheTTL = 5 * time.Second
+	// ownerTimeout is how long the pool may take to say where its workers are.
+	ownerTimeout = 5 * time.Second
 )
 
-// find returns the store with these settings, opened if it is not, and bounded as they say.
-func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
+// openFor returns the store with these settings, opened if it is not, and bounded as they say.
+func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return calls, sessions.Unavailable("find the session store", sessions.ErrClosed)
 	}
-	known, err := s.opened(settings)
+	known, err := s.openLocked(settings)
 	if err != nil {
 		return calls, err
 	}
@@ -214,21 +214,21 @@ func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
 	return calls, nil
 }
 
-// opened returns the store with these settings, opened with them if it is not. s.mu is held.
-func (s *stores) opened(settings spec.Sessions) (*openStore, error) {
-	key := s.canonical(settings)
+// openLocked returns the store with these settings, opened with them if it is not. s.mu is held.
+func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
+	key := s.canonicalKeyLocked(settings)
 	if known := s.open[key]; known != nil {
 		return known, nil
 	}
 	var store *twin.Store
 	if s.copy != nil && key == s.copy.From.key() {
-		pair, err := s.openPair(settings)
+		pair, err := s.openDualWriteLocked(settings)
 		if err != nil {
 			return nil, err
 		}
 		store = pair
 	} else {
-		one, err := s.openStore(settings)
+		one, err := s.openBackend(settings)
 		if err != nil {
 			return nil, err
 		}
@@ -239,8 +239,8 @@ func (s *stores) opened(settings spec.Sessions) (*openStore, error) {
 	return known, nil
 }
 
-// canonical is the key of the store with these settings; the two stores of a copy have the first one's. s.mu is held.
-func (s *stores) canonical(settings spec.Sessions) string {
+// canonicalKeyLocked is the key of the store with these settings; the two stores of a copy have the first one's. s.mu is held.
+func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	key := storeKey(settings)
 	if s.copy != nil && key == s.copy.To.key() {
 		return s.copy.From.key()
@@ -248,7 +248,7 @@ func (s *stores) canonical(settings spec.Sessions) string {
 	return key
 }
 
-func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
+func (s *stores) openBackend(settings spec.Sessions) (sessions.Mirror, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
 	switch settings.Store {
 	case spec.StoreMemory:
@@ -275,7 +275,7 @@ func (s *stores) close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.work.Wait()
+	s.processes.Wait()
 	var failures []error
 	for _, store := range s.all() {
 		failures = append(failures, store.Close())

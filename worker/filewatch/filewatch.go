@@ -46,11 +46,11 @@ type Watcher struct {
 	close   sync.Once
 
 	// Of the loop alone:
-	watched map[string]bool // folders that notify has
-	missing map[string]bool // roots that are not there
-	changed map[string]bool
-	begun   bool // the loop has: what it finds now it has been told of
-	touched bool // changed has been added to by the event in hand
+	watched      map[string]bool // folders that notify has
+	missing      map[string]bool // roots that are not there
+	changed      map[string]bool
+	started      bool // the loop has: what it finds now it has been told of
+	eventMatched bool // changed has been added to by the event in hand
 }
 
 // Open begins to watch. It fails when the system lends no watcher.
@@ -63,7 +63,7 @@ func Open(o Options) (*Watcher, error) {
 	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, fmt.Errorf("watch files: %w", explained(err))
+		return nil, fmt.Errorf("watch files: %w", withAdvice(err))
 	}
 	w := &Watcher{
 		options: o, ignore: newIgnore(o.Ignore), notify: notify, changes: make(chan []string), stop: make(chan struct{}),
@@ -76,7 +76,7 @@ func Open(o Options) (*Watcher, error) {
 		w.roots = append(w.roots, filepath.Clean(path))
 	}
 	w.addRoots(false)
-	w.begun = true
+	w.started = true
 	w.done.Go(w.run)
 	return w, nil
 }
@@ -94,8 +94,8 @@ func (w *Watcher) Close() {
 	})
 }
 
-// explained says what to do where the system's own words mislead.
-func explained(err error) error {
+// withAdvice says what to do where the system's own words mislead.
+func withAdvice(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: this host lets nobody watch more folders; raise fs.inotify.max_user_watches, or leave folders out by watch.ignore", err)
@@ -122,7 +122,7 @@ func (w *Watcher) run() {
 			if !open {
 				return
 			}
-			if w.take(event) {
+			if w.handle(event) {
 				quiet.Reset(w.options.Debounce)
 				deliver = nil
 			}
@@ -133,7 +133,7 @@ func (w *Watcher) run() {
 			if errors.Is(err, fsnotify.ErrEventOverflow) {
 				w.options.Logger.Warn("changes of files came faster than they could be read; all watched paths count as changed")
 				for _, root := range w.roots {
-					w.mark(root)
+					w.markChanged(root)
 				}
 				w.addRoots(true)
 				quiet.Reset(w.options.Debounce)
@@ -150,9 +150,9 @@ func (w *Watcher) run() {
 	}
 }
 
-// take looks at one event and reports whether something that is watched for has changed.
-func (w *Watcher) take(event fsnotify.Event) bool {
-	w.touched = false
+// handle looks at one event and reports whether something that is watched for has changed.
+func (w *Watcher) handle(event fsnotify.Event) bool {
+	w.eventMatched = false
 	name := filepath.Clean(event.Name)
 	if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
 		w.dropTree(name)
@@ -169,27 +169,27 @@ func (w *Watcher) take(event fsnotify.Event) bool {
 		}
 	}
 	if event.Op != fsnotify.Chmod && w.rootOf(name) != "" && !w.ignored(name, w.watched[name]) {
-		w.mark(name)
+		w.markChanged(name)
 	}
-	return w.touched
+	return w.eventMatched
 }
 
-func (w *Watcher) mark(name string) {
-	w.changed[name], w.touched = true, true
+func (w *Watcher) markChanged(name string) {
+	w.changed[name], w.eventMatched = true, true
 }
 
 // rootOf is the watched path that name is, or lies in; "" if there is none.
 func (w *Watcher) rootOf(name string) string {
 	for _, root := range w.roots {
-		if _, inside := below(root, name); inside {
+		if _, inside := relativeTo(root, name); inside {
 			return root
 		}
 	}
 	return ""
 }
 
-// below returns name relative to folder, and whether it is the folder or lies in it.
-func below(folder, name string) (relative string, inside bool) {
+// relativeTo returns name relative to folder, and whether it is the folder or lies in it.
+func relativeTo(folder, name string) (relative string, inside bool) {
 	relative, err := filepath.Rel(folder, name)
 	inside = err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 	return filepath.ToSlash(relative), inside
@@ -203,10 +203,10 @@ func (w *Watcher) ignored(name string, isFolder bool) bool {
 		return false
 	}
 	base := root
-	if relative, inside := below(w.options.Dir, root); inside && !w.ignore.ignores(relative, true) {
+	if relative, inside := relativeTo(w.options.Dir, root); inside && !w.ignore.ignores(relative, true) {
 		base = w.options.Dir
 	}
-	relative, _ := below(base, name)
+	relative, _ := relativeTo(base, name)
 	return w.ignore.ignores(relative, isFolder)
 }
 

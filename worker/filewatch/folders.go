@@ -25,9 +25,9 @@ func (w *Watcher) addRoot(root string, tell bool) bool {
 			w.missing[root] = true
 			w.options.Logger.Warn("a watched path does not exist; it is watched from when it does", "path", root, "error", err)
 		}
-		above := nearest(filepath.Dir(root))
+		above := nearestExisting(filepath.Dir(root))
 		w.addFolder(above)
-		return nearest(root) == above
+		return nearestExisting(root) == above
 	}
 	appeared := w.missing[root]
 	if appeared {
@@ -41,13 +41,13 @@ func (w *Watcher) addRoot(root string, tell bool) bool {
 	// A file is watched through its folder: an editor that renames another file into its place leaves a watch on the old one.
 	w.addFolder(filepath.Dir(root))
 	if appeared && tell || w.isNew(info) {
-		w.mark(root)
+		w.markChanged(root)
 	}
 	return true
 }
 
-// nearest is the path, or the nearest folder above it that is there.
-func nearest(path string) string {
+// nearestExisting is the path, or the nearest folder above it that is there.
+func nearestExisting(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
 			return path
@@ -78,10 +78,10 @@ func (w *Watcher) addTree(name string, tell bool) {
 		case entry.IsDir():
 			w.addFolder(path)
 		case tell:
-			w.mark(path)
+			w.markChanged(path)
 		default:
 			if info, err := entry.Info(); err == nil && w.isNew(info) { // else it has gone
-				w.mark(path)
+				w.markChanged(path)
 			}
 		}
 		return nil
@@ -93,13 +93,13 @@ func (w *Watcher) addTree(name string, tell bool) {
 
 // isNew reports whether a file was modified between Options.Since and the watch's beginning.
 func (w *Watcher) isNew(info fs.FileInfo) bool {
-	return !w.begun && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
+	return !w.started && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
 }
 
 // dropTree ends the watch on a folder that has gone, and on those that were in it: what stands in their place later is another.
 func (w *Watcher) dropTree(name string) {
 	for path := range w.watched {
-		if _, inside := below(name, path); inside {
+		if _, inside := relativeTo(name, path); inside {
 			_ = w.notify.Remove(path) // the system may have forgotten it before
 			delete(w.watched, path)
 		}
@@ -114,6 +114,6 @@ func (w *Watcher) addFolder(path string) {
 	case err == nil:
 		w.watched[path] = true
 	case !isGone(err):
-		w.options.Logger.Error("a folder cannot be watched", "path", path, "error", explained(err))
+		w.options.Logger.Error("a folder cannot be watched", "path", path, "error", withAdvice(err))
 	}
 }

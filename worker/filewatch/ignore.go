@@ -21,7 +21,7 @@ type ignore struct{ patterns []pattern }
 type pattern struct {
 	match      *regexp.Regexp
 	folderOnly bool
-	back       bool
+	negated    bool
 }
 
 func newIgnore(given []string) ignore {
@@ -39,7 +39,7 @@ func compile(text string) *pattern {
 	var p pattern
 	text = strings.ToValidUTF8(text, "\uFFFD") // the only thing that translate could not make an expression of
 	if rest, found := strings.CutPrefix(text, "!"); found {
-		p.back, text = true, rest
+		p.negated, text = true, rest
 	}
 	if rest, found := strings.CutSuffix(text, "/"); found {
 		p.folderOnly, text = true, rest
@@ -110,7 +110,7 @@ func (g ignore) decides(name string, isFolder bool) bool {
 	ignored := false
 	for _, p := range g.patterns {
 		if (isFolder || !p.folderOnly) && p.match.MatchString(name) {
-			ignored = !p.back
+			ignored = !p.negated
 		}
 	}
 	return ignored

@@ -52,15 +52,15 @@ func Catalogue() []Metric {
 
 // The agent.
 var (
-	buildInfo    = define(Gauge, "tempool_build_info", "1; its labels say what is running.", "version", "revision", "go_version")
-	agentInfo    = define(Gauge, "tempool_agent_info", "1; its label is the agent's host id.", "host")
-	capacity     = define(Gauge, "tempool_agent_capacity", "Processes the agent may run.")
-	processes    = define(Gauge, "tempool_agent_processes", "Processes of workers that live here, starting ones included.")
-	controlPlane = define(Gauge, "tempool_control_plane_up", "1 if Temporal answered when the agent last looked, else 0.")
-	silence      = define(Gauge, "tempool_control_plane_silence_seconds", "For how long Temporal has not answered; 0 while it does.")
-	fenced       = define(Gauge, "tempool_gateway_fenced", "1 while the gateway does not serve calls of pools because Temporal has been lost for too long.")
-	connections  = define(Gauge, "tempool_gateway_connections", "Connections of clients that are open.", "listener")
-	sdkDropped   = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because there were too many series of them.")
+	buildInfo          = define(Gauge, "tempool_build_info", "1; its labels say what is running.", "version", "revision", "go_version")
+	agentInfo          = define(Gauge, "tempool_agent_info", "1; its label is the agent's host id.", "host")
+	capacity           = define(Gauge, "tempool_agent_capacity", "Processes the agent may run.")
+	processes          = define(Gauge, "tempool_agent_processes", "Processes of workers that live here, starting ones included.")
+	controlPlane       = define(Gauge, "tempool_control_plane_up", "1 if Temporal answered when the agent last looked, else 0.")
+	controlPlaneOutage = define(Gauge, "tempool_control_plane_silence_seconds", "For how long Temporal has not answered; 0 while it does.")
+	fenced             = define(Gauge, "tempool_gateway_fenced", "1 while the gateway does not serve calls of pools because Temporal has been lost for too long.")
+	connections        = define(Gauge, "tempool_gateway_connections", "Connections of clients that are open.", "listener")
+	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because there were too many series of them.")
 )
 
 // Pools, as this agent's gateway and its activities count them.
@@ -83,13 +83,13 @@ var (
 
 // Pools, as their workflows know them. Every agent that has or had a worker of the pool tells the same.
 var (
-	poolSize    = define(Gauge, "tempool_pool_size", "Workers the pool is to have, on all hosts.", "pool")
-	poolReady   = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
-	poolWorkers = define(Gauge, "tempool_pool_workers", "Workers of the pool by the state they last reported, on all hosts. A busy worker counts as ready.", "pool", "state")
-	poolResting = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were told to rest.", "pool")
-	poolOut     = define(Gauge, "tempool_pool_out_of_service", "Workers of the pool that are out of service, by why, on all hosts.", "pool", "reason")
-	poolHeld    = define(Gauge, "tempool_pool_starts_held", "1 while the pool's breaker is open: too many starts have failed, and one at a time tries whether they work again.", "pool")
-	poolHalted  = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart has halted because a worker did not come back, else 0.", "pool")
+	poolSize          = define(Gauge, "tempool_pool_size", "Workers the pool is to have, on all hosts.", "pool")
+	poolReady         = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
+	poolWorkers       = define(Gauge, "tempool_pool_workers", "Workers of the pool by the state they last reported, on all hosts. A busy worker counts as ready.", "pool", "state")
+	poolResting       = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were told to rest.", "pool")
+	poolOutOfService  = define(Gauge, "tempool_pool_out_of_service", "Workers of the pool that are out of service, by why, on all hosts.", "pool", "reason")
+	poolStartsHeld    = define(Gauge, "tempool_pool_starts_held", "1 while the pool's breaker is open: too many starts have failed, and one at a time tries whether they work again.", "pool")
+	poolRolloutHalted = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart has halted because a worker did not come back, else 0.", "pool")
 )
 
 // Workers of this host.

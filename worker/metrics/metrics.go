@@ -45,26 +45,26 @@ type Config struct {
 
 // Metrics is what one agent tells of itself.
 type Metrics struct {
-	lives   *lives
+	stats   *workerStats
 	handler http.Handler
 }
 
 // Bounds of scraping.
 const (
-	scrapesAtOnce = 4
+	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
 )
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	known := newLives(func() map[string]bool { return present(newest(config.Processes.List())) })
+	known := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
-		&collector{config: config, lives: known, pools: newPoolReader(config.Status), sdk: config.SDK},
+		&collector{config: config, stats: known, pools: newPoolStatusCache(config.Status), sdk: config.SDK},
 	)
-	return &Metrics{lives: known, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
+	return &Metrics{stats: known, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
 	})}
 }
@@ -73,7 +73,7 @@ func New(config Config) *Metrics {
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Observer wants to be told what the activities see of workers.
-func (m *Metrics) Observer() activities.Observer { return m.lives }
+func (m *Metrics) Observer() activities.Observer { return m.stats }
 
 // build is the values of tempool_build_info's labels.
 func (c Config) build() []string {

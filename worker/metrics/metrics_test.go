@@ -24,7 +24,7 @@ import (
 )
 
 func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
-	for state, f := range map[lifecycle.State]facts{
+	for state, f := range map[lifecycle.State]processFacts{
 		lifecycle.Starting:  {leased: true},
 		lifecycle.Ready:     {ready: true},
 		lifecycle.Busy:      {ready: true, leased: true},
@@ -33,7 +33,7 @@ func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
 		lifecycle.Draining:  {ready: true, draining: true, leased: true},
 		lifecycle.Stopping:  {ready: true, stopping: true, draining: true},
 	} {
-		require.Equal(t, state, standingOf(f), "%+v", f)
+		require.Equal(t, state, workerStateOf(f), "%+v", f)
 	}
 }
 
@@ -42,7 +42,7 @@ func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarn
 func nobody() map[string]bool { return nil }
 
 func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
-	l := newLives(nobody)
+	l := newWorkerStats(nobody)
 	l.Started(incarnation(2), time.Second)
 	l.Watching(api.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
 	require.True(t, l.workers["p/0"].degraded)
@@ -59,35 +59,35 @@ func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
 }
 
 func TestWhatAProgramCountsGoesOnAcrossIncarnations(t *testing.T) {
-	w := &life{}
+	w := &workerStat{}
 	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
-	require.Empty(t, w.tally(nil))
-	require.Equal(t, counted(5), w.tally(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.tally(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "one takes over from the other")
-	require.Equal(t, counted(10), w.tally(map[int64]map[string]int64{2: counted(3)}))
-	require.Equal(t, counted(10), w.tally(nil))
-	require.Equal(t, counted(11), w.tally(map[int64]map[string]int64{3: counted(1)}))
+	require.Empty(t, w.sumCounts(nil))
+	require.Equal(t, counted(5), w.sumCounts(map[int64]map[string]int64{1: counted(5)}))
+	require.Equal(t, counted(9), w.sumCounts(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "one takes over from the other")
+	require.Equal(t, counted(10), w.sumCounts(map[int64]map[string]int64{2: counted(3)}))
+	require.Equal(t, counted(10), w.sumCounts(nil))
+	require.Equal(t, counted(11), w.sumCounts(map[int64]map[string]int64{3: counted(1)}))
 }
 
 func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
-	l := newLives(nobody)
+	l := newWorkerStats(nobody)
 	l.Started(incarnation(1), time.Second)
 	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
 	now := time.Now()
-	l.sweep(map[string]bool{"p/0": true}, now.Add(lifeKept))
+	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
 	require.NotContains(t, l.pools, "q", "nothing of it was ever here")
-	l.sweep(nil, now.Add(lifeKept))
-	l.sweep(nil, now.Add(2*lifeKept-1))
+	l.sweepLocked(nil, now.Add(statsRetention))
+	l.sweepLocked(nil, now.Add(2*statsRetention-1))
 	require.Contains(t, l.workers, "p/0")
-	l.sweep(nil, now.Add(2*lifeKept))
+	l.sweepLocked(nil, now.Add(2*statsRetention))
 	require.Empty(t, l.workers)
 	require.Empty(t, l.pools)
 }
 
 func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) {
 	asked, gone := map[string]int{}, false
-	r := newPoolReader(func(_ context.Context, pool string) (api.PoolStatus, error) {
+	r := newPoolStatusCache(func(_ context.Context, pool string) (api.PoolStatus, error) {
 		asked[pool]++
 		if gone {
 			return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
@@ -98,23 +98,23 @@ func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) 
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 1, asked["p"])
-	r.asked = time.Time{}
+	r.queriedAt = time.Time{}
 	require.Contains(t, r.read(nil, true), "p", "it is told of although no worker of it is here any more")
 	require.Equal(t, 2, asked["p"])
-	gone, r.asked = true, time.Time{}
+	gone, r.queriedAt = true, time.Time{}
 	require.Empty(t, r.read(nil, true))
-	r.asked = time.Time{}
+	r.queriedAt = time.Time{}
 	require.Empty(t, r.read(nil, true))
 	require.Equal(t, 3, asked["p"])
 }
 
 func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
-	r := newPoolReader(func(context.Context, string) (api.PoolStatus, error) {
+	r := newPoolStatusCache(func(context.Context, string) (api.PoolStatus, error) {
 		return api.PoolStatus{}, errors.New("silence")
 	})
-	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept / 2)}
+	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge / 2)}
 	require.Contains(t, r.read(nil, true), "p")
-	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept)}
+	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge)}
 	require.NotContains(t, r.read(nil, true), "p")
 }
 

@@ -12,46 +12,46 @@ import (
 )
 
 const (
-	// statusFresh is how long a pool's answer counts, so that many scrapers cost no more than one.
-	statusFresh = 5 * time.Second
-	// statusKept is how long the last answer is told of while there is no newer one. Later than that it would be a lie.
-	statusKept = time.Minute
-	// statusPatience bounds how long one scrape waits for pools to answer, and statusAtOnce how many are asked at one time.
-	statusPatience = 2 * time.Second
-	statusAtOnce   = 8
+	// statusCacheTTL is how long a pool's answer counts, so that many scrapers cost no more than one.
+	statusCacheTTL = 5 * time.Second
+	// statusMaxAge is how long the last answer is told of while there is no newer one. Later than that it would be a lie.
+	statusMaxAge = time.Minute
+	// statusTimeout bounds how long one scrape waits for pools to answer, and statusConcurrency how many are asked at one time.
+	statusTimeout     = 2 * time.Second
+	statusConcurrency = 8
 )
 
-// poolReader asks the pools' workflows how they stand, at scrapes and only then. One query a pool leaves no trace in its history.
-type poolReader struct {
-	ask func(ctx context.Context, pool string) (api.PoolStatus, error)
+// poolStatusCache asks the pools' workflows how they stand, at scrapes and only then. One query a pool leaves no trace in its history.
+type poolStatusCache struct {
+	query func(ctx context.Context, pool string) (api.PoolStatus, error)
 
-	mu    sync.Mutex // held while asking: who comes meanwhile finds the answers
-	asked time.Time
-	known map[string]standing
+	mu        sync.Mutex // held while asking: who comes meanwhile finds the answers
+	queriedAt time.Time
+	answers   map[string]poolAnswer
 }
 
-type standing struct {
+type poolAnswer struct {
 	status api.PoolStatus
 	at     time.Time
 }
 
-func newPoolReader(ask func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolReader {
-	return &poolReader{ask: ask, known: make(map[string]standing)}
+func newPoolStatusCache(ask func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolStatusCache {
+	return &poolStatusCache{query: ask, answers: make(map[string]poolAnswer)}
 }
 
 // read is what is known of these pools and of those asked for before that are still running; no pool is asked while reachable is
 // false.
-func (r *poolReader) read(pools []string, reachable bool) map[string]api.PoolStatus {
+func (r *poolStatusCache) read(pools []string, reachable bool) map[string]api.PoolStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if reachable && now.Sub(r.asked) >= statusFresh {
+	if reachable && now.Sub(r.queriedAt) >= statusCacheTTL {
 		r.refresh(pools)
-		r.asked = time.Now()
+		r.queriedAt = time.Now()
 	}
-	current := make(map[string]api.PoolStatus, len(r.known))
-	for pool, s := range r.known {
-		if now.Sub(s.at) < statusKept {
+	current := make(map[string]api.PoolStatus, len(r.answers))
+	for pool, s := range r.answers {
+		if now.Sub(s.at) < statusMaxAge {
 			current[pool] = s.status
 		}
 	}
@@ -59,29 +59,29 @@ func (r *poolReader) read(pools []string, reachable bool) map[string]api.PoolSta
 }
 
 // refresh asks, under mu. A pool that is no more is forgotten; one that does not answer keeps its last answer.
-func (r *poolReader) refresh(pools []string) {
-	wanted := make(map[string]bool, len(pools)+len(r.known))
+func (r *poolStatusCache) refresh(pools []string) {
+	wanted := make(map[string]bool, len(pools)+len(r.answers))
 	for _, pool := range pools {
 		wanted[pool] = true
 	}
-	for pool := range r.known {
+	for pool := range r.answers {
 		wanted[pool] = true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), statusPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
 	var results sync.Mutex
 	var group errgroup.Group
-	group.SetLimit(statusAtOnce)
+	group.SetLimit(statusConcurrency)
 	for pool := range wanted {
 		group.Go(func() error {
-			status, err := r.ask(ctx, pool)
+			status, err := r.query(ctx, pool)
 			results.Lock()
 			defer results.Unlock()
 			switch {
 			case err == nil:
-				r.known[pool] = standing{status, time.Now()}
+				r.answers[pool] = poolAnswer{status, time.Now()}
 			case errors.Is(err, api.ErrPoolNotFound):
-				delete(r.known, pool)
+				delete(r.answers, pool)
 			}
 			return nil
 		})

@@ -146,7 +146,7 @@ func (h sdkHandler) Counter(name string) client.MetricsCounter {
 		return series{counter: prometheus.NewCounter(prometheus.CounterOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
 	})
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
 	return sdkCounter{one.counter}
 }
@@ -157,7 +157,7 @@ func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 		return series{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
 	})
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
 	return sdkGauge{one.gauge}
 }
@@ -168,7 +168,7 @@ func (h sdkHandler) Timer(name string) client.MetricsTimer {
 		return series{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: full, Help: sdkHelp(name), Buckets: sdkBuckets, ConstLabels: tags})}
 	})
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
 	return sdkTimer{one.histogram}
 }
@@ -194,9 +194,9 @@ type sdkTimer struct{ to prometheus.Histogram }
 
 func (t sdkTimer) Record(d time.Duration) { t.to.Observe(d.Seconds()) }
 
-// drop stands for a series too many.
-type drop struct{ sdk *SDK }
+// droppedSeries stands for a series too many.
+type droppedSeries struct{ sdk *SDK }
 
-func (d drop) Inc(int64)            { d.sdk.dropped.Add(1) }
-func (d drop) Update(float64)       { d.sdk.dropped.Add(1) }
-func (d drop) Record(time.Duration) { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Inc(int64)            { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Update(float64)       { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Record(time.Duration) { d.sdk.dropped.Add(1) }
