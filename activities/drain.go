@@ -6,7 +6,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Drain waits until no call is in flight on a process, at most the time it is given.
+// Drain stops new calls to a process and waits until none is in flight, at most r.Timeout.
 func (h *Host) Drain(ctx context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()

@@ -4,32 +4,39 @@ import (
 	"context"
 	"errors"
 
+	"go.temporal.io/sdk/temporal"
+
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
-	"go.temporal.io/sdk/temporal"
 )
 
-const unknownProcess = "the host does not know the process: its agent was restarted, and its tree was taken down then"
+const unknownProcess = "unknown process: its agent was restarted, and the process tree was killed then"
 
-// fromCoded gives a coded error its Temporal type, with the same sentence.
+// nonRetryable makes an ApplicationError of a code and a sentence. Temporal does not retry it: the workflow decides what follows.
+func nonRetryable(code api.Code, sentence string) error {
+	return temporal.NewNonRetryableApplicationError(sentence, string(code), nil)
+}
+
+// fromCoded converts a coded error to a non-retryable ApplicationError with the same message.
 func fromCoded(err error) error {
 	sentence := err.Error()
 	var coded *api.Error
 	if errors.As(err, &coded) {
 		sentence = coded.Message
 	}
-	return temporal.NewNonRetryableApplicationError(sentence, string(api.CodeOf(err)), nil)
+	return nonRetryable(api.CodeOf(err), sentence)
 }
 
-// fromProcess gives an error of this host its Temporal type. None is retried by Temporal: the worker decides what follows.
+// fromProcess converts an error of the process package: a cancellation to a CanceledError, any other to a non-retryable
+// ApplicationError.
 func fromProcess(err error) error {
-	code := string(api.CodeUnavailable)
-	var coded *process.Error
-	if errors.As(err, &coded) {
-		code = string(coded.Code)
-	}
 	if errors.Is(err, context.Canceled) {
 		return temporal.NewCanceledError(err.Error())
 	}
-	return temporal.NewNonRetryableApplicationError(err.Error(), code, nil)
+	code := api.CodeUnavailable
+	var coded *process.Error
+	if errors.As(err, &coded) {
+		code = api.Code(coded.Code)
+	}
+	return nonRetryable(code, err.Error())
 }

@@ -16,35 +16,29 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Executor is what Execute needs of the data plane.
+// Executor is the part of the data plane that Execute uses.
 type Executor interface {
-	// Execute runs a call on a worker of the pool under a lease of the data plane's own. It calls placed when the call has a place, in the
-	// queue or on a worker, and begun before the request is sent; begun's error keeps it from being sent.
+	// Execute runs a call on a worker of the pool under a lease of the data plane. It calls placed when the call is in a queue or on a
+	// worker, and begun before it sends the request; if begun fails, the request is not sent.
 	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
-// Pool holds the activity Execute of one pool on one host.
+// Pool implements the activity Execute of one pool on one host.
 type Pool struct {
 	Name, Host string
 	Executor   Executor
-	// Temporal takes the heartbeats: unlike those of the SDK's own, their failures are seen, and end no call.
-	Temporal Heartbeats
-	// Placed is told when a call has its place in the data plane; the function it returns is called when the activity ends.
+	// Temporal receives the heartbeats. Unlike those of activity.RecordHeartbeat, they report their failures, and a failure ends no call.
+	Temporal HeartbeatClient
+	// Placed is called when the data plane has queued or placed a call; the function it returns is called when the activity ends.
 	Placed func() (ended func())
 	Logger *slog.Logger
 }
 
-const (
-	// maxCallHeartbeatInterval is the longest between two heartbeats of a call, and so about the longest until a cancellation is noticed.
-	maxCallHeartbeatInterval = 2 * time.Second
-	// callHeartbeatTimeout bounds one heartbeat.
-	callHeartbeatTimeout = 5 * time.Second
-	// maxExecuteResponse is the largest answer that Temporal takes by default, less some room for what is around it.
-	maxExecuteResponse = 2<<20 - 16<<10
-)
+// maxExecuteResponse is Temporal's default limit of a payload, less room for the message around it.
+const maxExecuteResponse = 2<<20 - 16<<10
 
-// Execute makes one call. Failures are ApplicationErrors whose type is a code and whose detail is an ExecuteFailure. They are
-// retried by the activity's policy unless the worker may have seen the request, or no retry can succeed.
+// Execute runs one call. It fails with an ApplicationError whose type is an api.Code and whose detail is an api.ExecuteFailure. The
+// activity's retry policy applies unless the worker may have received the request, or no retry can succeed.
 func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
 	request, err := api.ParseExecuteRequest(input.Payload().GetData())
 	if err != nil {
@@ -55,28 +49,28 @@ func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx, expire := withCallDeadline(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
-	defer expire()
-	pulse := newCallHeartbeat(ctx, p, cancel)
-	answer, err := p.call(ctx, request, pulse)
-	pulse.stop()
+	ctx, stopDeadline := withCallDeadline(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
+	defer stopDeadline()
+	heartbeat := startCallHeartbeat(ctx, p, cancel)
+	response, err := p.call(ctx, request, heartbeat)
+	heartbeat.stop()
 	switch {
 	case err == nil:
-		return toResult(answer, request)
+		return toResult(response, request)
 	case errors.Is(context.Cause(ctx), errCancelRequested):
 		return converter.RawValue{}, temporal.NewCanceledError(err.Error())
 	case errors.Is(context.Cause(ctx), context.Canceled):
-		stopping := api.Errorf(api.CodeUnavailable, "the agent of host %s stops and had no more time for the call: %w", p.Host, err)
+		stopping := api.Errorf(api.CodeUnavailable, "the agent of host %s stopped before the call ended: %w", p.Host, err)
 		stopping.Started = mayHaveStarted(err)
 		err = stopping
 	}
-	if !mayHaveStarted(err) && pulse.beginRecorded.Load() { // the next attempt has to know that this one never reached a worker
-		pulse.retract()
+	if !mayHaveStarted(err) && heartbeat.beginRecorded.Load() {
+		heartbeat.retract() // so that the next attempt may send the request
 	}
 	return converter.RawValue{}, executeFailure(err, request)
 }
 
-func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *callHeartbeat) ([]byte, error) {
+func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, heartbeat *callHeartbeat) ([]byte, error) {
 	var ended func()
 	defer func() {
 		if ended != nil {
@@ -84,37 +78,37 @@ func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *call
 		}
 	}()
 	placed := func() {
-		if ended == nil { // a call whose worker ended before it was sent is placed again
+		if ended == nil { // a call whose worker ended before the request was sent is placed again
 			ended = p.Placed()
 		}
 	}
 	return p.Executor.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
-		return pulse.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
+		return heartbeat.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
 	})
 }
 
-// previousAttemptLost is the failure of a call whose former attempt was not heard of again after its request may have been sent.
+// previousAttemptLost returns an error if the previous attempt may have sent the request and never reported its end.
 func previousAttemptLost(ctx context.Context) error {
-	var before api.ExecuteProgress
-	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
+	var previous api.ExecuteProgress
+	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &previous) != nil || !previous.Began {
 		return nil
 	}
 	lost := api.Errorf(api.CodeWorkerCrashed,
-		"the agent of host %s was lost while %s served the call; whether it was carried out is not known (say idempotent to have such a call made again)", before.Host, before.Worker)
+		"the agent of host %s was lost while %s served the call, so the call may have run; set idempotent to retry such calls", previous.Host, previous.Worker)
 	lost.Started = true
 	return lost
 }
 
-// withCallDeadline bounds a call by timeout and ends it a little before the activity's own time is up, so that the caller learns
-// from the call's own error what happened.
+// withCallDeadline bounds a call by timeout, and ends it a little before the activity's deadline, so that the caller gets the error of
+// the call and not a timeout of the activity.
 func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if bounded {
 		left := time.Until(deadline)
 		deadline = deadline.Add(-min(left/10, time.Second))
 	}
-	if asked := time.Now().Add(timeout); timeout > 0 && (!bounded || asked.Before(deadline)) {
-		deadline, bounded = asked, true
+	if requested := time.Now().Add(timeout); timeout > 0 && (!bounded || requested.Before(deadline)) {
+		deadline, bounded = requested, true
 	}
 	if !bounded {
 		return context.WithCancel(ctx)
@@ -122,22 +116,22 @@ func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Conte
 	return context.WithDeadline(ctx, deadline)
 }
 
-// toResult is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
-func toResult(answer []byte, r api.ExecuteRequest) (converter.RawValue, error) {
-	if len(answer) > maxExecuteResponse {
-		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteResponse)
+// toResult encodes a worker's response: JSON as it is, other bytes as binary, an empty response as null.
+func toResult(response []byte, r api.ExecuteRequest) (converter.RawValue, error) {
+	if len(response) > maxExecuteResponse {
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the response of %s has %d bytes; Temporal accepts %d; use the gateway for large responses", r.Method, len(response), maxExecuteResponse)
 		tooLarge.Started = true
-		r.Idempotent = false // the next answer would be as large
+		r.Idempotent = false // a retry would get as large a response
 		return converter.RawValue{}, executeFailure(tooLarge, r)
 	}
 	encoding := converter.MetadataEncodingJSON
 	switch {
-	case len(answer) == 0:
+	case len(response) == 0:
 		encoding = converter.MetadataEncodingNil
-	case !json.Valid(answer):
+	case !json.Valid(response):
 		encoding = converter.MetadataEncodingBinary
 	}
-	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: answer}), nil
+	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: response}), nil
 }
 
 func mayHaveStarted(err error) bool {
@@ -145,7 +139,7 @@ func mayHaveStarted(err error) bool {
 	return errors.As(err, &coded) && coded.Started
 }
 
-// executeFailure gives a failed call its Temporal type, which is its code, and says whether it may be retried.
+// executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides whether it is retryable.
 func executeFailure(err error, r api.ExecuteRequest) error {
 	code, message, detail := api.CodeUnavailable, err.Error(), api.ExecuteFailure{}
 	var coded *api.Error
@@ -155,7 +149,7 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 	}
 	var remote *wire.RemoteError
 	if errors.As(err, &remote) {
-		if text, err := json.Marshal(remote); err == nil { // data that is no JSON cannot be told
+		if text, err := json.Marshal(remote); err == nil { // fails if the worker's error data is not JSON
 			detail.WorkerError = text
 		}
 	}
@@ -164,8 +158,3 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})
 }
-
-var (
-	errCancelRequested = errors.New("the activity was cancelled")
-	errActivityEnded   = errors.New("the activity was given up: its time was over, or its workflow has closed")
-)

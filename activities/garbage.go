@@ -5,31 +5,28 @@ import (
 	"errors"
 
 	"github.com/tempool/tempool/api"
-	"go.temporal.io/sdk/temporal"
 )
 
-// CollectGarbage has a worker give back what memory it can, and says what its tree used before and after. It fails as invalid for a
-// worker that cannot be asked, as unavailable when the process has ended or is not known here, and as deadline_exceeded when it does
-// not answer in time; none is retried.
+// CollectGarbage makes a worker free unused memory and returns the memory of its tree before and after. It fails with
+// api.CodeInvalid if the worker's protocol has no such request, with api.CodeUnavailable if the process has ended or is unknown, and
+// with api.CodeDeadlineExceeded if the worker does not answer in time; Temporal retries none.
 func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) (api.CollectGarbageResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownProcess, string(api.CodeUnavailable), nil)
+		return api.CollectGarbageResult{}, nonRetryable(api.CodeUnavailable, unknownProcess)
 	}
-	if limit := r.Timeout.D(); limit > 0 {
+	if timeout := r.Timeout.D(); timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	before := p.LatestSample().RSSBytes
-	if err := p.CollectGarbage(ctx); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeDeadlineExceeded), nil)
-		}
+	result := api.CollectGarbageResult{BeforeBytes: p.LatestSample().RSSBytes}
+	if err := p.CollectGarbage(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return api.CollectGarbageResult{}, nonRetryable(api.CodeDeadlineExceeded, err.Error())
+	} else if err != nil {
 		return api.CollectGarbageResult{}, fromProcess(err)
 	}
-	result := api.CollectGarbageResult{BeforeBytes: before}
-	if sample, err := p.FreshSample(ctx); err == nil { // else the process is ending, and its exit says more
+	if sample, err := p.FreshSample(ctx); err == nil { // on an error the process is ending
 		result.AfterBytes = sample.RSSBytes
 	}
 	return result, nil

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -10,35 +11,35 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// vitals are what the samples of one incarnation have shown. They outlive the Watch that takes them in, since a worker's workflow
-// starts a new one now and then.
+// processHealth holds the recent samples of one incarnation and what they say. It outlives a Watch, since the worker's workflow
+// starts a new Watch now and then.
 type processHealth struct {
 	process *process.Process
 
 	mu            sync.Mutex
 	samples       []policy.Observation // oldest first, at most maxSamples
-	requestCounts []requestCount       // of the last minute
+	requestCounts []requestCount       // of the last callRateWindow
 	latest        *policy.Assessment
 	streak        policy.Streak
 	decision      policy.Decision // of the streak, about latest
-	callTimeMS    int64           // time in calls, when load was last asked
+	callTimeMS    int64           // time in calls when load was last computed
 	loadAt        time.Time
 }
 
-// requestCount is how many requests an incarnation had served at a time.
+// requestCount is the number of requests an incarnation had served at a time.
 type requestCount struct {
 	at       time.Time
 	requests int64
 }
 
 const (
-	// maxSamples bounds what prediction looks back on: some windows' experience, and no memory that grows with uptime.
+	// maxSamples bounds the samples for prediction: several of its windows, and memory that does not grow with uptime.
 	maxSamples = 120
-	// callRateWindow is what calls a minute are counted over.
+	// callRateWindow is the time over which calls per minute are counted.
 	callRateWindow = time.Minute
 )
 
-// add takes one sample in; one that was taken in before changes nothing.
+// add adds a sample. A sample that is not newer than the last one changes nothing.
 func (v *processHealth) add(s process.Sample, requests int64, health spec.Health) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,19 +49,20 @@ func (v *processHealth) add(s process.Sample, requests int64, health spec.Health
 	grading := policy.Grading{
 		MemoryMB: policy.BandsOf(health.MemoryBands), CPUPercent: policy.BandsOf(health.CPUBands), CallsPerMinute: policy.BandsOf(health.CallsBands),
 	}
-	a := grading.Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.rate(s.At, requests)})
+	a := grading.Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests)})
 	v.latest = &a
 	v.streak, v.decision = v.streak.Next(a)
-	v.samples = newest(append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.RSSBytes, Score: a.Score}), maxSamples)
+	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.RSSBytes, Score: a.Score})
+	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
 }
 
-// rate counts calls a minute, over the last one or since the first sample.
-func (v *processHealth) rate(at time.Time, requests int64) float64 {
+// callRateLocked adds a request count and returns the calls per minute over callRateWindow, or since the first sample.
+func (v *processHealth) callRateLocked(at time.Time, requests int64) float64 {
 	first := 0
 	for first < len(v.requestCounts)-1 && at.Sub(v.requestCounts[first].at) > callRateWindow {
 		first++
 	}
-	v.requestCounts = append(append([]requestCount(nil), v.requestCounts[min(first, len(v.requestCounts)):]...), requestCount{at, requests})
+	v.requestCounts = append(slices.Delete(v.requestCounts, 0, first), requestCount{at, requests})
 	span := at.Sub(v.requestCounts[0].at)
 	if span <= 0 {
 		return 0
@@ -68,32 +70,25 @@ func (v *processHealth) rate(at time.Time, requests int64) float64 {
 	return float64(requests-v.requestCounts[0].requests) / span.Minutes()
 }
 
-// load is the part of its time, since it was last asked or since it became ready, that went into calls; more than 1 where they overlap.
-func (v *processHealth) load(callsMS int64, now, ready time.Time) float64 {
+// load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds 1 where calls
+// overlap.
+func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	since := v.loadAt
+	since, before := v.loadAt, v.callTimeMS
 	if since.IsZero() {
 		since = ready
 	}
-	before := v.callTimeMS
-	v.callTimeMS, v.loadAt = callsMS, now
+	v.callTimeMS, v.loadAt = callTimeMS, now
 	span := now.Sub(since).Milliseconds()
 	if span <= 0 {
 		return 0
 	}
-	return float64(callsMS-before) / float64(span)
+	return float64(callTimeMS-before) / float64(span)
 }
 
-// newest is the newest most of a list.
-func newest[T any](list []T, most int) []T {
-	if excess := len(list) - most; excess > 0 {
-		return append(list[:0], list[excess:]...)
-	}
-	return list
-}
-
-// replacement says whether, and why, the incarnation should be replaced: for its limits, else its grade, else what is to come.
+// replacement returns why the incarnation should be replaced: its limits first, then its grade, then the prediction. No cause means
+// that it should not.
 func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -116,7 +111,7 @@ func (v *processHealth) replacement(rules api.WatchRules, requests int64, age ti
 	return "", ""
 }
 
-// needsSample reports whether samples are wanted sooner than they come by themselves.
+// needsSample reports whether memory approaches its limit faster than the regular samples arrive.
 func (v *processHealth) needsSample(rules api.WatchRules) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -131,7 +126,7 @@ func prediction(rules api.WatchRules) policy.Prediction {
 	return policy.Prediction{Window: rules.Window, Horizon: rules.Horizon.D(), MemoryLimitBytes: rules.MemoryLimitBytes}
 }
 
-// assessment is the judgement of the newest sample; nil before there is one.
+// assessment returns the assessment of the newest sample; nil before the first.
 func (v *processHealth) assessment() *api.Assessment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -141,13 +136,23 @@ func (v *processHealth) assessment() *api.Assessment {
 	return &api.Assessment{Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings}
 }
 
-// healthRegistry has the vitals of the incarnations that live here. Its zero value is empty and ready.
+// Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
+func (h *Host) Score(worker string, incarnation int64) float64 {
+	if v := h.health.get(worker, incarnation); v != nil {
+		if a := v.assessment(); a != nil {
+			return a.Score
+		}
+	}
+	return 100
+}
+
+// healthRegistry holds the health of the incarnations on this host. Its zero value is ready to use.
 type healthRegistry struct {
 	mu  sync.Mutex
 	all map[api.Process]*processHealth
 }
 
-// of returns the vitals of a process, made where they are missing. Those of ended ones are dropped then.
+// of returns the health of a process. It adds a missing one, and removes those of processes that have ended.
 func (r *healthRegistry) of(p *process.Process) *processHealth {
 	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
 	r.mu.Lock()
@@ -168,19 +173,9 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 	return v
 }
 
-// get returns the vitals of an incarnation, or nil.
+// get returns the health of an incarnation, or nil.
 func (r *healthRegistry) get(worker string, incarnation int64) *processHealth {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all[api.Process{Worker: worker, Incarnation: incarnation}]
-}
-
-// Score is how fit an incarnation is, from 0 to 100, by its newest sample; 100 while nothing is known.
-func (h *Host) Score(worker string, incarnation int64) float64 {
-	if v := h.health.get(worker, incarnation); v != nil {
-		if a := v.assessment(); a != nil {
-			return a.Score
-		}
-	}
-	return 100
 }

@@ -7,20 +7,20 @@ import (
 	"go.temporal.io/sdk/activity"
 )
 
-// heartbeatInterval is the rhythm of heartbeats; the workflow takes three missed ones for silence.
+// heartbeatInterval is the time between two heartbeats; the workflow treats three missed ones as a timeout.
 const heartbeatInterval = 4 * time.Second
 
-// beat heartbeats until the returned function is called.
+// startHeartbeat sends heartbeats with these details until stop is called.
 func startHeartbeat(ctx context.Context, details ...any) (stop func()) {
 	activity.RecordHeartbeat(ctx, details...)
-	done, ended := make(chan struct{}), make(chan struct{})
+	stopping, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		ticker := time.NewTicker(heartbeatInterval / 2)
 		defer ticker.Stop()
 		for {
 			select {
-			case <-done:
+			case <-stopping:
 				return
 			case <-ticker.C:
 				activity.RecordHeartbeat(ctx, details...)
@@ -28,7 +28,7 @@ func startHeartbeat(ctx context.Context, details ...any) (stop func()) {
 		}
 	}()
 	return func() {
-		close(done)
-		<-ended
+		close(stopping)
+		<-done
 	}
 }

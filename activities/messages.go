@@ -6,23 +6,22 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// toMechanisms is the words of process in those of messages; nil for none.
-func toMechanisms(by map[string]process.Means) map[string]string {
-	if len(by) == 0 {
+func toMechanisms(byLimit map[string]process.Means) map[string]string {
+	if len(byLimit) == 0 {
 		return nil
 	}
-	words := make(map[string]string, len(by))
-	for limit, m := range by {
-		words[limit] = string(m)
+	names := make(map[string]string, len(byLimit))
+	for limit, mechanism := range byLimit {
+		names[limit] = string(mechanism)
 	}
-	return words
+	return names
 }
 
-// toExit are what the state machine needs to know of an exit.
 func toExit(e process.Exit) lifecycle.Exit {
 	return lifecycle.Exit{Killed: e.Killed, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
 }
 
+// toSample returns nil for the zero Sample.
 func toSample(s process.Sample) *api.Sample {
 	if s.At.IsZero() {
 		return nil

@@ -6,36 +6,37 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Observer is told what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
+// Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
 // concurrent use.
 type Observer interface {
-	// Started is told of a process that became ready, and how long that took; StartFailed of a start that came to nothing.
+	// Started reports a process that became ready, and how long that took.
 	Started(p api.Process, took time.Duration)
+	// StartFailed reports a start that failed.
 	StartFailed(p api.Process)
-	// Watching is told what a workflow wants watched: as what it takes the process.
+	// Watching reports the request of a Watch, which holds the workflow's view of the process.
 	Watching(r api.WatchRequest)
-	// Probed is told how a health check went; nil is well.
+	// Probed reports the result of a health check; nil means healthy.
 	Probed(p api.Process, err error)
-	// Stopping is told that a process is asked to exit.
+	// Stopping reports that a process is about to be stopped.
 	Stopping(p api.Process)
-	// Decided is told what this host decided about a worker by itself.
+	// Decided reports a decision that this host made about a worker without its workflow.
 	Decided(worker string, d Decision)
 }
 
-// Decision is what a host decides by itself, in one word: the label under which decisions are counted.
+// Decision is a decision that a host makes without a workflow. It is the value of a metric's label.
 type Decision string
 
 // The decisions.
 const (
-	TryAgain       Decision = "try_again"       // a start failed, and Temporal is asked for a further try after a wait
-	ResetWorker    Decision = "reset"           // a lease expired, and the worker is asked to forget what that left behind
-	ApplyShare     Decision = "apply_share"     // its share of the host's budget became its limits
-	CollectGarbage Decision = "collect_garbage" // the host is short of memory
-	LowerLimit     Decision = "lower_limit"     // the host is very short of memory
-	RestoreLimit   Decision = "restore_limit"   // it is not any more
+	TryAgain       Decision = "try_again"       // a start failed; Temporal retries it after a delay
+	ResetWorker    Decision = "reset"           // a lease expired; the worker discards what its holder left
+	ApplyShare     Decision = "apply_share"     // the worker's share of the host's budget became its limits
+	CollectGarbage Decision = "collect_garbage" // memory pressure is medium or higher
+	LowerLimit     Decision = "lower_limit"     // memory pressure is high or critical
+	RestoreLimit   Decision = "restore_limit"   // memory pressure is below high again
 )
 
-// Decisions lists them.
+// Decisions returns all decisions.
 func Decisions() []Decision {
 	return []Decision{TryAgain, ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
 }

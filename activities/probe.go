@@ -9,33 +9,61 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// prober probes in the rhythm of the spec, off the loop that heartbeats: a probe may take as long as health.timeout.
+// Probe runs one health check and takes one full sample.
+func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		return api.ProbeResult{Gone: true, Reason: unknownProcess}, nil
+	}
+	if hasEnded(p) {
+		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
+	}
+	result := api.ProbeResult{Healthy: true}
+	err := p.Probe(ctx)
+	if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
+		h.observer().Probed(r.Process, err)
+		if err != nil {
+			result.Healthy, result.Reason = false, err.Error()
+		}
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = toSample(sample)
+		health := h.health.of(p)
+		health.add(sample, h.requestCount(p), r.Health)
+		result.Assessment = health.assessment()
+	}
+	return result, nil
+}
+
+// prober probes a process every health.interval, in a goroutine of its own because a probe may take as long as health.timeout.
 type prober struct {
-	failed chan error    // one failure at most; the prober ends with it
-	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
-	report func(error)   // how a probe went
+	// result delivers at most one value, after which the prober ends: the error of a failed probe, or nil when a degraded worker
+	// passed one.
+	result chan error
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func newProber(ctx context.Context, p *process.Process, r api.WatchRequest, tell func(error)) *prober {
+// startProber starts a prober if the request asks for one; observe receives the result of every probe.
+func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) *prober {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), report: tell, cancel: cancel, done: make(chan struct{})}
+	b := &prober{result: make(chan error, 1), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(b.done)
 		if r.Probe {
-			b.run(ctx, p, r)
+			b.run(ctx, p, r, observe)
 		}
 	}()
 	return b
 }
 
-func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest) {
-	every := r.Health.Interval.D()
-	if r.Failures > 0 {
-		every = min(every, api.DegradedProbeDelay)
+func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) {
+	degraded := r.Failures > 0
+	interval := r.Health.Interval.D()
+	if degraded {
+		interval = min(interval, api.DegradedProbeDelay)
 	}
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -46,19 +74,15 @@ func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest
 		case <-ticker.C:
 		}
 		err := p.Probe(ctx)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
+		if ctx.Err() != nil || errors.Is(err, process.ErrBusy) {
 			continue
-		case hasEnded(p): // its exit says more than the probe
+		}
+		if hasEnded(p) { // the exit is more specific than the failed probe
 			return
 		}
-		b.report(err)
-		switch {
-		case err != nil:
-			b.failed <- err
-			return
-		case r.Failures > 0:
-			b.passed <- struct{}{}
+		observe(err)
+		if err != nil || degraded {
+			b.result <- err
 			return
 		}
 	}
@@ -67,37 +91,4 @@ func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest
 func (b *prober) stop() {
 	b.cancel()
 	<-b.done
-}
-
-// Probe makes one health check and takes one full sample.
-func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if !known {
-		return api.ProbeResult{Gone: true, Reason: unknownProcess}, nil
-	}
-	select {
-	case <-p.Done():
-		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
-	default:
-	}
-	result := api.ProbeResult{Healthy: true}
-	err := p.Probe(ctx)
-	if err != nil && !errors.Is(err, process.ErrBusy) {
-		result.Healthy, result.Reason = false, err.Error()
-	}
-	h.probed(r.Process, err)
-	if sample, err := p.Sample(ctx); err == nil {
-		result.Sample = toSample(sample)
-		v := h.health.of(p)
-		v.add(sample, h.requestCount(p), r.Health)
-		result.Assessment = v.assessment()
-	}
-	return result, nil
-}
-
-// probed tells of a health check that was made; one that a call kept from being made says nothing.
-func (h *Host) probed(p api.Process, err error) {
-	if !errors.Is(err, process.ErrBusy) {
-		h.observer().Probed(p, err)
-	}
 }

@@ -11,21 +11,24 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// Watch observes an incarnation and returns at once when it ends, when a probe fails (or, for a degraded one, was made), or
-// when the agent shuts down. It observes and never owns: that it ends changes nothing for the process, so that a new run of the
-// workflow can watch the same one. Its heartbeats carry the newest sample.
+// checkInterval is the time between two checks of an incarnation against its rules. Between samples only its request count changes.
+const checkInterval = time.Second
+
+// Watch observes an incarnation. It returns when the process exits, when a probe fails (or, for a degraded worker, passes), when the
+// incarnation should be replaced, or when the agent shuts down. It does not own the process: after it returns, a new run of the
+// workflow can watch the same process. Its heartbeats carry the newest sample.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
 		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
 	}
 	h.observer().Watching(r)
-	probes := newProber(ctx, p, r, func(err error) { h.probed(r.Process, err) })
-	defer probes.stop()
-	beats := time.NewTicker(heartbeatInterval)
-	defer beats.Stop()
-	looks := time.NewTicker(checkInterval)
-	defer looks.Stop()
+	prober := startProber(ctx, p, r, func(err error) { h.observer().Probed(r.Process, err) })
+	defer prober.stop()
+	heartbeats := time.NewTicker(heartbeatInterval)
+	defer heartbeats.Stop()
+	checks := time.NewTicker(checkInterval)
+	defer checks.Stop()
 	h.check(ctx, p, r)
 	h.heartbeat(ctx, p)
 	for {
@@ -36,19 +39,21 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p),
 			}, nil
 		case <-h.Stopping:
-			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: toSample(p.LatestSample())}, nil
-		case err := <-probes.failed:
-			return api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error(), Sample: toSample(p.LatestSample())}, nil
-		case <-probes.passed:
-			return api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}, nil
-		case <-looks.C:
+			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())}, nil
+		case err := <-prober.result:
+			result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}
+			if err != nil {
+				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
+			}
+			return result, nil
+		case <-checks.C:
 			if cause, reason := h.check(ctx, p, r); cause != "" {
-				h.Logger.Info("an incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
 				return api.WatchResult{
 					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(),
 				}, nil
 			}
-		case <-beats.C:
+		case <-heartbeats.C:
 			h.heartbeat(ctx, p)
 		case <-ctx.Done():
 			return api.WatchResult{}, ctx.Err()
@@ -65,23 +70,20 @@ func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	})
 }
 
-// checkInterval is the rhythm in which a Watch holds an incarnation against its rules: between samples only its count of requests is new.
-const checkInterval = time.Second
-
-// check takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
-// faster than samples come, it takes some of its own.
+// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
+// While memory approaches its limit faster than samples arrive, it takes a sample itself.
 func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
-	v := h.health.of(p)
+	health := h.health.of(p)
 	sample := p.LatestSample()
-	if v.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
-		if fresh, err := p.Sample(ctx); err == nil { // else the process is ending, and its exit says more
+	if health.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
+		if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending
 			sample = fresh
 		}
 	}
 	requests := h.requestCount(p)
-	v.add(sample, requests, r.Health)
+	health.add(sample, requests, r.Health)
 	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
-	return v.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
+	return health.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
 }
