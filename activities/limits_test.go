@@ -10,7 +10,7 @@ import (
 )
 
 func TestApplyLimitsChangesTheGivenLimits(t *testing.T) {
-	h, p := newHost(t, func(sp *spec.Spec) { silent(sp); sp.Limits.CPU = 2 }, "sleep", "1000")
+	h, p := newHost(t, func(sp *spec.Spec) { withoutProtocol(sp); sp.Limits.CPU = 2 }, "sleep", "1000")
 	r, err := h.ApplyLimits(t.Context(), api.ApplyLimitsRequest{Process: worker, MemoryBytes: 1 << 30, Reason: "a test"})
 	require.NoError(t, err)
 	require.Equal(t, "rlimit", r.Limits["open_files"])
