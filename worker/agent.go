@@ -25,7 +25,7 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-// Agent is a running agent. The program that hosts one calls process.RunReaperIfAsked first in its main.
+// Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
 type Agent struct {
 	config     Config
 	log        *slog.Logger
@@ -38,19 +38,19 @@ type Agent struct {
 	metrics    *metrics.Metrics
 	poolQueues *poolQueues
 
-	placement []sdkworker.Worker // take new processes; stopped first
-	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
+	placement []sdkworker.Worker // poll for new processes; stopped first
+	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
 
-	stopping       chan struct{} // closed when a stop has begun
+	stopping       chan struct{} // closed when Stop begins
 	goroutines     sync.WaitGroup
-	background     context.Context // of what runs in the background; ended by stopBackground before the last processes are
+	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
 	failed         chan error // the first fatal error of a Temporal worker
 	stopOnce       sync.Once
 	stopErr        error
 }
 
-// Run starts an agent, waits until ctx ends or the agent fails, and stops it in good order.
+// Run starts an agent, waits until ctx ends or the agent fails, and stops it gracefully.
 func Run(ctx context.Context, config Config) error {
 	agent, err := Start(ctx, config)
 	if err != nil {
@@ -64,7 +64,7 @@ func Run(ctx context.Context, config Config) error {
 	return errors.Join(failure, agent.Stop())
 }
 
-// Start starts an agent; it serves when Start returns. Stop it when done.
+// Start starts an agent, which serves when Start returns. The caller must call Stop.
 func Start(ctx context.Context, config Config) (*Agent, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		a.cleanUp()
 		return nil, err
 	}
-	logger.Info("agent serves", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
+	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
 	return a, nil
 }
 
@@ -108,8 +108,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
 	host.MemoryTotal = func() (int64, error) {
-		look, err := a.config.HostMemory()
-		return look.TotalBytes, err
+		memory, err := a.config.HostMemory()
+		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
@@ -130,7 +130,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
 		return err
 	}
-	j := newJanitor(a.temporal, a.processes, a.log)
+	j := &janitor{a.temporal, a.processes, a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
@@ -141,7 +141,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	return nil
 }
 
-// cleanUp undoes a start that failed half-way.
+// cleanUp releases what a failed start has opened.
 func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
@@ -152,7 +152,7 @@ func (a *Agent) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if a.gateway != nil {
-		_ = a.gateway.Close(ctx) // the start's own error is the one to tell
+		_ = a.gateway.Close(ctx) // the error of the start matters
 	}
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)
@@ -165,14 +165,14 @@ func (a *Agent) cleanUp() {
 	a.temporal.Close()
 }
 
-// processReady is told of each process that has become ready.
+// processReady counts a process that became ready.
 func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
 	a.stores.add(p)
 }
 
-// hasReadyProcess reports whether a worker has a process here that is ready.
+// hasReadyProcess reports whether a worker has a ready process on this host.
 func (a *Agent) hasReadyProcess(worker string) bool {
 	return slices.ContainsFunc(a.processes.List(), func(p *process.Process) bool {
 		select {
@@ -196,7 +196,7 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 
 	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
-		// Each process has one Watch, which takes a slot for as long as it lives, and now and then a probe, a drain, a stop.
+		// The Watch of each process occupies a slot for the life of the process; probes, drains and stops share the rest.
 		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
 	})
 	for name, run := range map[string]any{
@@ -227,27 +227,27 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 	return nil
 }
 
-// Endpoint is the base URL of the agent's gateway.
+// Endpoint returns the base URL of the agent's gateway.
 func (a *Agent) Endpoint() string { return a.gateway.Endpoint() }
 
-// Gateway is the agent's data plane, for programs that host an agent and call in process.
+// Gateway returns the agent's gateway, for programs that host an agent and call it in process.
 func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 
-// Failed delivers the error that ends an agent which cannot go on.
+// Failed delivers the first fatal error of the agent.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
-// killTimeout is what the last processes get when the agent closes.
+// killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
-// Stop takes no new process, has every worker of this host drain and stop, and ends. Workflows see the shutdown as an
-// interruption and place their next incarnation elsewhere. What does not end within StopTimeout is killed.
+// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
+// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed.
 func (a *Agent) Stop() error {
 	a.stopOnce.Do(func() { a.stopErr = a.stop() })
 	return a.stopErr
 }
 
 func (a *Agent) stop() error {
-	a.log.Info("agent stops", "processes", a.processes.Live())
+	a.log.Info("agent stopping", "processes", a.processes.Live())
 	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
 	defer cancel()
 	var placements sync.WaitGroup
@@ -256,7 +256,7 @@ func (a *Agent) stop() error {
 	}
 	placements.Wait()
 	a.poolQueues.close()
-	close(a.stopping) // every Watch returns; the workflows drain and stop their processes through this agent
+	close(a.stopping) // every Watch returns, and the workflows drain and stop their processes through this agent
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -265,25 +265,24 @@ func (a *Agent) stop() error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		a.log.Warn("some processes did not end in time and are killed", "processes", a.processes.Live())
+		a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
 	}
 	if err := a.gateway.Close(ctx); err != nil {
-		a.log.Warn("the gateway was cut off", "error", err)
+		a.log.Warn("closing the gateway failed", "error", err)
 	}
 	for _, w := range a.serving {
 		w.Stop()
 	}
 	a.stopBackground()
 	a.goroutines.Wait()
-	// What outlived StopTimeout has had its chance; the end itself needs a little time of its own.
-	last, done := context.WithTimeout(context.Background(), killTimeout)
-	defer done()
-	err := a.processes.Close(last)
+	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
+	defer cancelKill()
+	err := a.processes.Close(killCtx)
 	<-ended
 	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
-	a.log.Info("agent has stopped")
+	a.log.Info("agent stopped")
 	return err
 }

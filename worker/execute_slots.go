@@ -9,51 +9,51 @@ import (
 	"go.temporal.io/sdk/worker"
 )
 
-// executePollInterval is the longest that a change is waited for of which the data plane may not know.
+// executePollInterval bounds how late ReserveSlot sees a free worker that the data plane did not announce.
 const executePollInterval = time.Second
 
-// executeSlots hands out permission to poll a pool's task queue: only while this host has a worker of the pool to spare. So calls wait in
-// Temporal, where waiting is durable and any host may take them. It implements the SDK's slot supplier.
+// executeSlots is the SDK slot supplier of a pool's task queue: it lets the agent poll the queue only while this host has a free
+// worker of the pool, so calls wait in Temporal, where waiting is durable and any host may take them.
 type executeSlots struct {
 	pool string
-	free func(pool string) (int, <-chan struct{}) // as gateway.Spare
+	free func(pool string) (int, <-chan struct{}) // gateway.Gateway.Spare
 
-	begun atomic.Int64 // calls that the data plane counts itself, by now
+	begun atomic.Int64 // calls that the data plane counts itself
 
 	mu       sync.Mutex
-	permits  int64         // permits
-	released chan struct{} // closed and replaced when a permit came back
+	permits  int64
+	released chan struct{} // closed and replaced when a permit is released
 }
 
 func newExecuteSlots(pool string, free func(string) (int, <-chan struct{})) *executeSlots {
 	return &executeSlots{pool: pool, free: free, released: make(chan struct{})}
 }
 
-// begin counts a call that has its place in the data plane, until ended is called.
+// begin counts a call that the data plane has queued or placed, until ended is called.
 func (s *executeSlots) begin() (ended func()) {
 	s.begun.Add(1)
 	return func() { s.begun.Add(-1) }
 }
 
-// tryReserve takes a permit if there is a worker for it; otherwise it returns what to wait for.
-func (s *executeSlots) tryReserve() (permit *worker.SlotPermit, changed, back <-chan struct{}) {
+// tryReserve returns a permit, or two channels that are closed when a worker may have become free and when a permit is released.
+func (s *executeSlots) tryReserve() (permit *worker.SlotPermit, changed, released <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := s.permits - s.begun.Load() // before the look, which then counts every call that is not pending
-	spare, changed := s.free(s.pool)
-	if int64(spare) <= pending {
+	pending := s.permits - s.begun.Load() // read before free, which then counts every call that is not pending
+	free, changed := s.free(s.pool)
+	if int64(free) <= pending {
 		return nil, changed, s.released
 	}
 	s.permits++
 	return &worker.SlotPermit{}, nil, nil
 }
 
-// ReserveSlot waits for a worker to spare.
+// ReserveSlot waits for a free worker.
 func (s *executeSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservationInfo) (*worker.SlotPermit, error) {
 	timer := time.NewTimer(executePollInterval)
 	defer timer.Stop()
 	for {
-		permit, changed, back := s.tryReserve()
+		permit, changed, released := s.tryReserve()
 		if permit != nil {
 			return permit, nil
 		}
@@ -62,22 +62,22 @@ func (s *executeSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservation
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-changed:
-		case <-back:
+		case <-released:
 		case <-timer.C:
 		}
 	}
 }
 
-// TryReserveSlot takes a permit if there is a worker to spare now.
+// TryReserveSlot reserves a slot if a worker is free, else it returns nil.
 func (s *executeSlots) TryReserveSlot(worker.SlotReservationInfo) *worker.SlotPermit {
 	permit, _, _ := s.tryReserve()
 	return permit
 }
 
-// MarkSlotUsed changes nothing: a permit counts from its reservation on.
+// MarkSlotUsed does nothing: a permit counts from its reservation on.
 func (s *executeSlots) MarkSlotUsed(worker.SlotMarkUsedInfo) {}
 
-// ReleaseSlot gives a permit back.
+// ReleaseSlot releases a permit.
 func (s *executeSlots) ReleaseSlot(worker.SlotReleaseInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,5 +86,5 @@ func (s *executeSlots) ReleaseSlot(worker.SlotReleaseInfo) {
 	s.released = make(chan struct{})
 }
 
-// MaxSlots says that there is no fixed number.
+// MaxSlots returns 0: the number is not fixed.
 func (s *executeSlots) MaxSlots() int { return 0 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -20,23 +19,25 @@ import (
 )
 
 const (
-	// fileScanInterval is how often the pools of this host's processes are looked over for files to watch.
+	// fileScanInterval is the time between two scans of this host's processes for files to watch.
 	fileScanInterval = time.Second
-	// fileLinger is how long files are watched on for a pool that has no process here any more: the change that mends its program
-	// may be yet to come.
+	// fileLinger is how long files stay watched after the pool's last process on this host has ended: the change that fixes its
+	// program may still come.
 	fileLinger = 10 * time.Minute
-	// fileRetry is how long after a failure a watch is opened anew, or a pool told anew.
+	// fileRetry is the delay after a failure to open a watch or to signal a pool.
 	fileRetry = 5 * time.Second
 	// maxReportedFiles bounds the files named in one signal.
 	maxReportedFiles = 24
+	// fileSignalTimeout bounds one signal.
+	fileSignalTimeout = 10 * time.Second
 )
 
-// signalClient sends signals; client.Client is one.
+// signalClient sends signals; a client.Client is one.
 type signalClient interface {
 	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
 }
 
-// fileWatches watches the files that the specs of this host's processes name, and tells their pools of changes.
+// fileWatches watches the files that the specs of this host's processes name, and signals changes to their pools.
 type fileWatches struct {
 	temporal  signalClient
 	processes interface{ List() []*process.Process }
@@ -44,10 +45,10 @@ type fileWatches struct {
 	log       *slog.Logger
 	linger    time.Duration
 
-	pools map[string]*poolFiles // of run alone
+	pools map[string]*poolFiles // only run uses it
 }
 
-// poolFiles is one pool's watch. Its watcher is nil while it cannot be opened.
+// poolFiles is the watch of one pool. Its watcher is nil while opening it fails.
 type poolFiles struct {
 	dir        string
 	watch      spec.Watch
@@ -55,7 +56,7 @@ type poolFiles struct {
 	cancel     context.CancelFunc
 	forwarding sync.WaitGroup
 	retryAt    time.Time
-	usedAt     time.Time // when a process last wanted it
+	usedAt     time.Time // when the pool last had a process here
 }
 
 func newFileWatches(temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
@@ -81,7 +82,7 @@ func (f *fileWatches) run(ctx context.Context) {
 	}
 }
 
-// look opens, changes and closes watches so that they are those that the newest process of each pool asks for.
+// scan opens, replaces and closes watches so that they match the spec of the newest process of each pool.
 func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	newest := map[string]*process.Process{}
 	for _, p := range f.processes.List() {
@@ -101,8 +102,8 @@ func (f *fileWatches) scan(ctx context.Context, now time.Time) {
 	}
 }
 
-// since is when the oldest process of a pool was started that lives by the same files: it may have read them before a change that came
-// before they were watched.
+// since returns the start time of the pool's oldest process with the same watch: that process may have read its files before a change
+// that the watch was too late to see.
 func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	sp, oldest := newest.Spec(), now
 	for _, p := range f.processes.List() {
@@ -114,28 +115,28 @@ func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
 	return oldest
 }
 
-// ensure sees to it that the pool's files are watched as the spec says, and that what has changed since is told.
+// ensure makes the pool's watch match its spec. A new watch also reports the files that changed after since.
 func (f *fileWatches) ensure(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
-	held := f.pools[name]
-	if held != nil && (held.dir != sp.Pool.Dir || !sameWatch(held.watch, sp.Watch)) {
-		held.close()
+	current := f.pools[name]
+	if current != nil && (current.dir != sp.Pool.Dir || !sameWatch(current.watch, sp.Watch)) {
+		current.close()
 		delete(f.pools, name)
-		held = nil
+		current = nil
 	}
 	if len(sp.Watch.Paths) == 0 {
 		return
 	}
-	if held == nil {
-		held = &poolFiles{dir: sp.Pool.Dir, watch: sp.Watch}
-		f.pools[name] = held
+	if current == nil {
+		current = &poolFiles{dir: sp.Pool.Dir, watch: sp.Watch}
+		f.pools[name] = current
 	}
-	held.usedAt = now
-	if held.watcher != nil || now.Before(held.retryAt) {
+	current.usedAt = now
+	if current.watcher != nil || now.Before(current.retryAt) {
 		return
 	}
-	if err := f.open(ctx, name, held, since); err != nil {
-		held.retryAt = now.Add(fileRetry)
-		f.log.Error("the files of a pool cannot be watched", "pool", name, "error", err)
+	if err := f.open(ctx, name, current, since); err != nil {
+		current.retryAt = now.Add(fileRetry)
+		f.log.Error("cannot watch the files of a pool; retrying", "pool", name, "error", err)
 	}
 }
 
@@ -144,16 +145,9 @@ func sameWatch(a, b spec.Watch) bool {
 }
 
 func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since time.Time) error {
-	dir := p.dir
-	if dir == "" {
-		var err error
-		if dir, err = os.Getwd(); err != nil {
-			return fmt.Errorf("find the folder that watch.paths count from: %w", err)
-		}
-	}
-	dir, err := filepath.Abs(dir)
+	dir, err := filepath.Abs(p.dir) // the agent's own folder if it is empty
 	if err != nil {
-		return fmt.Errorf("find the folder that watch.paths count from: %w", err)
+		return fmt.Errorf("find the folder that watch.paths are relative to: %w", err)
 	}
 	p.watcher, err = filewatch.Open(filewatch.Options{
 		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since, Logger: f.log.With("pool", name),
@@ -174,14 +168,14 @@ func (p *poolFiles) close() {
 	}
 }
 
-// tell passes changes on to the pool until ctx ends. A change that cannot be told yet is told later, with those that came meanwhile.
+// forward signals changes to the pool until ctx ends. It retries a failed signal; changes that come meanwhile gather in the watcher.
 func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case files := <-w.Changes():
-			f.log.Info("watched files have changed", "pool", pool, "file", files[0], "files", len(files))
+			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
 			for !f.send(ctx, pool, files) {
 				select {
 				case <-ctx.Done():
@@ -193,22 +187,19 @@ func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Wat
 	}
 }
 
-// signalTimeout bounds one signal of the agent's.
-const signalTimeout = 10 * time.Second
-
-// send reports whether the pool knows, or is no more.
+// send signals one change. It returns false if the signal must be retried.
 func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
 	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
 	if more := len(files) - maxReportedFiles; more > 0 {
 		message.Files, message.More = files[:maxReportedFiles], more
 	}
-	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fileSignalTimeout)
 	defer cancel()
 	err := f.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalFilesChanged, message)
-	var gone *serviceerror.NotFound
-	if err == nil || errors.As(err, &gone) {
+	var notFound *serviceerror.NotFound
+	if err == nil || errors.As(err, &notFound) {
 		return true
 	}
-	f.log.Warn("a pool cannot be told of changed files yet", "pool", pool, "error", err)
+	f.log.Warn("signalling changed files to a pool failed; retrying", "pool", pool, "error", err)
 	return false
 }

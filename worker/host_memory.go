@@ -2,7 +2,7 @@ package worker
 
 import "github.com/tempool/tempool/policy"
 
-// HostMemory is one look at a host's memory, or at what its container may use of it where that is less.
+// HostMemory is the memory of a host, or of its container where that is less.
 type HostMemory struct {
 	AvailableBytes int64
 	TotalBytes     int64
@@ -12,9 +12,9 @@ type HostMemory struct {
 }
 
 func (m HostMemory) toPolicy() policy.HostMemory {
-	look := policy.HostMemory{AvailableShare: 1, SomeAvg10: m.SomeAvg10, FullAvg10: m.FullAvg10}
+	memory := policy.HostMemory{AvailableShare: 1, SomeAvg10: m.SomeAvg10, FullAvg10: m.FullAvg10}
 	if m.TotalBytes > 0 {
-		look.AvailableShare = float64(m.AvailableBytes) / float64(m.TotalBytes)
+		memory.AvailableShare = float64(m.AvailableBytes) / float64(m.TotalBytes)
 	}
-	return look
+	return memory
 }

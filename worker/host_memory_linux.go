@@ -5,41 +5,43 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// readHostMemory reads the files of proc and sysfs below root: what is available on the host, or within the limits of the control groups
-// this process is in where that is less, and how much tasks stall for memory, on the host or in those groups, whichever is more.
+// readHostMemory reads proc and sysfs below root. It returns the memory of the host, or of the tightest cgroup that this process is
+// in where that is less, and the highest stall figures of the host and those cgroups.
 func readHostMemory(root string) (HostMemory, error) {
-	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	meminfo := filepath.Join(root, "proc/meminfo")
+	text, err := os.ReadFile(meminfo)
 	if err != nil {
 		return HostMemory{}, fmt.Errorf("read the host's memory: %w", err)
 	}
-	figures := parseFields(string(text))
-	look := HostMemory{TotalBytes: 1024 * figures["MemTotal:"], AvailableBytes: 1024 * figures["MemAvailable:"]}
-	if look.TotalBytes <= 0 {
-		return HostMemory{}, fmt.Errorf("read the host's memory: %s names no MemTotal", filepath.Join(root, "proc/meminfo"))
+	fields := parseFields(string(text))
+	memory := HostMemory{TotalBytes: 1024 * fields["MemTotal:"], AvailableBytes: 1024 * fields["MemAvailable:"]}
+	if memory.TotalBytes <= 0 {
+		return HostMemory{}, fmt.Errorf("read the host's memory: %s has no MemTotal", meminfo)
 	}
-	look.addPressure(filepath.Join(root, "proc/pressure/memory"))
+	memory.addPressure(filepath.Join(root, "proc/pressure/memory"))
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
-		return look, nil // a kernel without control groups
+		return memory, nil // a kernel without cgroups
 	}
 	for line := range strings.Lines(string(groups)) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
 		switch {
 		case controllers == "":
-			look.addGroups(filepath.Join(root, "sys/fs/cgroup"), group, cgroupV2Files)
-		case hasWord(controllers, "memory"):
-			look.addGroups(filepath.Join(root, "sys/fs/cgroup/memory"), group, cgroupV1Files)
+			memory.addGroups(filepath.Join(root, "sys/fs/cgroup"), group, cgroupV2Files)
+		case slices.Contains(strings.Split(controllers, ","), "memory"):
+			memory.addGroups(filepath.Join(root, "sys/fs/cgroup/memory"), group, cgroupV1Files)
 		}
 	}
-	return look, nil
+	return memory, nil
 }
 
-// groupFiles are the names of what a control group tells of its memory.
+// groupFiles are the names of a cgroup's memory files; cache is a field of memory.stat.
 type groupFiles struct{ limit, use, cache, pressure string }
 
 var (
@@ -47,8 +49,8 @@ var (
 	cgroupV1Files = groupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", ""}
 )
 
-// addGroups takes the limits of a group and of all above it in. In a container the path may be that of the host, where only the mount itself
-// is there.
+// addGroups applies the limits of a cgroup and of all its parents. In a container the path may be the host's, of which only the mount
+// exists.
 func (m *HostMemory) addGroups(mount, group string, names groupFiles) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		m.addGroup(filepath.Join(mount, group), names)
@@ -65,22 +67,22 @@ func (m *HostMemory) addGroup(dir string, names groupFiles) {
 	limit, limited := readNumber(filepath.Join(dir, names.limit))
 	use, known := readNumber(filepath.Join(dir, names.use))
 	if !limited || !known || limit >= m.TotalBytes && use < m.TotalBytes-m.AvailableBytes {
-		return // none, or none that could be reached before the host's own memory is
+		return // no limit, or one that the host's own memory keeps out of reach
 	}
-	stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat")) // without it, files in memory count as used
+	stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat")) // without it, the page cache counts as used
 	m.TotalBytes = min(m.TotalBytes, limit)
 	m.AvailableBytes = min(m.AvailableBytes, max(0, limit-use+parseFields(string(stat))[names.cache]))
 }
 
-// addPressure takes the figures of a pressure file in, if there is one.
+// addPressure raises the stall figures to those of a pressure file, if it exists.
 func (m *HostMemory) addPressure(file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return // the kernel does not count stalls
+		return // a kernel without pressure stall information
 	}
 	for line := range strings.Lines(string(text)) {
-		for word := range strings.FieldsSeq(line) {
-			average, found := strings.CutPrefix(word, "avg10=")
+		for field := range strings.FieldsSeq(line) {
+			average, found := strings.CutPrefix(field, "avg10=")
 			percent, err := strconv.ParseFloat(average, 64)
 			switch {
 			case !found || err != nil:
@@ -93,7 +95,7 @@ func (m *HostMemory) addPressure(file string) {
 	}
 }
 
-// readNumber reads a file that holds one; "max" is none.
+// readNumber reads a file that holds one number. It returns false for any other content, such as "max".
 func readNumber(file string) (int64, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -103,24 +105,15 @@ func readNumber(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// parseFields reads lines of a name and a number.
+// parseFields parses lines of a name and a number.
 func parseFields(text string) map[string]int64 {
-	found := map[string]int64{}
+	fields := map[string]int64{}
 	for line := range strings.Lines(text) {
 		if words := strings.Fields(line); len(words) > 1 {
 			if n, err := strconv.ParseInt(words[1], 10, 64); err == nil {
-				found[words[0]] = n
+				fields[words[0]] = n
 			}
 		}
 	}
-	return found
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
+	return fields
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/shirou/gopsutil/v3/mem"
 )
 
-// readHostMemory asks the system, which tells of no stalls and has no files to read below another root.
+// readHostMemory asks the operating system, which has no stall figures here. Any root but "/" is an error.
 func readHostMemory(root string) (HostMemory, error) {
 	if root != "/" {
-		return HostMemory{}, fmt.Errorf("read the host's memory below %s: only Linux tells of it in files", root)
+		return HostMemory{}, fmt.Errorf("read the host's memory below %s: only Linux has it in files", root)
 	}
 	memory, err := mem.VirtualMemory()
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// room hands out permission to poll a placement queue: only while the host has room for one more process. So Temporal itself
-// places starts on hosts that can take them. It implements the SDK's slot supplier.
+// placementSlots is the SDK slot supplier of the placement queues: it lets the agent poll them only while the host has capacity for
+// one more process, so Temporal places starts only on hosts that can run them.
 type placementSlots struct {
 	capacity int
 
 	mu        sync.Mutex
-	reserved  int                           // slots out: polling, or starting a process that is not settled yet
-	running   map[*process.Process]struct{} // processes that became ready here and have not ended
-	changed   chan struct{}                 // closed and replaced when room may have come free
+	reserved  int                           // slots that poll, or start a process that is not in running yet
+	running   map[*process.Process]struct{} // processes that became ready and have not ended
+	changed   chan struct{}                 // closed and replaced when a slot may have become free
 	processes sync.WaitGroup
 }
 
@@ -25,7 +25,7 @@ func newPlacementSlots(capacity int) *placementSlots {
 	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{}, changed: make(chan struct{})}
 }
 
-// add counts a process until it ends. A second call for the same one changes nothing.
+// add counts a process until it ends. Adding the same process again changes nothing.
 func (r *placementSlots) add(p *process.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *placementSlots) add(p *process.Process) {
 	})
 }
 
-// waitClosed waits until every process that was counted has ended.
+// wait returns when every added process has ended.
 func (r *placementSlots) wait() { r.processes.Wait() }
 
 func (r *placementSlots) notifyLocked() {
@@ -51,7 +51,7 @@ func (r *placementSlots) notifyLocked() {
 	r.changed = make(chan struct{})
 }
 
-// tryReserve takes a slot if there is one; otherwise it returns what to wait for.
+// tryReserve returns a permit, or a channel that is closed when a slot may have become free.
 func (r *placementSlots) tryReserve() (*worker.SlotPermit, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *placementSlots) tryReserve() (*worker.SlotPermit, <-chan struct{}) {
 	return &worker.SlotPermit{}, nil
 }
 
-// ReserveSlot waits for room.
+// ReserveSlot waits for a free slot.
 func (r *placementSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservationInfo) (*worker.SlotPermit, error) {
 	for {
 		permit, changed := r.tryReserve()
@@ -77,16 +77,16 @@ func (r *placementSlots) ReserveSlot(ctx context.Context, _ worker.SlotReservati
 	}
 }
 
-// TryReserveSlot takes a slot if there is room now.
+// TryReserveSlot reserves a slot if one is free, else it returns nil.
 func (r *placementSlots) TryReserveSlot(worker.SlotReservationInfo) *worker.SlotPermit {
 	permit, _ := r.tryReserve()
 	return permit
 }
 
-// MarkSlotUsed changes nothing: a slot counts from its reservation on.
+// MarkSlotUsed does nothing: a slot counts from its reservation on.
 func (r *placementSlots) MarkSlotUsed(worker.SlotMarkUsedInfo) {}
 
-// ReleaseSlot gives a slot back; the process its Start has left behind is settled by then.
+// ReleaseSlot releases a slot. A process that its Start left running has been added by then.
 func (r *placementSlots) ReleaseSlot(worker.SlotReleaseInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,5 +94,5 @@ func (r *placementSlots) ReleaseSlot(worker.SlotReleaseInfo) {
 	r.notifyLocked()
 }
 
-// MaxSlots is the host's capacity.
+// MaxSlots returns the host's capacity.
 func (r *placementSlots) MaxSlots() int { return r.capacity }

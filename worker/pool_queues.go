@@ -2,7 +2,6 @@ package worker
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -10,13 +9,14 @@ import (
 )
 
 const (
-	// poolQueueLinger is how long a pool's queue is still served after its last process here has ended: a crash is followed by the next one.
+	// poolQueueLinger is how long a pool's queue is polled after the pool's last process on this host has ended; after a crash the
+	// next process follows soon.
 	poolQueueLinger = 10 * time.Second
-	// poolQueueRetry is how long after a failed start of a pool's Temporal worker the next attempt comes.
+	// poolQueueRetry is the delay after a failed start of a pool's Temporal worker.
 	poolQueueRetry = 2 * time.Second
 )
 
-// poolQueues serves the task queue of each pool for as long as the pool has a process on this host.
+// poolQueues polls the task queue of each pool for as long as the pool has a process on this host.
 type poolQueues struct {
 	serve  func(pool string) (stop func(), err error)
 	linger time.Duration
@@ -29,7 +29,7 @@ type poolQueues struct {
 	goroutines sync.WaitGroup
 }
 
-// poolQueue is one pool's. Its fields are guarded by the mu of pools.
+// poolQueue is the queue of one pool. poolQueues.mu guards its fields.
 type poolQueue struct {
 	processes int
 	changed   chan struct{} // has a value when processes has changed
@@ -40,10 +40,7 @@ func newPoolQueues(log *slog.Logger, serve func(pool string) (stop func(), err e
 }
 
 // add counts a process of its pool until it ends.
-func (s *poolQueues) add(p *process.Process) {
-	pool, _, _ := strings.Cut(p.Worker(), "/")
-	s.addPool(pool, p.AfterEnd)
-}
+func (s *poolQueues) add(p *process.Process) { s.addPool(poolOf(p.Worker()), p.AfterEnd) }
 
 func (s *poolQueues) addPool(pool string, afterEnd func(func())) {
 	s.mu.Lock()
@@ -51,23 +48,23 @@ func (s *poolQueues) addPool(pool string, afterEnd func(func())) {
 	if s.closing {
 		return
 	}
-	service := s.queues[pool]
-	if service == nil {
-		service = &poolQueue{changed: make(chan struct{}, 1)}
-		s.queues[pool] = service
-		s.goroutines.Go(func() { s.run(pool, service) })
+	queue := s.queues[pool]
+	if queue == nil {
+		queue = &poolQueue{changed: make(chan struct{}, 1)}
+		s.queues[pool] = queue
+		s.goroutines.Go(func() { s.run(pool, queue) })
 	}
-	service.addProcesses(1)
+	queue.addLocked(1)
 	s.goroutines.Add(1)
 	afterEnd(func() {
 		defer s.goroutines.Done()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		service.addProcesses(-1)
+		queue.addLocked(-1)
 	})
 }
 
-func (p *poolQueue) addProcesses(n int) {
+func (p *poolQueue) addLocked(n int) {
 	p.processes += n
 	select {
 	case p.changed <- struct{}{}:
@@ -75,16 +72,16 @@ func (p *poolQueue) addProcesses(n int) {
 	}
 }
 
-// run starts a pool's Temporal worker and stops it when the pool has had no process here for a while, or when all end.
-func (s *poolQueues) run(pool string, service *poolQueue) {
+// run starts a pool's Temporal worker, and stops it when the pool has had no process here for the linger time, or on close.
+func (s *poolQueues) run(pool string, queue *poolQueue) {
 	var stop func()
 	for stop == nil {
 		var err error
 		if stop, err = s.serve(pool); err == nil {
 			break
 		}
-		s.log.Warn("a pool's task queue cannot be served yet", "pool", pool, "error", err)
-		if !s.wait(poolQueueRetry) || s.remove(pool, service) {
+		s.log.Warn("cannot poll the task queue of a pool; retrying", "pool", pool, "error", err)
+		if !s.wait(poolQueueRetry) || s.removeIdle(pool, queue) {
 			return
 		}
 	}
@@ -93,17 +90,17 @@ func (s *poolQueues) run(pool string, service *poolQueue) {
 		select {
 		case <-s.closed:
 			return
-		case <-service.changed:
+		case <-queue.changed:
 		}
-		for s.isIdle(service) {
-			if !s.wait(s.linger) || s.remove(pool, service) {
+		for s.isIdle(queue) {
+			if !s.wait(s.linger) || s.removeIdle(pool, queue) {
 				return
 			}
 		}
 	}
 }
 
-// wait waits, and reports whether the service goes on.
+// wait waits for d. It returns false if poolQueues was closed meanwhile.
 func (s *poolQueues) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -115,24 +112,24 @@ func (s *poolQueues) wait(d time.Duration) bool {
 	}
 }
 
-func (s *poolQueues) isIdle(service *poolQueue) bool {
+func (s *poolQueues) isIdle(queue *poolQueue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return service.processes == 0
+	return queue.processes == 0
 }
 
-// remove forgets the pool if it has no process here. One that comes later gets a service of its own.
-func (s *poolQueues) remove(pool string, service *poolQueue) bool {
+// removeIdle removes the pool's queue if the pool has no process here. A later process gets a new queue.
+func (s *poolQueues) removeIdle(pool string, queue *poolQueue) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if service.processes > 0 {
+	if queue.processes > 0 {
 		return false
 	}
 	delete(s.queues, pool)
 	return true
 }
 
-// close takes no more calls from Temporal. The calls under way end by themselves, or with their processes; wait waits for that.
+// close stops polling. It does not wait for the calls in progress; waitClosed does.
 func (s *poolQueues) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,5 +139,5 @@ func (s *poolQueues) close() {
 	}
 }
 
-// waitClosed waits until every pool's Temporal worker has stopped and every process that was counted has ended.
+// waitClosed returns when every pool's Temporal worker has stopped and every added process has ended.
 func (s *poolQueues) waitClosed() { s.goroutines.Wait() }

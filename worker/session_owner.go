@@ -15,15 +15,23 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// claims knows from the pools which host keeps their sessions in a store of its own. A pool that has ended is CodePoolNotFound.
+const (
+	// ownerCacheTTL is how long a refusal of ensureOwner counts, and the settings of a pool that has no process here.
+	ownerCacheTTL = 5 * time.Second
+	// ownerTimeout bounds one request to a pool.
+	ownerTimeout = 5 * time.Second
+)
+
+// sessionOwner records, per pool, which host holds its sessions in a local store. Requests about a pool that has ended fail with
+// api.CodePoolNotFound.
 type sessionOwner interface {
-	// claim makes this host the one if there is none, and says who it is.
-	claim(ctx context.Context, pool string) (holder string, err error)
-	// status is how a pool stands; it changes nothing.
+	// claim makes this host the owner if there is none, and returns the owner.
+	claim(ctx context.Context, pool string) (owner string, err error)
+	// status returns the status of a pool. It claims nothing.
 	status(ctx context.Context, pool string) (api.PoolStatus, error)
 }
 
-// poolSessionOwner asks the pools' workflows, as ask does for their status.
+// poolSessionOwner asks the workflows of the pools.
 type poolSessionOwner struct {
 	temporal client.Client
 	query    func(ctx context.Context, pool string) (api.PoolStatus, error)
@@ -32,14 +40,14 @@ type poolSessionOwner struct {
 
 func (c poolSessionOwner) claim(ctx context.Context, pool string) (string, error) {
 	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed, api.SessionStoreClaimed{Host: c.hostID})
-	var gone *serviceerror.NotFound
+	var notFound *serviceerror.NotFound
 	switch {
-	case errors.As(err, &gone):
+	case errors.As(err, &notFound):
 		return "", api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	case err != nil:
-		return "", fmt.Errorf("tell pool %s where its sessions are: %w", pool, err)
+		return "", fmt.Errorf("claim the session store of pool %s: %w", pool, err)
 	}
-	status, err := c.status(ctx, pool) // a query sees all that was signalled before it
+	status, err := c.status(ctx, pool) // a query sees every earlier signal
 	return status.SessionsHost, err
 }
 
@@ -47,16 +55,22 @@ func (c poolSessionOwner) status(ctx context.Context, pool string) (api.PoolStat
 	return c.query(ctx, pool)
 }
 
-// ownedElsewhere is why this host has nothing to do with a pool's sessions.
-func (s *stores) ownedElsewhere(code api.Code, pool, holder string) error {
-	return api.Errorf(code, "host %s keeps the sessions of pool %s in a store of its own, which host %s cannot reach: "+
-		"for several hosts set sessions.store = \"redis\" and sessions.url", holder, pool, s.hostID)
+func (s *stores) poolStatus(ctx context.Context, pool string) (api.PoolStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	return s.owner.status(ctx, pool)
 }
 
-// poolSettings asks a pool that has no process here, as when this agent has just been restarted, how it keeps sessions: they are where they
-// were, and are not to be taken for gone. What was known of it stands while it does not answer. It fails with CodePoolNotFound for a pool that
-// was never here and does not run, with CodeNoWorkers for one whose sessions are another host's, and with CodeUnavailable when it does not answer:
-// nothing has been stored then, and another gateway may be asked.
+// ownedElsewhere is the error of using a pool's sessions on this host while they are in the local store of another.
+func (s *stores) ownedElsewhere(code api.Code, pool, owner string) error {
+	return api.Errorf(code, "the sessions of pool %s are in the local store of host %s, which host %s cannot reach; "+
+		"to use several hosts, set sessions.store = \"redis\" and sessions.url", pool, owner, s.hostID)
+}
+
+// poolSettings returns the session settings of a pool. It asks the pool while the pool has no process here, for example after a
+// restart of this agent; if the pool does not answer, settings learned before still count. It fails with api.CodePoolNotFound for a
+// pool that is unknown here and not running, with api.CodeNoWorkers for one whose sessions are on another host, and with
+// api.CodeUnavailable if the pool does not answer. Nothing was stored then, so the caller may ask another gateway.
 func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, error) {
 	s.mu.Lock()
 	p := s.pools[pool]
@@ -66,38 +80,36 @@ func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 		known, fresh = p.settings, p.processes > 0 || time.Since(p.settingsAt) < ownerCacheTTL
 	}
 	if p != nil && !fresh {
-		p.settingsAt = time.Now() // one asks, and the others do not wait for it
+		p.settingsAt = time.Now() // this caller asks; the others use the known settings meanwhile
 	}
 	s.mu.Unlock()
 	if fresh {
 		return known, nil
 	}
-	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	status, err := s.owner.status(asking, pool)
+	status, err := s.poolStatus(ctx, pool)
 	switch {
 	case err != nil && p != nil:
 		return known, nil
 	case errors.Is(err, api.ErrPoolNotFound):
 		return known, err
 	case err != nil:
-		return known, api.Errorf(api.CodeUnavailable, "pool %s has no worker on host %s, and where it keeps its sessions is not known: %w", pool, s.hostID, err).After(time.Second)
+		return known, api.Errorf(api.CodeUnavailable, "cannot find the session store of pool %s: it has no worker on host %s, and its workflow does not answer: %w", pool, s.hostID, err).After(time.Second)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p = s.pools[pool]
-	if p != nil && p.processes > 0 { // one came meanwhile, and knows better
+	if p != nil && p.processes > 0 { // a process started meanwhile, and its spec is newer
 		return p.settings, nil
 	}
 	if settings := status.Spec.Sessions; settings.Store != spec.StoreRedis && status.SessionsHost != s.hostID {
 		switch {
-		case status.SessionsHost != "" && p != nil: // another host has it now
+		case status.SessionsHost != "" && p != nil: // another host has claimed the store meanwhile
 			p.owned, p.ownerErr, p.ownerAt = false, s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost), time.Now()
 			return known, p.ownerErr
 		case status.SessionsHost != "":
 			return known, s.ownedElsewhere(api.CodeNoWorkers, pool, status.SessionsHost)
 		case p == nil:
-			return known, api.Errorf(api.CodeNoWorkers, "pool %s keeps its sessions where its workers are, and has none on host %s", pool, s.hostID).After(time.Second)
+			return known, api.Errorf(api.CodeNoWorkers, "pool %s stores its sessions on the host of its workers, and has no worker on host %s", pool, s.hostID).After(time.Second)
 		}
 	}
 	p = s.learnLocked(pool, status.Spec.Sessions)
@@ -105,8 +117,39 @@ func (s *stores) poolSettings(ctx context.Context, pool string) (spec.Sessions, 
 	return p.settings, nil
 }
 
-// admit refuses to start a worker of a pool whose sessions another host keeps in a store of its own, for as long as that one has workers
-// of it. It is asked of the pool while no process of the pool is here.
+// ensureOwner claims the pool's local session store for this host, and fails if another host has claimed it. The first host that uses
+// the store owns it for as long as it has workers of the pool.
+func (s *stores) ensureOwner(ctx context.Context, pool string) error {
+	s.mu.Lock()
+	p := s.pools[pool]
+	allowed := p == nil || p.owned || p.settings.Store == spec.StoreRedis
+	var refused error
+	if !allowed && time.Since(p.ownerAt) < ownerCacheTTL {
+		refused = p.ownerErr
+	}
+	s.mu.Unlock()
+	if allowed || refused != nil {
+		return refused
+	}
+	claimCtx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	owner, err := s.owner.claim(claimCtx, pool)
+	switch {
+	case errors.Is(err, api.ErrPoolNotFound): // the pool has ended, so no other host owns its store
+		err = nil
+	case err != nil:
+		err = api.Errorf(api.CodeStoreUnavailable, "cannot find out which host stores the sessions of pool %s: %w", pool, err).After(time.Second)
+	case owner != s.hostID:
+		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, owner)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.owned, p.ownerErr, p.ownerAt = err == nil, err, time.Now()
+	return err
+}
+
+// admit rejects a start of a pool whose sessions are in the local store of another host, while that host has workers of the pool. It
+// asks the pool only while the pool has no process here.
 func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	pool := poolOf(r.Worker)
 	s.mu.Lock()
@@ -115,11 +158,9 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	if here || r.Spec.Sessions.Store == spec.StoreRedis {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	status, err := s.owner.status(asking, pool)
+	status, err := s.poolStatus(ctx, pool)
 	if err != nil || status.SessionsHost == "" || status.SessionsHost == s.hostID {
-		return nil // what is not known now, the first use of a session finds out
+		return nil // after an error, the first use of a session finds out
 	}
 	for _, w := range status.Workers {
 		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
@@ -129,57 +170,24 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 	return nil
 }
 
-// ensureOwner fails if another host keeps the pool's sessions in a store that this one cannot reach. Who was the first to use its store stays in
-// possession for as long as it has workers.
-func (s *stores) ensureOwner(ctx context.Context, pool string) error {
-	s.mu.Lock()
-	p := s.pools[pool]
-	known := p == nil || p.owned || p.settings.Store == spec.StoreRedis
-	var refused error
-	if !known && time.Since(p.ownerAt) < ownerCacheTTL {
-		refused = p.ownerErr
-	}
-	s.mu.Unlock()
-	if known || refused != nil {
-		return refused
-	}
-	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
-	defer cancel()
-	holder, err := s.owner.claim(asking, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
-		err = nil
-	case err != nil:
-		err = api.Errorf(api.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
-	case holder != s.hostID:
-		err = s.ownedElsewhere(api.CodeStoreUnavailable, pool, holder)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.owned, p.ownerErr, p.ownerAt = err == nil, err, time.Now()
-	return err
-}
-
-// otherHosts asks where a pool has workers but here. It fails with CodeStoreUnavailable if the pool does not say.
+// otherHosts returns the other hosts that have workers of a pool, sorted. It fails with api.CodeStoreUnavailable if the pool does not
+// answer.
 func (s *stores) otherHosts(ctx context.Context, pool string) ([]string, error) {
-	asking, cancel := context.WithTimeout(ctx, ownerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	view, err := s.workers(asking, pool)
+	workers, err := s.workers(ctx, pool)
 	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
+	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, nil
 	case err != nil:
-		return nil, api.Errorf(api.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
+		return nil, api.Errorf(api.CodeStoreUnavailable, "cannot find out which hosts have workers of pool %s: %w", pool, err).After(time.Second)
 	}
-	return s.otherHostsIn(view), nil
-}
-
-func (s *stores) otherHostsIn(view api.PoolWorkers) (others []string) {
-	for _, w := range view.Workers {
-		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
+	var others []string
+	for _, w := range workers.Workers {
+		if w.Host != "" && w.Host != s.hostID {
 			others = append(others, w.Host)
 		}
 	}
 	slices.Sort(others)
-	return others
+	return slices.Compact(others), nil
 }

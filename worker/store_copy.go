@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// resumeCopy goes on with a copy that an earlier agent of this state folder had begun. It is called before anything else.
+// resumeCopy continues a copy that an earlier agent with this state folder began. Call it before any other method.
 func (s *stores) resumeCopy() error {
 	record, err := readCopyRecord(s.dir)
 	if err != nil || record == nil {
@@ -22,25 +22,26 @@ func (s *stores) resumeCopy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.copy = record
-	// Pools that come up say how many sessions there may be; until then nobody makes any.
+	// The default bounds apply until a pool starts here and sets its own; until then nothing creates a session.
 	if _, err := s.openLocked(record.From.applyTo(spec.Default().Sessions)); err != nil {
-		s.log.Warn("a copy of sessions does not go on before its stores can be opened", "error", err) // which every use tries
+		s.log.Warn("opening the stores of a session copy failed; every use of them tries again", "error", err)
 	}
-	s.log.Info("a copy of sessions goes on", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
+	s.log.Info("session copy resumed", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
 	return nil
 }
 
-// openDualWriteLocked opens the two stores of a copy. The one that is the truth must open; without the other, sessions go on. s.mu is held.
+// openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the primary alone
+// serves.
 func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error) {
-	truth, follower := s.copy.From, s.copy.To
+	primary, secondary := s.copy.From, s.copy.To
 	if s.copy.CutOver {
-		truth, follower = follower, truth
+		primary, secondary = secondary, primary
 	}
-	first, err := s.openBackend(truth.applyTo(settings))
+	first, err := s.openBackend(primary.applyTo(settings))
 	if err != nil {
 		return nil, err
 	}
-	second, err := s.openBackend(follower.applyTo(settings))
+	second, err := s.openBackend(secondary.applyTo(settings))
 	if err != nil {
 		second = twin.Absent(err)
 	}
@@ -49,19 +50,23 @@ func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error
 	return store, nil
 }
 
-// SessionCopy is part of gateway.Copies.
-func (s *stores) SessionCopy() api.SessionCopy {
+// currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot be opened.
+func (s *stores) currentCopy() (*copyRecord, *openStore) {
 	s.mu.Lock()
-	record := s.copy
-	var known *openStore
-	if record != nil {
-		known = s.open[record.From.key()]
+	defer s.mu.Unlock()
+	if s.copy == nil {
+		return nil, nil
 	}
-	s.mu.Unlock()
+	return s.copy, s.open[s.copy.From.key()]
+}
+
+// SessionCopy implements gateway.Copies.
+func (s *stores) SessionCopy() api.SessionCopy {
+	record, known := s.currentCopy()
 	if record == nil {
 		return api.SessionCopy{Phase: api.CopyNone, Host: s.hostID}
 	}
-	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; the agent's log says why"}
+	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; see the agent's log"}
 	if known != nil {
 		report = known.store.Report()
 	} else if record.CutOver {
@@ -71,7 +76,7 @@ func (s *stores) SessionCopy() api.SessionCopy {
 	return report
 }
 
-// CopySessions is part of gateway.Copies.
+// CopySessions implements gateway.Copies.
 func (s *stores) CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
 	var none api.SessionCopy
 	from, err := parseStore(request.From)
@@ -88,22 +93,20 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 	if err != nil {
 		return none, err
 	}
-	s.mu.Lock()
-	record := s.copy
-	s.mu.Unlock()
-	is := storeAddress{settings.Store, settings.URL}
+	record, _ := s.currentCopy()
+	current := storeAddress{settings.Store, settings.URL}
 	switch {
 	case record != nil && record.From == from && record.To == to:
 		return s.SessionCopy(), nil
 	case record != nil:
-		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s goes on already: finish or cancel it first", record.From, record.To)
-	case is != from:
-		return none, api.Errorf(api.CodeInvalid, "pool %s keeps its sessions in %s, not in %s", pool, is, from)
+		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s is already in progress; finish or cancel it first", record.From, record.To)
+	case current != from:
+		return none, api.Errorf(api.CodeInvalid, "pool %s stores its sessions in %s, not in %s", pool, current, from)
 	case from == to:
-		return none, api.Errorf(api.CodeInvalid, "the two stores are the same, %s", from)
+		return none, api.Errorf(api.CodeInvalid, "source and target are the same store, %s", from)
 	}
 	if users := s.poolsUsing(to); len(users) > 0 {
-		return none, api.Errorf(api.CodeInvalid, "pool %s of this host keeps its sessions in %s already: copy to a store of its own", users[0], to)
+		return none, api.Errorf(api.CodeInvalid, "pool %s of this host stores its sessions in %s already; copy to a store that no pool uses", users[0], to)
 	}
 	if err := s.requireOnlyHost(ctx, from); err != nil {
 		return none, err
@@ -114,14 +117,14 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 	}
 	record = &copyRecord{From: from, To: to, Began: time.Now().UTC().Truncate(time.Millisecond)}
 	if err := s.beginCopy(settings, record, target); err != nil {
-		_ = target.Close() // nothing is in it that anybody waits for
+		_ = target.Close() // it holds nothing new
 		return none, err
 	}
-	s.log.Info("a copy of sessions begins", "pool", pool, "from", from.String(), "to", to.String())
+	s.log.Info("session copy started", "pool", pool, "from", from.String(), "to", to.String())
 	return s.SessionCopy(), nil
 }
 
-// beginCopy gives the store of the settings its second one.
+// beginCopy makes target the secondary of the store with these settings.
 func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Mirror) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,13 +143,13 @@ func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 	return nil
 }
 
-// openTarget opens the store that sessions are to be copied to.
+// openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
 func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Mirror, error) {
 	s.mu.Lock()
-	if left := s.open[storeKey(settings)]; left != nil { // of pools that are gone
+	if unused := s.open[storeKey(settings)]; unused != nil { // of pools that have ended
 		delete(s.open, storeKey(settings))
-		if err := left.store.Close(); err != nil {
-			s.log.Warn("a session store that nobody uses was not closed in good order", "error", err)
+		if err := unused.store.Close(); err != nil {
+			s.log.Warn("closing an unused session store failed", "error", err)
 		}
 	}
 	s.mu.Unlock()
@@ -156,98 +159,90 @@ func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace
 	}
 	count, err := target.Count(ctx)
 	if err == nil && count > 0 && !replace {
-		err = api.Errorf(api.CodeInvalid, "the store to copy to has %d sessions already: name an empty one, or have them deleted with --replace", count)
+		err = api.Errorf(api.CodeInvalid, "the target store has %d sessions; choose an empty store, or delete them with --replace", count)
 	}
 	if err != nil {
-		_ = target.Close() // the first error is the one to tell
+		_ = target.Close() // the first error matters
 		return nil, err
 	}
 	return target, nil
 }
 
-// StepSessionCopy is part of gateway.Copies.
+// StepSessionCopy implements gateway.Copies.
 func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
 	s.copyMu.Lock()
 	defer s.copyMu.Unlock()
-	s.mu.Lock()
-	record := s.copy
-	var known *openStore
-	if record != nil {
-		known = s.open[record.From.key()]
-	}
-	s.mu.Unlock()
+	record, known := s.currentCopy()
 	var none api.SessionCopy
 	if record == nil {
-		return none, api.Errorf(api.CodeInvalid, "no copy of sessions goes on here: begin one with ctl sessions copy POOL --from STORE --to STORE")
+		return none, api.Errorf(api.CodeInvalid, "no session copy is in progress on this host; start one with ctl sessions copy POOL --from STORE --to STORE")
 	}
 	if known == nil {
-		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; the agent's log says why")
+		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; see the agent's log")
 	}
-	lost, err := s.applyStep(ctx, known.store, *record, step)
+	lost := 0
+	var err error
+	switch step.Step {
+	case api.CopyStepCutOver, api.CopyStepBack:
+		lost, err = s.swapCopy(ctx, known.store, *record, step)
+	case api.CopyStepFinish, api.CopyStepCancel:
+		err = s.endCopy(known.store, *record, step.Step)
+	default:
+		err = api.Errorf(api.CodeInvalid, "unknown step %q; allowed: %s, %s, %s or %s", step.Step,
+			api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
+	}
 	if err != nil {
 		return none, err
 	}
-	s.log.Info("a copy of sessions has gone a step on", "step", step.Step, "from", record.From.String(), "to", record.To.String())
+	s.log.Info("session copy step done", "step", step.Step, "from", record.From.String(), "to", record.To.String())
 	report := s.SessionCopy()
 	report.Lost = lost
 	return report, nil
 }
 
-func (s *stores) applyStep(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
-	wrong := func(why string) error {
-		return api.Errorf(api.CodeInvalid, "%s cannot be done now: %s", step.Step, why)
+func stepRefused(step api.CopyStep, format string, values ...any) error {
+	return api.Errorf(api.CodeInvalid, "%s is not possible now: %s", step, fmt.Sprintf(format, values...))
+}
+
+// swapCopy makes the other store of the copy the primary, and returns how many sessions a forced step back lost.
+func (s *stores) swapCopy(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+	back := step.Step == api.CopyStepBack
+	switch {
+	case back && !record.CutOver:
+		return 0, stepRefused(step.Step, "sessions are in %s, which is the source", record.From)
+	case !back && record.CutOver:
+		return 0, stepRefused(step.Step, "sessions are in %s already", record.To)
+	case step.Force && !back:
+		return 0, stepRefused(step.Step, "only %s can be forced", api.CopyStepBack)
 	}
-	switch step.Step {
-	case api.CopyStepCutOver, api.CopyStepBack:
-		back := step.Step == api.CopyStepBack
-		if back != record.CutOver {
-			return 0, wrong(fmt.Sprintf("sessions are in %s still, or again", map[bool]storeAddress{true: record.From, false: record.To}[back]))
+	if !step.Force {
+		if err := s.requireOnlyHost(ctx, record.From); err != nil {
+			return 0, err
 		}
-		if step.Force && !back {
-			return 0, wrong("only going back can be forced")
-		}
-		if !step.Force {
-			if err := s.requireOnlyHost(ctx, record.From); err != nil {
-				return 0, err
-			}
-		}
-		record.CutOver = !back
-		lost, err = store.Swap(ctx, step.Force, func() error { return record.write(s.dir) })
-		if err == nil {
-			s.mu.Lock()
-			s.copy = &record
-			s.mu.Unlock()
-		}
+	}
+	record.CutOver = !back
+	if lost, err = store.Swap(ctx, step.Force, func() error { return record.write(s.dir) }); err != nil {
 		return lost, err
-	case api.CopyStepFinish, api.CopyStepCancel:
-		finish := step.Step == api.CopyStepFinish
-		kept, released := record.From, record.To
-		if finish {
-			kept, released = released, kept
-		}
-		if finish != record.CutOver {
-			return 0, wrong(fmt.Sprintf("sessions are in %s still; %s first", released, map[bool]api.CopyStep{true: api.CopyStepCutOver, false: api.CopyStepBack}[finish]))
-		}
-		if users := s.poolsUsing(released); len(users) > 0 {
-			return 0, wrong(fmt.Sprintf("the spec of %s says that sessions are in %s: apply one with %s first", strings.Join(users, ", "), released, kept.specText()))
-		}
-		return 0, s.endCopy(store, record, kept)
 	}
-	return 0, api.Errorf(api.CodeInvalid, "%q is no step of a copy; write %s, %s, %s or %s", step.Step,
-		api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
+	s.mu.Lock()
+	s.copy = &record
+	s.mu.Unlock()
+	return lost, nil
 }
 
-// specText is what a spec says for the store.
-func (a storeAddress) specText() string {
-	if a.Store == spec.StoreRedis {
-		return fmt.Sprintf(`sessions.store = "redis" and sessions.url = %q`, a)
+// endCopy keeps the primary of the copy and closes the secondary.
+func (s *stores) endCopy(store *twin.Store, record copyRecord, step api.CopyStep) error {
+	kept, released, swap := record.From, record.To, api.CopyStepBack
+	if step == api.CopyStepFinish {
+		kept, released, swap = record.To, record.From, api.CopyStepCutOver
 	}
-	return fmt.Sprintf("sessions.store = %q", a.Store)
-}
-
-// endCopy keeps one of the two stores.
-func (s *stores) endCopy(store *twin.Store, record copyRecord, kept storeAddress) error {
-	released, err := store.End(func() error { return removeCopyRecord(s.dir) })
+	if record.CutOver != (step == api.CopyStepFinish) {
+		return stepRefused(step, "sessions are in %s still; do %s first", released, swap)
+	}
+	if users := s.poolsUsing(released); len(users) > 0 {
+		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "), released, kept.specText())
+	}
+	secondary, err := store.End(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
 		return err
 	}
@@ -257,18 +252,16 @@ func (s *stores) endCopy(store *twin.Store, record copyRecord, kept storeAddress
 	s.open[kept.key()] = known
 	s.copy = nil
 	s.mu.Unlock()
-	if err := released.Close(); err != nil {
-		s.log.Warn("the session store that was let go was not closed in good order", "error", err)
+	if err := secondary.Close(); err != nil {
+		s.log.Warn("closing the released session store failed", "store", released.String(), "error", err)
 	}
 	return nil
 }
 
-// poolsUsing are the pools with a process here whose specs name a store, sorted.
-func (s *stores) poolsUsing(store storeAddress) (names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// poolsWhereLocked returns the pools with a process here whose settings match, sorted.
+func (s *stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []string) {
 	for name, p := range s.pools {
-		if p.processes > 0 && storeKey(p.settings) == store.key() {
+		if p.processes > 0 && matches(p.settings) {
 			names = append(names, name)
 		}
 	}
@@ -276,16 +269,18 @@ func (s *stores) poolsUsing(store storeAddress) (names []string) {
 	return names
 }
 
-// requireOnlyHost fails if other hosts have workers of the pools that keep sessions in a store, or in the other one of its copy: what those
-// write to one store, this agent could not write to the other.
+// poolsUsing returns the pools with a process here whose specs name a store, sorted.
+func (s *stores) poolsUsing(store storeAddress) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return storeKey(settings) == store.key() })
+}
+
+// requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy: those hosts write to
+// one of the two stores only.
 func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
 	s.mu.Lock()
-	var names []string
-	for name, p := range s.pools {
-		if p.processes > 0 && s.canonicalKeyLocked(p.settings) == store.key() {
-			names = append(names, name)
-		}
-	}
+	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalKeyLocked(settings) == store.key() })
 	s.mu.Unlock()
 	for _, name := range names {
 		others, err := s.otherHosts(ctx, name)
@@ -293,7 +288,7 @@ func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error 
 			return err
 		}
 		if len(others) > 0 {
-			return api.Errorf(api.CodeInvalid, "pool %s has workers on %s, too, whose agents write to one store only: scale the pool down to this host for the copy", name, strings.Join(others, ", "))
+			return api.Errorf(api.CodeInvalid, "pool %s also has workers on %s, whose agents write to one store only; scale the pool down to this host for the copy", name, strings.Join(others, ", "))
 		}
 	}
 	return nil

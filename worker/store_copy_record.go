@@ -14,11 +14,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// copyRecordFile is the record of a copy within the state folder. There is none while no copy goes on.
+// copyRecordFile is the record of a copy in the state folder. It exists only while a copy is in progress.
 const copyRecordFile = "sessions/copy.json"
 
-// copyRecord is what an agent has to know of a copy of sessions to go on with it after its own end: which stores there are and which of
-// them is the truth.
+// copyRecord is what an agent needs to resume a copy of sessions: the two stores, and which of them is the primary.
 type copyRecord struct {
 	From    storeAddress `json:"from"`
 	To      storeAddress `json:"to"`
@@ -26,30 +25,30 @@ type copyRecord struct {
 	Began   time.Time    `json:"began"`
 }
 
-// storeAddress names a store. It may hold a password: print it by String only.
+// storeAddress names a store. Its URL may hold a password: print it with String only.
 type storeAddress struct {
 	Store string `json:"store"`
 	URL   string `json:"url,omitempty"`
 }
 
-// parseStore reads "embedded" or the URL of a Redis server.
+// parseStore parses "embedded" or the URL of a Redis server.
 func parseStore(text string) (storeAddress, error) {
 	switch text {
 	case spec.StoreEmbedded:
 		return storeAddress{Store: spec.StoreEmbedded}, nil
 	case spec.StoreMemory:
-		return storeAddress{}, api.Errorf(api.CodeInvalid, "a store in memory cannot be copied: it forgets all with its agent, and a copy that has to begin again would find nothing")
+		return storeAddress{}, api.Errorf(api.CodeInvalid, `a "memory" store cannot be copied: it loses its sessions when the agent restarts, and an interrupted copy could not resume`)
 	}
 	if err := spec.CheckRedisURL(text); err != nil {
-		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or a Redis server: %w`, err)
+		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or the URL of a Redis server: %w`, err)
 	}
 	return storeAddress{spec.StoreRedis, text}, nil
 }
 
-// key is the storeKey of settings that name this store.
+// key returns the storeKey of settings with this store.
 func (a storeAddress) key() string { return storeKey(a.applyTo(spec.Sessions{})) }
 
-// applyTo are settings with this store.
+// applyTo returns settings with this store.
 func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
 	settings.Store, settings.URL = a.Store, a.URL
 	if settings.Sync == "" {
@@ -70,8 +69,16 @@ func (a storeAddress) String() string {
 	return parsed.Redacted()
 }
 
-// readCopyRecord returns the record in a state folder, nil if there is none. One that cannot be read is an error: nobody could say then which
-// store is the truth.
+// specText returns the lines of a spec that name the store, without its password.
+func (a storeAddress) specText() string {
+	if a.Store == spec.StoreRedis {
+		return fmt.Sprintf(`sessions.store = "redis" and sessions.url = %q`, a)
+	}
+	return fmt.Sprintf("sessions.store = %q", a.Store)
+}
+
+// readCopyRecord returns the record in a state folder, or nil if there is none. An unreadable record is an error: nothing else says
+// which store is the primary.
 func readCopyRecord(dir string) (*copyRecord, error) {
 	path := filepath.Join(dir, copyRecordFile)
 	text, err := os.ReadFile(path)
@@ -83,16 +90,16 @@ func readCopyRecord(dir string) (*copyRecord, error) {
 		err = json.Unmarshal(text, &record)
 	}
 	if err == nil && (record.From.Store == "" || record.To.Store == "") {
-		err = errors.New("it names no two stores")
+		err = errors.New("from or to is missing")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the record of a copy of sessions %s cannot be read, and it alone says which store is the truth: put it right, "+
-			"or move it away if the pools' own sessions.store is: %w", path, err)
+		return nil, fmt.Errorf("cannot read %s, the only record of which store of a session copy is the primary; repair it, or move it away "+
+			"if sessions.store in the pools' specs is right: %w", path, err)
 	}
 	return &record, nil
 }
 
-// write replaces the record at once, for good.
+// write replaces the record atomically and durably.
 func (r copyRecord) write(dir string) error {
 	path := filepath.Join(dir, copyRecordFile)
 	text, err := json.MarshalIndent(r, "", "  ")
@@ -103,12 +110,11 @@ func (r copyRecord) write(dir string) error {
 		err = replaceFile(path, append(text, '\n'))
 	}
 	if err != nil {
-		return api.Errorf(api.CodeStoreUnavailable, "record the copy of sessions: %w", err)
+		return api.Errorf(api.CodeStoreUnavailable, "write the record of the session copy: %w", err)
 	}
 	return nil
 }
 
-// removeCopyRecord ends the record.
 func removeCopyRecord(dir string) error {
 	path := filepath.Join(dir, copyRecordFile)
 	err := os.Remove(path)
@@ -116,29 +122,30 @@ func removeCopyRecord(dir string) error {
 		err = syncFolder(filepath.Dir(path))
 	}
 	if err != nil {
-		return api.Errorf(api.CodeStoreUnavailable, "end the record of the copy of sessions: %w", err)
+		return api.Errorf(api.CodeStoreUnavailable, "remove the record of the session copy: %w", err)
 	}
 	return nil
 }
 
-// replaceFile leaves either the old content or the new one, whenever the program or the machine stops.
-func replaceFile(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".copy-*") // made with mode 0600
+// replaceFile writes a file such that it has either the old or the new content, whenever the program or the machine stops.
+func replaceFile(path string, content []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".copy-*") // mode 0600
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name()) // the first error matters
+		}
+	}()
 	_, err = file.Write(content)
 	if err == nil {
 		err = file.Sync()
 	}
-	if closed := file.Close(); err == nil {
-		err = closed
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
+	if err := os.Rename(file.Name(), path); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
@@ -149,9 +156,5 @@ func syncFolder(path string) error {
 	if err != nil {
 		return err
 	}
-	err = folder.Sync()
-	if closed := folder.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(folder.Sync(), folder.Close())
 }

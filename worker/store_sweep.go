@@ -9,7 +9,7 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// sweep removes what has expired, again and again until ctx ends.
+// sweep removes expired sessions every sessions.SweepEvery until ctx ends.
 func (s *stores) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sessions.SweepEvery)
 	defer ticker.Stop()
@@ -18,33 +18,32 @@ func (s *stores) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			s.sweepOnce(ctx)
 		}
-		s.sweepOnce(ctx)
 	}
 }
 
-// sweepOnce frees what is left of expired sessions, and says of how many.
-func (s *stores) sweepOnce(ctx context.Context) (found int) {
+// sweepOnce removes expired sessions and returns how many there were.
+func (s *stores) sweepOnce(ctx context.Context) (removed int) {
 	for _, store := range s.all() {
 		n, err := store.DeleteExpired(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("expired sessions were not swept; they are gone all the same", "error", err)
+			s.log.Warn("sweeping expired sessions failed; they stay inaccessible", "error", err)
 		}
-		found += n
+		removed += n
 	}
-	return found
+	return removed
 }
 
-// drop gives back what this agent keeps of sessions and can do without: the remains of expired ones, and bindings that have run
-// out. What a worker's program keeps of sessions is its own, and it is told of the shortage, too.
+// freeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the system.
 func (s *stores) freeMemory(ctx context.Context) {
-	found, before := s.sweepOnce(ctx), heapBytes()
-	bindings := s.affinity.Len() // it sweeps first
+	removed, before := s.sweepOnce(ctx), heapBytes()
+	bindings := s.affinity.Len() // removes expired bindings first
 	debug.FreeOSMemory()
-	s.log.Info("session caches were dropped", "expired_sessions", found, "bindings_kept", bindings, "heap_before", before, "heap_after", heapBytes())
+	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before, "heap_after", heapBytes())
 }
 
-// heapBytes is what the agent's own heap has from the system, in bytes.
+// heapBytes returns the memory that the agent's heap holds from the system, in bytes.
 func heapBytes() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

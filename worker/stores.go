@@ -23,10 +23,10 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// sessionFile is the embedded store within the state folder.
+// sessionFile is the file of the embedded store in the state folder.
 const sessionFile = "sessions/sessions.db"
 
-// stores are this host's session stores, opened when they are first used: pools that say the same share one.
+// stores opens this host's session stores on first use. Pools with the same settings share one store.
 type stores struct {
 	hostID, dir string
 	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
@@ -35,38 +35,38 @@ type stores struct {
 	log         *slog.Logger
 	processes   sync.WaitGroup
 
-	// copying is held by whoever begins a copy or takes it a step on.
+	// copyMu serialises the steps of a copy.
 	copyMu sync.Mutex
 
 	mu    sync.Mutex
 	pools map[string]*poolSessions
 	open  map[string]*openStore // by canonical key
-	// copy is the copy that goes on between two stores, which then are one of open; nil for none.
+	// copy is the copy in progress, or nil. Its two stores are one entry of open.
 	copy   *copyRecord
 	closed bool
 }
 
-// poolSessions is what is known of a pool that has or had a process here, or whose sessions were asked for here. stores.mu guards it.
+// poolSessions describes a pool that has or had a process here, or whose sessions were used here. stores.mu guards it.
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
-	// settingsAt is when the pool was last asked for its settings, having no process here that says them.
+	// settingsAt is when the pool, having no process here, was last asked for its settings.
 	settingsAt time.Time
-	// alone means that this host keeps the pool's sessions by itself; ownerAt is when that was last looked at.
+	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time of that answer.
 	owned    bool
 	ownerAt  time.Time
-	ownerErr error // why not
+	ownerErr error
 }
 
-// openBackend is a store and the settings it has now.
+// openStore is a store and its current settings.
 type openStore struct {
 	store    *twin.Store
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (api.PoolWorkers, error), c sessionOwner) *stores {
+func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error), owner sessionOwner) *stores {
 	return &stores{
-		hostID: hostID, dir: dir, workers: view, owner: c, affinity: affinity.New(nil), log: log,
+		hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
@@ -76,7 +76,7 @@ func poolOf(worker string) string {
 	return pool
 }
 
-// add notes a process of a pool until it ends, and forgets then which sessions preferred it.
+// add counts a process of its pool until it ends, and then removes the session bindings of its worker.
 func (s *stores) add(p *process.Process) {
 	worker, settings := p.Worker(), p.Spec().Sessions
 	s.mu.Lock()
@@ -96,7 +96,7 @@ func (s *stores) add(p *process.Process) {
 	})
 }
 
-// learnLocked notes a pool's settings. s.mu is held.
+// learnLocked records a pool's settings.
 func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.pools[pool]
 	if p == nil {
@@ -110,10 +110,9 @@ func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions 
 	return p
 }
 
-// storeKey tells stores apart.
 func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }
 
-// Of is gateway.Sessions.
+// Of implements gateway.Sessions.
 func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
 	settings, err := s.settings(ctx, pool)
 	if err != nil {
@@ -127,7 +126,7 @@ func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error
 	return s.openFor(settings)
 }
 
-// sessionExists is nil if the pool's store has the session, whose life it extends.
+// sessionExists returns nil if the pool's store has the session, and extends the session's life.
 func (s *stores) sessionExists(ctx context.Context, pool, session string) error {
 	calls, err := s.Of(ctx, pool)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *stores) sessionExists(ctx context.Context, pool, session string) error 
 	return err
 }
 
-// settings of a pool, or of all pools here if they agree on a store.
+// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same store.
 func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
 	if pool != "" {
 		return s.poolSettings(ctx, pool)
@@ -146,18 +145,18 @@ func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, erro
 	defer s.mu.Unlock()
 	names := s.activePoolsLocked()
 	if len(names) == 0 {
-		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
+		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
 		if s.canonicalKeyLocked(s.pools[name].settings) != s.canonicalKeyLocked(settings) {
-			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
+			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name, names[0])
 		}
 	}
 	return settings, nil
 }
 
-// poolsFor are the pools whose sessions an operation is about.
+// poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
 func (s *stores) poolsFor(pool string) []string {
 	if pool != "" {
 		return []string{pool}
@@ -167,8 +166,8 @@ func (s *stores) poolsFor(pool string) []string {
 	return s.activePoolsLocked()
 }
 
-// activePoolsLocked are the pools that have a process here, or if none has, as while a single worker is replaced, those that are known; in order. s.mu
-// is held.
+// activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker is replaced, it
+// returns all known pools.
 func (s *stores) activePoolsLocked() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
@@ -182,20 +181,13 @@ func (s *stores) activePoolsLocked() (names []string) {
 	return names
 }
 
-const (
-	// ownerCacheTTL is how long a refusal of ensureOwner stands, and what a pool without a process here says of its settings.
-	ownerCacheTTL = 5 * time.Second
-	// ownerTimeout is how long the pool may take to say where its workers are.
-	ownerTimeout = 5 * time.Second
-)
-
-// openFor returns the store with these settings, opened if it is not, and bounded as they say.
+// openFor returns the store with these settings, opens it if necessary, and applies its bounds.
 func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return calls, sessions.Unavailable("find the session store", sessions.ErrClosed)
+		return calls, sessions.Unavailable("open the session store", sessions.ErrClosed)
 	}
 	known, err := s.openLocked(settings)
 	if err != nil {
@@ -214,7 +206,7 @@ func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 	return calls, nil
 }
 
-// openLocked returns the store with these settings, opened with them if it is not. s.mu is held.
+// openLocked returns the store with these settings, and opens it if necessary.
 func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	key := s.canonicalKeyLocked(settings)
 	if known := s.open[key]; known != nil {
@@ -239,7 +231,7 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	return known, nil
 }
 
-// canonicalKeyLocked is the key of the store with these settings; the two stores of a copy have the first one's. s.mu is held.
+// canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of the first.
 func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	key := storeKey(settings)
 	if s.copy != nil && key == s.copy.To.key() {
@@ -258,7 +250,7 @@ func (s *stores) openBackend(settings spec.Sessions) (sessions.Mirror, error) {
 	case spec.StoreRedis:
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}
-	return nil, api.Errorf(api.CodeInvalid, "there is no session store %q", settings.Store)
+	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", settings.Store)
 }
 
 func (s *stores) all() (all []sessions.Store) {

@@ -61,15 +61,15 @@ func TestAHostShortOfMemoryStopsHalfOfItsWorkersLargestFirstAndBringsThemBack(t 
 
 	memory(t, root, 12)
 	agent.said("memory pressure", `"level":"medium","before":"none"`, "12 % of the host's memory")
-	agent.said("session caches were dropped")
-	agent.said("a worker has collected garbage", `"worker":"tight/0"`)
+	agent.said("session caches dropped")
+	agent.said("worker collected garbage", `"worker":"tight/0"`)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 4, view.Ready, "medium stops nobody")
 
 	memory(t, root, 3)
 	agent.said("memory pressure", `"level":"critical","before":"medium"`)
-	agent.said("a memory limit was lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
+	agent.said("memory limit lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
 	parked := func() []int {
 		st, err := pool.Status(t.Context())
 		require.NoError(t, err)

@@ -118,7 +118,7 @@ func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *tes
 	w.agent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
+	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
 		out, _ := w.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
 		var views []api.PoolWorkers
@@ -143,7 +143,7 @@ func TestOfTwoHostsThatHaveAPoolTheFirstToKeepASessionKeepsThemAll(t *testing.T)
 	must(t, w.over("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
 	status, answer := visit(t, w.over("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, answer, "host right keeps the sessions of pool both")
+	require.Contains(t, answer, "the sessions of pool both are in the local store of host right")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
 	status, answer = visit(t, w.over("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "who needs no session is served everywhere: %s", answer)
