@@ -50,11 +50,11 @@ func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 		return err
 	}
 	for want, ends := range map[string][2]string{
-		"cannot be copied":                        {"embedded", "memory"},
-		`a store is "embedded" or a Redis server`: {"embedded", "http://there"},
-		"not in redis://a:xxxxx@there":            {"redis://a:secret@there", "embedded"},
-		"source and target are the same store":    {"embedded", "embedded"},
-		"scale the pool down to this host":        {"embedded", server.URL()},
+		"cannot be copied": {"embedded", "memory"},
+		`a store is "embedded" or the URL of a Redis server`: {"embedded", "http://there"},
+		"not in redis://a:xxxxx@there":                       {"redis://a:secret@there", "embedded"},
+		"source and target are the same store":               {"embedded", "embedded"},
+		"scale the pool down to this host":                   {"embedded", server.URL()},
 	} {
 		err := copies(ends[0], ends[1], false)
 		require.ErrorIs(t, err, api.ErrInvalid)

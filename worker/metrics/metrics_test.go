@@ -23,7 +23,7 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
-func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
+func TestTheStateOfAWorkerFollowsFromItsProcess(t *testing.T) {
 	for state, f := range map[lifecycle.State]processFacts{
 		lifecycle.Starting:  {leased: true},
 		lifecycle.Ready:     {ready: true},
@@ -39,10 +39,10 @@ func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
 
 func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarnation: n} }
 
-func nobody() map[string]bool { return nil }
+func noProcess() map[string]bool { return nil }
 
-func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
-	l := newWorkerStats(nobody)
+func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
+	l := newWorkerStats(noProcess)
 	l.Started(incarnation(2), time.Second)
 	l.Watching(api.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
 	require.True(t, l.workers["p/0"].degraded)
@@ -50,67 +50,68 @@ func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
 	require.True(t, l.workers["p/0"].degraded)
 	require.False(t, l.workers["p/0"].suspended)
 	l.Started(incarnation(3), time.Second)
-	require.False(t, l.workers["p/0"].degraded, "the next process begins well")
+	require.False(t, l.workers["p/0"].degraded, "a new process is not degraded")
 	l.Probed(incarnation(3), errors.New("no answer"))
 	require.True(t, l.workers["p/0"].unhealthy)
-	require.EqualValues(t, 1, l.pools["p"].probesFailed)
+	require.EqualValues(t, 1, counterValue(t, l.probeFailures.WithLabelValues("p")))
 	l.Probed(incarnation(3), nil)
 	require.False(t, l.workers["p/0"].unhealthy)
 }
 
-func TestWhatAProgramCountsGoesOnAcrossIncarnations(t *testing.T) {
+func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
 	w := &workerStat{}
 	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
 	require.Empty(t, w.sumCounts(nil))
 	require.Equal(t, counted(5), w.sumCounts(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.sumCounts(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "one takes over from the other")
+	require.Equal(t, counted(9), w.sumCounts(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "both incarnations count during a handover")
 	require.Equal(t, counted(10), w.sumCounts(map[int64]map[string]int64{2: counted(3)}))
 	require.Equal(t, counted(10), w.sumCounts(nil))
 	require.Equal(t, counted(11), w.sumCounts(map[int64]map[string]int64{3: counted(1)}))
 }
 
-func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
-	l := newWorkerStats(nobody)
+func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
+	l := newWorkerStats(noProcess)
 	l.Started(incarnation(1), time.Second)
 	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
 	now := time.Now()
 	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
-	require.NotContains(t, l.pools, "q", "nothing of it was ever here")
+	require.NotContains(t, l.pools, "q", "its only start failed")
 	l.sweepLocked(nil, now.Add(statsRetention))
 	l.sweepLocked(nil, now.Add(2*statsRetention-1))
 	require.Contains(t, l.workers, "p/0")
 	l.sweepLocked(nil, now.Add(2*statsRetention))
 	require.Empty(t, l.workers)
 	require.Empty(t, l.pools)
+	require.Empty(t, gather(t, l), "no series is left")
 }
 
-func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) {
-	asked, gone := map[string]int{}, false
+func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) {
+	queries, ended := map[string]int{}, false
 	r := newPoolStatusCache(func(_ context.Context, pool string) (api.PoolStatus, error) {
-		asked[pool]++
-		if gone {
+		queries[pool]++
+		if ended {
 			return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 		}
 		return api.PoolStatus{Pool: pool, Size: 3}, nil
 	})
-	require.Empty(t, r.read([]string{"p"}, false), "nobody is asked while Temporal is lost")
+	require.Empty(t, r.read([]string{"p"}, false), "no query while Temporal is unreachable")
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
-	require.Equal(t, 1, asked["p"])
+	require.Equal(t, 1, queries["p"])
 	r.queriedAt = time.Time{}
-	require.Contains(t, r.read(nil, true), "p", "it is told of although no worker of it is here any more")
-	require.Equal(t, 2, asked["p"])
-	gone, r.queriedAt = true, time.Time{}
+	require.Contains(t, r.read(nil, true), "p", "a pool stays known without a worker here")
+	require.Equal(t, 2, queries["p"])
+	ended, r.queriedAt = true, time.Time{}
 	require.Empty(t, r.read(nil, true))
 	r.queriedAt = time.Time{}
 	require.Empty(t, r.read(nil, true))
-	require.Equal(t, 3, asked["p"])
+	require.Equal(t, 3, queries["p"])
 }
 
-func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
+func TestAnOldAnswerIsDropped(t *testing.T) {
 	r := newPoolStatusCache(func(context.Context, string) (api.PoolStatus, error) {
-		return api.PoolStatus{}, errors.New("silence")
+		return api.PoolStatus{}, errors.New("no answer")
 	})
 	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge / 2)}
 	require.Contains(t, r.read(nil, true), "p")
@@ -118,7 +119,14 @@ func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
 	require.NotContains(t, r.read(nil, true), "p")
 }
 
-// gather reads a collector as a registry does.
+func counterValue(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	require.NoError(t, c.Write(&m))
+	return m.GetCounter().GetValue()
+}
+
+// gather collects c through a registry.
 func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -132,7 +140,7 @@ func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
 	return found
 }
 
-func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
+func TestTheMetricsOfTheSDKFollowPrometheusConventions(t *testing.T) {
 	sdk := NewSDK()
 	handler := sdk.Handler().WithTags(map[string]string{"namespace": "default"})
 	for _, pool := range []string{"a", "b"} {
@@ -145,7 +153,7 @@ func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
 
 	found := gather(t, sdk)
 	polls := found["temporal_polls_total"].GetMetric()
-	require.Len(t, polls, 1, "pools share a series")
+	require.Len(t, polls, 1, "all pools share a series")
 	require.EqualValues(t, 4, polls[0].GetCounter().GetValue())
 	require.EqualValues(t, 3, found["temporal_slots"].GetMetric()[0].GetGauge().GetValue())
 	times := found["temporal_request_latency_seconds"].GetMetric()
@@ -153,7 +161,7 @@ func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
 	require.Equal(t, 3.0, times[0].GetHistogram().GetSampleSum()+times[1].GetHistogram().GetSampleSum())
 }
 
-func TestSeriesOfTheSDKAreBounded(t *testing.T) {
+func TestTheSeriesOfTheSDKAreBounded(t *testing.T) {
 	sdk := NewSDK()
 	for i := range maxSeries + 10 {
 		sdk.Handler().WithTags(map[string]string{"operation": fmt.Sprint(i)}).Counter("temporal_request").Inc(1)
@@ -162,7 +170,7 @@ func TestSeriesOfTheSDKAreBounded(t *testing.T) {
 	require.EqualValues(t, 10, sdk.dropped.Load())
 }
 
-// idleGateway counts one pool with one worker and one queue.
+// idleGateway is a gateway with one pool and one worker.
 type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
@@ -171,26 +179,26 @@ func (idleGateway) Snapshot() gateway.Snapshot {
 	}}, Connections: map[string]int64{"unix": 1}, ControlPlane: true}
 }
 
-// noProcesses is a host on which nothing runs.
+// noProcesses is a host without processes.
 type noProcesses struct{}
 
 func (noProcesses) List() []*process.Process { return nil }
 func (noProcesses) Live() int                { return 0 }
 
-// documented are the rows of the table in the operations manual: name, kind and labels.
+// documented returns the rows of the table in docs/operations.md: name, kind, unit and labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	rows := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1) {
-		require.NotContains(t, rows, row[1], "it has two rows")
+		require.NotContains(t, rows, row[1], "two rows")
 		rows[row[1]] = row[2] + " of " + row[3] + " by " + row[4]
 	}
 	return rows
 }
 
-// unitOf reads a metric's unit from its name.
+// unitOf returns the unit that a metric's name ends with.
 func unitOf(name string) string {
 	words := strings.Split(strings.TrimSuffix(name, "_total"), "_")
 	switch last := words[len(words)-1]; last {
@@ -200,7 +208,7 @@ func unitOf(name string) string {
 	return "–"
 }
 
-func TestTheManualHasEveryMetricAndNoOther(t *testing.T) {
+func TestTheManualListsExactlyTheMetrics(t *testing.T) {
 	registered := map[string]string{}
 	for _, m := range Catalogue() {
 		labels := make([]string, len(m.Labels))
@@ -216,7 +224,7 @@ func TestTheManualHasEveryMetricAndNoOther(t *testing.T) {
 	require.Equal(t, registered, documented(t))
 }
 
-func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
+func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range Catalogue() {
 		known[m.Name] = true
@@ -245,7 +253,7 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 	}
 }
 
-func TestTheManualNamesEveryReason(t *testing.T) {
+func TestTheManualNamesEveryCause(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// SDK takes the measurements of the Temporal SDK: set Handler on the client's options. It is safe for concurrent use.
+// SDK collects the metrics of the Temporal SDK: set Handler in the client's options. It is safe for concurrent use.
 type SDK struct {
 	dropped atomic.Int64
 
@@ -22,32 +22,32 @@ type SDK struct {
 	series map[seriesKey]series
 }
 
-// seriesKey is the name of a series and its labels as one string.
+// seriesKey is the name of a series, and its labels encoded as one string.
 type seriesKey struct{ name, labels string }
 
-// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics, of each activity or each request.
+// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics for each activity or request type.
 const maxSeries = 5000
 
-// sdkBuckets are the upper bounds of the buckets of the SDK's times, in seconds.
+// sdkBuckets are the buckets of the SDK's timers, in seconds.
 var sdkBuckets = []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 60}
 
-// series is one time series of the SDK; exactly one of its fields is used.
+// series is one time series of the SDK; exactly one field is set.
 type series struct {
 	counter   prometheus.Counter
 	gauge     prometheus.Gauge
 	histogram prometheus.Histogram
 }
 
-// NewSDK makes an SDK that has seen nothing yet.
+// NewSDK makes an empty SDK.
 func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]series)} }
 
-// Handler is what the SDK reports to.
+// Handler returns the handler that the SDK reports to.
 func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
 
-// Describe is part of prometheus.Collector. The SDK decides what there is, so the collector is an unchecked one.
+// Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
 func (s *SDK) Describe(chan<- *prometheus.Desc) {}
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -63,7 +63,7 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// find returns a series, made where it is missing; false when there are too many.
+// find returns a series, and makes a missing one. It returns false if there are maxSeries already.
 func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Labels) series) (series, bool) {
 	key := seriesKey{name, h.key}
 	s.mu.RLock()
@@ -85,16 +85,16 @@ func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Label
 	return found, true
 }
 
-// sdkHandler is the SDK's view: the tags it has set so far.
+// sdkHandler implements client.MetricsHandler with the tags that the SDK has set so far.
 type sdkHandler struct {
 	sdk  *SDK
-	tags []tag  // in the order of their names
-	key  string // the same as one string
+	tags []tag  // sorted by name
+	key  string // the tags encoded as one string
 }
 
 type tag struct{ name, value string }
 
-// labels are the tags as a series is made with them.
+// labels returns the tags as labels.
 func (h sdkHandler) labels() prometheus.Labels {
 	labels := make(prometheus.Labels, len(h.tags))
 	for _, t := range h.tags {
@@ -103,10 +103,10 @@ func (h sdkHandler) labels() prometheus.Labels {
 	return labels
 }
 
-// poolQueues stands for the task queues of all pools, so that pools that come and go leave no series behind.
+// poolQueues replaces the task queue of a pool in labels, so that pools that come and go leave no series behind.
 var poolQueues = strings.TrimSuffix(api.PoolQueue(""), "/")
 
-// WithTags is part of client.MetricsHandler. The SDK calls it several times for each task and each request.
+// WithTags implements client.MetricsHandler. The SDK calls it several times for each task and each request.
 func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	all := append(make([]tag, 0, len(h.tags)+len(tags)), h.tags...)
 	for name, value := range tags {
@@ -137,10 +137,10 @@ func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 }
 
 func sdkHelp(name string) string {
-	return "The Temporal SDK's " + name + "; https://docs.temporal.io/references/sdk-metrics says what it means."
+	return "Temporal SDK metric " + name + "; see https://docs.temporal.io/references/sdk-metrics."
 }
 
-// Counter is part of client.MetricsHandler.
+// Counter implements client.MetricsHandler.
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
 	one, ok := h.sdk.find(name+"_total", h, func(full string, tags prometheus.Labels) series {
 		return series{counter: prometheus.NewCounter(prometheus.CounterOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
@@ -151,7 +151,7 @@ func (h sdkHandler) Counter(name string) client.MetricsCounter {
 	return sdkCounter{one.counter}
 }
 
-// Gauge is part of client.MetricsHandler.
+// Gauge implements client.MetricsHandler.
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 	one, ok := h.sdk.find(name, h, func(full string, tags prometheus.Labels) series {
 		return series{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
@@ -162,7 +162,7 @@ func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 	return sdkGauge{one.gauge}
 }
 
-// Timer is part of client.MetricsHandler.
+// Timer implements client.MetricsHandler.
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
 	one, ok := h.sdk.find(name+"_seconds", h, func(full string, tags prometheus.Labels) series {
 		return series{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: full, Help: sdkHelp(name), Buckets: sdkBuckets, ConstLabels: tags})}
@@ -175,7 +175,7 @@ func (h sdkHandler) Timer(name string) client.MetricsTimer {
 
 type sdkCounter struct{ to prometheus.Counter }
 
-// Inc drops what a counter cannot take.
+// Inc ignores decrements, which a Prometheus counter rejects.
 func (c sdkCounter) Inc(n int64) {
 	if n > 0 {
 		c.to.Add(float64(n))
@@ -194,7 +194,7 @@ type sdkTimer struct{ to prometheus.Histogram }
 
 func (t sdkTimer) Record(d time.Duration) { t.to.Observe(d.Seconds()) }
 
-// droppedSeries stands for a series too many.
+// droppedSeries counts the measurements of series beyond maxSeries.
 type droppedSeries struct{ sdk *SDK }
 
 func (d droppedSeries) Inc(int64)            { d.sdk.dropped.Add(1) }

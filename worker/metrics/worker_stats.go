@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,50 +12,74 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// lives knows what the activities saw of the workers of this host. It implements activities.Observer.
+// workerStats records what the activities see of the workers of this host, and counts it by pool. It implements activities.Observer
+// and prometheus.Collector.
 type workerStats struct {
-	withProcess func() map[string]bool // the workers that have a process here
+	withProcess func() map[string]bool // the workers that have a process on this host
+
+	startDuration                           *prometheus.HistogramVec // by pool
+	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
 
 	mu      sync.Mutex
 	workers map[string]*workerStat // by worker
-	pools   map[string]*poolStats
+	pools   map[string]time.Time   // when each pool was last used
 }
 
-// workerStat is one worker, through its incarnations here.
+// workerStat is one worker, through its incarnations on this host.
 type workerStat struct {
-	incarnation       int64 // the newest the rest is about
+	incarnation       int64 // the newest; the next three fields are about it
 	unhealthy         bool
 	degraded          bool
 	suspended         bool
-	stopping          map[int64]bool   // incarnations that were asked to exit
-	replacementsKnown bool             // its workflow has told the counts below
+	stopping          map[int64]bool   // incarnations that are being stopped
+	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
 	restarts          map[string]int64 // by cause, as the worker's workflow counts them
 	rotations         map[string]int64
-	liveCounts        map[int64]map[string]int64 // what the program counted, by incarnation, as of the last look at each
-	endedCounts       map[string]int64           // of incarnations that are gone
-	absentSince       time.Time                  // when it was first found without a process here; zero while it has one
+	liveCounts        map[int64]map[string]int64 // the program's counters at the last scrape, by incarnation
+	endedCounts       map[string]int64           // sums of the counters of ended incarnations
+	absentSince       time.Time                  // when the worker was first seen without a process here; zero while it has one
 }
 
-// starts are those of one pool on this host.
-type poolStats struct {
-	took         prometheus.Histogram
-	failed       int64
-	probesFailed int64
-	decided      map[activities.Decision]int64
-	lastUsed     time.Time
+const (
+	// statsRetention is how long workers and pools without a process on this host are kept.
+	statsRetention = 5 * time.Minute
+	// maxStopping bounds the incarnations of a worker that may be stopping at once.
+	maxStopping = 4
+)
+
+func newWorkerStats(withProcess func() map[string]bool) *workerStats {
+	counter := func(m *Metric) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+	}
+	return &workerStats{
+		withProcess: withProcess,
+		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, startSeconds.Labels),
+		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
+		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
+	}
 }
 
-// statsRetention is how long a worker, or a pool, is remembered that has no process here any more.
-const statsRetention = 5 * time.Minute
-
-var startBuckets = []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
-
-func newWorkerStats(here func() map[string]bool) *workerStats {
-	return &workerStats{withProcess: here, workers: make(map[string]*workerStat), pools: make(map[string]*poolStats)}
+func (l *workerStats) vectors() []prometheus.Collector {
+	return []prometheus.Collector{l.startDuration, l.startFailures, l.probeFailures, l.decisions}
 }
 
-// workerLocked is the life of an incarnation, under mu. That of an incarnation older than the newest is nil: what it does says nothing about
-// the worker any more.
+// Describe implements prometheus.Collector.
+func (l *workerStats) Describe(out chan<- *prometheus.Desc) {
+	for _, v := range l.vectors() {
+		v.Describe(out)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *workerStats) Collect(out chan<- prometheus.Metric) {
+	for _, v := range l.vectors() {
+		v.Collect(out)
+	}
+}
+
+// workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
 func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	w := l.workers[p.Worker]
 	switch {
@@ -73,49 +96,46 @@ func (l *workerStats) workerLocked(p api.Process) *workerStat {
 	return w
 }
 
-// maxStopping bounds the incarnations of a worker that may be on their way out at one time.
-const maxStopping = 4
-
-// starts is those of a worker's pool, under mu.
-func (l *workerStats) poolLocked(worker string) *poolStats {
+// poolLocked returns the pool of a worker, whose series start at 0 when it is first used; false if the name is not a worker's.
+func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 	pool, _, err := api.ParseWorkerName(worker)
 	if err != nil {
-		return nil
+		return "", false
 	}
-	s := l.pools[pool]
-	if s == nil {
-		s = &poolStats{took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: startBuckets, ConstLabels: prometheus.Labels{"pool": pool},
-		})}
-		s.decided = make(map[activities.Decision]int64)
-		l.pools[pool] = s
+	if _, known := l.pools[pool]; !known {
+		l.startDuration.WithLabelValues(pool)
+		l.startFailures.WithLabelValues(pool)
+		l.probeFailures.WithLabelValues(pool)
+		for _, d := range activities.Decisions() {
+			l.decisions.WithLabelValues(pool, string(d))
+		}
 	}
-	s.lastUsed = time.Now()
-	return s
+	l.pools[pool] = time.Now()
+	return pool, true
 }
 
-// Started is told of a process that became ready.
+// Started implements activities.Observer.
 func (l *workerStats) Started(p api.Process, took time.Duration) {
-	here := l.withProcess()
+	withProcess := l.withProcess()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sweepLocked(here, time.Now()) // also where nobody ever scrapes
+	l.sweepLocked(withProcess, time.Now()) // so that the maps stay small without scrapes, too
 	l.workerLocked(p)
-	if s := l.poolLocked(p.Worker); s != nil {
-		s.took.Observe(took.Seconds())
+	if pool, ok := l.poolLocked(p.Worker); ok {
+		l.startDuration.WithLabelValues(pool).Observe(took.Seconds())
 	}
 }
 
-// StartFailed is told of a start that came to nothing.
+// StartFailed implements activities.Observer.
 func (l *workerStats) StartFailed(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.poolLocked(p.Worker); s != nil {
-		s.failed++
+	if pool, ok := l.poolLocked(p.Worker); ok {
+		l.startFailures.WithLabelValues(pool).Inc()
 	}
 }
 
-// Watching is told what a worker's workflow wants watched, which says what it thinks of the process.
+// Watching implements activities.Observer.
 func (l *workerStats) Watching(r api.WatchRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,19 +148,19 @@ func (l *workerStats) Watching(r api.WatchRequest) {
 	w.replacementsKnown, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
 }
 
-// Probed is told how a health check went.
+// Probed implements activities.Observer.
 func (l *workerStats) Probed(p api.Process, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.workerLocked(p); w != nil {
 		w.unhealthy = err != nil
 	}
-	if s := l.poolLocked(p.Worker); s != nil && err != nil {
-		s.probesFailed++
+	if pool, ok := l.poolLocked(p.Worker); ok && err != nil {
+		l.probeFailures.WithLabelValues(pool).Inc()
 	}
 }
 
-// Stopping is told that a process is asked to exit.
+// Stopping implements activities.Observer.
 func (l *workerStats) Stopping(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,20 +169,20 @@ func (l *workerStats) Stopping(p api.Process) {
 	}
 }
 
-// Decided is told what this host decided about a worker by itself.
+// Decided implements activities.Observer.
 func (l *workerStats) Decided(worker string, d activities.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.poolLocked(worker); s != nil {
-		s.decided[d]++
+	if pool, ok := l.poolLocked(worker); ok {
+		l.decisions.WithLabelValues(pool, string(d)).Inc()
 	}
 }
 
-// sumCounts takes what the living incarnations of a worker have counted and returns the sums over all that have lived here. What one counted
-// between the last look and its end is lost.
-func (w *workerStat) sumCounts(living map[int64]map[string]int64) map[string]int64 {
+// sumCounts records the counters of the live incarnations and returns the sums over all incarnations here. What a program counted
+// between the last scrape and its end is lost.
+func (w *workerStat) sumCounts(live map[int64]map[string]int64) map[string]int64 {
 	for incarnation, counts := range w.liveCounts {
-		if _, lives := living[incarnation]; lives {
+		if _, isLive := live[incarnation]; isLive {
 			continue
 		}
 		if w.endedCounts == nil {
@@ -175,24 +195,22 @@ func (w *workerStat) sumCounts(living map[int64]map[string]int64) map[string]int
 			w.endedCounts[name] += n
 		}
 	}
-	w.liveCounts = living
-	sums := maps.Clone(w.endedCounts)
-	for _, counts := range living {
+	w.liveCounts = live
+	sums := make(map[string]int64, len(w.endedCounts))
+	maps.Copy(sums, w.endedCounts)
+	for _, counts := range live {
 		for name, n := range counts {
-			if sums == nil {
-				sums = make(map[string]int64)
-			}
 			sums[name] += n
 		}
 	}
 	return sums
 }
 
-// sweepLocked forgets workers and pools that have had no process here for statsRetention, under mu; here are the workers that have one.
-func (l *workerStats) sweepLocked(here map[string]bool, now time.Time) {
+// sweepLocked removes workers and pools that have had no process here for statsRetention.
+func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
 	for worker, w := range l.workers {
 		switch {
-		case here[worker]:
+		case withProcess[worker]:
 			w.absentSince = time.Time{}
 		case w.absentSince.IsZero():
 			w.absentSince = now
@@ -200,18 +218,21 @@ func (l *workerStats) sweepLocked(here map[string]bool, now time.Time) {
 			delete(l.workers, worker)
 		}
 	}
-	living := make(map[string]bool, len(l.workers))
+	used := make(map[string]bool, len(l.workers))
 	for worker := range l.workers {
 		if pool, _, err := api.ParseWorkerName(worker); err == nil {
-			living[pool] = true
+			used[pool] = true
 		}
 	}
-	for pool, s := range l.pools {
-		if !living[pool] && now.Sub(s.lastUsed) >= statsRetention {
-			delete(l.pools, pool)
+	for pool, lastUsed := range l.pools {
+		if used[pool] || now.Sub(lastUsed) < statsRetention {
+			continue
 		}
+		delete(l.pools, pool)
+		byPool := prometheus.Labels{"pool": pool}
+		l.startDuration.Delete(byPool)
+		l.startFailures.Delete(byPool)
+		l.probeFailures.Delete(byPool)
+		l.decisions.DeletePartialMatch(byPool)
 	}
 }
-
-// sortedKeys are the keys of a map in order.
-func sortedKeys[V any](of map[string]V) []string { return slices.Sorted(maps.Keys(of)) }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// statusCacheTTL is how long a pool's answer counts, so that many scrapers cost no more than one.
+	// statusCacheTTL is how long an answer is reused, so that many scrapers cost one query.
 	statusCacheTTL = 5 * time.Second
-	// statusMaxAge is how long the last answer is told of while there is no newer one. Later than that it would be a lie.
+	// statusMaxAge is the age at which the last answer is dropped while no newer one arrives.
 	statusMaxAge = time.Minute
-	// statusTimeout bounds how long one scrape waits for pools to answer, and statusConcurrency how many are asked at one time.
+	// statusTimeout bounds the queries of one scrape, of which statusConcurrency run at once.
 	statusTimeout     = 2 * time.Second
 	statusConcurrency = 8
 )
 
-// poolStatusCache asks the pools' workflows how they stand, at scrapes and only then. One query a pool leaves no trace in its history.
+// poolStatusCache queries the status of pools when it is read. A query leaves no trace in a workflow's history.
 type poolStatusCache struct {
 	query func(ctx context.Context, pool string) (api.PoolStatus, error)
 
-	mu        sync.Mutex // held while asking: who comes meanwhile finds the answers
+	mu        sync.Mutex // held during queries, so that concurrent readers share them
 	queriedAt time.Time
 	answers   map[string]poolAnswer
 }
@@ -35,31 +35,30 @@ type poolAnswer struct {
 	at     time.Time
 }
 
-func newPoolStatusCache(ask func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolStatusCache {
-	return &poolStatusCache{query: ask, answers: make(map[string]poolAnswer)}
+func newPoolStatusCache(query func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolStatusCache {
+	return &poolStatusCache{query: query, answers: make(map[string]poolAnswer)}
 }
 
-// read is what is known of these pools and of those asked for before that are still running; no pool is asked while reachable is
-// false.
+// read returns the known status of these pools, and of the pools read before that still run. While reachable is false it queries none.
 func (r *poolStatusCache) read(pools []string, reachable bool) map[string]api.PoolStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if reachable && now.Sub(r.queriedAt) >= statusCacheTTL {
-		r.refresh(pools)
+		r.refreshLocked(pools)
 		r.queriedAt = time.Now()
 	}
 	current := make(map[string]api.PoolStatus, len(r.answers))
-	for pool, s := range r.answers {
-		if now.Sub(s.at) < statusMaxAge {
-			current[pool] = s.status
+	for pool, answer := range r.answers {
+		if now.Sub(answer.at) < statusMaxAge {
+			current[pool] = answer.status
 		}
 	}
 	return current
 }
 
-// refresh asks, under mu. A pool that is no more is forgotten; one that does not answer keeps its last answer.
-func (r *poolStatusCache) refresh(pools []string) {
+// refreshLocked queries pools. It removes those that have ended, and keeps the last answer of those that do not answer.
+func (r *poolStatusCache) refreshLocked(pools []string) {
 	wanted := make(map[string]bool, len(pools)+len(r.answers))
 	for _, pool := range pools {
 		wanted[pool] = true
@@ -86,5 +85,5 @@ func (r *poolStatusCache) refresh(pools []string) {
 			return nil
 		})
 	}
-	_ = group.Wait() // its functions have no error to give
+	_ = group.Wait() // the functions return no error
 }
