@@ -4,19 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"reflect"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
-// rule says what one key may hold. There is one for each key that has more to say than its form.
+// rule restricts the value of one key. A key without a rule allows every value of its form.
 type rule struct {
 	key     string
 	allowed string
-	// check returns where below the key, and why, the value breaks the rule; no problem means that it holds.
+	// check returns where below the key, and why, a value violates the rule. No problem means that it does not.
 	check func(value any) (at, problem string)
 }
 
@@ -30,16 +26,16 @@ var (
 	umaskForm = regexp.MustCompile(`^0?[0-7]{3}$`)
 )
 
-const nameAllowed = "1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit"
+const nameAllowed = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 
-// rules are checked in this order, which is the file's.
+// rules are checked in this order, which is that of the file.
 var rules = []rule{
 	{"pool.name", nameAllowed, func(v any) (string, string) {
 		switch name := v.(string); {
 		case name == "":
 			return "", "is missing"
 		case !nameForm.MatchString(name):
-			return "", fmt.Sprintf("%s is not a pool's name", quoteValue(name))
+			return "", fmt.Sprintf("%s is not a valid pool name", quoteValue(name))
 		}
 		return "", ""
 	}},
@@ -54,14 +50,14 @@ var rules = []rule{
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
 	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
 	integerRange("pool.max_inflight", 1, 1000),
-	{"pool.env", `texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
+	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
 		env := v.(map[string]string)
 		for _, name := range sortedNames(env) {
 			if problem := variableProblem(name); problem != "" {
 				return "." + quoteKey(name), problem
 			}
 			if strings.ContainsRune(env[name], 0) {
-				return "." + quoteKey(name), "holds a NUL character"
+				return "." + quoteKey(name), "contains a NUL character"
 			}
 		}
 		return "", ""
@@ -77,14 +73,14 @@ var rules = []rule{
 	textWithoutNUL("pool.dir"),
 	textWithoutNUL("pool.user"),
 	textWithoutNUL("pool.group"),
-	{"pool.umask", `three octal digits such as "022", or "" to leave it alone`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
+	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
 	positiveDuration("pool.stop_grace"),
 	sizeRange("pool.max_message", 1<<10, 1<<30),
 
 	positiveDuration("start.timeout"),
 	integerRange("start.concurrency", 0, maxWorkers),
 	numberRange("start.rate_per_second", 0, 10_000),
-	{"start.warmup", "[[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
+	{"start.warmup", "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
 		for i, w := range v.([]Warmup) {
 			if w.Method == "" || strings.ContainsRune(w.Method, 0) {
 				return fmt.Sprintf("[%d].method", i), "is missing"
@@ -138,10 +134,10 @@ var rules = []rule{
 	integerRange("limits.open_files", 0, maxCount),
 	integerRange("limits.processes", 0, maxCount),
 	optionalDuration("limits.cpu_time"),
-	{"limits.cpu_affinity", "cores, counted from 0", func(v any) (string, string) {
+	{"limits.cpu_affinity", "a list of core numbers from 0 to 4095, such as [0, 1]", func(v any) (string, string) {
 		for i, core := range v.([]int) {
 			if core < 0 || core > 4095 {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%d is not a core", core)
+				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%d is not a core number", core)
 			}
 		}
 		return "", ""
@@ -172,153 +168,4 @@ var rules = []rule{
 	positiveDuration("prediction.horizon"),
 
 	oneOf("policy.mode", PolicyEnforce, PolicyObserve),
-}
-
-var ruleByKey = func() map[string]rule {
-	byKey := make(map[string]rule, len(rules))
-	for _, r := range rules {
-		byKey[r.key] = r
-	}
-	return byKey
-}()
-
-// allowedText is what an error about the key says may stand there.
-func allowedText(k keyInfo) string {
-	if r, found := ruleByKey[k.key()]; found {
-		return r.allowed
-	}
-	return k.form.allowed()
-}
-
-// checkRules returns the error of the first rule that s breaks.
-func checkRules(s *Spec) *Error {
-	for _, r := range rules {
-		if at, problem := r.check(keyByName[r.key].value(s).Interface()); problem != "" {
-			return &Error{Key: r.key + at, Problem: problem, Allowed: r.allowed}
-		}
-	}
-	return nil
-}
-
-// holds makes a check of a question about the value.
-func holds[T any](holds func(T) bool) func(any) (string, string) {
-	return func(v any) (string, string) {
-		if holds(v.(T)) {
-			return "", ""
-		}
-		return "", quoteValue(v) + " is not allowed"
-	}
-}
-
-func intBetween(low, high int) func(any) (string, string) {
-	return holds(func(n int) bool { return low <= n && n <= high })
-}
-
-func integerRange(key string, low, high int) rule {
-	return rule{key, fmt.Sprintf("a whole number from %d to %d", low, high), intBetween(low, high)}
-}
-
-func numberRange(key string, low, high float64) rule {
-	allowed := fmt.Sprintf("a number from %v to %v", low, high)
-	return rule{key, allowed, holds(func(n float64) bool { return low <= n && n <= high })}
-}
-
-// bands are empty, or four values that rise from above 0.
-func bands(key string) rule {
-	return rule{key, "four rising numbers above 0, such as [20, 50, 80, 95], or [] to leave it ungraded", func(v any) (string, string) {
-		values := v.([]float64)
-		if len(values) != 0 && len(values) != 4 {
-			return "", fmt.Sprintf("has %d numbers", len(values))
-		}
-		last := 0.0
-		for i, value := range values {
-			if !(value > last) || value > maxCount {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v does not rise", value)
-			}
-			last = value
-		}
-		return "", ""
-	}}
-}
-
-// minDuration keeps timers from spinning; what is meant to be "at once" can be said with it.
-const minDuration = Duration(time.Millisecond)
-
-func positiveDuration(key string) rule {
-	return rule{key, durationAllowed + ", at least " + minDuration.String(), holds(func(d Duration) bool { return d >= minDuration })}
-}
-
-func optionalDuration(key string) rule {
-	allowed := durationAllowed + `, at least ` + minDuration.String() + `; or "" for none`
-	return rule{key, allowed, holds(func(d Duration) bool { return d == 0 || d >= minDuration })}
-}
-
-func sizeRange(key string, low, high Bytes) rule {
-	allowed := fmt.Sprintf("%s from %s to %s", bytesAllowed, low, high)
-	if low == 0 {
-		allowed = fmt.Sprintf(`%s up to %s; or "" for none`, bytesAllowed, high)
-	}
-	return rule{key, allowed, holds(func(b Bytes) bool { return low <= b && b <= high })}
-}
-
-func oneOf(key string, words ...string) rule {
-	quotedWords := make([]string, len(words))
-	for i, word := range words {
-		quotedWords[i] = strconv.Quote(word)
-	}
-	return rule{key, orList(quotedWords), holds(func(word string) bool {
-		return slices.Contains(words, word)
-	})}
-}
-
-func orList(words []string) string {
-	if len(words) == 1 {
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
-func textWithoutNUL(key string) rule {
-	return rule{key, "text without NUL", holds(func(s string) bool { return !strings.ContainsRune(s, 0) })}
-}
-
-func commandProblem(v any) (at, problem string) {
-	for i, word := range v.([]string) {
-		if i == 0 && word == "" {
-			return "[0]", "is empty"
-		}
-		if strings.ContainsRune(word, 0) {
-			return fmt.Sprintf("[%d]", i), "holds a NUL character"
-		}
-	}
-	return "", ""
-}
-
-func variableProblem(name string) string {
-	switch {
-	case name == "":
-		return "has no name"
-	case strings.ContainsAny(name, "=\x00"):
-		return quoteValue(name) + " is not the name of a variable"
-	case strings.HasPrefix(name, "TEMPOOL_"):
-		return quoteValue(name) + " is set by Tempool itself"
-	}
-	return ""
-}
-
-// quoteValue is a value as an error quotes it, in the file's own notation.
-func quoteValue(v any) string {
-	switch v.(type) {
-	case string, Duration, Bytes:
-		return strconv.Quote(fmt.Sprint(v))
-	}
-	return fmt.Sprint(v)
-}
-
-// sameValue holds for equal values; a list or table without elements is equal to none.
-func sameValue(a, b reflect.Value) bool {
-	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
-		return true
-	}
-	return reflect.DeepEqual(a.Interface(), b.Interface())
 }

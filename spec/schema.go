@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// form is what a key's value looks like.
+// form is the type of a key's value.
 type form int
 
 const (
@@ -27,7 +27,7 @@ const (
 	anything
 )
 
-// keyInfo is one key of the file. Sections and their keys are the fields of Spec, in the order they stand there.
+// keyInfo is one key of the file. The sections and keys are the fields of Spec, in their order.
 type keyInfo struct {
 	section, name string
 	form          form
@@ -36,7 +36,7 @@ type keyInfo struct {
 
 func (k keyInfo) key() string { return k.section + "." + k.name }
 
-// value is what s holds under the key.
+// value returns the value of the key in s.
 func (k keyInfo) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
 
 var (
@@ -90,18 +90,18 @@ func formOf(t reflect.Type) form {
 	panic(fmt.Sprintf("spec: a key of type %s has no form", t))
 }
 
-// allowed is the form in words, for values that do not even have it.
+// allowed describes the form, for errors about values of another form.
 func (f form) allowed() string {
 	return [...]string{
-		text: "text in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationAllowed, size: bytesAllowed,
-		texts: `a list of texts such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
+		text: "a string in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationAllowed, size: bytesAllowed,
+		texts: `a list of strings such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
 		numbers:   "a list of numbers such as [20, 50, 80, 95]",
-		variables: `a table of texts such as { LANG = "C" }`,
+		variables: `a table of strings such as { LANG = "C" }`,
 		warmups:   "a list of tables", anything: "any value",
 	}[f]
 }
 
-// mismatch says where below the key, and why, a decoded TOML or JSON value does not have the form. Both are empty when it does.
+// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means that it has.
 func (f form) mismatch(v any) (at, problem string) {
 	fits := true
 	switch f {
@@ -114,9 +114,9 @@ func (f form) mismatch(v any) (at, problem string) {
 	case number:
 		fits = isFinite(v)
 	case duration:
-		return "", unitMismatch(v, func(s string) error { _, err := parseDuration(s); return err })
+		return "", unitMismatch(v, "duration", func(s string) error { _, err := parseDuration(s); return err })
 	case size:
-		return "", unitMismatch(v, func(s string) error { _, err := parseBytes(s); return err })
+		return "", unitMismatch(v, "size", func(s string) error { _, err := parseBytes(s); return err })
 	case texts:
 		return listMismatch(v, text)
 	case integers:
@@ -132,7 +132,7 @@ func (f form) mismatch(v any) (at, problem string) {
 			return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
 		}
 		if _, err := json.Marshal(v); err != nil {
-			return "", "cannot be sent as JSON, which has no such value: " + unsupportedValue(err)
+			return "", unsupportedValue(err) + " cannot be represented in JSON"
 		}
 	}
 	if !fits {
@@ -141,12 +141,12 @@ func (f form) mismatch(v any) (at, problem string) {
 	return "", ""
 }
 
-// unsupportedValue is the value a json error names, without the package's prefix.
+// unsupportedValue returns the value that an error of json.Marshal names.
 func unsupportedValue(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
 }
 
-// maxParamsDepth is far more than any protocol nests, and far less than JSON readers refuse.
+// maxParamsDepth is more than any protocol needs, and less than JSON parsers reject.
 const maxParamsDepth = 100
 
 func isDeeperThan(v any, levels int) bool {
@@ -190,13 +190,13 @@ func isFinite(v any) bool {
 	return false
 }
 
-func unitMismatch(v any, parse func(string) error) string {
+func unitMismatch(v any, what string, parse func(string) error) string {
 	switch v := v.(type) {
 	case string:
 		if parse(v) == nil {
 			return ""
 		}
-		return fmt.Sprintf("%q cannot be read", v)
+		return fmt.Sprintf("%q is not a %s", v, what)
 	case int64:
 		if v == 0 {
 			return ""
@@ -260,11 +260,11 @@ func warmupMismatch(v any) (at, problem string) {
 	return "", ""
 }
 
-// kindOf says what a value is, as the problem of a key that wants something else.
+// kindOf describes a value of the wrong form.
 func kindOf(v any) string {
 	switch v := v.(type) {
 	case string:
-		return fmt.Sprintf("%q is text", v)
+		return fmt.Sprintf("%q is a string", v)
 	case bool:
 		return fmt.Sprintf("%t is a boolean", v)
 	case int64:
@@ -273,7 +273,7 @@ func kindOf(v any) string {
 		if !isFinite(v) {
 			return fmt.Sprintf("%v is not finite", v)
 		}
-		return fmt.Sprintf("%v is a number with a fraction", v)
+		return fmt.Sprintf("%v is a fractional number", v)
 	case json.Number:
 		return fmt.Sprintf("%s is a number", v)
 	case []any:
