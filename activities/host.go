@@ -35,8 +35,7 @@ type Host struct {
 	// Admit returns a coded error for a start that this host must reject; nil admits all.
 	Admit func(ctx context.Context, r api.StartRequest) error
 	// Started receives every process that became ready, before Start releases its placement slot.
-	Started func(*process.Process)
-	// Observer may be nil.
+	Started  func(*process.Process)
 	Observer Observer
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}

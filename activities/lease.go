@@ -17,7 +17,7 @@ func (h *Host) Reset(ctx context.Context, r api.ResetRequest) (api.ResetResult, 
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
 	logger := h.Logger.With("worker", r.Worker, "incarnation", r.Incarnation, "lease", r.LeaseID)
-	h.observer().Decided(r.Worker, ResetWorker)
+	h.Observer.Decided(r.Worker, ResetWorker)
 	logger.Info("resetting worker: lease expired")
 	usage, err := h.DataPlane.Reset(ctx, r.Worker, r.Incarnation, r.LeaseID)
 	result := api.ResetResult{Usage: usage}

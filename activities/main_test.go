@@ -39,7 +39,7 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	change(&sp)
 	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
 	require.NoError(t, err)
-	return &activities.Host{ID: "h", Processes: s, Logger: logger}, p
+	return &activities.Host{ID: "h", Processes: s, Observer: noObserver{}, Logger: logger}, p
 }
 
 func withoutProtocol(sp *spec.Spec) {
@@ -58,3 +58,13 @@ var (
 	worker  = api.Process{Worker: "p/0", Incarnation: 1}
 	unknown = api.Process{Worker: "p/9", Incarnation: 1}
 )
+
+// noObserver is an Observer that ignores everything.
+type noObserver struct{}
+
+func (noObserver) Started(api.Process, time.Duration)  {}
+func (noObserver) StartFailed(api.Process)             {}
+func (noObserver) Watching(api.WatchRequest)           {}
+func (noObserver) Probed(api.Process, error)           {}
+func (noObserver) Stopping(api.Process)                {}
+func (noObserver) Decided(string, activities.Decision) {}

@@ -40,20 +40,3 @@ const (
 func Decisions() []Decision {
 	return []Decision{TryAgain, ResetWorker, ApplyShare, CollectGarbage, LowerLimit, RestoreLimit}
 }
-
-// noObserver is the Observer of a Host that has none.
-type noObserver struct{}
-
-func (noObserver) Started(api.Process, time.Duration) {}
-func (noObserver) StartFailed(api.Process)            {}
-func (noObserver) Watching(api.WatchRequest)          {}
-func (noObserver) Probed(api.Process, error)          {}
-func (noObserver) Stopping(api.Process)               {}
-func (noObserver) Decided(string, Decision)           {}
-
-func (h *Host) observer() Observer {
-	if h.Observer == nil {
-		return noObserver{}
-	}
-	return h.Observer
-}

@@ -21,7 +21,7 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 	result := api.ProbeResult{Healthy: true}
 	err := p.Probe(ctx)
 	if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
-		h.observer().Probed(r.Process, err)
+		h.Observer.Probed(r.Process, err)
 		if err != nil {
 			result.Healthy, result.Reason = false, err.Error()
 		}

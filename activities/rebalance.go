@@ -69,7 +69,7 @@ func (h *Host) applyShare(ctx context.Context, share *api.Share, reason string) 
 		return
 	}
 	share.Limits, share.Applied = applied.Limits, true
-	h.observer().Decided(share.Worker, ApplyShare)
+	h.Observer.Decided(share.Worker, ApplyShare)
 }
 
 // allocationClaims returns one worker's claims for the splits of memory and CPU.

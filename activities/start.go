@@ -62,7 +62,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		if retry = next.Action == policy.Restart; retry {
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
-			h.observer().Decided(r.Worker, TryAgain)
+			h.Observer.Decided(r.Worker, TryAgain)
 			h.Logger.Info("retrying start", "worker", r.Worker, "incarnation", r.Incarnation, "delay", next.Delay, "reason", next.Reason)
 		}
 	}
@@ -86,21 +86,21 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	if h.Admit != nil {
 		if err := h.Admit(ctx, r); err != nil {
-			h.observer().StartFailed(r.Process)
+			h.Observer.StartFailed(r.Process)
 			return api.StartResult{}, fromCoded(err)
 		}
 	}
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	if err != nil {
-		h.observer().StartFailed(r.Process)
+		h.Observer.StartFailed(r.Process)
 		return api.StartResult{}, fromProcess(err)
 	}
 	h.Started(p)
 	took := time.Since(began)
-	h.observer().Started(r.Process, took)
+	h.Observer.Started(r.Process, took)
 	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
-		h.observer().StartFailed(r.Process)
+		h.Observer.StartFailed(r.Process)
 		return api.StartResult{}, fromProcess(err)
 	}
 	info := p.Info()

@@ -13,7 +13,7 @@ func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, err
 	if !known {
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: unknownProcess}, nil
 	}
-	h.observer().Stopping(r.Process)
+	h.Observer.Stopping(r.Process)
 	exit, err := p.Stop(ctx, r.Grace.D())
 	if err != nil {
 		return api.StopResult{}, fromProcess(err)

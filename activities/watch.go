@@ -22,8 +22,8 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 	if !known {
 		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
 	}
-	h.observer().Watching(r)
-	prober := startProber(ctx, p, r, func(err error) { h.observer().Probed(r.Process, err) })
+	h.Observer.Watching(r)
+	prober := startProber(ctx, p, r, func(err error) { h.Observer.Probed(r.Process, err) })
 	defer prober.stop()
 	heartbeats := time.NewTicker(heartbeatInterval)
 	defer heartbeats.Stop()

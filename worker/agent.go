@@ -141,6 +141,20 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	return nil
 }
 
+// every calls f at each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func(now time.Time)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			f(now)
+		}
+	}
+}
+
 // cleanUp releases what a failed start has opened.
 func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {

@@ -65,20 +65,10 @@ func newFileWatches(temporal signalClient, processes *process.Supervisor, host s
 
 // run watches until ctx ends.
 func (f *fileWatches) run(ctx context.Context) {
-	ticker := time.NewTicker(fileScanInterval)
-	defer ticker.Stop()
-	defer func() {
-		for _, p := range f.pools {
-			p.close()
-		}
-	}()
-	for {
-		f.scan(ctx, time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	f.scan(ctx, time.Now())
+	every(ctx, fileScanInterval, func(now time.Time) { f.scan(ctx, now) })
+	for _, p := range f.pools {
+		p.close()
 	}
 }
 

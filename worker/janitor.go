@@ -33,16 +33,7 @@ const (
 )
 
 func (j *janitor) run(ctx context.Context) {
-	ticker := time.NewTicker(janitorInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			j.sweep(ctx)
-		}
-	}
+	every(ctx, janitorInterval, func(time.Time) { j.sweep(ctx) })
 }
 
 func (j *janitor) sweep(ctx context.Context) {

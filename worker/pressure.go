@@ -37,9 +37,9 @@ type pressureMonitor struct {
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
-	// freeMemory frees memory of the agent itself; it may be nil.
+	// freeMemory frees memory of the agent itself.
 	freeMemory func(context.Context)
-	// decided receives the decisions about workers; it may be nil.
+	// decided receives the decisions about workers.
 	decided func(worker string, d activities.Decision)
 
 	// Only run uses the following fields:
@@ -60,23 +60,15 @@ type loweredLimit struct{ from, to spec.Bytes }
 func newPressureMonitor(read func() (HostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
 	return &pressureMonitor{
 		read: read, temporal: temporal, processes: processes, host: host, log: log,
+		freeMemory: func(context.Context) {}, decided: func(string, activities.Decision) {},
 		unreported: map[string]bool{}, underPressure: map[string]bool{}, lowered: map[*process.Process]loweredLimit{},
 	}
 }
 
 // run monitors until ctx ends, and waits for the goroutines it has started.
 func (w *pressureMonitor) run(ctx context.Context) {
-	ticker := time.NewTicker(pressureInterval)
-	defer ticker.Stop()
 	defer w.goroutines.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			w.step(ctx, now)
-		}
-	}
+	every(ctx, pressureInterval, func(now time.Time) { w.step(ctx, now) })
 }
 
 // step reads the memory once and acts on a changed level.
@@ -121,7 +113,7 @@ func (w *pressureMonitor) relieve(ctx context.Context, level policy.Level, worse
 	if !high {
 		w.restoreLimits()
 	}
-	if collect && w.freeMemory != nil {
+	if collect {
 		w.goroutines.Go(func() { w.freeMemory(ctx) })
 	}
 	for _, p := range w.processes.List() {
@@ -138,14 +130,8 @@ func (w *pressureMonitor) relieve(ctx context.Context, level policy.Level, worse
 	}
 }
 
-func (w *pressureMonitor) countDecision(p *process.Process, d activities.Decision) {
-	if w.decided != nil {
-		w.decided(p.Worker(), d)
-	}
-}
-
 func (w *pressureMonitor) collectGarbage(ctx context.Context, p *process.Process) {
-	w.countDecision(p, activities.CollectGarbage)
+	w.decided(p.Worker(), activities.CollectGarbage)
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	before := p.LatestSample().RSSBytes
@@ -182,7 +168,7 @@ func (w *pressureMonitor) lowerLimit(p *process.Process) {
 		return
 	}
 	w.lowered[p] = l
-	w.countDecision(p, activities.LowerLimit)
+	w.decided(p.Worker(), activities.LowerLimit)
 	w.log.Info("memory limit lowered", "worker", p.Worker(), "before", l.from, "now", l.to)
 }
 
@@ -196,7 +182,7 @@ func (w *pressureMonitor) restoreLimits() {
 		}
 		limits.Memory = l.from
 		if _, err := p.ApplyLimits(limits); err == nil {
-			w.countDecision(p, activities.RestoreLimit)
+			w.decided(p.Worker(), activities.RestoreLimit)
 			w.log.Info("memory limit restored", "worker", p.Worker(), "now", l.from)
 		} else if !errors.Is(err, process.ErrUnavailable) {
 			w.log.Warn("restoring a memory limit failed", "worker", p.Worker(), "error", err)

@@ -11,16 +11,7 @@ import (
 
 // sweep removes expired sessions every sessions.SweepEvery until ctx ends.
 func (s *stores) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sessions.SweepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			s.sweepOnce(ctx)
-		}
-	}
+	every(ctx, sessions.SweepEvery, func(time.Time) { s.sweepOnce(ctx) })
 }
 
 // sweepOnce removes expired sessions and returns how many there were.

@@ -19,7 +19,7 @@ type SDK struct {
 	dropped atomic.Int64
 
 	mu     sync.RWMutex
-	series map[seriesKey]series
+	series map[seriesKey]prometheus.Metric
 }
 
 // seriesKey is the name of a series, and its labels encoded as one string.
@@ -31,15 +31,8 @@ const maxSeries = 5000
 // sdkBuckets are the buckets of the SDK's timers, in seconds.
 var sdkBuckets = []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 60}
 
-// series is one time series of the SDK; exactly one field is set.
-type series struct {
-	counter   prometheus.Counter
-	gauge     prometheus.Gauge
-	histogram prometheus.Histogram
-}
-
 // NewSDK makes an empty SDK.
-func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]series)} }
+func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]prometheus.Metric)} }
 
 // Handler returns the handler that the SDK reports to.
 func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
@@ -52,37 +45,31 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, one := range s.series {
-		switch {
-		case one.counter != nil:
-			out <- one.counter
-		case one.gauge != nil:
-			out <- one.gauge
-		default:
-			out <- one.histogram
-		}
+		out <- one
 	}
 }
 
-// find returns a series, and makes a missing one. It returns false if there are maxSeries already.
-func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Labels) series) (series, bool) {
-	key := seriesKey{name, h.key}
+// seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries already.
+func seriesOf[M prometheus.Metric](h sdkHandler, name string, make func(prometheus.Opts) M) (M, bool) {
+	s, key := h.sdk, seriesKey{name, h.key}
 	s.mu.RLock()
 	found, known := s.series[key]
 	s.mu.RUnlock()
 	if known {
-		return found, true
+		return found.(M), true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found, known = s.series[key]; known {
-		return found, true
+		return found.(M), true
 	}
 	if len(s.series) >= maxSeries {
-		return series{}, false
+		var none M
+		return none, false
 	}
-	found = make(name, h.labels())
-	s.series[key] = found
-	return found, true
+	made := make(prometheus.Opts{Name: name, ConstLabels: h.labels(), Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
+	s.series[key] = made
+	return made, true
 }
 
 // sdkHandler implements client.MetricsHandler with the tags that the SDK has set so far.
@@ -136,41 +123,33 @@ func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
 }
 
-func sdkHelp(name string) string {
-	return "Temporal SDK metric " + name + "; see https://docs.temporal.io/references/sdk-metrics."
-}
-
 // Counter implements client.MetricsHandler.
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
-	one, ok := h.sdk.find(name+"_total", h, func(full string, tags prometheus.Labels) series {
-		return series{counter: prometheus.NewCounter(prometheus.CounterOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
-	})
+	counter, ok := seriesOf(h, name+"_total", func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
 	if !ok {
 		return droppedSeries{h.sdk}
 	}
-	return sdkCounter{one.counter}
+	return sdkCounter{counter}
 }
 
 // Gauge implements client.MetricsHandler.
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
-	one, ok := h.sdk.find(name, h, func(full string, tags prometheus.Labels) series {
-		return series{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
-	})
+	gauge, ok := seriesOf(h, name, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
 	if !ok {
 		return droppedSeries{h.sdk}
 	}
-	return sdkGauge{one.gauge}
+	return sdkGauge{gauge}
 }
 
 // Timer implements client.MetricsHandler.
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
-	one, ok := h.sdk.find(name+"_seconds", h, func(full string, tags prometheus.Labels) series {
-		return series{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: full, Help: sdkHelp(name), Buckets: sdkBuckets, ConstLabels: tags})}
+	histogram, ok := seriesOf(h, name+"_seconds", func(o prometheus.Opts) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sdkBuckets})
 	})
 	if !ok {
 		return droppedSeries{h.sdk}
 	}
-	return sdkTimer{one.histogram}
+	return sdkTimer{histogram}
 }
 
 type sdkCounter struct{ to prometheus.Counter }
