@@ -71,9 +71,9 @@ func requireNonRetryable(t *testing.T, err error, code api.Code) {
 func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	var asked []string
 	answers := map[string]error{
-		"bad":   api.Errorf(api.CodeWorkerError, "it says no"),
-		"odd":   errors.New("nobody knows why"),
-		"taken": api.Errorf(api.CodeBusy, "somebody has it"),
+		"bad":   api.Errorf(api.CodeWorkerError, "rejected"),
+		"odd":   errors.New("unknown cause"),
+		"taken": api.Errorf(api.CodeBusy, "leased"),
 	}
 	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 		deadline, bounded := ctx.Deadline()
@@ -85,14 +85,14 @@ func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
 	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
 	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
-		{Session: "bad", Code: api.CodeWorkerError, Reason: "it says no"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "nobody knows why"},
+		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "unknown cause"},
 	}}, result)
 	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b", "p/0 session.release odd"}, asked)
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
 	require.NoError(t, runActivity(t, s.LoadSessions, request, &result))
-	require.Len(t, asked, 2, "a worker that somebody else has is waited for once")
+	require.Len(t, asked, 2, "a leased worker is tried once")
 	require.Equal(t, 1, result.Called)
 	require.Equal(t, "b", result.Failed[1].Session)
 }
@@ -143,7 +143,7 @@ func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
 	readyChecks = 1 // the process ends between the checks
 	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
 	require.Equal(t, fakeBindings{"taken": "p/2"}, bound)
-	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "nobody"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil), api.CodeInvalid)
 }
 
 func TestBindingsAreReportedAndRemoved(t *testing.T) {
@@ -164,7 +164,7 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 	require.NotContains(t, bound, "mine")
 	require.NoError(t, runActivity(t, s.ExcludeFromSessions, api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, "p/01m0s", bound["closed"])
-	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "nobody"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil), api.CodeInvalid)
 }
 
 func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {

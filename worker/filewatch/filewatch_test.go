@@ -121,7 +121,7 @@ func TestAFolderReplacedByAnotherStaysWatched(t *testing.T) {
 	w.until([]string{"app/sub/a.py"})
 	w.put("app/sub/a.py", "new")
 	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
-	w.put("before/sub/a.py", "no concern of anybody")
+	w.put("before/sub/a.py", "not watched")
 	w.put("app/sub/a.py", "again")
 	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
 }
@@ -297,6 +297,6 @@ func TestChangesSinceATimeBeforeOpenAreDelivered(t *testing.T) {
 	case changed := <-w.Changes():
 		require.ElementsMatch(t, []string{newer, alone, inside}, changed)
 	case <-time.After(waitTimeout):
-		require.FailNow(t, "nothing was told")
+		require.FailNow(t, "no change was delivered")
 	}
 }
