@@ -129,7 +129,7 @@ func TestASecondHostTakesNoWorkerOfAPoolWhoseSessionsAreInAFileOfTheFirst(t *tes
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
 	}, patience, 100*time.Millisecond)
 	table, _ := w.ctl(cli.ExitOK, "pool", "status", "wide")
-	require.Contains(t, table, "host first keeps the sessions")
+	require.Contains(t, table, "the sessions of pool wide are in the local store of host first")
 	must(t, first, "GET", "/v1/sessions/mine", "", "")
 	require.Equal(t, `1`, must(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
 }
