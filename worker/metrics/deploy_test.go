@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,22 @@ func read(t *testing.T, path string) string {
 	content, err := os.ReadFile("../../" + path)
 	require.NoError(t, err)
 	return string(content)
+}
+
+// manual returns the text of the operations manual.
+func manual(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	for _, pattern := range []string{"../../docs/operations*.md", "../../docs/operations/*.md"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			text.Write(content)
+		}
+	}
+	return text.String()
 }
 
 // stored returns the names of the time series of the catalogue.
@@ -46,17 +63,17 @@ func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
 func TestEveryAlertHasASummaryAnActionAnEntryInTheManualAndTests(t *testing.T) {
 	rules := strings.Split(read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
 	require.NotEmpty(t, rules)
-	manual, tests := read(t, "docs/operations.md"), read(t, "deploy/prometheus/alerts_test.yml")
+	entries, tests := manual(t), read(t, "deploy/prometheus/alerts_test.yml")
 	for _, rule := range rules {
 		name, _, _ := strings.Cut(rule, "\n")
 		require.Regexp(t, `(?m)^ +summary: "[A-Z1{].+"$`, rule, name)
 		require.Regexp(t, `(?m)^ +action: "\w.+"$`, rule, name)
 		require.Regexp(t, `severity: (critical|warning|info)`, rule, name)
-		require.Contains(t, manual, "\n### "+name+"\n", "docs/operations.md has no entry")
+		require.Contains(t, entries, "\n### "+name+"\n", "the operations manual has no entry")
 		require.Contains(t, tests, "alertname: "+name+"\n        exp_alerts:\n", "no test where it fires")
 		require.Contains(t, tests, "alertname: "+name+", exp_alerts: []", "no test where it does not fire")
 	}
-	require.Equal(t, len(rules), strings.Count(manual, "\n### Tempool"), "docs/operations.md has entries for alerts that do not exist")
+	require.Equal(t, len(rules), strings.Count(entries, "\n### Tempool"), "the operations manual has entries for alerts that do not exist")
 }
 
 func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -185,13 +184,11 @@ type noProcesses struct{}
 func (noProcesses) List() []*process.Process { return nil }
 func (noProcesses) Live() int                { return 0 }
 
-// documented returns the rows of the table in docs/operations.md: name, kind, unit and labels.
+// documented returns the rows of the tables in the operations manual: name, kind, unit and labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(manual(t), -1) {
 		require.NotContains(t, rows, row[1], "two rows")
 		rows[row[1]] = row[2] + " of " + row[3] + " by " + row[4]
 	}
@@ -254,9 +251,8 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 }
 
 func TestTheManualNamesEveryCause(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
+	text := manual(t)
 	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {
-		require.Contains(t, string(text), "`"+string(cause)+"`")
+		require.Contains(t, text, "`"+string(cause)+"`")
 	}
 }
