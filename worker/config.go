@@ -65,15 +65,11 @@ func (c *Config) complete() error {
 	if !hostID.MatchString(c.HostID) {
 		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
 	}
-	if c.OtherHostID == "" {
-		c.OtherHostID = "start this one with another --host-id"
-	}
+	c.OtherHostID = cmp.Or(c.OtherHostID, "start this one with another --host-id")
 	if len(c.Labels) == 0 {
 		c.Labels = []string{"default"}
 	}
-	if c.Capacity == 0 {
-		c.Capacity = DefaultCapacity
-	}
+	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
 	if c.Capacity < 0 {
 		return fmt.Errorf("invalid --capacity %d; allowed: 1 or more, for example 100", c.Capacity)
 	}
@@ -84,18 +80,12 @@ func (c *Config) complete() error {
 		}
 		c.StateDir = filepath.Join(folder, "tempool", c.HostID)
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = DefaultStopTimeout
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.HostIDTimeout = cmp.Or(c.HostIDTimeout, pollerRetention)
 	if c.HostMemory == nil {
 		root := cmp.Or(c.MemoryRoot, "/")
 		c.HostMemory = func() (HostMemory, error) { return readHostMemory(root) }
-	}
-	if c.HostIDTimeout == 0 {
-		c.HostIDTimeout = pollerRetention
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (s *SDK) Collect(out chan<- prometheus.Metric) {
 }
 
 // seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries already.
-func seriesOf[M prometheus.Metric](h sdkHandler, name string, make func(prometheus.Opts) M) (M, bool) {
+func seriesOf[M prometheus.Metric](h sdkHandler, name string, newSeries func(prometheus.Opts) M) (M, bool) {
 	s, key := h.sdk, seriesKey{name, h.key}
 	s.mu.RLock()
 	found, known := s.series[key]
@@ -67,7 +67,7 @@ func seriesOf[M prometheus.Metric](h sdkHandler, name string, make func(promethe
 		var none M
 		return none, false
 	}
-	made := make(prometheus.Opts{Name: name, ConstLabels: h.labels(), Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
+	made := newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels(), Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
 	s.series[key] = made
 	return made, true
 }
