@@ -1,4 +1,4 @@
-# The agent, with Python 3 and Node for the subprocesses of its pools. ctl is in it too.
+# The agent and ctl, with Python 3 and Node for the subprocesses of the pools.
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -17,10 +17,10 @@ COPY examples /usr/local/share/tempool/examples
 USER tempool
 WORKDIR /usr/local/share/tempool
 VOLUME /var/lib/tempool
-# The gateway is on the container's own loopback: other addresses need TLS and a token.
+# The gateway listens on the container's loopback: other addresses need TLS and a token.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7460/healthz', timeout=3)"]
-# The agent lets calls in flight finish before it goes; see also stop_grace_period where it is run.
+# On SIGTERM the agent finishes the calls in flight; give the container a stop grace period of more than 60 s.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["worker"]
 CMD ["--state-dir", "/var/lib/tempool"]

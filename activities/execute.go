@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -19,72 +16,61 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Executor is what Execute needs of the data plane.
+// Executor is the part of the data plane that Execute uses.
 type Executor interface {
-	// Execute runs a call on a worker of the pool under a lease of the data plane's own. It calls placed when the call has a place, in the
-	// queue or on a worker, and begun before the request is sent; begun's error keeps it from being sent.
+	// Execute runs a call on a worker of the pool under a lease of the data plane. It calls placed when the call is in a queue or on a
+	// worker, and begun before it sends the request; if begun fails, the request is not sent.
 	Execute(ctx context.Context, pool string, r api.ExecuteRequest, placed func(), begun func(worker string, incarnation int64) error) ([]byte, error)
 }
 
-// Heartbeats is where heartbeats go: a client of Temporal.
-type Heartbeats interface {
-	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
-}
-
-// Pool holds the activity Execute of one pool on one host.
+// Pool implements the activity Execute of one pool on one host.
 type Pool struct {
 	Name, Host string
-	Plane      Executor
-	// Temporal takes the heartbeats: unlike those of the SDK's own, their failures are seen, and end no call.
-	Temporal Heartbeats
-	// Placed is told when a call has its place in the data plane; the function it returns is called when the activity ends.
+	Executor   Executor
+	// Temporal receives the heartbeats. Unlike those of activity.RecordHeartbeat, they report their failures, and a failure ends no call.
+	Temporal HeartbeatClient
+	// Placed is called when the data plane has queued or placed a call; the function it returns is called when the activity ends.
 	Placed func() (ended func())
 	Logger *slog.Logger
 }
 
-const (
-	// executeBeat is the longest between two heartbeats of a call, and so about the longest until a cancellation is noticed.
-	executeBeat = 2 * time.Second
-	// beatTimeout bounds one heartbeat.
-	beatTimeout = 5 * time.Second
-	// maxExecuteAnswer is the largest answer that Temporal takes by default, less some room for what is around it.
-	maxExecuteAnswer = 2<<20 - 16<<10
-)
+// maxExecuteResponse is Temporal's default limit of a payload, less room for the message around it.
+const maxExecuteResponse = 2<<20 - 16<<10
 
-// Execute makes one call. Failures are ApplicationErrors whose type is a code and whose detail is an ExecuteFailure. They are
-// retried by the activity's policy unless the worker may have seen the request, or no retry can succeed.
+// Execute runs one call. It fails with an ApplicationError whose type is an api.Code and whose detail is an api.ExecuteFailure. The
+// activity's retry policy applies unless the worker may have received the request, or no retry can succeed.
 func (p *Pool) Execute(ctx context.Context, input converter.RawValue) (converter.RawValue, error) {
 	request, err := api.ParseExecuteRequest(input.Payload().GetData())
 	if err != nil {
 		return converter.RawValue{}, executeFailure(err, request)
 	}
-	if lost := lostAttempt(ctx); lost != nil && !request.Idempotent {
+	if lost := previousAttemptLost(ctx); lost != nil && !request.Idempotent {
 		return converter.RawValue{}, executeFailure(lost, request)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx, expire := withinActivity(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
-	defer expire()
-	pulse := newPulse(ctx, p, cancel)
-	answer, err := p.call(ctx, request, pulse)
-	pulse.stop()
+	ctx, stopDeadline := withCallDeadline(ctx, time.Duration(request.TimeoutMS)*time.Millisecond)
+	defer stopDeadline()
+	heartbeat := startCallHeartbeat(ctx, p, cancel)
+	response, err := p.call(ctx, request, heartbeat)
+	heartbeat.stop()
 	switch {
 	case err == nil:
-		return answerOf(answer, request)
+		return toResult(response, request)
 	case errors.Is(context.Cause(ctx), errCancelRequested):
 		return converter.RawValue{}, temporal.NewCanceledError(err.Error())
 	case errors.Is(context.Cause(ctx), context.Canceled):
-		stopping := api.Errorf(api.CodeUnavailable, "the agent of host %s stops and had no more time for the call: %w", p.Host, err)
+		stopping := api.Errorf(api.CodeUnavailable, "the agent of host %s stopped before the call ended: %w", p.Host, err)
 		stopping.Started = mayHaveStarted(err)
 		err = stopping
 	}
-	if !mayHaveStarted(err) && pulse.told.Load() { // the next attempt has to know that this one never reached a worker
-		pulse.retract()
+	if !mayHaveStarted(err) && heartbeat.beginRecorded.Load() {
+		heartbeat.retract() // so that the next attempt may send the request
 	}
 	return converter.RawValue{}, executeFailure(err, request)
 }
 
-func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *pulse) ([]byte, error) {
+func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, heartbeat *callHeartbeat) ([]byte, error) {
 	var ended func()
 	defer func() {
 		if ended != nil {
@@ -92,37 +78,37 @@ func (p *Pool) call(ctx context.Context, request api.ExecuteRequest, pulse *puls
 		}
 	}()
 	placed := func() {
-		if ended == nil { // a call whose worker ended before it was sent is placed again
+		if ended == nil { // a call whose worker ended before the request was sent is placed again
 			ended = p.Placed()
 		}
 	}
-	return p.Plane.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
-		return pulse.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
+	return p.Executor.Execute(ctx, p.Name, request, placed, func(worker string, incarnation int64) error {
+		return heartbeat.begin(api.ExecuteProgress{Began: true, Worker: worker, Incarnation: incarnation, Host: p.Host}, request.Idempotent)
 	})
 }
 
-// lostAttempt is the failure of a call whose former attempt was not heard of again after its request may have been sent.
-func lostAttempt(ctx context.Context) error {
-	var before api.ExecuteProgress
-	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &before) != nil || !before.Began {
+// previousAttemptLost returns an error if the previous attempt may have sent the request and never reported its end.
+func previousAttemptLost(ctx context.Context) error {
+	var previous api.ExecuteProgress
+	if !activity.HasHeartbeatDetails(ctx) || activity.GetHeartbeatDetails(ctx, &previous) != nil || !previous.Began {
 		return nil
 	}
 	lost := api.Errorf(api.CodeWorkerCrashed,
-		"the agent of host %s was lost while %s served the call; whether it was carried out is not known (say idempotent to have such a call made again)", before.Host, before.Worker)
+		"the agent of host %s was lost while %s served the call, so the call may have run; set idempotent to retry such calls", previous.Host, previous.Worker)
 	lost.Started = true
 	return lost
 }
 
-// withinActivity bounds a call by timeout and ends it a little before the activity's own time is up, so that the caller learns
-// from the call's own error what happened.
-func withinActivity(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// withCallDeadline bounds a call by timeout, and ends it a little before the activity's deadline, so that the caller gets the error of
+// the call and not a timeout of the activity.
+func withCallDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if bounded {
 		left := time.Until(deadline)
 		deadline = deadline.Add(-min(left/10, time.Second))
 	}
-	if asked := time.Now().Add(timeout); timeout > 0 && (!bounded || asked.Before(deadline)) {
-		deadline, bounded = asked, true
+	if requested := time.Now().Add(timeout); timeout > 0 && (!bounded || requested.Before(deadline)) {
+		deadline, bounded = requested, true
 	}
 	if !bounded {
 		return context.WithCancel(ctx)
@@ -130,22 +116,22 @@ func withinActivity(ctx context.Context, timeout time.Duration) (context.Context
 	return context.WithDeadline(ctx, deadline)
 }
 
-// answerOf is a worker's answer as a result: JSON as it is, anything else as bytes, nothing as null.
-func answerOf(answer []byte, r api.ExecuteRequest) (converter.RawValue, error) {
-	if len(answer) > maxExecuteAnswer {
-		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s has %d bytes; Temporal takes %d: call the gateway for large answers", r.Method, len(answer), maxExecuteAnswer)
+// toResult encodes a worker's response: JSON as it is, other bytes as binary, an empty response as null.
+func toResult(response []byte, r api.ExecuteRequest) (converter.RawValue, error) {
+	if len(response) > maxExecuteResponse {
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the response of %s has %d bytes; Temporal accepts %d; use the gateway for large responses", r.Method, len(response), maxExecuteResponse)
 		tooLarge.Started = true
-		r.Idempotent = false // the next answer would be as large
+		r.Idempotent = false // a retry would get as large a response
 		return converter.RawValue{}, executeFailure(tooLarge, r)
 	}
 	encoding := converter.MetadataEncodingJSON
 	switch {
-	case len(answer) == 0:
+	case len(response) == 0:
 		encoding = converter.MetadataEncodingNil
-	case !json.Valid(answer):
+	case !json.Valid(response):
 		encoding = converter.MetadataEncodingBinary
 	}
-	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: answer}), nil
+	return converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: response}), nil
 }
 
 func mayHaveStarted(err error) bool {
@@ -153,7 +139,7 @@ func mayHaveStarted(err error) bool {
 	return errors.As(err, &coded) && coded.Started
 }
 
-// executeFailure gives a failed call its Temporal type, which is its code, and says whether it may be retried.
+// executeFailure converts the error of a call to an ApplicationError whose type is the error's code, and decides whether it is retryable.
 func executeFailure(err error, r api.ExecuteRequest) error {
 	code, message, detail := api.CodeUnavailable, err.Error(), api.ExecuteFailure{}
 	var coded *api.Error
@@ -163,7 +149,7 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 	}
 	var remote *wire.RemoteError
 	if errors.As(err, &remote) {
-		if text, err := json.Marshal(remote); err == nil { // data that is no JSON cannot be told
+		if text, err := json.Marshal(remote); err == nil { // fails if the worker's error data is not JSON
 			detail.WorkerError = text
 		}
 	}
@@ -171,99 +157,4 @@ func executeFailure(err error, r api.ExecuteRequest) error {
 	return temporal.NewApplicationErrorWithOptions(message, string(code), temporal.ApplicationErrorOptions{
 		NonRetryable: final, Details: []any{detail}, NextRetryDelay: time.Duration(detail.RetryAfterMS) * time.Millisecond,
 	})
-}
-
-var (
-	errCancelRequested = errors.New("the activity was cancelled")
-	errActivityOver    = errors.New("the activity was given up: its time was over, or its workflow has closed")
-)
-
-// pulse heartbeats while a call runs, and ends the call when Temporal says that nobody waits for it any more. That Temporal does not
-// answer ends nothing.
-type pulse struct {
-	pool     *Pool
-	token    []byte
-	cancel   context.CancelCauseFunc
-	every    time.Duration
-	progress atomic.Pointer[api.ExecuteProgress]
-	told     atomic.Bool // that the call began
-	end      context.CancelFunc
-	ended    chan struct{}
-}
-
-func newPulse(ctx context.Context, p *Pool, cancel context.CancelCauseFunc) *pulse {
-	info := activity.GetInfo(ctx)
-	b := &pulse{pool: p, token: info.TaskToken, cancel: cancel, every: executeBeat, ended: make(chan struct{})}
-	if info.HeartbeatTimeout > 0 {
-		b.every = min(b.every, info.HeartbeatTimeout/3)
-	}
-	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
-	ctx, b.end = context.WithCancel(ctx)
-	go func() {
-		defer close(b.ended)
-		ticker := time.NewTicker(b.every)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			if err := b.beat(ctx); err != nil && ctx.Err() == nil {
-				p.Logger.Warn("a heartbeat of a call was not taken; the call goes on", "pool", p.Name, "error", err)
-			}
-		}
-	}()
-	return b
-}
-
-// begin records that the worker is about to see the request, unless seeing it twice does no harm. A call that this cannot be
-// recorded of is not sent.
-func (b *pulse) begin(progress api.ExecuteProgress, idempotent bool) error {
-	b.progress.Store(&progress)
-	if idempotent {
-		return nil
-	}
-	b.told.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
-	defer cancel()
-	if err := b.beat(ctx); err != nil {
-		return api.Errorf(api.CodeUnavailable, "Temporal could not be told that the call begins, so it was not sent: %w", err).After(time.Second)
-	}
-	return nil
-}
-
-// retract records that the request was not sent after all. If it cannot, the next attempt takes the call for begun.
-func (b *pulse) retract() {
-	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
-	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
-	defer cancel()
-	if err := b.beat(ctx); err != nil {
-		b.pool.Logger.Warn("that a call was not sent could not be told", "pool", b.pool.Name, "error", err)
-	}
-}
-
-// beat sends one heartbeat. An answer that says that nobody waits for the call ends it.
-func (b *pulse) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
-	defer cancel()
-	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
-	var cancelled *temporal.CanceledError
-	var gone *serviceerror.NotFound
-	switch {
-	case errors.As(err, &cancelled):
-		b.cancel(errCancelRequested)
-		return fmt.Errorf("%w", errCancelRequested)
-	case errors.As(err, &gone):
-		b.cancel(errActivityOver)
-		return fmt.Errorf("%w: %w", errActivityOver, err)
-	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // for the next attempt, not this one
-		return nil
-	}
-	return err
-}
-
-func (b *pulse) stop() {
-	b.end()
-	<-b.ended
 }

@@ -20,60 +20,60 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// plane is a data plane that does with a call what a test says.
-type plane func(ctx context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error)
+// fakeExecutor is a data plane whose calls a test answers.
+type fakeExecutor func(ctx context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error)
 
-func (p plane) Execute(ctx context.Context, _ string, r api.ExecuteRequest, placed func(), begun func(string, int64) error) ([]byte, error) {
+func (p fakeExecutor) Execute(ctx context.Context, _ string, r api.ExecuteRequest, placed func(), begun func(string, int64) error) ([]byte, error) {
 	placed()
-	placed() // as for a call that is placed again
+	placed() // as for a call that the data plane places again
 	return p(ctx, r, begun)
 }
 
-// temporalOf takes heartbeats, answers them by reply, and keeps them.
-type temporalOf struct {
+// fakeTemporal records heartbeats and answers them with reply.
+type fakeTemporal struct {
 	reply func(api.ExecuteProgress) error
 
-	mu    sync.Mutex
-	beats []api.ExecuteProgress
+	mu         sync.Mutex
+	heartbeats []api.ExecuteProgress
 }
 
-func newTemporal(reply func(api.ExecuteProgress) error) *temporalOf {
-	return &temporalOf{reply: reply}
+func newFakeTemporal(reply func(api.ExecuteProgress) error) *fakeTemporal {
+	return &fakeTemporal{reply: reply}
 }
 
-func (c *temporalOf) RecordActivityHeartbeat(_ context.Context, _ []byte, details ...any) error {
+func (c *fakeTemporal) RecordActivityHeartbeat(_ context.Context, _ []byte, details ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	beat := *details[0].(*api.ExecuteProgress)
-	c.beats = append(c.beats, beat)
-	return c.reply(beat)
+	progress := *details[0].(*api.ExecuteProgress)
+	c.heartbeats = append(c.heartbeats, progress)
+	return c.reply(progress)
 }
 
-func (c *temporalOf) told() []api.ExecuteProgress {
+func (c *fakeTemporal) recorded() []api.ExecuteProgress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]api.ExecuteProgress(nil), c.beats...)
+	return append([]api.ExecuteProgress(nil), c.heartbeats...)
 }
 
-func taken(api.ExecuteProgress) error { return nil }
+func accept(api.ExecuteProgress) error { return nil }
 
-// perform runs Execute once; its places are counted in and out.
-func perform(t *testing.T, c *temporalOf, p plane, request any, before *api.ExecuteProgress) (json.RawMessage, error) {
+// execute runs Execute once, and checks that the activity released every call that it placed.
+func execute(t *testing.T, c *fakeTemporal, p fakeExecutor, request any, previous *api.ExecuteProgress) (json.RawMessage, error) {
 	t.Helper()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	places := 0
+	placed := 0
 	pool := &Pool{
-		Name: "p", Host: "here", Plane: p, Temporal: c, Logger: slog.New(slog.DiscardHandler),
-		Placed: func() func() { places++; return func() { places-- } },
+		Name: "p", Host: "here", Executor: p, Temporal: c, Logger: slog.New(slog.DiscardHandler),
+		Placed: func() func() { placed++; return func() { placed-- } },
 	}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivityWithOptions(pool.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
-	if before != nil {
-		env.SetHeartbeatDetails(*before)
+	if previous != nil {
+		env.SetHeartbeatDetails(*previous)
 	}
 	value, err := env.ExecuteActivity(api.ActivityExecute, request)
-	require.Zero(t, places, "every place is given back")
+	require.Zero(t, placed)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,8 @@ func started(e *api.Error) *api.Error {
 	return e
 }
 
-func TestAFailedCallIsTypedAndTriedAgainOnlyWhereThatIsSafe(t *testing.T) {
-	remote := &wire.RemoteError{Code: "odd", Type: "ValueError", Message: "so it was"}
+func TestAFailedCallIsTypedAndRetriedOnlyWhenSafe(t *testing.T) {
+	remote := &wire.RemoteError{Code: "odd", Type: "ValueError", Message: "broken"}
 	for name, c := range map[string]struct {
 		err        error
 		idempotent bool
@@ -98,19 +98,19 @@ func TestAFailedCallIsTypedAndTriedAgainOnlyWhereThatIsSafe(t *testing.T) {
 		retried    bool
 		delay      time.Duration
 	}{
-		"the worker's own error":        {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), false, api.CodeWorkerError, false, 0},
-		"the same of an idempotent one": {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), true, api.CodeWorkerError, true, 0},
-		"a crash in mid-call":           {started(api.Errorf(api.CodeWorkerCrashed, "gone")), false, api.CodeWorkerCrashed, false, 0},
-		"a crash before it was sent":    {api.Errorf(api.CodeWorkerCrashed, "gone"), false, api.CodeWorkerCrashed, true, 0},
-		"no time left":                  {started(api.Errorf(api.CodeDeadlineExceeded, "late")), false, api.CodeDeadlineExceeded, false, 0},
-		"no worker":                     {api.Errorf(api.CodeNoWorkers, "none").After(time.Second), false, api.CodeNoWorkers, true, time.Second},
-		"a full queue":                  {api.Errorf(api.CodeQueueFull, "full").After(time.Second), false, api.CodeQueueFull, true, time.Second},
-		"too large a request":           {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
-		"a request that cannot be":      {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
-		"an error without a code":       {errors.New("surprise"), false, api.CodeUnavailable, true, 0},
+		"an error of the worker":     {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), false, api.CodeWorkerError, false, 0},
+		"the same, idempotent":       {started(api.Errorf(api.CodeWorkerError, "failed: %w", remote)), true, api.CodeWorkerError, true, 0},
+		"a crash in mid-call":        {started(api.Errorf(api.CodeWorkerCrashed, "gone")), false, api.CodeWorkerCrashed, false, 0},
+		"a crash before it was sent": {api.Errorf(api.CodeWorkerCrashed, "gone"), false, api.CodeWorkerCrashed, true, 0},
+		"no time left":               {started(api.Errorf(api.CodeDeadlineExceeded, "late")), false, api.CodeDeadlineExceeded, false, 0},
+		"no worker":                  {api.Errorf(api.CodeNoWorkers, "none").After(time.Second), false, api.CodeNoWorkers, true, time.Second},
+		"a full queue":               {api.Errorf(api.CodeQueueFull, "full").After(time.Second), false, api.CodeQueueFull, true, time.Second},
+		"request too large":          {api.Errorf(api.CodePayloadTooLarge, "large"), true, api.CodePayloadTooLarge, false, 0},
+		"an invalid request":         {api.Errorf(api.CodeInvalid, "odd"), true, api.CodeInvalid, false, 0},
+		"an error without a code":    {errors.New("unexpected"), false, api.CodeUnavailable, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := perform(t, newTemporal(taken), func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
+			_, err := execute(t, newFakeTemporal(accept), func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 				return nil, c.err
 			},
 				api.ExecuteRequest{Method: "m", Idempotent: c.idempotent}, nil)
@@ -123,32 +123,32 @@ func TestAFailedCallIsTypedAndTriedAgainOnlyWhereThatIsSafe(t *testing.T) {
 			require.NoError(t, failure.Details(&detail))
 			require.Equal(t, mayHaveStarted(c.err), detail.Started)
 			if c.code == api.CodeWorkerError {
-				require.JSONEq(t, `{"code": "odd", "type": "ValueError", "message": "so it was"}`, string(detail.WorkerError))
+				require.JSONEq(t, `{"code": "odd", "type": "ValueError", "message": "broken"}`, string(detail.WorkerError))
 			}
 		})
 	}
 }
 
-func TestTemporalKnowsThatACallBeginsBeforeItIsSent(t *testing.T) {
-	c := newTemporal(taken)
-	answer, err := perform(t, c, func(_ context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+func TestTheStartOfACallIsRecordedBeforeItIsSent(t *testing.T) {
+	c := newFakeTemporal(accept)
+	answer, err := execute(t, c, func(_ context.Context, r api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 		require.NoError(t, begun("p/3", 7))
-		require.Equal(t, []api.ExecuteProgress{{Began: true, Worker: "p/3", Incarnation: 7, Host: "here"}}, c.told())
+		require.Equal(t, []api.ExecuteProgress{{Began: true, Worker: "p/3", Incarnation: 7, Host: "here"}}, c.recorded())
 		return r.Params, nil
 	}, map[string]any{"method": "m", "params": map[string]any{"a": 1}}, nil)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"a": 1}`, string(answer))
 
-	t.Run("and one that says that it may be made again spares that", func(t *testing.T) {
-		c := newTemporal(taken)
-		_, err := perform(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+	t.Run("an idempotent call is not recorded", func(t *testing.T) {
+		c := newFakeTemporal(accept)
+		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 			return nil, begun("p/3", 7)
 		}, api.ExecuteRequest{Method: "m", Idempotent: true}, nil)
 		require.NoError(t, err)
-		require.Empty(t, c.told())
+		require.Empty(t, c.recorded())
 	})
-	t.Run("and what it cannot be told of is not sent", func(t *testing.T) {
-		_, err := perform(t, newTemporal(func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }),
+	t.Run("a call whose start cannot be recorded is not sent", func(t *testing.T) {
+		_, err := execute(t, newFakeTemporal(func(api.ExecuteProgress) error { return serviceerror.NewUnavailable("away") }),
 			func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 				return nil, begun("p/3", 7)
 			}, api.ExecuteRequest{Method: "m"}, nil)
@@ -157,44 +157,44 @@ func TestTemporalKnowsThatACallBeginsBeforeItIsSent(t *testing.T) {
 		require.Equal(t, string(api.CodeUnavailable), failure.Type())
 		require.False(t, failure.NonRetryable())
 	})
-	t.Run("and it is told when the call was not sent after all", func(t *testing.T) {
-		c := newTemporal(taken)
-		_, err := perform(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
+	t.Run("a call that was not sent is retracted", func(t *testing.T) {
+		c := newFakeTemporal(accept)
+		_, err := execute(t, c, func(_ context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 			require.NoError(t, begun("p/3", 7))
-			return nil, api.Errorf(api.CodeWorkerCrashed, "it ended before")
+			return nil, api.Errorf(api.CodeWorkerCrashed, "exited before the request was sent")
 		}, api.ExecuteRequest{Method: "m"}, nil)
 		require.Error(t, err)
-		told := c.told()
-		require.Len(t, told, 2)
-		require.False(t, told[1].Began)
+		recorded := c.recorded()
+		require.Len(t, recorded, 2)
+		require.False(t, recorded[1].Began)
 	})
 }
 
-func TestAnAttemptAfterALostOneIsMadeOnlyIfNothingWasSentOrThatDoesNoHarm(t *testing.T) {
+func TestAfterALostAttemptOnlyUnsentOrIdempotentCallsAreRetried(t *testing.T) {
 	answered := func(context.Context, api.ExecuteRequest, func(string, int64) error) ([]byte, error) {
 		return []byte("1"), nil
 	}
 	began := &api.ExecuteProgress{Began: true, Worker: "p/3", Host: "there"}
-	_, err := perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m"}, began)
+	_, err := execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"}, began)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeWorkerCrashed), failure.Type())
 	require.True(t, failure.NonRetryable())
 	require.Contains(t, failure.Message(), "there")
 
-	_, err = perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
+	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m", Idempotent: true}, began)
 	require.NoError(t, err)
-	_, err = perform(t, newTemporal(taken), answered, api.ExecuteRequest{Method: "m"}, &api.ExecuteProgress{Host: "there"})
+	_, err = execute(t, newFakeTemporal(accept), answered, api.ExecuteRequest{Method: "m"}, &api.ExecuteProgress{Host: "there"})
 	require.NoError(t, err)
 }
 
-func TestAHeartbeatsAnswerEndsACallThatNobodyWaitsFor(t *testing.T) {
+func TestACallEndsWhenAHeartbeatSaysThatItsActivityEnded(t *testing.T) {
 	untilCancelled := func(ctx context.Context, _ api.ExecuteRequest, begun func(string, int64) error) ([]byte, error) {
 		if err := begun("p/3", 7); err != nil {
 			return nil, err
 		}
 		<-ctx.Done()
-		return nil, started(api.Errorf(api.CodeDeadlineExceeded, "it was cancelled: %w", context.Cause(ctx)))
+		return nil, started(api.Errorf(api.CodeDeadlineExceeded, "cancelled: %w", context.Cause(ctx)))
 	}
 	second := func(reply error) func(api.ExecuteProgress) error {
 		n := 0
@@ -205,48 +205,48 @@ func TestAHeartbeatsAnswerEndsACallThatNobodyWaitsFor(t *testing.T) {
 			return reply
 		}
 	}
-	_, err := perform(t, newTemporal(second(temporal.NewCanceledError())), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
+	_, err := execute(t, newFakeTemporal(second(temporal.NewCanceledError())), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
 	var cancelled *temporal.CanceledError
 	require.ErrorAs(t, err, &cancelled)
 
-	_, err = perform(t, newTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
-	require.ErrorContains(t, err, errActivityOver.Error())
+	_, err = execute(t, newFakeTemporal(second(serviceerror.NewNotFound("closed"))), untilCancelled, api.ExecuteRequest{Method: "m"}, nil)
+	require.ErrorContains(t, err, errActivityEnded.Error())
 
-	// A Temporal that is away ends nothing: the call's own time does.
-	_, err = perform(t, newTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
+	// While Temporal is unavailable, only the call's own timeout ends it.
+	_, err = execute(t, newFakeTemporal(second(serviceerror.NewUnavailable("away"))), untilCancelled, api.ExecuteRequest{Method: "m", TimeoutMS: 2500}, nil)
 	require.ErrorContains(t, err, context.DeadlineExceeded.Error())
 }
 
-func TestAnAnswerIsWhatTheWorkerSent(t *testing.T) {
+func TestTheResultIsTheWorkersResponse(t *testing.T) {
 	for name, c := range map[string]struct{ answer, encoding string }{
 		"JSON": {`{"a": [1]}`, "json/plain"}, "a word": {`"yes"`, "json/plain"}, "bytes": {"\x00\xff", "binary/plain"}, "nothing": {"", "binary/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			value, err := answerOf([]byte(c.answer), api.ExecuteRequest{Method: "m"})
+			value, err := toResult([]byte(c.answer), api.ExecuteRequest{Method: "m"})
 			require.NoError(t, err)
 			require.Equal(t, c.encoding, string(value.Payload().GetMetadata()["encoding"]))
 			require.Equal(t, c.answer, string(value.Payload().GetData()))
 		})
 	}
-	_, err := answerOf(make([]byte, maxExecuteAnswer+1), api.ExecuteRequest{Method: "m", Idempotent: true})
+	_, err := toResult(make([]byte, maxExecuteResponse+1), api.ExecuteRequest{Method: "m", Idempotent: true})
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodePayloadTooLarge), failure.Type())
 	require.True(t, failure.NonRetryable())
 }
 
-func TestACallEndsBeforeItsActivityDoes(t *testing.T) {
+func TestACallEndsBeforeItsActivity(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	whole, _ := ctx.Deadline()
-	for timeout, want := range map[time.Duration]time.Time{0: whole.Add(-time.Second), time.Hour: whole.Add(-time.Second), 10 * time.Second: time.Now().Add(10 * time.Second)} {
-		bounded, end := withinActivity(ctx, timeout)
+	activityEnd, _ := ctx.Deadline()
+	for timeout, want := range map[time.Duration]time.Time{0: activityEnd.Add(-time.Second), time.Hour: activityEnd.Add(-time.Second), 10 * time.Second: time.Now().Add(10 * time.Second)} {
+		bounded, end := withCallDeadline(ctx, timeout)
 		got, has := bounded.Deadline()
 		end()
 		require.True(t, has)
 		require.WithinDuration(t, want, got, 5*time.Second)
 	}
-	free, end := withinActivity(t.Context(), 0)
+	free, end := withCallDeadline(t.Context(), 0)
 	defer end()
 	_, has := free.Deadline()
 	require.False(t, has)

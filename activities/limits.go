@@ -2,25 +2,24 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
-// ApplyLimits gives a running process new limits of memory and CPU, and says by which means they are in force then. It fails as
-// invalid where this host cannot hold them, and as unavailable when the process has ended or is not known here; neither is retried.
+// ApplyLimits sets new memory and CPU limits on a running process and returns the mechanism that enforces each limit. It fails with
+// api.CodeInvalid if this host cannot enforce them, and with api.CodeUnavailable if the process has ended or is unknown; Temporal
+// retries neither.
 func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.ApplyLimitsResult, error) {
+	var none api.ApplyLimitsResult
 	if r.MemoryBytes < 0 || r.CPUCores < 0 {
-		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(
-			fmt.Sprintf("limits of %s cannot be negative: %d bytes, %v cores", r.Worker, r.MemoryBytes, r.CPUCores), string(api.CodeInvalid), nil)
+		return none, nonRetryable(api.CodeInvalid,
+			fmt.Sprintf("limits of %s are negative: %d bytes, %v cores; use 0 to leave one unchanged", r.Worker, r.MemoryBytes, r.CPUCores))
 	}
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.ApplyLimitsResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
+		return none, nonRetryable(api.CodeUnavailable, unknownProcess)
 	}
 	limits := p.Limits()
 	if r.MemoryBytes > 0 {
@@ -29,37 +28,10 @@ func (h *Host) ApplyLimits(_ context.Context, r api.ApplyLimitsRequest) (api.App
 	if r.CPUCores > 0 {
 		limits.CPU = r.CPUCores
 	}
-	by, err := p.ApplyLimits(limits)
+	mechanisms, err := p.ApplyLimits(limits)
 	if err != nil {
-		return api.ApplyLimitsResult{}, failure(err)
+		return none, fromProcess(err)
 	}
 	h.Logger.Info("limits applied", "worker", r.Worker, "incarnation", r.Incarnation, "memory", limits.Memory, "cpu", limits.CPU, "reason", r.Reason)
-	return api.ApplyLimitsResult{Limits: means(by)}, nil
-}
-
-// CollectGarbage has a worker give back what memory it can, and says what its tree used before and after. It fails as invalid for a
-// worker that cannot be asked, as unavailable when the process has ended or is not known here, and as deadline_exceeded when it does
-// not answer in time; none is retried.
-func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) (api.CollectGarbageResult, error) {
-	p, known := h.Processes.Get(r.Worker, r.Incarnation)
-	if !known {
-		return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(unknownReason, string(api.CodeUnavailable), nil)
-	}
-	if limit := r.Timeout.D(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
-	before := p.LatestSample().RSSBytes
-	if err := p.CollectGarbage(ctx); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return api.CollectGarbageResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeDeadlineExceeded), nil)
-		}
-		return api.CollectGarbageResult{}, failure(err)
-	}
-	result := api.CollectGarbageResult{BeforeBytes: before}
-	if sample, err := p.FreshSample(ctx); err == nil { // else the process is ending, and its exit says more
-		result.AfterBytes = sample.RSSBytes
-	}
-	return result, nil
+	return api.ApplyLimitsResult{Limits: toMechanisms(mechanisms)}, nil
 }

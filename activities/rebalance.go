@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// A worker's share is never less than what it uses by this factor, nor than the least: a split must not break what runs.
-	useMargin        = 1.25
-	leastMemoryShare = 32 << 20 // bytes
-	leastCPUShare    = 50       // thousandths of a core
+	// A worker's share is at least its usage times usageMargin, and at least the minimum: a split must not break a running worker.
+	usageMargin    = 1.25
+	minMemoryShare = 32 << 20 // bytes
+	minCPUShare    = 50       // thousandths of a core
 )
 
-// Rebalance splits this host's budget among a pool's workers by what each uses, how busy and how well it is, and has the shares
-// applied as limits unless the request only asks. That the budget is too small for what they use is no error: nothing changes then,
-// and Problem says so.
+// Rebalance splits this host's budget among the workers of a pool by their usage, load and health score, and applies the shares as
+// limits if r.Apply is set. A budget below the current usage is no error: no limit changes, and Problem says so.
 func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
 	var result api.RebalanceResult
 	var processes []*process.Process
 	var memory, cpu []policy.Claim
-	for _, one := range r.Processes {
-		p, known := h.Processes.Get(one.Worker, one.Incarnation)
-		if !known || ended(p) {
+	for _, requested := range r.Processes {
+		p, known := h.Processes.Get(requested.Worker, requested.Incarnation)
+		if !known || hasEnded(p) {
 			continue
 		}
-		m, c := h.claims(ctx, p, r.Limits)
+		m, c := h.allocationClaims(ctx, p, r.Limits)
 		processes, memory, cpu = append(processes, p), append(memory, m), append(cpu, c)
 	}
 	if len(processes) == 0 {
@@ -39,14 +38,14 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 	}
 	memoryBudget, err := h.memoryBudget(r.Resources)
 	if err != nil {
-		return result, failure(err)
+		return result, fromProcess(err)
 	}
-	way := policy.Allocation(r.Resources.Allocation)
-	memoryShares, err := way.Split(memoryBudget, memory)
+	allocation := policy.Allocation(r.Resources.Allocation)
+	memoryShares, err := allocation.Split(memoryBudget, memory)
 	if err != nil {
 		return api.RebalanceResult{Problem: "resources.memory_budget: " + err.Error()}, nil
 	}
-	cpuShares, err := way.Split(cpuBudget(r.Resources), cpu)
+	cpuShares, err := allocation.Split(cpuBudget(r.Resources), cpu)
 	if err != nil {
 		return api.RebalanceResult{Problem: "resources.cpu_budget: " + err.Error()}, nil
 	}
@@ -56,42 +55,40 @@ func (h *Host) Rebalance(ctx context.Context, r api.RebalanceRequest) (api.Rebal
 			MemoryBytes: memoryShares[i], CPUCores: float64(cpuShares[i]) / 1000,
 		}
 		if r.Apply {
-			reason := fmt.Sprintf("its %s share of the host's budget", r.Resources.Allocation)
-			applied, err := h.ApplyLimits(ctx, api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
-			share.Limits = applied.Limits
-			if share.Applied = err == nil; err != nil {
-				share.Problem = err.Error()
-			} else {
-				h.observer().Decided(share.Worker, ApplyShare)
-			}
+			h.applyShare(ctx, &share, fmt.Sprintf("share of the host's budget (resources.allocation = %q)", r.Resources.Allocation))
 		}
 		result.Shares = append(result.Shares, share)
 	}
 	return result, nil
 }
 
-// claims are one worker's sides of the splits of memory and CPU.
-func (h *Host) claims(ctx context.Context, p *process.Process, ceilings spec.Limits) (memory, cpu policy.Claim) {
-	sample := p.LatestSample()
-	if fresh, err := p.Sample(ctx); err == nil { // else it is ending, and what it last used will do
-		sample = fresh
+func (h *Host) applyShare(ctx context.Context, share *api.Share, reason string) {
+	applied, err := h.ApplyLimits(ctx, api.ApplyLimitsRequest{Process: share.Process, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Reason: reason})
+	if err != nil {
+		share.Problem = err.Error()
+		return
 	}
-	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
-	v := h.vitals.of(p)
-	load := v.load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
-	score := h.Score(p.Worker(), p.Incarnation())
-	memory = claim(sample.RSSBytes, leastMemoryShare, int64(ceilings.Memory), load, score)
-	cpu = claim(int64(10*sample.CPUPercent), leastCPUShare, int64(1000*ceilings.CPU), load, score)
-	return memory, cpu
+	share.Limits, share.Applied = applied.Limits, true
+	h.Observer.Decided(share.Worker, ApplyShare)
 }
 
-// claim never asks for less than what is used, with a margin, nor for more than the ceiling; a ceiling of 0 is none.
-func claim(use, least, ceiling int64, load, score float64) policy.Claim {
-	floor := max(least, int64(useMargin*float64(use)))
-	if ceiling > 0 {
-		floor = min(floor, ceiling)
+// allocationClaims returns one worker's claims for the splits of memory and CPU.
+func (h *Host) allocationClaims(ctx context.Context, p *process.Process, limits spec.Limits) (memory, cpu policy.Claim) {
+	sample := p.LatestSample()
+	if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending; its last sample is good enough
+		sample = fresh
 	}
-	return policy.Claim{Floor: floor, Ceiling: ceiling, Use: use, Load: load, Score: score}
+	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+	load := h.health.of(p).load(usage.TotalMS, time.Now(), p.Info().ReadyAt) / float64(max(1, p.Spec().Pool.MaxInflight))
+	score := h.Score(p.Worker(), p.Incarnation())
+	claim := func(use, minimum, ceiling int64) policy.Claim { // a ceiling of 0 means none
+		floor := max(minimum, int64(usageMargin*float64(use)))
+		if ceiling > 0 {
+			floor = min(floor, ceiling)
+		}
+		return policy.Claim{Floor: floor, Ceiling: ceiling, Use: use, Load: load, Score: score}
+	}
+	return claim(sample.RSSBytes, minMemoryShare, int64(limits.Memory)), claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
 }
 
 func (h *Host) memoryBudget(r spec.Resources) (int64, error) {
@@ -100,12 +97,12 @@ func (h *Host) memoryBudget(r spec.Resources) (int64, error) {
 	}
 	total, err := h.MemoryTotal()
 	if err != nil {
-		return 0, fmt.Errorf("find out how much memory host %s has; set resources.memory_budget: %w", h.ID, err)
+		return 0, fmt.Errorf("cannot read the memory of host %s; set resources.memory_budget: %w", h.ID, err)
 	}
 	return total, nil
 }
 
-// cpuBudget is in thousandths of a core.
+// cpuBudget returns the budget in thousandths of a core.
 func cpuBudget(r spec.Resources) int64 {
 	if r.CPUBudget > 0 {
 		return int64(1000 * r.CPUBudget)

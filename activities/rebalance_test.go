@@ -11,25 +11,25 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// idlePlane is a data plane that has carried no call.
-type idlePlane struct{}
+// idleDataPlane is a data plane that has carried no call.
+type idleDataPlane struct{}
 
-func (idlePlane) Endpoint() string { return "unix:/nowhere" }
-func (idlePlane) Drain(context.Context, string, int64) api.DrainResult {
+func (idleDataPlane) Endpoint() string { return "unix:/nowhere" }
+func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
 	return api.DrainResult{Drained: true}
 }
-func (idlePlane) Recall(context.Context, string, int64, string) api.RecallResult {
+func (idleDataPlane) Recall(context.Context, string, int64, string) api.RecallResult {
 	return api.RecallResult{}
 }
-func (idlePlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
+func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
 	return api.Usage{}, nil
 }
-func (idlePlane) Final(context.Context, string, int64) api.Usage { return api.Usage{} }
-func (idlePlane) Usage(string, int64) (api.Usage, int)           { return api.Usage{}, 0 }
+func (idleDataPlane) Final(context.Context, string, int64) api.Usage { return api.Usage{} }
+func (idleDataPlane) Usage(string, int64) (api.Usage, int)           { return api.Usage{}, 0 }
 
-func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
-	h, first := hosting(t, silent, "sleep", "1000")
-	h.Plane = idlePlane{}
+func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane = idleDataPlane{}
 	second, err := h.Processes.Start(t.Context(), process.Launch{Worker: "p/1", Incarnation: 1, Spec: first.Spec()})
 	require.NoError(t, err)
 	request := api.RebalanceRequest{
@@ -58,9 +58,9 @@ func TestABudgetIsSharedOutExactlyAndAppliedAsLimits(t *testing.T) {
 	require.InDelta(t, 0.75, second.Limits().CPU, 1e-9)
 }
 
-func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
-	h, p := hosting(t, silent, "sleep", "1000")
-	h.Plane = idlePlane{}
+func TestABudgetBelowTheUsageChangesNothingAndReportsAProblem(t *testing.T) {
+	h, p := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane = idleDataPlane{}
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationAdaptive, MemoryBudget: 1 << 20, CPUBudget: 1},
 		Processes: []api.Process{worker}, Apply: true,
@@ -71,9 +71,9 @@ func TestABudgetTooSmallForWhatIsUsedChangesNothingAndSaysSo(t *testing.T) {
 	require.Zero(t, p.Limits().Memory)
 }
 
-func TestWithoutABudgetTheHostsOwnIsSharedOutUpToTheCeiling(t *testing.T) {
-	h, _ := hosting(t, silent, "sleep", "1000")
-	h.Plane, h.MemoryTotal = idlePlane{}, func() (int64, error) { return 8 << 30, nil }
+func TestWithoutABudgetTheHostsMemoryIsSplitUpToTheLimits(t *testing.T) {
+	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.MemoryTotal = idleDataPlane{}, func() (int64, error) { return 8 << 30, nil }
 	result, err := h.Rebalance(t.Context(), api.RebalanceRequest{
 		Pool: "p", Resources: spec.Resources{Allocation: spec.AllocationWeighted}, Limits: spec.Limits{Memory: 2 << 30},
 		Processes: []api.Process{worker},

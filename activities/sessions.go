@@ -9,44 +9,45 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
 
-// Bindings are which worker of this host each session prefers.
+// Bindings records which worker of this host each session prefers.
 type Bindings interface {
 	Where(pool, session string) (worker string)
 	Counts(pool string) map[string]int
 	Closed(pool string) []string
 	Page(worker, after string, limit int) (sessions []string, more bool)
-	// Move binds a session to the worker to if it is bound to from, to nobody or there already.
+	// Move binds a session to the worker to, if it is bound to from, to no worker, or to that worker already.
 	Move(pool, session, from, to string) bool
 	UnbindFrom(pool, session, worker string)
 	Close(worker string, lasting time.Duration)
 }
 
-// Hooks run a hook about a session on a worker of this host. called is false without an error for a worker that does not offer it. Errors
-// are coded; worker_not_found says that no process of the worker is here.
+// Hooks calls the session hooks of the workers on this host.
 type Hooks interface {
+	// CallHook returns false and no error if the worker does not offer the hook. Its errors are coded; api.CodeWorkerNotFound means that
+	// the worker has no process on this host.
 	CallHook(ctx context.Context, worker, hook, session string) (called bool, err error)
 }
 
-// Sessions holds the activities about sessions of one host. All of them may be repeated.
+// Sessions implements the activities about the sessions of one host. All of them are idempotent.
 type Sessions struct {
 	Host     string
 	Bindings Bindings
 	Hooks    Hooks
-	// Lives reports whether the worker has a process here that is ready.
-	Lives func(worker string) bool
-	// Kept is nil if the pool's store has the session, and session_not_found if it has not; with other errors that is not known.
-	Kept func(ctx context.Context, pool, session string) error
+	// HasReadyProcess reports whether the worker has a ready process on this host.
+	HasReadyProcess func(worker string) bool
+	// SessionExists returns nil if the pool's store has the session, and api.ErrSessionNotFound if it has not. Any other error means
+	// that the store did not answer.
+	SessionExists func(ctx context.Context, pool, session string) error
 }
 
-// SessionBindings says which sessions are bound to workers of this host.
+// SessionBindings returns which sessions are bound to workers of this host.
 func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsRequest) (api.SessionBindingsResult, error) {
 	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
-		result.Unknown = errors.Is(s.Kept(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
+		result.Unknown = errors.Is(s.SessionExists(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
 	}
 	if r.Worker != "" {
 		result.Page, result.More = s.Bindings.Page(r.Worker, r.After, r.Limit)
@@ -54,26 +55,27 @@ func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsReq
 	return result, nil
 }
 
-// ReleaseSessions has a worker put what it keeps of sessions into them.
+// ReleaseSessions calls the worker's session.release hook for each session.
 func (s *Sessions) ReleaseSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	return s.run(ctx, api.HookSessionRelease, r)
+	return s.runHooks(ctx, api.HookSessionRelease, r)
 }
 
-// LoadSessions has a worker warm up for sessions.
+// LoadSessions calls the worker's session.load hook for each session.
 func (s *Sessions) LoadSessions(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
-	return s.run(ctx, api.HookSessionLoad, r)
+	return s.runHooks(ctx, api.HookSessionLoad, r)
 }
 
-// run runs a hook for one session after the other, so that the worker serves others between them. What would befall all that follow, too, is
-// not tried with each.
-func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
-	defer beat(ctx)()
+// runHooks calls a hook for one session after the other, so that the worker serves calls in between. After a failure that would
+// repeat for every session, it does not try the rest.
+func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooksRequest) (result api.SessionHooksResult, err error) {
+	defer startHeartbeat(ctx)()
 	for i, session := range r.Sessions {
-		called, err := s.runOne(ctx, hook, session, r)
-		if ctx.Err() != nil {
-			return result, stopped(ctx, hook+" on "+r.Worker)
-		}
+		called, err := s.runHook(ctx, hook, session, r)
 		switch {
+		case errors.Is(ctx.Err(), context.Canceled):
+			return result, temporal.NewCanceledError(hook + " on " + r.Worker + " was cancelled")
+		case ctx.Err() != nil:
+			return result, fmt.Errorf("%s on %s: %w", hook, r.Worker, ctx.Err())
 		case err == nil && !called:
 			return result, nil
 		case err == nil:
@@ -83,10 +85,10 @@ func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksReque
 			result.Gone = true
 			return result, nil
 		}
-		result.Failed = append(result.Failed, failureOf(session, err))
+		result.Failed = append(result.Failed, toSessionFailure(session, err))
 		if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrDraining) || errors.Is(err, api.ErrUnavailable) {
 			for _, untried := range r.Sessions[i+1:] {
-				result.Failed = append(result.Failed, failureOf(untried, err))
+				result.Failed = append(result.Failed, toSessionFailure(untried, err))
 			}
 			return result, nil
 		}
@@ -94,13 +96,13 @@ func (s *Sessions) run(ctx context.Context, hook string, r api.SessionHooksReque
 	return result, nil
 }
 
-func (s *Sessions) runOne(ctx context.Context, hook, session string, r api.SessionHooksRequest) (bool, error) {
+func (s *Sessions) runHook(ctx context.Context, hook, session string, r api.SessionHooksRequest) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout.D())
 	defer cancel()
 	return s.Hooks.CallHook(ctx, r.Worker, hook, session)
 }
 
-func failureOf(session string, err error) api.SessionFailure {
+func toSessionFailure(session string, err error) api.SessionFailure {
 	f := api.SessionFailure{Session: session, Code: api.CodeUnavailable, Reason: err.Error()}
 	var coded *api.Error
 	if errors.As(err, &coded) {
@@ -109,49 +111,38 @@ func failureOf(session string, err error) api.SessionFailure {
 	return f
 }
 
-// stopped is the end of an activity whose context has ended: it was cancelled, its time was over, or the agent stops.
-func stopped(ctx context.Context, what string) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return temporal.NewCanceledError(what + " was cut")
-	}
-	return fmt.Errorf("%s: %w", what, ctx.Err())
-}
-
-// BindSessions binds sessions to a worker. It fails as worker_not_found, and binds none, if no process of the worker is here; one that ends
-// meanwhile takes its bindings with it.
+// BindSessions binds sessions to a worker. If the worker has no ready process on this host, it fails with api.CodeWorkerNotFound and
+// binds none.
 func (s *Sessions) BindSessions(_ context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
 	pool, _, err := api.ParseWorkerName(r.To)
 	if err != nil {
-		return result, temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeInvalid), nil)
+		return result, nonRetryable(api.CodeInvalid, err.Error())
 	}
-	gone := func() error {
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("no process of %s is in service on host %s", r.To, s.Host), string(api.CodeWorkerNotFound), nil)
-	}
-	if !s.Lives(r.To) {
-		return result, gone()
+	notReady := nonRetryable(api.CodeWorkerNotFound, fmt.Sprintf("%s has no ready process on host %s", r.To, s.Host))
+	if !s.HasReadyProcess(r.To) {
+		return result, notReady
 	}
 	for _, session := range r.Sessions {
 		if !s.Bindings.Move(pool, session, r.From, r.To) {
-			other := s.Bindings.Where(pool, session)
 			result.Failed = append(result.Failed, api.SessionFailure{
-				Session: session, Code: api.CodeSuperseded, Reason: fmt.Sprintf("it was moved to %s meanwhile", other),
+				Session: session, Code: api.CodeSuperseded, Reason: "moved to " + s.Bindings.Where(pool, session) + " meanwhile",
 			})
 		}
 	}
-	if !s.Lives(r.To) { // whoever forgets an ended worker's sessions may have been before
+	if !s.HasReadyProcess(r.To) { // the process ended meanwhile, and its bindings may have been removed before these were made
 		for _, session := range r.Sessions {
 			s.Bindings.UnbindFrom(pool, session, r.To)
 		}
-		return api.BindSessionsResult{}, gone()
+		return api.BindSessionsResult{}, notReady
 	}
 	return result, nil
 }
 
-// UnbindSessions forgets sessions that are bound to a worker of this host.
+// UnbindSessions removes the bindings of sessions to a worker of this host.
 func (s *Sessions) UnbindSessions(_ context.Context, r api.UnbindSessionsRequest) error {
 	pool, _, err := api.ParseWorkerName(r.Worker)
 	if err != nil {
-		return temporal.NewNonRetryableApplicationError(err.Error(), string(api.CodeInvalid), nil)
+		return nonRetryable(api.CodeInvalid, err.Error())
 	}
 	for _, session := range r.Sessions {
 		s.Bindings.UnbindFrom(pool, session, r.Worker)
@@ -159,34 +150,8 @@ func (s *Sessions) UnbindSessions(_ context.Context, r api.UnbindSessionsRequest
 	return nil
 }
 
-// ExcludeFromSessions keeps further sessions off a worker, or lets them in again.
+// ExcludeFromSessions prevents new bindings to a worker for r.For; 0 allows them again.
 func (s *Sessions) ExcludeFromSessions(_ context.Context, r api.ExcludeFromSessionsRequest) error {
 	s.Bindings.Close(r.Worker, r.For.D())
 	return nil
-}
-
-// Roster holds the local activity PoolRoster.
-type Roster struct {
-	// Status asks a pool; its errors are coded.
-	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
-}
-
-// PoolRoster says who is in a pool. It fails as pool_not_found, which is not retried.
-func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) (api.PoolRosterResult, error) {
-	status, err := r.Status(ctx, request.Pool)
-	if err != nil {
-		var coded *api.Error
-		if errors.As(err, &coded) && coded.Code == api.CodePoolNotFound {
-			return api.PoolRosterResult{}, temporal.NewNonRetryableApplicationError(coded.Message, string(coded.Code), nil)
-		}
-		return api.PoolRosterResult{}, fmt.Errorf("ask pool %s for its workers: %w", request.Pool, err)
-	}
-	result := api.PoolRosterResult{Size: status.Size}
-	for _, w := range status.Workers {
-		stays := w.Slot < status.Size && !w.Gone && !w.Leaving && !w.Resting && !status.Stopping
-		result.Workers = append(result.Workers, api.RosterWorker{
-			Slot: w.Slot, Host: w.Host, State: w.State, Serves: stays && (w.State == lifecycle.Ready || w.State == lifecycle.Busy),
-		})
-	}
-	return result, nil
 }

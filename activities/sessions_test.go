@@ -16,15 +16,19 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// shelf is the bindings of pool p on one host.
-type shelf map[string]string
+// fakeBindings are the bindings of pool p on one host.
+type fakeBindings map[string]string
 
-func (s shelf) Where(_, session string) string               { return s[session] }
-func (s shelf) Counts(string) map[string]int                 { return map[string]int{"p/0": len(s)} }
-func (s shelf) Closed(string) []string                       { return []string{"p/1"} }
-func (s shelf) Page(_, after string, _ int) ([]string, bool) { return []string{after + "+"}, true }
-func (s shelf) Close(worker string, lasting time.Duration)   { s["closed"] = worker + lasting.String() }
-func (s shelf) Move(_, session, from, to string) (moved bool) {
+func (s fakeBindings) Where(_, session string) string { return s[session] }
+func (s fakeBindings) Counts(string) map[string]int   { return map[string]int{"p/0": len(s)} }
+func (s fakeBindings) Closed(string) []string         { return []string{"p/1"} }
+func (s fakeBindings) Page(_, after string, _ int) ([]string, bool) {
+	return []string{after + "+"}, true
+}
+func (s fakeBindings) Close(worker string, lasting time.Duration) {
+	s["closed"] = worker + lasting.String()
+}
+func (s fakeBindings) Move(_, session, from, to string) (moved bool) {
 	if now := s[session]; now != "" && now != from && now != to {
 		return false
 	}
@@ -32,13 +36,12 @@ func (s shelf) Move(_, session, from, to string) (moved bool) {
 	return true
 }
 
-func (s shelf) UnbindFrom(_, session, worker string) {
+func (s fakeBindings) UnbindFrom(_, session, worker string) {
 	if s[session] == worker {
 		delete(s, session)
 	}
 }
 
-// hookFunc runs hooks.
 type hookFunc func(ctx context.Context, worker, hook, session string) (bool, error)
 
 func (f hookFunc) CallHook(ctx context.Context, worker, hook, session string) (bool, error) {
@@ -57,7 +60,7 @@ func runActivity(t *testing.T, activity, input, result any) error {
 	return err
 }
 
-func typed(t *testing.T, err error, code api.Code) {
+func requireNonRetryable(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
@@ -65,12 +68,12 @@ func typed(t *testing.T, err error, code api.Code) {
 	require.True(t, app.NonRetryable())
 }
 
-func TestHooksRunOneAfterTheOtherAndTellTheirFailures(t *testing.T) {
+func TestHooksRunInOrderAndReportTheirFailures(t *testing.T) {
 	var asked []string
 	answers := map[string]error{
-		"bad":   api.Errorf(api.CodeWorkerError, "it says no"),
-		"odd":   errors.New("nobody knows why"),
-		"taken": api.Errorf(api.CodeBusy, "somebody has it"),
+		"bad":   api.Errorf(api.CodeWorkerError, "rejected"),
+		"odd":   errors.New("unknown cause"),
+		"taken": api.Errorf(api.CodeBusy, "leased"),
 	}
 	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, worker, hook, session string) (bool, error) {
 		deadline, bounded := ctx.Deadline()
@@ -82,19 +85,19 @@ func TestHooksRunOneAfterTheOtherAndTellTheirFailures(t *testing.T) {
 	request := api.SessionHooksRequest{Worker: "p/0", Sessions: []string{"a", "bad", "b", "odd"}, Timeout: spec.Duration(time.Minute)}
 	require.NoError(t, runActivity(t, s.ReleaseSessions, request, &result))
 	require.Equal(t, api.SessionHooksResult{Called: 2, Failed: []api.SessionFailure{
-		{Session: "bad", Code: api.CodeWorkerError, Reason: "it says no"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "nobody knows why"},
+		{Session: "bad", Code: api.CodeWorkerError, Reason: "rejected"}, {Session: "odd", Code: api.CodeUnavailable, Reason: "unknown cause"},
 	}}, result)
 	require.Equal(t, []string{"p/0 session.release a", "p/0 session.release bad", "p/0 session.release b", "p/0 session.release odd"}, asked)
 
 	asked, result = nil, api.SessionHooksResult{}
 	request.Sessions = []string{"a", "taken", "b"}
 	require.NoError(t, runActivity(t, s.LoadSessions, request, &result))
-	require.Len(t, asked, 2, "a worker that somebody else has is waited for once")
+	require.Len(t, asked, 2, "a leased worker is tried once")
 	require.Equal(t, 1, result.Called)
 	require.Equal(t, "b", result.Failed[1].Session)
 }
 
-func TestAWorkerWithoutTheHookOrWithoutAProcessHasNothingToDo(t *testing.T) {
+func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 	calls := 0
 	for _, c := range []struct {
 		err  error
@@ -111,7 +114,7 @@ func TestAWorkerWithoutTheHookOrWithoutAProcessHasNothingToDo(t *testing.T) {
 	require.Equal(t, 2, calls)
 }
 
-func TestACancelledHookIsNoFailureOfTheSession(t *testing.T) {
+func TestACancelledHookCancelsTheActivity(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Sessions{Hooks: hookFunc(func(ctx context.Context, _, _, _ string) (bool, error) {
 		cancel()
@@ -126,34 +129,34 @@ func TestACancelledHookIsNoFailureOfTheSession(t *testing.T) {
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 }
 
-func TestSessionsAreBoundToAWorkerThatLives(t *testing.T) {
-	bound := shelf{"mine": "p/0", "taken": "p/2"}
-	lives := 2 // so many times it is seen alive
-	s := &Sessions{Host: "here", Bindings: bound, Lives: func(string) bool { lives--; return lives >= 0 }}
+func TestSessionsAreBoundOnlyToAReadyWorker(t *testing.T) {
+	bound := fakeBindings{"mine": "p/0", "taken": "p/2"}
+	readyChecks := 2 // checks that find a ready process
+	s := &Sessions{Host: "here", Bindings: bound, HasReadyProcess: func(string) bool { readyChecks--; return readyChecks >= 0 }}
 	var result api.BindSessionsResult
 	request := api.BindSessionsRequest{From: "p/0", To: "p/1", Sessions: []string{"mine", "taken", "free"}}
 	require.NoError(t, runActivity(t, s.BindSessions, request, &result))
-	require.Equal(t, shelf{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
-	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "it was moved to p/2 meanwhile"}}, result.Failed)
+	require.Equal(t, fakeBindings{"mine": "p/1", "taken": "p/2", "free": "p/1"}, bound)
+	require.Equal(t, []api.SessionFailure{{Session: "taken", Code: api.CodeSuperseded, Reason: "moved to p/2 meanwhile"}}, result.Failed)
 
-	typed(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
-	lives = 1 // it ends while they are bound
-	typed(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
-	require.Equal(t, shelf{"taken": "p/2"}, bound)
-	typed(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "nobody"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
+	readyChecks = 1 // the process ends between the checks
+	requireNonRetryable(t, runActivity(t, s.BindSessions, request, nil), api.CodeWorkerNotFound)
+	require.Equal(t, fakeBindings{"taken": "p/2"}, bound)
+	requireNonRetryable(t, runActivity(t, s.BindSessions, api.BindSessionsRequest{To: "invalid name"}, nil), api.CodeInvalid)
 }
 
-func TestBindingsAreToldAndForgotten(t *testing.T) {
-	bound := shelf{"mine": "p/0"}
-	var kept error
-	s := &Sessions{Bindings: bound, Kept: func(context.Context, string, string) error { return kept }}
+func TestBindingsAreReportedAndRemoved(t *testing.T) {
+	bound := fakeBindings{"mine": "p/0"}
+	var storeErr error
+	s := &Sessions{Bindings: bound, SessionExists: func(context.Context, string, string) error { return storeErr }}
 	var result api.SessionBindingsResult
 	require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
 	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
-	for _, kept = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"), api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
+	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"), api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
 		var other api.SessionBindingsResult
 		require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
-		require.Equal(t, errors.Is(kept, api.ErrSessionNotFound), other.Unknown)
+		require.Equal(t, errors.Is(storeErr, api.ErrSessionNotFound), other.Unknown)
 	}
 	require.NoError(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "p/1", Sessions: []string{"mine"}}, nil))
 	require.Contains(t, bound, "mine")
@@ -161,10 +164,10 @@ func TestBindingsAreToldAndForgotten(t *testing.T) {
 	require.NotContains(t, bound, "mine")
 	require.NoError(t, runActivity(t, s.ExcludeFromSessions, api.ExcludeFromSessionsRequest{Worker: "p/0", For: spec.Duration(time.Minute)}, nil))
 	require.Equal(t, "p/01m0s", bound["closed"])
-	typed(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "nobody"}, nil), api.CodeInvalid)
+	requireNonRetryable(t, runActivity(t, s.UnbindSessions, api.UnbindSessionsRequest{Worker: "invalid name"}, nil), api.CodeInvalid)
 }
 
-func TestTheRosterSaysWhoServesAndIsToStay(t *testing.T) {
+func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	status := api.PoolStatus{Size: 2, Workers: []api.RosterEntry{
 		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a"},
 	}}
@@ -176,7 +179,7 @@ func TestTheRosterSaysWhoServesAndIsToStay(t *testing.T) {
 		{Slot: 0, Host: "a", State: lifecycle.Ready, Serves: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)
 	failure = api.Errorf(api.CodePoolNotFound, "there is none")
-	typed(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
+	requireNonRetryable(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)
 	failure = errors.New("away")
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)

@@ -17,61 +17,103 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Start runs an incarnation until it is ready. A failure to become ready is typed start_failed, and superseded where a higher
-// incarnation of the worker has been here. A start that may make several tries (StartRequest.Tries) is tried again by Temporal, on
-// whichever host has room, after the wait of the recovery policy and under the next incarnation: what failed before is in its
-// heartbeats, and comes with the result or with the last failure as tempool.FailedTries.
+// AwaitCapacity returns the name of this host. Temporal runs it only on a host with a free placement slot.
+func (h *Host) AwaitCapacity(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+	return api.AwaitCapacityResult{Host: h.ID}, nil
+}
+
+// Start starts an incarnation and returns when it is ready. It fails with api.CodeStartFailed if the process does not become ready,
+// and with api.CodeSuperseded if this host has had a higher incarnation of the worker. With StartRequest.MaxAttempts above 1, Temporal
+// retries a failed start on any host with capacity, after the delay of the recovery policy and under the next incarnation. The
+// heartbeats carry the failed attempts; the result, or the last failure, returns them as api.FailedAttempts.
 func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
-	try := int(activity.GetInfo(ctx).Attempt)
-	var before api.FailedAttempts
+	attempt := int(activity.GetInfo(ctx).Attempt)
+	var earlier api.FailedAttempts
 	if activity.HasHeartbeatDetails(ctx) {
-		if err := activity.GetHeartbeatDetails(ctx, &before); err != nil {
-			h.Logger.Warn("what a start had tried before is not known", "worker", r.Worker, "error", err)
+		if err := activity.GetHeartbeatDetails(ctx, &earlier); err != nil {
+			h.Logger.Warn("cannot read the earlier attempts of a start", "worker", r.Worker, "error", err)
 		}
 	}
-	r.Incarnation += int64(try - 1)
-	r.Failures, r.ShortLived = r.Failures+try-1, r.ShortLived || try > 1
-	quiet := beat(ctx, before)
+	r.Incarnation += int64(attempt - 1)
+	r.Failures, r.ShortLived = r.Failures+attempt-1, r.ShortLived || attempt > 1
+	stopHeartbeat := startHeartbeat(ctx, earlier)
 	began := time.Now()
-	result, err := h.start(ctx, r)
-	quiet()
+	result, err := h.attemptStart(ctx, r)
+	stopHeartbeat()
 	if err == nil {
-		result.Failed = before.Attempts
+		result.Failed = earlier.Attempts
 		return result, nil
 	}
-	var failed *temporal.ApplicationError
-	if !errors.As(err, &failed) { // it was called off
+	var failure *temporal.ApplicationError
+	if !errors.As(err, &failure) { // cancelled
 		return result, err
 	}
-	if failed.Type() == string(api.CodeSuperseded) {
-		var newest api.SupersededDetails
-		_ = failed.Details(&newest) // made by start
-		newest.FailedAttempts = before
-		return result, temporal.NewNonRetryableApplicationError(failed.Message(), failed.Type(), nil, newest)
+	if failure.Type() == string(api.CodeSuperseded) {
+		var details api.SupersededDetails
+		_ = failure.Details(&details) // attemptStart made them
+		details.FailedAttempts = earlier
+		return result, temporal.NewNonRetryableApplicationError(failure.Message(), failure.Type(), nil, details)
 	}
-	one := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failed.Message()}
-	var wait time.Duration
-	again := false
-	if try < r.MaxAttempts {
-		next := recovery(r.Spec).Next(r.Failures+1, one.Reason, rand.Float64())
-		if again = next.Action == policy.Restart; again {
-			wait = max(next.Delay, soonest)
-			one.Wait, one.Next = spec.Duration(next.Delay), next.Reason
-			h.observer().Decided(r.Worker, TryAgain)
-			h.Logger.Info("a start is tried again", "worker", r.Worker, "incarnation", r.Incarnation, "wait", next.Delay, "reason", next.Reason)
+	this := api.FailedAttempt{Incarnation: r.Incarnation, Began: began.UTC(), Ended: time.Now().UTC(), Reason: failure.Message()}
+	var delay time.Duration
+	retry := false
+	if attempt < r.MaxAttempts {
+		next := recovery(r.Spec).Next(r.Failures+1, this.Reason, rand.Float64())
+		if retry = next.Action == policy.Restart; retry {
+			delay = max(next.Delay, minRetryDelay)
+			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
+			h.Observer.Decided(r.Worker, TryAgain)
+			h.Logger.Info("retrying start", "worker", r.Worker, "incarnation", r.Incarnation, "delay", next.Delay, "reason", next.Reason)
 		}
 	}
-	tries := api.FailedAttempts{Attempts: append(slices.Clone(before.Attempts), one)}
-	activity.RecordHeartbeat(ctx, tries)
-	return result, temporal.NewApplicationErrorWithOptions(failed.Message(), failed.Type(), temporal.ApplicationErrorOptions{
-		NonRetryable: !again, NextRetryDelay: wait, Details: []any{tries},
+	failed := api.FailedAttempts{Attempts: append(slices.Clone(earlier.Attempts), this)}
+	activity.RecordHeartbeat(ctx, failed)
+	return result, temporal.NewApplicationErrorWithOptions(failure.Message(), failure.Type(), temporal.ApplicationErrorOptions{
+		NonRetryable: !retry, NextRetryDelay: delay, Details: []any{failed},
 	})
 }
 
-// soonest is the least wait that Temporal takes for one.
-const soonest = time.Millisecond
+// minRetryDelay is the shortest delay that Temporal honours; it ignores 0.
+const minRetryDelay = time.Millisecond
 
-// recovery is how a spec wants starts that fail tried again.
+// attemptStart starts the incarnation of r once.
+func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartResult, error) {
+	// A workflow starts an incarnation once. If this host knows the number, an earlier pool of the same name has used it.
+	if newest := h.Processes.Newest(r.Worker); newest >= r.Incarnation {
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("host %s has run incarnation %d of %s for an earlier pool of the same name; the next incarnation is %d", h.ID, newest, r.Worker, newest+1),
+			string(api.CodeSuperseded), nil, api.SupersededDetails{Newest: newest})
+	}
+	if h.Admit != nil {
+		if err := h.Admit(ctx, r); err != nil {
+			h.Observer.StartFailed(r.Process)
+			return api.StartResult{}, fromCoded(err)
+		}
+	}
+	began := time.Now()
+	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
+	if err != nil {
+		h.Observer.StartFailed(r.Process)
+		return api.StartResult{}, fromProcess(err)
+	}
+	h.Started(p)
+	took := time.Since(began)
+	h.Observer.Started(r.Process, took)
+	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
+		h.Observer.StartFailed(r.Process)
+		return api.StartResult{}, fromProcess(err)
+	}
+	info := p.Info()
+	result := api.StartResult{
+		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.DataPlane.Endpoint(),
+		TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMeans()),
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = toSample(sample)
+	}
+	return result, nil
+}
+
 func recovery(s spec.Spec) policy.Recovery {
 	r := s.Recovery
 	return policy.Recovery{
@@ -80,45 +122,22 @@ func recovery(s spec.Spec) policy.Recovery {
 	}
 }
 
-// probation waits whether a process that has become ready stays alive. The end of ctx, or of the agent, ends it early: the process is
-// there, and whoever called the start off has to stop it.
-func (h *Host) probation(ctx context.Context, p *process.Process, lasts time.Duration) error {
-	if lasts <= 0 {
+// probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent
+// stops: the process exists then, and the caller that cancelled the start must stop it.
+func (h *Host) probation(ctx context.Context, p *process.Process, d time.Duration) error {
+	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(lasts)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	began := time.Now()
 	select {
 	case <-p.Done():
-		return &process.Error{Code: process.CodeStartFailed, Message: fmt.Sprintf("it was ready, and ended %s later, within its probation of %s: %s",
-			time.Since(began).Round(time.Millisecond), lasts.Round(time.Millisecond), p.Exit().Reason)}
+		return &process.Error{Code: process.CodeStartFailed, Message: fmt.Sprintf("the process became ready and exited %s later, within its probation of %s: %s",
+			time.Since(began).Round(time.Millisecond), d.Round(time.Millisecond), p.Exit().Reason)}
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-h.Stopping:
 	}
 	return nil
-}
-
-// beat heartbeats until the returned function is called.
-func beat(ctx context.Context, details ...any) (stop func()) {
-	activity.RecordHeartbeat(ctx, details...)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(heartbeatEvery / 2)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				activity.RecordHeartbeat(ctx, details...)
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// starting makes a try of a start that found these failed before it.
-func starting(t *testing.T, before []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
+// runStart runs one attempt of Start after these failed ones.
+func runStart(t *testing.T, earlier []api.FailedAttempt, r api.StartRequest) (result api.StartResult, err error) {
 	t.Helper()
-	h, first := hosting(t, silent, "sleep", "1000")
-	h.Plane, h.Started = idlePlane{}, func(*process.Process) {}
+	h, first := newHost(t, withoutProtocol, "sleep", "1000")
+	h.DataPlane, h.Started = idleDataPlane{}, func(*process.Process) {}
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(h.Start)
-	if before != nil {
-		env.SetHeartbeatDetails(api.FailedAttempts{Attempts: before})
+	if earlier != nil {
+		env.SetHeartbeatDetails(api.FailedAttempts{Attempts: earlier})
 	}
 	if r.Spec.Pool.Name == "" {
 		command := r.Spec.Pool.Command
@@ -41,47 +41,47 @@ func request(command ...string) api.StartRequest {
 	return r
 }
 
-func TestAStartThatFailsAsksForTheNextTryAndTellsOfAllBefore(t *testing.T) {
-	before := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
+func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
+	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
 	r := request("/there/is/no/such/program")
-	_, err := starting(t, before, r)
+	_, err := runStart(t, earlier, r)
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, string(api.CodeStartFailed), failure.Type())
 	require.False(t, failure.NonRetryable())
 	require.InDelta(t, 300*time.Millisecond, failure.NextRetryDelay(), float64(31*time.Millisecond), "after the third failure in a row")
-	var tries api.FailedAttempts
-	require.NoError(t, failure.Details(&tries))
-	require.Len(t, tries.Attempts, 2)
-	require.Equal(t, "the first", tries.Attempts[0].Reason)
-	require.EqualValues(t, 3, tries.Attempts[1].Incarnation)
-	require.Contains(t, tries.Attempts[1].Next, "after failure 3 of at most 10 in a row")
-	require.Equal(t, failure.NextRetryDelay(), tries.Attempts[1].Wait.D())
+	var failed api.FailedAttempts
+	require.NoError(t, failure.Details(&failed))
+	require.Len(t, failed.Attempts, 2)
+	require.Equal(t, "the first", failed.Attempts[0].Reason)
+	require.EqualValues(t, 3, failed.Attempts[1].Incarnation)
+	require.Contains(t, failed.Attempts[1].Next, "after failure 3 of at most 10 in a row")
+	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
 }
 
-func TestTheLastTryOfAStartLeavesTheRestToItsWorker(t *testing.T) {
+func TestTheLastAttemptOfAStartIsNotRetried(t *testing.T) {
 	r := request("/there/is/no/such/program")
 	r.MaxAttempts = 1
-	_, err := starting(t, nil, r)
+	_, err := runStart(t, nil, r)
 	requireType(t, err, api.CodeStartFailed)
 
 	r = request("/there/is/no/such/program")
 	r.Failures = 9
-	_, err = starting(t, nil, r)
+	_, err = runStart(t, nil, r)
 	requireType(t, err, api.CodeStartFailed)
 }
 
-func TestAProcessOnProbationThatEndsHasNotStarted(t *testing.T) {
-	_, err := starting(t, nil, request("sh", "-c", "sleep 0.2; exit 3"))
+func TestAProcessThatExitsWithinItsProbationHasNotStarted(t *testing.T) {
+	_, err := runStart(t, nil, request("sh", "-c", "sleep 0.2; exit 3"))
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Contains(t, failure.Message(), "within its probation of 1s: exited with code 3")
 }
 
 func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
-	before := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
+	earlier := []api.FailedAttempt{{Incarnation: 2, Reason: "the first"}}
 	began := time.Now()
-	result, err := starting(t, before, request("sleep", "1000"))
+	result, err := runStart(t, earlier, request("sleep", "1000"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
 	require.EqualValues(t, 3, result.Incarnation)
@@ -89,7 +89,7 @@ func TestAProcessThatOutlivesItsProbationHasStarted(t *testing.T) {
 
 	r := request("sleep", "1000")
 	r.Failures, r.ShortLived = 1, false
-	result, err = starting(t, nil, r)
+	result, err = runStart(t, nil, r)
 	require.NoError(t, err)
 	require.Less(t, result.TookMS, time.Second.Milliseconds(), "a first crash after a while asks for no probation")
 }

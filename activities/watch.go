@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -12,44 +11,49 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// Watch observes an incarnation and returns at once when it ends, when a probe fails (or, for a degraded one, was made), or
-// when the agent shuts down. It observes and never owns: that it ends changes nothing for the process, so that a new run of the
-// workflow can watch the same one. Its heartbeats carry the newest sample.
+// checkInterval is the time between two checks of an incarnation against its rules. Between samples only its request count changes.
+const checkInterval = time.Second
+
+// Watch observes an incarnation. It returns when the process exits, when a probe fails (or, for a degraded worker, passes), when the
+// incarnation should be replaced, or when the agent shuts down. It does not own the process: after it returns, a new run of the
+// workflow can watch the same process. Its heartbeats carry the newest sample.
 func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownReason, Exit: &lifecycle.Exit{Error: unknownReason}}, nil
+		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
 	}
-	h.observer().Watching(r)
-	probes := newProber(ctx, p, r, func(err error) { h.probed(r.Process, err) })
-	defer probes.stop()
-	beats := time.NewTicker(heartbeatEvery)
-	defer beats.Stop()
-	looks := time.NewTicker(lookEvery)
-	defer looks.Stop()
-	h.look(ctx, p, r)
+	h.Observer.Watching(r)
+	prober := startProber(ctx, p, r, func(err error) { h.Observer.Probed(r.Process, err) })
+	defer prober.stop()
+	heartbeats := time.NewTicker(heartbeatInterval)
+	defer heartbeats.Stop()
+	checks := time.NewTicker(checkInterval)
+	defer checks.Stop()
+	h.check(ctx, p, r)
 	h.heartbeat(ctx, p)
 	for {
 		select {
 		case <-p.Done():
-			exit := facts(p.Exit())
+			exit := toExit(p.Exit())
 			return api.WatchResult{
-				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: convert(p.LatestSample()), Usage: h.final(p),
+				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p),
 			}, nil
 		case <-h.Stopping:
-			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " shuts down", Sample: convert(p.LatestSample())}, nil
-		case err := <-probes.failed:
-			return api.WatchResult{Event: api.WatchProbeFailed, Reason: err.Error(), Sample: convert(p.LatestSample())}, nil
-		case <-probes.passed:
-			return api.WatchResult{Event: api.WatchProbePassed, Sample: convert(p.LatestSample())}, nil
-		case <-looks.C:
-			if cause, reason := h.look(ctx, p, r); cause != "" {
-				h.Logger.Info("an incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())}, nil
+		case err := <-prober.result:
+			result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}
+			if err != nil {
+				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
+			}
+			return result, nil
+		case <-checks.C:
+			if cause, reason := h.check(ctx, p, r); cause != "" {
+				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
 				return api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: convert(p.LatestSample()), Assessment: h.vitals.of(p).assessment(),
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(),
 				}, nil
 			}
-		case <-beats.C:
+		case <-heartbeats.C:
 			h.heartbeat(ctx, p)
 		case <-ctx.Done():
 			return api.WatchResult{}, ctx.Err()
@@ -57,128 +61,29 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 	}
 }
 
-// finalPatience bounds the wait for the last calls of a process that has ended to be counted: they fail at once.
-const finalPatience = 500 * time.Millisecond
-
-// final counts the calls of a process that has ended.
-func (h *Host) final(p *process.Process) *api.Usage {
-	ctx, cancel := context.WithTimeout(context.Background(), finalPatience)
-	defer cancel()
-	usage := h.Plane.Final(ctx, p.Worker(), p.Incarnation())
-	return &usage
-}
-
 func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
-	usage, inFlight := h.Plane.Usage(p.Worker(), p.Incarnation())
+	usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	limits := p.Limits()
 	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
-		Sample: convert(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.vitals.of(p).assessment(),
-		Limits: means(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(),
+		Limits: toMechanisms(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
 }
 
-// lookEvery is the rhythm in which a Watch holds an incarnation against its rules: between samples only its count of requests is new.
-const lookEvery = time.Second
-
-// look takes in what is new about an incarnation and says whether, and why, it should be replaced. While memory nears its limit
-// faster than samples come, it takes some of its own.
-func (h *Host) look(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
-	v := h.vitals.of(p)
+// check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
+// While memory approaches its limit faster than samples arrive, it takes a sample itself.
+func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
+	health := h.health.of(p)
 	sample := p.LatestSample()
-	if v.pressing(r.Rules) && time.Since(sample.At) >= lookEvery {
-		if fresh, err := p.Sample(ctx); err == nil { // else the process is ending, and its exit says more
+	if health.needsSample(r.Rules) && time.Since(sample.At) >= checkInterval {
+		if fresh, err := p.Sample(ctx); err == nil { // on an error the process is ending
 			sample = fresh
 		}
 	}
-	requests := h.requests(p)
-	v.take(sample, requests, r.Health)
+	requests := h.requestCount(p)
+	health.add(sample, requests, r.Health)
 	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
-	return v.finding(r.Rules, requests, time.Since(p.Info().ReadyAt))
-}
-
-// requests counts the calls of an incarnation so far.
-func (h *Host) requests(p *process.Process) int64 {
-	usage, _ := h.Plane.Usage(p.Worker(), p.Incarnation())
-	return usage.Requests
-}
-
-// Score is how fit an incarnation is, from 0 to 100, by its newest sample; 100 while nothing is known.
-func (h *Host) Score(worker string, incarnation int64) float64 {
-	if v := h.vitals.known(worker, incarnation); v != nil {
-		if a := v.assessment(); a != nil {
-			return a.Score
-		}
-	}
-	return 100
-}
-
-// prober probes in the rhythm of the spec, off the loop that heartbeats: a probe may take as long as health.timeout.
-type prober struct {
-	failed chan error    // one failure at most; the prober ends with it
-	passed chan struct{} // for a degraded worker, whose first probe ends the prober either way
-	tell   func(error)   // how a probe went
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
-func newProber(ctx context.Context, p *process.Process, r api.WatchRequest, tell func(error)) *prober {
-	ctx, cancel := context.WithCancel(ctx)
-	b := &prober{failed: make(chan error, 1), passed: make(chan struct{}, 1), tell: tell, cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(b.ended)
-		if r.Probe {
-			b.run(ctx, p, r)
-		}
-	}()
-	return b
-}
-
-func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest) {
-	every := r.Health.Interval.D()
-	if r.Failures > 0 {
-		every = min(every, api.DegradedProbeDelay)
-	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.Done():
-			return
-		case <-ticker.C:
-		}
-		err := p.Probe(ctx)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, process.ErrBusy):
-			continue
-		case ended(p): // its exit says more than the probe
-			return
-		}
-		b.tell(err)
-		switch {
-		case err != nil:
-			b.failed <- err
-			return
-		case r.Failures > 0:
-			b.passed <- struct{}{}
-			return
-		}
-	}
-}
-
-func ended(p *process.Process) bool {
-	select {
-	case <-p.Done():
-		return true
-	default:
-		return false
-	}
-}
-
-func (b *prober) stop() {
-	b.cancel()
-	<-b.ended
+	return health.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Fails if Prometheus would find fault with its configuration or the alert rules, or if an alert does not do on made-up series what
-# deploy/prometheus/alerts_test.yml says.
+# Checks the configuration of Prometheus and the alert rules, and runs the tests of the alerts in deploy/prometheus/alerts_test.yml.
 set -euo pipefail
 cd "$(dirname "$0")/../deploy/prometheus"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails if docker-compose cannot make sense of a file or a file it mounts is missing. Starts nothing and needs no daemon.
+# Fails if a compose file is invalid, or if a file that it mounts is missing. Starts nothing and needs no daemon.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 file=$1
@@ -14,7 +14,7 @@ else
 fi
 config=$("${compose[@]}" -f "$file" config)
 
-# A missing folder that is mounted would silently become an empty one.
+# Docker would silently create a missing mounted folder, empty.
 while read -r source; do
   if [ ! -e "$source" ]; then
     echo "$file mounts $source, which does not exist" >&2

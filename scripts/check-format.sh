@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fails and names the Go files that gofmt would change.
+# Fails and lists the Go files that gofmt would change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A file that git still lists may be gone from the disk.
+# git also lists files that were deleted from the disk.
 mapfile -t files < <(git ls-files -co --exclude-standard -- '*.go' | while read -r file; do [ -e "$file" ] && echo "$file"; done)
 unformatted=$(gofmt -l "${files[@]}")
 if [ -n "$unformatted" ]; then

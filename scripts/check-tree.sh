@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fails and says where the tracked files break a rule that is about the text itself.
+# Fails and lists the places where tracked files break a rule about text.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 failed=0
-# refuse SENTENCE GREP-ARGUMENTS… fails if git grep finds anything.
+# refuse SENTENCE GREP-ARGUMENTS… fails if git grep finds a match.
 refuse() {
   local sentence=$1 found
   shift
@@ -14,21 +14,21 @@ refuse() {
   fi
 }
 
-# The brackets keep the patterns from finding themselves.
-refuse 'A path of one machine; write it relative to the repository or use a temporary folder:' \
+# The brackets keep the patterns from matching themselves.
+refuse 'Path of one machine; use a path relative to the repository or a temporary folder:' \
   '(^|[^A-Za-z0-9_.-])/(w[o]rk|r[o]ot)/'
-refuse 'The host of a package registry; the tools know theirs:' \
+refuse 'Host of a package registry; leave it to the configuration of the tools:' \
   'registry\.npm[j]s|proxy\.go[l]ang|py[p]i\.org|deb\.deb[i]an'
-refuse 'A test that waits for the clock; wait for the thing itself, with a deadline:' \
+refuse 'Fixed wait in a test; wait for the condition, with a deadline:' \
   'time\.Sleep\(' -- '*_test.go'
-refuse 'A test that is skipped checks nothing; have what it needs installed by scripts/:' \
+refuse 'Skipped test; install what it needs in scripts/:' \
   '\bt\.Skip(f|Now)?\(' -- '*_test.go'
-refuse 'Unfinished by its own words; finish it or leave it out:' \
+refuse 'Unfinished code; finish it or remove it:' \
   '\b(TODO|FIXME|XXX)\b' -- '*.go' '*.py' '*.mjs' '*.js' '*.ts'
 
 vague=$(git ls-files | grep -E '(^|/)(utils?|helpers?|common|misc|base|manager)(/|\.[a-z]+$)' || true)
 if [ -n "$vague" ]; then
-  printf 'Names that explain nothing:\n%s\n\n' "$vague" >&2
+  printf 'Names that say nothing:\n%s\n\n' "$vague" >&2
   failed=1
 fi
 
@@ -36,7 +36,7 @@ while read -r file; do
   [ -e "$file" ] || continue
   lines=$(wc -l <"$file")
   if [ "$lines" -gt 450 ]; then
-    printf '%s has %d lines, more than 450: there is a second idea in it.\n\n' "$file" "$lines" >&2
+    printf '%s has %d lines, more than 450; split it.\n\n' "$file" "$lines" >&2
     failed=1
   fi
 done < <(git ls-files -- '*.go' ':!*_test.go')

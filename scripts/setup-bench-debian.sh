@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what the benchmarks compare Tempool with and a Debian machine may lack: gunicorn, uWSGI with its Python plugin,
-# and the load generator wrk. Does nothing where all of it is there.
+# Installs what the benchmarks need on Debian: gunicorn, uWSGI with its Python plugin, and the load generator wrk. Does nothing if all
+# are installed.
 set -euo pipefail
 
-# file that must be there -> Debian package that brings it
+# required file -> Debian package that contains it
 needed=(
   "/usr/bin/gunicorn gunicorn"
   "/usr/bin/uwsgi uwsgi-core"
@@ -21,13 +21,13 @@ if [ ${#missing[@]} -eq 0 ]; then
   exit 0
 fi
 if ! command -v apt-get >/dev/null; then
-  echo "setup-bench: this is not Debian; install with the system's own means: ${missing[*]}" >&2
+  echo "setup-bench: this is not Debian; install with the system's package manager: ${missing[*]}" >&2
   exit 1
 fi
 install=(apt-get)
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup-bench: not allowed to install; run as root: apt-get install ${missing[*]}" >&2
+    echo "setup-bench: no permission to install; run as root: apt-get install ${missing[*]}" >&2
     exit 1
   fi
   install=(sudo -n apt-get)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what the tests need and a fresh Debian machine with Go, Python 3, Node and git may lack. Does nothing where
-# all of it is there, and never installs a language.
+# Installs what the tests need on a Debian machine with Go, Python 3, Node and git. Does nothing if all is installed, and never installs
+# a language.
 set -euo pipefail
 
-# command that must be there -> Debian package that brings it
+# required command -> Debian package that contains it
 needed=(
   "make make"
   "gcc gcc"                     # the race detector links with it
@@ -16,25 +16,26 @@ for entry in "${needed[@]}"; do
   read -r command package <<<"$entry"
   command -v "$command" >/dev/null || missing+=("$package")
 done
-# gcc alone does not bring the C library's headers.
+# gcc does not depend on the C library's headers.
 if command -v dpkg >/dev/null && ! [ -e /usr/include/stdlib.h ]; then
   missing+=(libc6-dev)
 fi
 for language in go python3 node git; do
   if ! command -v "$language" >/dev/null; then
-    echo "setup: $language is missing; install it first, README.md says which version" >&2
+    echo "setup: $language is missing; install the version that README.md names" >&2
     exit 1
   fi
 done
 
-# The program redis-server is redis-check-rdb of redis-tools by another name; the package redis-server would bring a service along.
+# redis-server is the program redis-check-rdb of the package redis-tools under another name; the package redis-server would install a
+# service.
 server=()
 if ! command -v redis-server >/dev/null; then
   server=(redis-server)
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
 fi
 
-# Of the package prometheus only promtool is wanted, which checks metrics and alert rules; the package would bring a service along.
+# Install only promtool, which checks the alert rules, from the package prometheus, which would install a service.
 tool=()
 command -v promtool >/dev/null || tool=(promtool)
 
@@ -43,13 +44,13 @@ if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ] && [ ${#server[@]} -eq 0 ];
   exit 0
 fi
 if ! command -v apt-get >/dev/null; then
-  echo "setup: this is not Debian; install with the system's own means: ${missing[*]} ${tool[*]} ${server[*]}" >&2
+  echo "setup: this is not Debian; install with the system's package manager: ${missing[*]} ${tool[*]} ${server[*]}" >&2
   exit 1
 fi
 install=(apt-get)
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: not allowed to install; run this script as root, for: ${missing[*]} ${tool[*]} ${server[*]}" >&2
+    echo "setup: no permission to install; run this script as root, for: ${missing[*]} ${tool[*]} ${server[*]}" >&2
     exit 1
   fi
   install=(sudo -n apt-get)

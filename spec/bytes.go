@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// bytesForm is what a size may look like, for error sentences.
-const bytesForm = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
+// bytesAllowed describes a size, for errors.
+const bytesAllowed = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)`
 
-// Bytes is a number of bytes that reads and writes as text: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty text and a
-// bare 0 are no bytes at all, which only keys that document it accept.
+// Bytes is a number of bytes that is encoded as a string: "512MiB" is 512 × 1024², "512MB" is 512 × 1000². An empty string and 0 mean 0
+// bytes, which only some keys allow.
 type Bytes int64
 
-// byteUnits is ordered so that String prefers binary units, and parseBytes finds "B" last.
+// byteUnits is ordered such that String prefers binary units and parseBytes tries "B" last.
 var byteUnits = []struct {
 	suffix string
 	factor int64
@@ -23,7 +23,7 @@ var byteUnits = []struct {
 	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1},
 }
 
-// String is the shortest exact text, in a binary unit where a decimal one is no shorter.
+// String returns the shortest exact text. It prefers binary units.
 func (b Bytes) String() string {
 	if b == 0 {
 		return "0B"
@@ -38,10 +38,10 @@ func (b Bytes) String() string {
 	return shortest
 }
 
-// MarshalText writes String.
+// MarshalText returns String.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// UnmarshalText reads a number with a unit, and "" as 0. A fraction is accepted where it is a whole number of bytes: "1.5GiB".
+// UnmarshalText parses a number with a unit; "" is 0. A fraction must be a whole number of bytes: "1.5GiB".
 func (b *Bytes) UnmarshalText(text []byte) error {
 	parsed, err := parseBytes(string(text))
 	if err != nil {
@@ -51,9 +51,9 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a string, or the number 0; any other number has no unit and is refused.
+// UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, bytesForm)
+	text, err := unitText(data, bytesAllowed)
 	if err != nil {
 		return err
 	}
@@ -74,11 +74,11 @@ func parseBytes(text string) (Bytes, error) {
 		}
 		break
 	}
-	return 0, fmt.Errorf("%q is not %s", text, bytesForm)
+	return 0, fmt.Errorf("%q is not %s", text, bytesAllowed)
 }
 
-// wholeBytes multiplies without rounding. Only plain decimals reach big.Rat, which would also read fractions and exponents,
-// the latter at the price of as much memory as they ask for.
+// wholeBytes multiplies without rounding. It accepts plain decimals only: big.Rat would also parse fractions and exponents, and a large
+// exponent would allocate as much memory.
 func wholeBytes(digits string, factor int64) (Bytes, bool) {
 	if len(digits) > 40 || strings.Trim(digits, "0123456789.") != "" {
 		return 0, false

@@ -2,8 +2,8 @@ package spec
 
 import "time"
 
-// Default returns the defaults of every key. Name and command have none: set both, and the spec validates.
-// Lists and tables are empty, not nil, so that a spec is equal to itself after a trip through JSON.
+// Default returns the defaults of all keys. It validates once Pool.Name and Pool.Command, which have none, are set. Lists and tables are
+// empty, not nil, so that a spec stays equal to itself through JSON.
 func Default() Spec {
 	return Spec{
 		Pool: Pool{

@@ -112,7 +112,7 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 }
 
 // A default that a comparison of whole specs cannot see, because it was never laid over: each key must be read from the block.
-func TestEveryDefaultIsSaidByItsOwnLine(t *testing.T) {
+func TestEveryDefaultCanBeSetExplicitly(t *testing.T) {
 	for line := range strings.Lines(documented) {
 		if strings.TrimSpace(line) == "" {
 			continue
@@ -132,7 +132,7 @@ func TestEveryDefaultIsSaidByItsOwnLine(t *testing.T) {
 	}
 }
 
-func TestTheFullFileIsTheDefaults(t *testing.T) {
+func TestTheFullFileEqualsTheDefaults(t *testing.T) {
 	s, err := Load("testdata/full.toml")
 	require.NoError(t, err)
 	want := Default()
@@ -149,7 +149,7 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 	require.NoError(t, err)
 	mentioned := map[string]bool{}
 	for _, m := range mentions {
-		mentioned[joined(m.parts[:min(len(m.parts), 2)])] = true
+		mentioned[joinKey(m.parts[:min(len(m.parts), 2)])] = true
 	}
 	for _, k := range keys {
 		require.True(t, mentioned[k.key()], k.key())
@@ -158,7 +158,7 @@ func TestTheFullFileHasEveryKey(t *testing.T) {
 
 func TestDefaultNeedsOnlyNameAndCommand(t *testing.T) {
 	s := Default()
-	require.EqualError(t, s.Validate(), "pool.name: is missing; allowed: 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit")
+	require.EqualError(t, s.Validate(), "pool.name: is missing; allowed: 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as \"web-1\"")
 	s.Pool.Name = "python"
 	require.EqualError(t, s.Validate(), `pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`)
 	s.Pool.Command = []string{"python3"}

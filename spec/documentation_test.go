@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -68,7 +69,7 @@ func TestDocumentationHasEveryKeyWithItsDefault(t *testing.T) {
 	require.Empty(t, rows, "docs/configuration.md describes keys that do not exist")
 }
 
-func TestDocumentationsWordsAreTheRules(t *testing.T) {
+func TestDocumentationDescribesEveryAllowedValue(t *testing.T) {
 	rows, _, _ := documentation(t)
 	word := regexp.MustCompile(`"[a-z0-9-]+"`)
 	for _, r := range rules {
@@ -82,7 +83,7 @@ func TestDocumentationsWordsAreTheRules(t *testing.T) {
 	}
 }
 
-func TestDocumentationsExamplesParse(t *testing.T) {
+func TestTheExamplesOfTheDocumentationParse(t *testing.T) {
 	_, _, whole := documentation(t)
 	examples := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(whole, -1)
 	protocols := map[string]bool{}
@@ -94,9 +95,17 @@ func TestDocumentationsExamplesParse(t *testing.T) {
 	require.Len(t, protocols, 3, "one example per protocol")
 }
 
-func TestDocumentationsErrorIsARealOne(t *testing.T) {
+func TestTheErrorInTheDocumentationIsReal(t *testing.T) {
 	_, _, whole := documentation(t)
 	_, err := Parse([]byte(minimal+"\n\n[recovery]\nbackof_max = '1m'"), "pool.toml")
 	require.Error(t, err)
 	require.Contains(t, whole, err.Error())
+}
+
+// sameValue reports whether two values are equal. An empty list or table equals a nil one.
+func sameValue(a, b reflect.Value) bool {
+	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
+		return true
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
 }

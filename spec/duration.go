@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// durationForm is what a duration may look like, for error sentences.
-const durationForm = `a duration such as "500ms", "30s", "5m" or "24h"`
+// durationAllowed describes a duration, for errors.
+const durationAllowed = `a duration such as "500ms", "30s", "5m" or "24h"`
 
-// Duration is a span of time that reads and writes as text: "30s", "1h30m". An empty text and a bare 0 are no time at all,
-// which only keys that document it accept.
+// Duration is a time.Duration that is encoded as a string: "30s", "1h30m". An empty string and 0 mean 0, which only some keys allow.
 type Duration time.Duration
 
-// D returns the span as the standard library's type.
+// D returns the duration as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// String is the shortest text that reads back as d: "24h", never "24h0m0s".
+// String returns the shortest text that parses as d: "24h", not "24h0m0s".
 func (d Duration) String() string {
 	text := time.Duration(d).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -30,10 +29,10 @@ func (d Duration) String() string {
 	return text
 }
 
-// MarshalText writes String.
+// MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what time.ParseDuration reads, and "" as 0.
+// UnmarshalText parses what time.ParseDuration parses; "" is 0.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := parseDuration(string(text))
 	if err != nil {
@@ -43,9 +42,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a string, or the number 0; any other number has no unit and is refused.
+// UnmarshalJSON parses a string, or the number 0. It rejects any other number, which has no unit.
 func (d *Duration) UnmarshalJSON(data []byte) error {
-	text, err := unitText(data, durationForm)
+	text, err := unitText(data, durationAllowed)
 	if err != nil {
 		return err
 	}
@@ -58,19 +57,19 @@ func parseDuration(text string) (Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not %s", text, durationForm)
+		return 0, fmt.Errorf("%q is not %s", text, durationAllowed)
 	}
 	return Duration(d), nil
 }
 
-// unitText returns the text inside a JSON string. A bare 0 needs no unit and is the same as "".
+// unitText returns the content of a JSON string. The number 0 is the same as "".
 func unitText(data []byte, form string) (string, error) {
 	if bytes.Equal(data, []byte("0")) {
 		return "", nil
 	}
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil || string(data) == "null" {
-		return "", fmt.Errorf("%s is not text: write %s", data, form)
+		return "", fmt.Errorf("%s is not a string; write %s", data, form)
 	}
 	return text, nil
 }

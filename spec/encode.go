@@ -9,8 +9,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Encode writes s as a pool.toml with every key, such that Parse gives s back. A spec that Validate refuses is refused
-// here with the same error. So are warm-up params with what TOML cannot say: a null, or a number out of its range.
+// Encode returns s as a pool.toml with every key, which Parse turns into s again. It fails with the error of Validate for an invalid
+// spec, and for warm-up params that TOML cannot represent: a null, or a number out of range.
 func Encode(s Spec) ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func writeWarmup(out *bytes.Buffer, messages []Warmup) error {
 		at := fmt.Sprintf("start.warmup[%d].params", i)
 		params, err := tomlParams(w.Params)
 		if err != nil {
-			return &Error{Key: at, Problem: err.Error(), Allowed: "what TOML can say"}
+			return &Error{Key: at, Problem: err.Error(), Allowed: "values that TOML can represent"}
 		}
 		fmt.Fprint(out, "\n[[start.warmup]]\n")
 		for _, field := range []struct {
@@ -77,11 +77,11 @@ func tomlParams(params json.RawMessage) (any, error) {
 	return tomlValue(value)
 }
 
-// tomlValue turns decoded JSON into what the encoder writes as the same value.
+// tomlValue converts decoded JSON to values that the TOML encoder writes unchanged.
 func tomlValue(v any) (any, error) {
 	switch v := v.(type) {
 	case nil:
-		return nil, fmt.Errorf("hold a null, which TOML does not have")
+		return nil, fmt.Errorf("contain a null, which TOML cannot represent")
 	case json.Number:
 		return tomlNumber(v)
 	case []any:
@@ -108,14 +108,14 @@ func tomlValue(v any) (any, error) {
 	return v, nil
 }
 
-// tomlNumber keeps whole numbers whole. A minus before 0 survives in a float only.
+// tomlNumber keeps whole numbers whole, except −0, which only a float can represent.
 func tomlNumber(n json.Number) (any, error) {
 	if whole, err := strconv.ParseInt(string(n), 10, 64); err == nil && n != "-0" {
 		return whole, nil
 	}
 	float, err := n.Float64()
 	if err != nil {
-		return nil, fmt.Errorf("hold the number %s, which TOML cannot say", n)
+		return nil, fmt.Errorf("contain the number %s, which TOML cannot represent", n)
 	}
 	return float, nil
 }

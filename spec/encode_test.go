@@ -32,12 +32,12 @@ func TestEncodeWritesDefaults(t *testing.T) {
 	require.Contains(t, string(text), "[lease]\nttl = '1m'\nmax_ttl = '24h'\nidle_return = '2s'\non_expiry = 'replace'\n")
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestEncodeRejectsInvalidSpecs(t *testing.T) {
 	_, err := Encode(Default())
 	require.ErrorContains(t, err, "pool.name: is missing")
 	for params, want := range map[string]string{
-		`{"a": [null]}`: "start.warmup[0].params: hold a null, which TOML does not have",
-		`{"a": 1e999}`:  "start.warmup[0].params: hold the number 1e999, which TOML cannot say",
+		`{"a": [null]}`: "start.warmup[0].params: contain a null, which TOML cannot represent",
+		`{"a": 1e999}`:  "start.warmup[0].params: contain the number 1e999, which TOML cannot represent",
 	} {
 		s := good()
 		s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage(params)}}

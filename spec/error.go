@@ -5,23 +5,22 @@ import (
 	"strings"
 )
 
-// Error is the one thing that is wrong with a spec, and what to write instead. Every error of this package about a spec's content
-// is a *Error.
+// Error is the first error of a spec, and what to write instead. Every error of this package about the content of a spec is a *Error.
 type Error struct {
-	// File is the path as given to Load or Parse, and Line counts from 1; both are empty for specs that did not come from a file.
+	// File is the path given to Load or Parse. Line counts from 1. Both are empty for specs that do not come from a file.
 	File string
 	Line int
-	// Key is a path such as "pool.size", "pool.env.LANG" or "start.warmup[0].method", or a section; empty where the text is not TOML at all.
+	// Key is a path such as "pool.size", "pool.env.LANG" or "start.warmup[0].method", or a section; empty if the text is not TOML.
 	Key string
 	// Problem says what is wrong.
 	Problem string
-	// Allowed says what may stand there; empty where Problem says it all.
+	// Allowed describes the allowed values; it may be empty.
 	Allowed string
-	// Nearest is the known key, or section in brackets, closest to an unknown one.
+	// Nearest is the known key, or section in brackets, that is most similar to an unknown one.
 	Nearest string
 }
 
-// Error is one line: pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000
+// Error returns one line, such as pool.toml:3: pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000
 func (e *Error) Error() string {
 	var text strings.Builder
 	if e.File != "" {
@@ -34,9 +33,9 @@ func (e *Error) Error() string {
 		text.WriteByte(' ')
 	}
 	if e.Key != "" {
-		fmt.Fprintf(&text, "%s: ", clipped(e.Key))
+		fmt.Fprintf(&text, "%s: ", truncated(e.Key))
 	}
-	text.WriteString(clipped(e.Problem))
+	text.WriteString(truncated(e.Problem))
 	if e.Allowed != "" {
 		fmt.Fprintf(&text, "; allowed: %s", e.Allowed)
 	}
@@ -46,12 +45,12 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// longestQuoted keeps the line readable whatever a file holds.
-const longestQuoted = 200
+// maxQuotedRunes bounds what an error quotes of a file.
+const maxQuotedRunes = 200
 
-func clipped(text string) string {
-	if runes := []rune(text); len(runes) > longestQuoted {
-		return string(runes[:longestQuoted]) + "…"
+func truncated(text string) string {
+	if runes := []rune(text); len(runes) > maxQuotedRunes {
+		return string(runes[:maxQuotedRunes]) + "…"
 	}
 	return text
 }

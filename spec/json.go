@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// UnmarshalJSON reads a spec, with the default for every key that is left out or null. A value of the wrong form is a *Error that
-// names its key. Keys it does not know are passed over, so that a spec written by a newer Tempool can still be read; files, which
-// people write, are strict (Parse). Call Validate next.
+// UnmarshalJSON parses a spec. A missing or null key gets its default. A value of the wrong form is a *Error that names its key. Unknown
+// keys are ignored, so that an older Tempool can read the spec of a newer one; Parse, for files, rejects them. UnmarshalJSON does not
+// validate: call Validate next.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, []byte("null")) {
 		return nil
@@ -17,7 +17,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	decoder.UseNumber()
 	var tree map[string]any
 	if err := decoder.Decode(&tree); err != nil {
-		return fmt.Errorf("read a spec: %w", err)
+		return fmt.Errorf("parse the spec: %w", err)
 	}
 	for _, k := range keys {
 		if tree[k.section] == nil {
@@ -25,7 +25,7 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 		}
 		section, ok := tree[k.section].(map[string]any)
 		if !ok {
-			return &Error{Key: k.section, Problem: describe(tree[k.section]), Allowed: "an object"}
+			return &Error{Key: k.section, Problem: kindOf(tree[k.section]), Allowed: "an object"}
 		}
 		if v := section[k.name]; v != nil {
 			if e := formError(k, v); e != nil {
@@ -35,15 +35,15 @@ func (s *Spec) UnmarshalJSON(data []byte) error {
 	}
 	read, err := overDefaults(data)
 	if err != nil {
-		return fmt.Errorf("read a spec: %w", err)
+		return fmt.Errorf("parse the spec: %w", err)
 	}
 	*s = read
 	return nil
 }
 
-// overDefaults reads JSON whose forms are known to be right. No list or table is nil afterwards, and no warm-up without params.
+// overDefaults parses JSON whose forms have been checked. In the result no list or table is nil, and every warm-up has params.
 func overDefaults(data []byte) (Spec, error) {
-	type bare Spec // without UnmarshalJSON
+	type bare Spec // has no UnmarshalJSON
 	read := bare(Default())
 	if err := json.Unmarshal(data, &read); err != nil {
 		return Spec{}, err

@@ -39,7 +39,7 @@ func TestJSONRoundTripKeepsASpec(t *testing.T) {
 	require.Equal(t, s, again)
 }
 
-func TestJSONThatLeavesKeysOutGetsTheDefaults(t *testing.T) {
+func TestMissingKeysInJSONGetTheirDefaults(t *testing.T) {
 	want := Default()
 	want.Pool.Name, want.Pool.Command = "p", []string{"run"}
 	want.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{}")}, {Method: "b", Params: json.RawMessage("{}")}}
@@ -55,13 +55,13 @@ func TestJSONThatLeavesKeysOutGetsTheDefaults(t *testing.T) {
 	}
 }
 
-func TestJSONFromANewerTempoolIsRead(t *testing.T) {
+func TestUnknownKeysInJSONAreIgnored(t *testing.T) {
 	var s Spec
 	require.NoError(t, json.Unmarshal([]byte(`{"pool": {"name": "p", "colour": 3}, "garden": {}}`), &s))
 	require.Equal(t, "p", s.Pool.Name)
 }
 
-func TestNullLeavesASpecAlone(t *testing.T) {
+func TestNullLeavesASpecUnchanged(t *testing.T) {
 	s := Default()
 	s.Pool.Name = "p"
 	require.NoError(t, s.UnmarshalJSON([]byte("null")))
@@ -70,15 +70,15 @@ func TestNullLeavesASpecAlone(t *testing.T) {
 
 func TestJSONOfTheWrongFormNamesItsKey(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"pool": {"size": "4"}}`:                          `pool.size: "4" is text; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
+		`{"pool": {"size": "4"}}`:                          `pool.size: "4" is a string; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
 		`{"pool": {"size": 4.5}}`:                          `pool.size: 4.5 is a number; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`,
 		`{"pool": {"command": ["a", null]}}`:               `pool.command[1]: is null; allowed: the program and its arguments, such as ["python3", "worker.py"]`,
 		`{"pool": 3}`:                                      `pool: 3 is a number; allowed: an object`,
 		`{"lease": {"ttl": 60}}`:                           `lease.ttl: 60 has no unit; allowed: a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`,
-		`{"lease": {"ttl": "60"}}`:                         `lease.ttl: "60" cannot be read; allowed: a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`,
+		`{"lease": {"ttl": "60"}}`:                         `lease.ttl: "60" is not a duration; allowed: a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`,
 		`{"recovery": {"backoff_multiplier": true}}`:       `recovery.backoff_multiplier: true is a boolean; allowed: a number from 1 to 100`,
 		`{"recovery": {"max_consecutive_failures": 1e99}}`: `recovery.max_consecutive_failures: 1e99 is a number; allowed: a whole number from 1 to 1000000000`,
-		`{"rotation": {"surge": "yes"}}`:                   `rotation.surge: "yes" is text; allowed: true or false`,
+		`{"rotation": {"surge": "yes"}}`:                   `rotation.surge: "yes" is a string; allowed: true or false`,
 	} {
 		var s Spec
 		err := json.Unmarshal([]byte(text), &s)

@@ -12,18 +12,18 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// deepest is how many parts of a key are told apart: start.warmup[0].params has 4. What stands below belongs to that key's value.
-const deepest = 4
+// maxKeyParts is the number of parts of a key that are distinguished: start.warmup[0].params has 4. Further parts belong to the value.
+const maxKeyParts = 4
 
-// mention is one place in the file where a key or a section is written. An element of a list has a part of its own, like "[0]".
+// mention is one occurrence of a key or section in the file. The index of a list element is a part of its own, such as "[0]".
 type mention struct {
 	parts []string
 	line  int
 }
 
-func (m mention) key() string { return joined(m.parts) }
+func (m mention) key() string { return joinKey(m.parts) }
 
-func joined(parts []string) string {
+func joinKey(parts []string) string {
 	var path strings.Builder
 	for i, part := range parts {
 		switch {
@@ -33,13 +33,13 @@ func joined(parts []string) string {
 		case i > 0:
 			path.WriteByte('.')
 		}
-		path.WriteString(quoted(part))
+		path.WriteString(quoteKey(part))
 	}
 	return path.String()
 }
 
-// quoted is a part of a key as TOML wants it written.
-func quoted(part string) string {
+// quoteKey quotes a part of a key where TOML requires it.
+func quoteKey(part string) string {
 	bare := func(r rune) bool {
 		return r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 	}
@@ -51,7 +51,7 @@ func quoted(part string) string {
 
 func sortedNames[V any](table map[string]V) []string { return slices.Sorted(maps.Keys(table)) }
 
-// locator finds the mentions of a file, in order.
+// locator collects the mentions of a file in order.
 type locator struct {
 	parser     unstable.Parser
 	lineStarts []int
@@ -59,7 +59,7 @@ type locator struct {
 	rows       map[string]int // tables seen so far of each [[array]]
 }
 
-// locate returns where everything in the file is written, or what keeps it from being TOML and the line of that.
+// locate returns the mentions in a file, or a syntax error and its line.
 func locate(data []byte) (mentions []mention, badLine int, problem error) {
 	l := &locator{rows: map[string]int{}, lineStarts: []int{0}}
 	for i, b := range data {
@@ -85,7 +85,7 @@ func locate(data []byte) (mentions []mention, badLine int, problem error) {
 	return l.mentions, 0, nil
 }
 
-// header returns the path of the table that begins, with the number of its row in every array on the way.
+// header returns the path of a table header, with an index after every array of tables.
 func (l *locator) header(node *unstable.Node) []string {
 	var path []string
 	line := 0
@@ -93,7 +93,7 @@ func (l *locator) header(node *unstable.Node) []string {
 		key := it.Node()
 		line = l.lineOf(key)
 		path = append(path, string(key.Data))
-		if len(path) >= deepest { // no array that matters begins here, and there may be any number of parts
+		if len(path) >= maxKeyParts { // deeper arrays do not matter
 			continue
 		}
 		if it.IsLast() && node.Kind == unstable.ArrayTable {
@@ -107,7 +107,7 @@ func (l *locator) header(node *unstable.Node) []string {
 	return path
 }
 
-// rowKey tells paths apart whose parts hold any character.
+// rowKey makes a map key of a path whose parts may contain any character.
 func rowKey(path []string) string { return strings.Join(path, "\x00") }
 
 func (l *locator) keyValue(table []string, node *unstable.Node) {
@@ -122,7 +122,7 @@ func (l *locator) keyValue(table []string, node *unstable.Node) {
 
 func (l *locator) value(path []string, node *unstable.Node, line int) {
 	l.mention(path, line)
-	if len(path) >= deepest {
+	if len(path) >= maxKeyParts {
 		return
 	}
 	switch node.Kind {
@@ -148,7 +148,7 @@ func (l *locator) value(path []string, node *unstable.Node, line int) {
 }
 
 func (l *locator) mention(path []string, line int) {
-	l.mentions = append(l.mentions, mention{parts: slices.Clone(path[:min(len(path), deepest)]), line: line})
+	l.mentions = append(l.mentions, mention{parts: slices.Clone(path[:min(len(path), maxKeyParts)]), line: line})
 }
 
 func (l *locator) lineOf(node *unstable.Node) int { return l.lineAt(int(node.Raw.Offset)) }
@@ -157,5 +157,5 @@ func (l *locator) lineAt(offset int) int {
 	return sort.Search(len(l.lineStarts), func(i int) bool { return l.lineStarts[i] > offset })
 }
 
-// trimMark drops the byte order mark some editors write first, which TOML does not know.
-func trimMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
+// trimBOM removes the byte order mark that some editors write.
+func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// nearestSection is the section whose name is closest, as it is written in the file. A key that stands where a section should
-// is told its section.
+// nearestSection returns the section with the most similar name, in brackets; for a key outside its section, the key with its section.
 func nearestSection(name string) string {
-	if owners := ownersOf(name); len(owners) > 0 {
+	if owners := keysNamed(name); len(owners) > 0 {
 		return orList(owners)
 	}
 	return "[" + closest(name, sections) + "]"
 }
 
-// nearestKey is the known key that an unknown one in a known section was most likely meant to be: one of its section with nearly
-// that name, else the same name in another section, else whatever comes closest.
+// nearestKey returns the known key that an unknown key in a section most likely stands for: one of the section with a very similar name,
+// else one of another section with the same name, else the most similar one.
 func nearestKey(section, name string) string {
 	var own, others []string
 	for _, k := range keys {
@@ -29,17 +28,17 @@ func nearestKey(section, name string) string {
 	if distance(name, inOwn) <= max(1, len(name)/4) {
 		return section + "." + inOwn
 	}
-	if owners := ownersOf(name); len(owners) > 0 {
+	if owners := keysNamed(name); len(owners) > 0 {
 		return orList(owners)
 	}
 	if elsewhere := closest(name, others); distance(name, elsewhere) < distance(name, inOwn) {
-		return orList(ownersOf(elsewhere))
+		return orList(keysNamed(elsewhere))
 	}
 	return section + "." + inOwn
 }
 
-// ownersOf lists the known keys of that name, in every section.
-func ownersOf(name string) []string {
+// keysNamed returns the keys of that name in all sections.
+func keysNamed(name string) []string {
 	var owners []string
 	for _, k := range keys {
 		if k.name == name {
@@ -49,17 +48,17 @@ func ownersOf(name string) []string {
 	return owners
 }
 
-// closest is the first of the words with the least distance.
+// closest returns the first word with the least distance.
 func closest(name string, words []string) string {
 	return slices.MinFunc(words, func(a, b string) int { return distance(name, a) - distance(name, b) })
 }
 
-// longestCompared bounds the work on hostile names; no known key is half as long.
-const longestCompared = 64
+// maxComparedBytes bounds the work for hostile names; every known key is shorter than half of it.
+const maxComparedBytes = 64
 
-// distance is Levenshtein's: how many bytes must be inserted, dropped or replaced to make b of a. Letter case is no difference.
+// distance returns the Levenshtein distance of two names in bytes. It ignores case.
 func distance(a, b string) int {
-	a, b = strings.ToLower(a[:min(len(a), longestCompared)]), strings.ToLower(b)
+	a, b = strings.ToLower(a[:min(len(a), maxComparedBytes)]), strings.ToLower(b)
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

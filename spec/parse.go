@@ -13,24 +13,24 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// maxFile bounds a pool.toml. The spec of a pool is part of its workflow's state, which the server bounds too.
+// maxFile bounds a pool.toml. The spec is part of the state of the pool's workflow, which the Temporal server bounds.
 const maxFile = 64 << 10
 
-// Load reads a pool.toml. A relative pool.dir counts from the file's folder, and an empty one becomes that folder, so a command
-// such as ["python3", "worker.py"] works wherever ctl is run. What is wrong with the file's content is a *Error.
+// Load reads a pool.toml. It makes pool.dir absolute: relative to the file's folder, which is also the default, so a command such as
+// ["python3", "worker.py"] works wherever ctl runs. An error about the content is a *Error.
 func Load(path string) (Spec, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return Spec{}, fmt.Errorf("find the folder of %s: %w", path, err)
+		return Spec{}, fmt.Errorf("make the path %s absolute: %w", path, err)
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return Spec{}, fmt.Errorf("read the pool's spec: %w", err)
+		return Spec{}, fmt.Errorf("read the spec: %w", err)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err != nil {
-		return Spec{}, fmt.Errorf("read the pool's spec: %w", err)
+		return Spec{}, fmt.Errorf("read the spec: %w", err)
 	}
 	s, err := Parse(data, path)
 	if err != nil {
@@ -42,9 +42,9 @@ func Load(path string) (Spec, error) {
 	return s, nil
 }
 
-// Parse reads the text of a pool.toml; file is only what errors call it. Every error is a *Error. A returned spec validates.
+// Parse parses and validates the text of a pool.toml. Errors name file. Every error is a *Error.
 func Parse(data []byte, file string) (Spec, error) {
-	s, e := parse(trimMark(data))
+	s, e := parse(trimBOM(data))
 	if e != nil {
 		e.File = file
 		return Spec{}, e
@@ -54,15 +54,15 @@ func Parse(data []byte, file string) (Spec, error) {
 
 func parse(data []byte) (Spec, *Error) {
 	if len(data) > maxFile {
-		return Spec{}, &Error{Problem: fmt.Sprintf("the file has more than %s", Bytes(maxFile)), Allowed: "up to " + Bytes(maxFile).String()}
+		return Spec{}, &Error{Problem: fmt.Sprintf("the file is larger than %s", Bytes(maxFile)), Allowed: "up to " + Bytes(maxFile).String()}
 	}
 	mentions, badLine, err := locate(data)
 	if err != nil {
-		return Spec{}, &Error{Line: badLine, Problem: "this is not TOML: " + err.Error()}
+		return Spec{}, &Error{Line: badLine, Problem: "invalid TOML: " + err.Error()}
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {
-		return Spec{}, undecodable(err, mentions)
+		return Spec{}, decodeError(err, mentions)
 	}
 	if e := checkMentions(mentions, tree); e != nil {
 		return Spec{}, e
@@ -79,11 +79,11 @@ func parse(data []byte) (Spec, *Error) {
 	return s, nil
 }
 
-// undecodable words what is well formed but not valid: keys and tables that are there twice, numbers and dates out of range.
-func undecodable(err error, mentions []mention) *Error {
+// decodeError converts an error about well-formed TOML: duplicate keys and tables, numbers and dates out of range.
+func decodeError(err error, mentions []mention) *Error {
 	var decode *toml.DecodeError
 	if !errors.As(err, &decode) {
-		return &Error{Line: 1, Problem: "this is not TOML: " + err.Error()}
+		return &Error{Line: 1, Problem: "invalid TOML: " + err.Error()}
 	}
 	line, _ := decode.Position()
 	e := &Error{Line: line, Problem: strings.TrimPrefix(decode.Error(), "toml: ")}
@@ -93,7 +93,7 @@ func undecodable(err error, mentions []mention) *Error {
 		if m.line == line {
 			e.Key = key
 			if before, twice := first[key]; twice {
-				e.Problem = fmt.Sprintf("is here for the second time, after line %d; keep one", before)
+				e.Problem = fmt.Sprintf("duplicate of line %d; keep one", before)
 				return e
 			}
 		}
@@ -104,7 +104,7 @@ func undecodable(err error, mentions []mention) *Error {
 	return e
 }
 
-// checkMentions asks of everything the file mentions, in its order, whether it is known, built and of the right form.
+// checkMentions checks everything in the file, in its order: whether it is known and has the right form.
 func checkMentions(mentions []mention, tree map[string]any) *Error {
 	checked := map[string]bool{}
 	for _, m := range mentions {
@@ -118,7 +118,7 @@ func checkMentions(mentions []mention, tree map[string]any) *Error {
 	return nil
 }
 
-// checkMention looks at each key's value once, however often the key is mentioned.
+// checkMention checks one mention. It checks the value of a key once, however often the key is mentioned.
 func checkMention(parts []string, tree map[string]any, checked map[string]bool) *Error {
 	name := parts[0]
 	if !slices.Contains(sections, name) {
@@ -126,7 +126,7 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 	}
 	section, ok := tree[name].(map[string]any)
 	if !ok {
-		return &Error{Key: name, Problem: "is a section, and a section is one table", Allowed: "[" + name + "]"}
+		return &Error{Key: name, Problem: "is a section and must be one table", Allowed: "[" + name + "]"}
 	}
 	if len(parts) == 1 {
 		return nil
@@ -141,38 +141,38 @@ func checkMention(parts []string, tree map[string]any, checked map[string]bool) 
 			return e
 		}
 	}
-	if k.form == warmups && len(parts) == deepest {
+	if k.form == warmups && len(parts) == maxKeyParts {
 		return unknownInWarmup(parts)
 	}
 	return nil
 }
 
 func unknownSection(name string, isValue bool) *Error {
-	e := &Error{Key: quoted(name), Problem: "is not a section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
-	if isValue && len(ownersOf(name)) > 0 {
-		e.Problem, e.Allowed = "stands outside its section", ""
+	e := &Error{Key: quoteKey(name), Problem: "unknown section", Allowed: "[" + strings.Join(sections, "], [") + "]", Nearest: nearestSection(name)}
+	if isValue && len(keysNamed(name)) > 0 {
+		e.Problem, e.Allowed = "is outside its section", ""
 	}
 	return e
 }
 
 func unknownKey(section, name string) *Error {
 	e := &Error{
-		Key: joined([]string{section, name}), Problem: "unknown key in [" + section + "]",
+		Key: joinKey([]string{section, name}), Problem: "unknown key in [" + section + "]",
 		Allowed: strings.Join(namesIn(section), ", "), Nearest: nearestKey(section, name),
 	}
-	if owners := ownersOf(name); len(owners) > 0 && e.Nearest == orList(owners) {
-		e.Problem += "; there is one in another section"
+	if owners := keysNamed(name); len(owners) > 0 && e.Nearest == orList(owners) {
+		e.Problem += "; it exists in another section"
 	}
 	return e
 }
 
 func unknownInWarmup(parts []string) *Error {
-	name := parts[deepest-1]
+	name := parts[maxKeyParts-1]
 	if _, found := warmupKeys[name]; found {
 		return nil
 	}
 	names := sortedNames(warmupKeys)
-	return &Error{Key: joined(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
+	return &Error{Key: joinKey(parts), Problem: "unknown key in [[start.warmup]]", Allowed: strings.Join(names, ", "), Nearest: "start.warmup." + closest(name, names)}
 }
 
 func namesIn(section string) []string {
@@ -185,34 +185,33 @@ func namesIn(section string) []string {
 	return names
 }
 
-func formError(k known, v any) *Error {
-	at, problem := k.form.misfit(v)
+func formError(k keyInfo, v any) *Error {
+	at, problem := k.form.mismatch(v)
 	if problem == "" {
 		return nil
 	}
-	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedFor(k)}
+	return &Error{Key: k.key() + at, Problem: problem, Allowed: allowedText(k)}
 }
 
-// fromTree lays decoded keys, whose forms are right, over the defaults.
+// fromTree applies decoded keys, whose forms have been checked, to the defaults.
 func fromTree(tree map[string]any) (Spec, *Error) {
 	data, err := json.Marshal(tree)
 	if err != nil {
-		return Spec{}, &Error{Problem: "cannot be sent as JSON: " + err.Error()}
+		return Spec{}, &Error{Problem: "cannot be represented in JSON: " + err.Error()}
 	}
 	s, err := overDefaults(data)
 	if err != nil {
-		return Spec{}, &Error{Problem: "cannot be sent as JSON: " + err.Error()}
+		return Spec{}, &Error{Problem: "cannot be represented in JSON: " + err.Error()}
 	}
 	return s, nil
 }
 
-// lineFor is where the file first speaks of the key, or else of the key it clashes with, or else of their sections, or else its
-// first line.
+// lineFor returns the line of the first mention of the key, else of the key it conflicts with, else of its section, else 1.
 func lineFor(mentions []mention, key, with string) int {
 	lines := make(map[string]int, len(mentions))
 	for _, m := range mentions {
 		for n := range m.parts {
-			path := joined(m.parts[:n+1])
+			path := joinKey(m.parts[:n+1])
 			if _, found := lines[path]; !found {
 				lines[path] = m.line
 			}

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-const redisForms = `redis://[user:password@]host:port/database, rediss:// for TLS, and for a cluster ?addr=host:port in the place of the database`
+const redisURLAllowed = `redis://[user:password@]host:port/database, such as redis://localhost:6379/0; rediss:// for TLS; for a cluster, ?addr=host:port instead of the database`
 
-// CheckRedisURL refuses what sessions.url could not be, by a sentence that repeats nothing of it.
+// CheckRedisURL returns an error for a value that sessions.url does not allow. The error does not repeat the value, which may hold a
+// password.
 func CheckRedisURL(address string) error {
 	problem := redisProblem(address)
 	if address == "" {
@@ -18,10 +19,10 @@ func CheckRedisURL(address string) error {
 	if problem == "" {
 		return nil
 	}
-	return fmt.Errorf("the address of the Redis server %s; write %s", problem, redisForms)
+	return fmt.Errorf("the Redis URL %s; allowed: %s", problem, redisURLAllowed)
 }
 
-// redisProblem says what is wrong with a value of sessions.url; empty is right. It repeats nothing of the value, which may hold a password.
+// redisProblem returns what is wrong with a value of sessions.url; "" if nothing is. It does not repeat the value.
 func redisProblem(address string) string {
 	if address == "" {
 		return ""
@@ -39,21 +40,21 @@ func redisProblem(address string) string {
 	database := strings.TrimPrefix(parsed.Path, "/")
 	switch {
 	case parsed.Scheme != "redis" && parsed.Scheme != "rediss":
-		return "begins with neither redis:// nor rediss://"
+		return "does not begin with redis:// or rediss://"
 	case parsed.Hostname() == "":
-		return "names no host"
+		return "has no host"
 	case len(query) > 0 || parsed.Fragment != "":
-		return "says more than where the server is"
+		return "has a query parameter other than addr, or a fragment"
 	case len(nodes) > 0 && database != "":
-		return "names a database of a cluster, which has one only"
+		return "has both a database and addr; a cluster has only one database"
 	}
 	for _, node := range nodes {
 		if host, port, found := strings.Cut(node, ":"); !found || host == "" || port == "" {
-			return "names a node of a cluster without host:port"
+			return "has an addr that is not host:port"
 		}
 	}
 	if _, err := strconv.ParseUint(database, 10, 16); database != "" && err != nil {
-		return "names a database that is not a number"
+		return "has a database that is not a number from 0 to 65535"
 	}
 	return ""
 }

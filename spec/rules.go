@@ -4,19 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"reflect"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
-// rule says what one key may hold. There is one for each key that has more to say than its form.
+// rule restricts the value of one key. A key without a rule allows every value of its form.
 type rule struct {
 	key     string
 	allowed string
-	// check returns where below the key, and why, the value breaks the rule; no problem means that it holds.
+	// check returns where below the key, and why, a value violates the rule. No problem means that it does not.
 	check func(value any) (at, problem string)
 }
 
@@ -30,20 +26,20 @@ var (
 	umaskForm = regexp.MustCompile(`^0?[0-7]{3}$`)
 )
 
-const nameWords = "1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit"
+const nameAllowed = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 
-// rules are checked in this order, which is the file's.
+// rules are checked in this order, which is that of the file.
 var rules = []rule{
-	{"pool.name", nameWords, func(v any) (string, string) {
+	{"pool.name", nameAllowed, func(v any) (string, string) {
 		switch name := v.(string); {
 		case name == "":
 			return "", "is missing"
 		case !nameForm.MatchString(name):
-			return "", fmt.Sprintf("%s is not a pool's name", shown(name))
+			return "", fmt.Sprintf("%s is not a valid pool name", quoteValue(name))
 		}
 		return "", ""
 	}},
-	{"pool.size", "a whole number from 1 to 1000; to have no workers, stop the pool", between(1, maxWorkers)},
+	{"pool.size", "a whole number from 1 to 1000; to have no workers, stop the pool", intBetween(1, maxWorkers)},
 	{"pool.command", `the program and its arguments, such as ["python3", "worker.py"]`, func(v any) (string, string) {
 		if len(v.([]string)) == 0 {
 			return "", "is missing"
@@ -52,16 +48,16 @@ var rules = []rule{
 	}},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
-	{"pool.placement", nameWords, where(nameForm.MatchString)},
-	whole("pool.max_inflight", 1, 1000),
-	{"pool.env", `texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
+	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
+	integerRange("pool.max_inflight", 1, 1000),
+	{"pool.env", `strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`, func(v any) (string, string) {
 		env := v.(map[string]string)
 		for _, name := range sortedNames(env) {
 			if problem := variableProblem(name); problem != "" {
-				return "." + quoted(name), problem
+				return "." + quoteKey(name), problem
 			}
 			if strings.ContainsRune(env[name], 0) {
-				return "." + quoted(name), "holds a NUL character"
+				return "." + quoteKey(name), "contains a NUL character"
 			}
 		}
 		return "", ""
@@ -74,17 +70,17 @@ var rules = []rule{
 		}
 		return "", ""
 	}},
-	plain("pool.dir"),
-	plain("pool.user"),
-	plain("pool.group"),
-	{"pool.umask", `three octal digits such as "022", or "" to leave it alone`, where(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
-	lasting("pool.stop_grace"),
-	sized("pool.max_message", 1<<10, 1<<30),
+	textWithoutNUL("pool.dir"),
+	textWithoutNUL("pool.user"),
+	textWithoutNUL("pool.group"),
+	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
+	positiveDuration("pool.stop_grace"),
+	sizeRange("pool.max_message", 1<<10, 1<<30),
 
-	lasting("start.timeout"),
-	whole("start.concurrency", 0, maxWorkers),
-	fraction("start.rate_per_second", 0, 10_000),
-	{"start.warmup", "[[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
+	positiveDuration("start.timeout"),
+	integerRange("start.concurrency", 0, maxWorkers),
+	numberRange("start.rate_per_second", 0, 10_000),
+	{"start.warmup", "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)", func(v any) (string, string) {
 		for i, w := range v.([]Warmup) {
 			if w.Method == "" || strings.ContainsRune(w.Method, 0) {
 				return fmt.Sprintf("[%d].method", i), "is missing"
@@ -97,228 +93,79 @@ var rules = []rule{
 	}},
 
 	oneOf("health.kind", HealthRPC, HealthHTTP, HealthTCP, HealthExec),
-	lasting("health.interval"),
-	lasting("health.checkpoint"),
-	lasting("health.timeout"),
-	whole("health.max_failures", 1, 1000),
-	{"health.method", "the name of a method", where(func(method string) bool { return method != "" && !strings.ContainsRune(method, 0) })},
-	{"health.path", `a path that begins with "/", such as "/healthz?full=1"`, where(func(path string) bool {
+	positiveDuration("health.interval"),
+	positiveDuration("health.checkpoint"),
+	positiveDuration("health.timeout"),
+	integerRange("health.max_failures", 1, 1000),
+	{"health.method", "the name of a method", holds(func(method string) bool { return method != "" && !strings.ContainsRune(method, 0) })},
+	{"health.path", `a path that begins with "/", such as "/healthz?full=1"`, holds(func(path string) bool {
 		_, err := url.ParseRequestURI(path)
 		return err == nil && strings.HasPrefix(path, "/")
 	})},
-	whole("health.port", 0, 65535),
+	integerRange("health.port", 0, 65535),
 	{"health.command", `the program and its arguments, such as ["test", "-e", "ok"]`, commandProblem},
 	bands("health.memory_bands"),
 	bands("health.cpu_bands"),
 	bands("health.calls_bands"),
 
-	whole("rotation.max_requests", 0, maxCount),
-	fraction("rotation.jitter", 0, 0.9),
-	sized("rotation.max_memory", 0, 1<<50),
-	span("rotation.max_uptime"),
-	lasting("rotation.drain_timeout"),
-	whole("rotation.max_unavailable", 1, maxWorkers),
+	integerRange("rotation.max_requests", 0, maxCount),
+	numberRange("rotation.jitter", 0, 0.9),
+	sizeRange("rotation.max_memory", 0, 1<<50),
+	optionalDuration("rotation.max_uptime"),
+	positiveDuration("rotation.drain_timeout"),
+	integerRange("rotation.max_unavailable", 1, maxWorkers),
 
-	whole("recovery.max_consecutive_failures", 1, maxCount),
-	lasting("recovery.backoff_initial"),
-	lasting("recovery.backoff_max"),
-	fraction("recovery.backoff_multiplier", 1, 100),
-	lasting("recovery.healthy_reset"),
+	integerRange("recovery.max_consecutive_failures", 1, maxCount),
+	positiveDuration("recovery.backoff_initial"),
+	positiveDuration("recovery.backoff_max"),
+	numberRange("recovery.backoff_multiplier", 1, 100),
+	positiveDuration("recovery.healthy_reset"),
 
-	lasting("lease.ttl"),
-	lasting("lease.max_ttl"),
-	lasting("lease.idle_return"),
+	positiveDuration("lease.ttl"),
+	positiveDuration("lease.max_ttl"),
+	positiveDuration("lease.idle_return"),
 	oneOf("lease.on_expiry", ExpiryReplace, ExpiryReset),
 
-	whole("queue.size", 1, 1_000_000),
-	lasting("queue.timeout"),
+	integerRange("queue.size", 1, 1_000_000),
+	positiveDuration("queue.timeout"),
 
-	sized("limits.memory", 0, 1<<50),
-	fraction("limits.cpu", 0, 4096),
-	whole("limits.open_files", 0, maxCount),
-	whole("limits.processes", 0, maxCount),
-	span("limits.cpu_time"),
-	{"limits.cpu_affinity", "cores, counted from 0", func(v any) (string, string) {
+	sizeRange("limits.memory", 0, 1<<50),
+	numberRange("limits.cpu", 0, 4096),
+	integerRange("limits.open_files", 0, maxCount),
+	integerRange("limits.processes", 0, maxCount),
+	optionalDuration("limits.cpu_time"),
+	{"limits.cpu_affinity", "a list of core numbers from 0 to 4095, such as [0, 1]", func(v any) (string, string) {
 		for i, core := range v.([]int) {
 			if core < 0 || core > 4095 {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%d is not a core", core)
+				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%d is not a core number", core)
 			}
 		}
 		return "", ""
 	}},
-	whole("limits.cpu_affinity_each", 0, 4096),
-	whole("limits.nice", -20, 19),
-	whole("limits.oom_score_adj", -1000, 1000),
-	whole("limits.calls_per_minute", 0, maxCount),
+	integerRange("limits.cpu_affinity_each", 0, 4096),
+	integerRange("limits.nice", -20, 19),
+	integerRange("limits.oom_score_adj", -1000, 1000),
+	integerRange("limits.calls_per_minute", 0, maxCount),
 
-	lasting("watch.debounce"),
+	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),
 
 	oneOf("sessions.store", StoreMemory, StoreEmbedded, StoreRedis),
-	rule{"sessions.url", redisForms, func(v any) (string, string) { return "", redisProblem(v.(string)) }},
-	lasting("sessions.ttl"),
-	lasting("sessions.anonymous_ttl"),
+	rule{"sessions.url", redisURLAllowed, func(v any) (string, string) { return "", redisProblem(v.(string)) }},
+	positiveDuration("sessions.ttl"),
+	positiveDuration("sessions.anonymous_ttl"),
 	oneOf("sessions.sync", SyncAlways, SyncInterval),
-	whole("sessions.max", 1, maxCount),
+	integerRange("sessions.max", 1, maxCount),
 	oneOf("sessions.on_full", OnFullRefuse, OnFullEvict),
-	lasting("sessions.affinity_ttl"),
+	positiveDuration("sessions.affinity_ttl"),
 
 	oneOf("resources.allocation", AllocationNone, AllocationEqual, AllocationWeighted, AllocationAdaptive),
-	sized("resources.memory_budget", 0, 1<<50),
-	fraction("resources.cpu_budget", 0, 4096),
-	lasting("resources.rebalance"),
+	sizeRange("resources.memory_budget", 0, 1<<50),
+	numberRange("resources.cpu_budget", 0, 4096),
+	positiveDuration("resources.rebalance"),
 
-	whole("prediction.window", 3, 1000),
-	lasting("prediction.horizon"),
+	integerRange("prediction.window", 3, 1000),
+	positiveDuration("prediction.horizon"),
 
 	oneOf("policy.mode", PolicyEnforce, PolicyObserve),
-}
-
-var ruleByKey = func() map[string]rule {
-	byKey := make(map[string]rule, len(rules))
-	for _, r := range rules {
-		byKey[r.key] = r
-	}
-	return byKey
-}()
-
-// allowedFor is what an error about the key says may stand there.
-func allowedFor(k known) string {
-	if r, found := ruleByKey[k.key()]; found {
-		return r.allowed
-	}
-	return k.form.allowed()
-}
-
-// broken returns the error of the first rule that s breaks.
-func broken(s *Spec) *Error {
-	for _, r := range rules {
-		if at, problem := r.check(keyByName[r.key].value(s).Interface()); problem != "" {
-			return &Error{Key: r.key + at, Problem: problem, Allowed: r.allowed}
-		}
-	}
-	return nil
-}
-
-// where makes a check of a question about the value.
-func where[T any](holds func(T) bool) func(any) (string, string) {
-	return func(v any) (string, string) {
-		if holds(v.(T)) {
-			return "", ""
-		}
-		return "", shown(v) + " is not allowed"
-	}
-}
-
-func between(low, high int) func(any) (string, string) {
-	return where(func(n int) bool { return low <= n && n <= high })
-}
-
-func whole(key string, low, high int) rule {
-	return rule{key, fmt.Sprintf("a whole number from %d to %d", low, high), between(low, high)}
-}
-
-func fraction(key string, low, high float64) rule {
-	allowed := fmt.Sprintf("a number from %v to %v", low, high)
-	return rule{key, allowed, where(func(n float64) bool { return low <= n && n <= high })}
-}
-
-// bands are empty, or four values that rise from above 0.
-func bands(key string) rule {
-	return rule{key, "four rising numbers above 0, such as [20, 50, 80, 95], or [] to leave it ungraded", func(v any) (string, string) {
-		values := v.([]float64)
-		if len(values) != 0 && len(values) != 4 {
-			return "", fmt.Sprintf("has %d numbers", len(values))
-		}
-		last := 0.0
-		for i, value := range values {
-			if !(value > last) || value > maxCount {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v does not rise", value)
-			}
-			last = value
-		}
-		return "", ""
-	}}
-}
-
-// shortest keeps timers from spinning; what is meant to be "at once" can be said with it.
-const shortest = Duration(time.Millisecond)
-
-func lasting(key string) rule {
-	return rule{key, durationForm + ", at least " + shortest.String(), where(func(d Duration) bool { return d >= shortest })}
-}
-
-func span(key string) rule {
-	allowed := durationForm + `, at least ` + shortest.String() + `; or "" for none`
-	return rule{key, allowed, where(func(d Duration) bool { return d == 0 || d >= shortest })}
-}
-
-func sized(key string, low, high Bytes) rule {
-	allowed := fmt.Sprintf("%s from %s to %s", bytesForm, low, high)
-	if low == 0 {
-		allowed = fmt.Sprintf(`%s up to %s; or "" for none`, bytesForm, high)
-	}
-	return rule{key, allowed, where(func(b Bytes) bool { return low <= b && b <= high })}
-}
-
-func oneOf(key string, words ...string) rule {
-	quotedWords := make([]string, len(words))
-	for i, word := range words {
-		quotedWords[i] = strconv.Quote(word)
-	}
-	return rule{key, orList(quotedWords), where(func(word string) bool {
-		return slices.Contains(words, word)
-	})}
-}
-
-func orList(words []string) string {
-	if len(words) == 1 {
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
-func plain(key string) rule {
-	return rule{key, "text without NUL", where(func(s string) bool { return !strings.ContainsRune(s, 0) })}
-}
-
-func commandProblem(v any) (at, problem string) {
-	for i, word := range v.([]string) {
-		if i == 0 && word == "" {
-			return "[0]", "is empty"
-		}
-		if strings.ContainsRune(word, 0) {
-			return fmt.Sprintf("[%d]", i), "holds a NUL character"
-		}
-	}
-	return "", ""
-}
-
-func variableProblem(name string) string {
-	switch {
-	case name == "":
-		return "has no name"
-	case strings.ContainsAny(name, "=\x00"):
-		return shown(name) + " is not the name of a variable"
-	case strings.HasPrefix(name, "TEMPOOL_"):
-		return shown(name) + " is set by Tempool itself"
-	}
-	return ""
-}
-
-// shown is a value as an error quotes it, in the file's own notation.
-func shown(v any) string {
-	switch v.(type) {
-	case string, Duration, Bytes:
-		return strconv.Quote(fmt.Sprint(v))
-	}
-	return fmt.Sprint(v)
-}
-
-// sameValue holds for equal values; a list or table without elements is equal to none.
-func sameValue(a, b reflect.Value) bool {
-	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
-		return true
-	}
-	return reflect.DeepEqual(a.Interface(), b.Interface())
 }

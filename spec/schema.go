@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// form is what a key's value looks like.
+// form is the type of a key's value.
 type form int
 
 const (
@@ -27,22 +27,22 @@ const (
 	anything
 )
 
-// known is one key of the file. Sections and their keys are the fields of Spec, in the order they stand there.
-type known struct {
+// keyInfo is one key of the file. The sections and keys are the fields of Spec, in their order.
+type keyInfo struct {
 	section, name string
 	form          form
 	index         []int
 }
 
-func (k known) key() string { return k.section + "." + k.name }
+func (k keyInfo) key() string { return k.section + "." + k.name }
 
-// value is what s holds under the key.
-func (k known) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
+// value returns the value of the key in s.
+func (k keyInfo) value(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(k.index) }
 
 var (
 	sections   []string
-	keys       []known
-	keyByName  = map[string]known{}
+	keys       []keyInfo
+	keyByName  = map[string]keyInfo{}
 	warmupKeys = map[string]form{"method": text, "params": anything, "notification": boolean}
 )
 
@@ -53,7 +53,7 @@ func init() {
 		sections = append(sections, section.Tag.Get("toml"))
 		for j := range section.Type.NumField() {
 			field := section.Type.Field(j)
-			k := known{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: formOf(field.Type), index: []int{i, j}}
+			k := keyInfo{section: section.Tag.Get("toml"), name: field.Tag.Get("toml"), form: formOf(field.Type), index: []int{i, j}}
 			keys = append(keys, k)
 			keyByName[k.key()] = k
 		}
@@ -90,19 +90,19 @@ func formOf(t reflect.Type) form {
 	panic(fmt.Sprintf("spec: a key of type %s has no form", t))
 }
 
-// allowed is the form in words, for values that do not even have it.
+// allowed describes the form, for errors about values of another form.
 func (f form) allowed() string {
 	return [...]string{
-		text: "text in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationForm, size: bytesForm,
-		texts: `a list of texts such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
+		text: "a string in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationAllowed, size: bytesAllowed,
+		texts: `a list of strings such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
 		numbers:   "a list of numbers such as [20, 50, 80, 95]",
-		variables: `a table of texts such as { LANG = "C" }`,
+		variables: `a table of strings such as { LANG = "C" }`,
 		warmups:   "a list of tables", anything: "any value",
 	}[f]
 }
 
-// misfit says where below the key, and why, a decoded TOML or JSON value does not have the form. Both are empty when it does.
-func (f form) misfit(v any) (at, problem string) {
+// mismatch returns where below the key, and why, a decoded TOML or JSON value does not have the form; no problem means that it has.
+func (f form) mismatch(v any) (at, problem string) {
 	fits := true
 	switch f {
 	case text:
@@ -114,51 +114,51 @@ func (f form) misfit(v any) (at, problem string) {
 	case number:
 		fits = isFinite(v)
 	case duration:
-		return "", unitMisfit(v, func(s string) error { _, err := parseDuration(s); return err })
+		return "", unitMismatch(v, "duration", func(s string) error { _, err := parseDuration(s); return err })
 	case size:
-		return "", unitMisfit(v, func(s string) error { _, err := parseBytes(s); return err })
+		return "", unitMismatch(v, "size", func(s string) error { _, err := parseBytes(s); return err })
 	case texts:
-		return listMisfit(v, text)
+		return listMismatch(v, text)
 	case integers:
-		return listMisfit(v, integer)
+		return listMismatch(v, integer)
 	case numbers:
-		return listMisfit(v, number)
+		return listMismatch(v, number)
 	case variables:
-		return tableMisfit(v)
+		return tableMismatch(v)
 	case warmups:
-		return warmupMisfit(v)
+		return warmupMismatch(v)
 	case anything:
-		if deeperThan(v, deepestParams) {
-			return "", fmt.Sprintf("are nested more than %d levels deep", deepestParams)
+		if isDeeperThan(v, maxParamsDepth) {
+			return "", fmt.Sprintf("are nested more than %d levels deep", maxParamsDepth)
 		}
 		if _, err := json.Marshal(v); err != nil {
-			return "", "cannot be sent as JSON, which has no such value: " + unmarshalable(err)
+			return "", unsupportedValue(err) + " cannot be represented in JSON"
 		}
 	}
 	if !fits {
-		return "", describe(v)
+		return "", kindOf(v)
 	}
 	return "", ""
 }
 
-// unmarshalable is the value a json error names, without the package's prefix.
-func unmarshalable(err error) string {
+// unsupportedValue returns the value that an error of json.Marshal names.
+func unsupportedValue(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "json: "), "unsupported value: ")
 }
 
-// deepestParams is far more than any protocol nests, and far less than JSON readers refuse.
-const deepestParams = 100
+// maxParamsDepth is more than any protocol needs, and less than JSON parsers reject.
+const maxParamsDepth = 100
 
-func deeperThan(v any, levels int) bool {
+func isDeeperThan(v any, levels int) bool {
 	if levels < 0 {
 		return true
 	}
 	switch v := v.(type) {
 	case []any:
-		return slices.ContainsFunc(v, func(e any) bool { return deeperThan(e, levels-1) })
+		return slices.ContainsFunc(v, func(e any) bool { return isDeeperThan(e, levels-1) })
 	case map[string]any:
 		for _, e := range v {
-			if deeperThan(e, levels-1) {
+			if isDeeperThan(e, levels-1) {
 				return true
 			}
 		}
@@ -190,13 +190,13 @@ func isFinite(v any) bool {
 	return false
 }
 
-func unitMisfit(v any, parse func(string) error) string {
+func unitMismatch(v any, what string, parse func(string) error) string {
 	switch v := v.(type) {
 	case string:
 		if parse(v) == nil {
 			return ""
 		}
-		return fmt.Sprintf("%q cannot be read", v)
+		return fmt.Sprintf("%q is not a %s", v, what)
 	case int64:
 		if v == 0 {
 			return ""
@@ -208,51 +208,51 @@ func unitMisfit(v any, parse func(string) error) string {
 		}
 		return fmt.Sprintf("%s has no unit", v)
 	}
-	return describe(v)
+	return kindOf(v)
 }
 
-func listMisfit(v any, element form) (at, problem string) {
+func listMismatch(v any, element form) (at, problem string) {
 	list, ok := v.([]any)
 	if !ok {
-		return "", describe(v)
+		return "", kindOf(v)
 	}
 	for i, e := range list {
-		if _, problem := element.misfit(e); problem != "" {
+		if _, problem := element.mismatch(e); problem != "" {
 			return fmt.Sprintf("[%d]", i), problem
 		}
 	}
 	return "", ""
 }
 
-func tableMisfit(v any) (at, problem string) {
+func tableMismatch(v any) (at, problem string) {
 	table, ok := v.(map[string]any)
 	if !ok {
-		return "", describe(v)
+		return "", kindOf(v)
 	}
 	for _, name := range sortedNames(table) {
-		if _, problem := text.misfit(table[name]); problem != "" {
-			return "." + quoted(name), problem
+		if _, problem := text.mismatch(table[name]); problem != "" {
+			return "." + quoteKey(name), problem
 		}
 	}
 	return "", ""
 }
 
-func warmupMisfit(v any) (at, problem string) {
+func warmupMismatch(v any) (at, problem string) {
 	list, ok := v.([]any)
 	if !ok {
-		return "", describe(v)
+		return "", kindOf(v)
 	}
 	for i, e := range list {
 		table, ok := e.(map[string]any)
 		if !ok {
-			return fmt.Sprintf("[%d]", i), describe(e)
+			return fmt.Sprintf("[%d]", i), kindOf(e)
 		}
 		for _, name := range sortedNames(table) {
 			f, found := warmupKeys[name]
 			if !found || table[name] == nil {
 				continue
 			}
-			if _, problem := f.misfit(table[name]); problem != "" {
+			if _, problem := f.mismatch(table[name]); problem != "" {
 				return fmt.Sprintf("[%d].%s", i, name), problem
 			}
 		}
@@ -260,11 +260,11 @@ func warmupMisfit(v any) (at, problem string) {
 	return "", ""
 }
 
-// describe says what a value is, as the problem of a key that wants something else.
-func describe(v any) string {
+// kindOf describes a value of the wrong form.
+func kindOf(v any) string {
 	switch v := v.(type) {
 	case string:
-		return fmt.Sprintf("%q is text", v)
+		return fmt.Sprintf("%q is a string", v)
 	case bool:
 		return fmt.Sprintf("%t is a boolean", v)
 	case int64:
@@ -273,7 +273,7 @@ func describe(v any) string {
 		if !isFinite(v) {
 			return fmt.Sprintf("%v is not finite", v)
 		}
-		return fmt.Sprintf("%v is a number with a fraction", v)
+		return fmt.Sprintf("%v is a fractional number", v)
 	case json.Number:
 		return fmt.Sprintf("%s is a number", v)
 	case []any:

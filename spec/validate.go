@@ -1,19 +1,166 @@
 package spec
 
-// Validate says what is wrong with a spec that did not come from a file: the same rules, in the same words, without a line. The
-// error is a *Error.
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate returns the first error of a spec, as Parse does for a file, without a line. The error is a *Error.
 func (s Spec) Validate() error {
-	e, _ := check(&s)
-	if e == nil {
-		return nil
+	if e, _ := check(&s); e != nil {
+		return e
 	}
-	return e
+	return nil
 }
 
-// check returns the first thing that is wrong, and which other key has to do with it.
+// check returns the first error, and the other key that it is about, if any.
 func check(s *Spec) (e *Error, with string) {
-	if e := broken(s); e != nil {
+	if e := checkRules(s); e != nil {
 		return e, ""
 	}
-	return clashing(s)
+	return checkConflicts(s)
+}
+
+var ruleByKey = func() map[string]rule {
+	byKey := make(map[string]rule, len(rules))
+	for _, r := range rules {
+		byKey[r.key] = r
+	}
+	return byKey
+}()
+
+// allowedText returns the allowed values of a key, for errors.
+func allowedText(k keyInfo) string {
+	if r, found := ruleByKey[k.key()]; found {
+		return r.allowed
+	}
+	return k.form.allowed()
+}
+
+// checkRules returns the error of the first rule that s violates.
+func checkRules(s *Spec) *Error {
+	for _, r := range rules {
+		if at, problem := r.check(keyByName[r.key].value(s).Interface()); problem != "" {
+			return &Error{Key: r.key + at, Problem: problem, Allowed: r.allowed}
+		}
+	}
+	return nil
+}
+
+// holds makes a check of a predicate.
+func holds[T any](allowed func(T) bool) func(any) (string, string) {
+	return func(v any) (string, string) {
+		if allowed(v.(T)) {
+			return "", ""
+		}
+		return "", quoteValue(v) + " is not allowed"
+	}
+}
+
+func intBetween(low, high int) func(any) (string, string) {
+	return holds(func(n int) bool { return low <= n && n <= high })
+}
+
+func integerRange(key string, low, high int) rule {
+	return rule{key, fmt.Sprintf("a whole number from %d to %d", low, high), intBetween(low, high)}
+}
+
+func numberRange(key string, low, high float64) rule {
+	allowed := fmt.Sprintf("a number from %v to %v", low, high)
+	return rule{key, allowed, holds(func(n float64) bool { return low <= n && n <= high })}
+}
+
+// bands allows no numbers, or four rising ones above 0.
+func bands(key string) rule {
+	return rule{key, "four rising numbers above 0, such as [20, 50, 80, 95]; or [] for no grade", func(v any) (string, string) {
+		values := v.([]float64)
+		if len(values) != 0 && len(values) != 4 {
+			return "", fmt.Sprintf("has %d numbers", len(values))
+		}
+		last := 0.0
+		for i, value := range values {
+			if !(value > last) || value > maxCount {
+				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v is not above the number before it", value)
+			}
+			last = value
+		}
+		return "", ""
+	}}
+}
+
+// minDuration keeps timers from spinning. Use it for "at once".
+const minDuration = Duration(time.Millisecond)
+
+func positiveDuration(key string) rule {
+	return rule{key, durationAllowed + ", at least " + minDuration.String(), holds(func(d Duration) bool { return d >= minDuration })}
+}
+
+func optionalDuration(key string) rule {
+	allowed := durationAllowed + `, at least ` + minDuration.String() + `; or "" for none`
+	return rule{key, allowed, holds(func(d Duration) bool { return d == 0 || d >= minDuration })}
+}
+
+func sizeRange(key string, low, high Bytes) rule {
+	allowed := fmt.Sprintf("%s from %s to %s", bytesAllowed, low, high)
+	if low == 0 {
+		allowed = fmt.Sprintf(`%s up to %s; or "" for none`, bytesAllowed, high)
+	}
+	return rule{key, allowed, holds(func(b Bytes) bool { return low <= b && b <= high })}
+}
+
+func oneOf(key string, words ...string) rule {
+	quotedWords := make([]string, len(words))
+	for i, word := range words {
+		quotedWords[i] = strconv.Quote(word)
+	}
+	return rule{key, orList(quotedWords), holds(func(word string) bool {
+		return slices.Contains(words, word)
+	})}
+}
+
+func orList(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+func textWithoutNUL(key string) rule {
+	return rule{key, "a string without NUL characters", holds(func(s string) bool { return !strings.ContainsRune(s, 0) })}
+}
+
+func commandProblem(v any) (at, problem string) {
+	for i, word := range v.([]string) {
+		if i == 0 && word == "" {
+			return "[0]", "is empty"
+		}
+		if strings.ContainsRune(word, 0) {
+			return fmt.Sprintf("[%d]", i), "contains a NUL character"
+		}
+	}
+	return "", ""
+}
+
+func variableProblem(name string) string {
+	switch {
+	case name == "":
+		return "is an empty name"
+	case strings.ContainsAny(name, "=\x00"):
+		return quoteValue(name) + " is not a valid variable name"
+	case strings.HasPrefix(name, "TEMPOOL_"):
+		return quoteValue(name) + " is set by Tempool"
+	}
+	return ""
+}
+
+// quoteValue formats a value as in the file.
+func quoteValue(v any) string {
+	switch v.(type) {
+	case string, Duration, Bytes:
+		return strconv.Quote(fmt.Sprint(v))
+	}
+	return fmt.Sprint(v)
 }

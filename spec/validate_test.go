@@ -15,21 +15,21 @@ func good() Spec {
 	return s
 }
 
-func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
+func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 	for want, spoil := range map[string]func(s *Spec){
-		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`:                             func(s *Spec) { s.Pool.Size = 0 },
-		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`:                                                func(s *Spec) { s.Lease.TTL = hours(25) },
-		`health.kind: "rpc" cannot be asked with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`:                func(s *Spec) { s.Pool.Protocol = ProtocolNone },
-		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`:                                                   func(s *Spec) { s.Recovery.BackoffMultiplier = math.NaN() },
-		`pool.command[1]: holds a NUL character; allowed: the program and its arguments, such as ["python3", "worker.py"]`:                   func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
-		`pool.dir: "\x00" is not allowed; allowed: text without NUL`:                                                                         func(s *Spec) { s.Pool.Dir = "\x00" },
-		`pool.env."": has no name; allowed: texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`:          func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
-		`pool.env.A: holds a NUL character; allowed: texts without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"A": "\x00"} },
-		`pool.env_from[0]: "A=B" is not the name of a variable; allowed: names without = that do not begin with TEMPOOL_`:                    func(s *Spec) { s.Pool.EnvFrom = []string{"A=B"} },
-		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (text), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
+		`pool.size: 0 is not allowed; allowed: a whole number from 1 to 1000; to have no workers, stop the pool`:                                  func(s *Spec) { s.Pool.Size = 0 },
+		`lease.ttl: "25h" is more than lease.max_ttl = "24h"; allowed: at most lease.max_ttl`:                                                     func(s *Spec) { s.Lease.TTL = hours(25) },
+		`health.kind: "rpc" is not supported with pool.protocol = "none"; allowed: "http", "tcp" or "exec" with that protocol`:                    func(s *Spec) { s.Pool.Protocol = ProtocolNone },
+		`recovery.backoff_multiplier: NaN is not allowed; allowed: a number from 1 to 100`:                                                        func(s *Spec) { s.Recovery.BackoffMultiplier = math.NaN() },
+		`pool.command[1]: contains a NUL character; allowed: the program and its arguments, such as ["python3", "worker.py"]`:                     func(s *Spec) { s.Pool.Command = []string{"a", "b\x00"} },
+		`pool.dir: "\x00" is not allowed; allowed: a string without NUL characters`:                                                               func(s *Spec) { s.Pool.Dir = "\x00" },
+		`pool.env."": is an empty name; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`:        func(s *Spec) { s.Pool.Env = map[string]string{"": "x"} },
+		`pool.env.A: contains a NUL character; allowed: strings without NUL, such as LANG = "C"; names without = that do not begin with TEMPOOL_`: func(s *Spec) { s.Pool.Env = map[string]string{"A": "\x00"} },
+		`pool.env_from[0]: "A=B" is not a valid variable name; allowed: names without = that do not begin with TEMPOOL_`:                          func(s *Spec) { s.Pool.EnvFrom = []string{"A=B"} },
+		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
-		`sessions.url: is not a URL; allowed: ` + redisForms: func(s *Spec) {
+		`sessions.url: is not a URL; allowed: ` + redisURLAllowed: func(s *Spec) {
 			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
 		},
 	} {
@@ -42,7 +42,7 @@ func TestValidateUsesTheFilesWordsWithoutALine(t *testing.T) {
 	}
 }
 
-func TestValidateTakesNilForEmpty(t *testing.T) {
+func TestValidateTreatsNilAsEmpty(t *testing.T) {
 	s := good()
 	s.Pool.Env, s.Pool.EnvFrom, s.Start.Warmup, s.Health.Command = nil, nil, nil, nil
 	s.Limits.CPUAffinity, s.Watch.Paths, s.Watch.Ignore = nil, nil, nil
@@ -50,7 +50,7 @@ func TestValidateTakesNilForEmpty(t *testing.T) {
 }
 
 // Every key has a rule of its own unless its form says it all, and the rules let the defaults pass.
-func TestRulesCoverTheKeys(t *testing.T) {
+func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
 		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true, "pressure.enabled": true,
 	}
@@ -67,8 +67,7 @@ func TestRulesCoverTheKeys(t *testing.T) {
 	require.Len(t, ruleByKey, len(rules), "a key has two rules")
 }
 
-// The rules of unbuilt keys wait for them; they are tried directly.
-func TestRulesOfTheOtherSections(t *testing.T) {
+func TestRulesRejectInvalidValues(t *testing.T) {
 	for key, bad := range map[string][]any{
 		"start.rate_per_second":   {-1.0, math.Inf(1), math.NaN()},
 		"health.memory_bands":     {[]float64{1, 2, 3}, []float64{0, 1, 2, 3}, []float64{1, 3, 2, 4}, []float64{1, 2, 3, math.NaN()}, []float64{1, 2, 3, math.Inf(1)}},
@@ -133,15 +132,15 @@ func TestRulesOfTheOtherSections(t *testing.T) {
 	}
 	s := good()
 	s.Sessions.Store = StoreRedis
-	e, with := clashing(&s)
+	e, with := checkConflicts(&s)
 	require.Equal(t, "sessions.url", e.Key)
 	require.Equal(t, "sessions.store", with)
 	s.Sessions.Store, s.Sessions.URL = StoreMemory, "redis://localhost"
-	e, _ = clashing(&s)
+	e, _ = checkConflicts(&s)
 	require.Equal(t, "sessions.url", e.Key)
 }
 
-func TestURLsOfRedisAreTaken(t *testing.T) {
+func TestValidRedisURLs(t *testing.T) {
 	for _, address := range []string{
 		"redis://localhost", "redis://localhost/", "redis://localhost:6379/0", "rediss://user:p%40ss@redis.example:6380/15", "redis://:secret@[::1]:6379", "redis://a:1?addr=b:1&addr=c:1",
 	} {

@@ -25,32 +25,32 @@ import (
 	"github.com/tempool/tempool/workflows"
 )
 
-// Agent is a running agent. The program that hosts one calls process.RunReaperIfAsked first in its main.
+// Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
 type Agent struct {
-	config    Config
-	log       *slog.Logger
-	temporal  client.Client
-	processes *process.Supervisor
-	gateway   *gateway.Gateway
-	stores    *stores
-	hostCalls *hostCalls
-	room      *room
-	metrics   *metrics.Metrics
-	pools     *pools
+	config     Config
+	log        *slog.Logger
+	temporal   client.Client
+	processes  *process.Supervisor
+	gateway    *gateway.Gateway
+	stores     *stores
+	hostCalls  *hostCalls
+	slots      *placementSlots
+	metrics    *metrics.Metrics
+	poolQueues *poolQueues
 
-	placement []sdkworker.Worker // take new processes; stopped first
-	serving   []sdkworker.Worker // workflows and this host's own queue; needed until the last process has ended
+	placement []sdkworker.Worker // poll for new processes; stopped first
+	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
 
-	stopping   chan struct{} // closed when a stop has begun
-	background sync.WaitGroup
-	life       context.Context // of what runs in the background; ended by endLife before the last processes are
-	endLife    context.CancelFunc
-	failed     chan error // the first fatal error of a Temporal worker
-	stopOnce   sync.Once
-	stopErr    error
+	stopping       chan struct{} // closed when Stop begins
+	goroutines     sync.WaitGroup
+	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
+	stopBackground context.CancelFunc
+	failed         chan error // the first fatal error of a Temporal worker
+	stopOnce       sync.Once
+	stopErr        error
 }
 
-// Run starts an agent, waits until ctx ends or the agent fails, and stops it in good order.
+// Run starts an agent, waits until ctx ends or the agent fails, and stops it gracefully.
 func Run(ctx context.Context, config Config) error {
 	agent, err := Start(ctx, config)
 	if err != nil {
@@ -64,7 +64,7 @@ func Run(ctx context.Context, config Config) error {
 	return errors.Join(failure, agent.Stop())
 }
 
-// Start starts an agent; it serves when Start returns. Stop it when done.
+// Start starts an agent, which serves when Start returns. The caller must call Stop.
 func Start(ctx context.Context, config Config) (*Agent, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -79,22 +79,22 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, temporal: temporal, room: newRoom(config.Capacity),
+		config: config, log: logger, temporal: temporal, slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
-	a.life, a.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	a.pools = newPools(logger, a.servePool)
+	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
+	a.poolQueues = newPoolQueues(logger, a.servePool)
 	if err := a.start(ctx, namespace, sdk); err != nil {
-		a.abandon()
+		a.cleanUp()
 		return nil, err
 	}
-	logger.Info("agent serves", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
+	logger.Info("agent started", "labels", config.Labels, "capacity", config.Capacity, "gateway", a.gateway.Endpoint(), "state_dir", config.StateDir)
 	return a, nil
 }
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
 	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolClaims{a.temporal, control.Status, a.config.HostID})
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
 		return err
@@ -103,13 +103,13 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := awaitHost(ctx, a.temporal, a.config); err != nil {
+	if err := awaitHostID(ctx, a.temporal, a.config); err != nil {
 		return err
 	}
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.started, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
 	host.MemoryTotal = func() (int64, error) {
-		look, err := a.config.HostMemory()
-		return look.TotalBytes, err
+		memory, err := a.config.HostMemory()
+		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
 		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
@@ -122,42 +122,56 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		Status: control.Status, Score: host.Score,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.Plane, host.Observer = a.gateway, a.metrics.Observer()
+	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, Lives: a.lives, Kept: a.stores.kept}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
 		return err
 	}
-	j := newJanitor(a.temporal, a.processes, a.log)
-	a.background.Go(func() { j.run(a.life) })
-	a.background.Go(func() { a.stores.sweep(a.life) })
+	j := &janitor{a.temporal, a.processes, a.log}
+	a.goroutines.Go(func() { j.run(a.background) })
+	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
-	a.background.Go(func() { files.run(a.life) })
-	pressure := newPressureWatch(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
-	pressure.drop, pressure.decided = a.stores.drop, a.metrics.Observer().Decided
-	a.background.Go(func() { pressure.run(a.life) })
+	a.goroutines.Go(func() { files.run(a.background) })
+	pressure := newPressureMonitor(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
+	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
+	a.goroutines.Go(func() { pressure.run(a.background) })
 	return nil
 }
 
-// abandon undoes a start that failed half-way.
-func (a *Agent) abandon() {
+// every calls f at each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func(now time.Time)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			f(now)
+		}
+	}
+}
+
+// cleanUp releases what a failed start has opened.
+func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
-	a.pools.close()
-	a.endLife()
-	a.background.Wait()
+	a.poolQueues.close()
+	a.stopBackground()
+	a.goroutines.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if a.gateway != nil {
-		_ = a.gateway.Close(ctx) // the start's own error is the one to tell
+		_ = a.gateway.Close(ctx) // the error of the start matters
 	}
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)
 	}
-	a.pools.wait()
+	a.poolQueues.waitClosed()
 	if a.stores != nil {
 		a.hostCalls.wait()
 		_ = a.stores.close()
@@ -165,15 +179,15 @@ func (a *Agent) abandon() {
 	a.temporal.Close()
 }
 
-// started is told of each process that has become ready.
-func (a *Agent) started(p *process.Process) {
-	a.room.settle(p)
-	a.pools.join(p)
-	a.stores.join(p)
+// processReady counts a process that became ready.
+func (a *Agent) processReady(p *process.Process) {
+	a.slots.add(p)
+	a.poolQueues.add(p)
+	a.stores.add(p)
 }
 
-// lives reports whether a worker has a process here that is ready.
-func (a *Agent) lives(worker string) bool {
+// hasReadyProcess reports whether a worker has a ready process on this host.
+func (a *Agent) hasReadyProcess(worker string) bool {
 	return slices.ContainsFunc(a.processes.List(), func(p *process.Process) bool {
 		select {
 		case <-p.Done():
@@ -196,7 +210,7 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 
 	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
-		// Each process has one Watch, which takes a slot for as long as it lives, and now and then a probe, a drain, a stop.
+		// The Watch of each process occupies a slot for the life of the process; probes, drains and stops share the rest.
 		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
 	})
 	for name, run := range map[string]any{
@@ -210,7 +224,7 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
 	}
 	for _, label := range a.config.Labels {
-		place, err := a.newActivityWorker(api.PlacementQueue(label), a.room, workerStopTimeout)
+		place, err := a.newActivityWorker(api.PlacementQueue(label), a.slots, workerStopTimeout)
 		if err != nil {
 			return err
 		}
@@ -227,27 +241,27 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 	return nil
 }
 
-// Endpoint is the base URL of the agent's gateway.
+// Endpoint returns the base URL of the agent's gateway.
 func (a *Agent) Endpoint() string { return a.gateway.Endpoint() }
 
-// Gateway is the agent's data plane, for programs that host an agent and call in process.
+// Gateway returns the agent's gateway, for programs that host an agent and call it in process.
 func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 
-// Failed delivers the error that ends an agent which cannot go on.
+// Failed delivers the first fatal error of the agent.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
-// killTimeout is what the last processes get when the agent closes.
+// killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
-// Stop takes no new process, has every worker of this host drain and stop, and ends. Workflows see the shutdown as an
-// interruption and place their next incarnation elsewhere. What does not end within StopTimeout is killed.
+// Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
+// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed.
 func (a *Agent) Stop() error {
 	a.stopOnce.Do(func() { a.stopErr = a.stop() })
 	return a.stopErr
 }
 
 func (a *Agent) stop() error {
-	a.log.Info("agent stops", "processes", a.processes.Live())
+	a.log.Info("agent stopping", "processes", a.processes.Live())
 	ctx, cancel := context.WithTimeout(context.Background(), a.config.StopTimeout)
 	defer cancel()
 	var placements sync.WaitGroup
@@ -255,35 +269,34 @@ func (a *Agent) stop() error {
 		placements.Go(w.Stop)
 	}
 	placements.Wait()
-	a.pools.close()
-	close(a.stopping) // every Watch returns; the workflows drain and stop their processes through this agent
+	a.poolQueues.close()
+	close(a.stopping) // every Watch returns, and the workflows drain and stop their processes through this agent
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.room.wait()
+		a.slots.wait()
 	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		a.log.Warn("some processes did not end in time and are killed", "processes", a.processes.Live())
+		a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
 	}
 	if err := a.gateway.Close(ctx); err != nil {
-		a.log.Warn("the gateway was cut off", "error", err)
+		a.log.Warn("closing the gateway failed", "error", err)
 	}
 	for _, w := range a.serving {
 		w.Stop()
 	}
-	a.endLife()
-	a.background.Wait()
-	// What outlived StopTimeout has had its chance; the end itself needs a little time of its own.
-	last, done := context.WithTimeout(context.Background(), killTimeout)
-	defer done()
-	err := a.processes.Close(last)
+	a.stopBackground()
+	a.goroutines.Wait()
+	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
+	defer cancelKill()
+	err := a.processes.Close(killCtx)
 	<-ended
-	a.pools.wait()
+	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
-	a.log.Info("agent has stopped")
+	a.log.Info("agent stopped")
 	return err
 }

@@ -1,4 +1,4 @@
-// Package worker is the agent: the daemon on each host that runs workflows and activities, owns the host's subprocesses and
+// Package worker implements the agent: the daemon on each host that runs workflows and activities, owns the host's subprocesses and
 // serves the gateway.
 package worker
 
@@ -14,34 +14,33 @@ import (
 	"github.com/tempool/tempool/gateway"
 )
 
-// Config says who an agent is and where it works.
+// Config configures an agent.
 type Config struct {
-	// Address and Namespace find Temporal; empty ones are found by environment and profile, see tempool.Options.
+	// Address and Namespace of Temporal. Default: from the environment and the profile, see tempool.Options.
 	Address, Namespace string
-	// HostID names the host; no two live agents share one. Default: the host's name.
+	// HostID names the host; no two live agents may share one. Default: the host name.
 	HostID string
-	// OtherHostID completes the sentence "stop it, or …" of an agent whose host id is taken. Default: "start this one with another
-	// --host-id".
+	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with another --host-id".
 	OtherHostID string
-	// Labels are the placement labels this host takes workers for. Default: "default".
+	// Labels are the placement labels of this host. Default: "default".
 	Labels []string
-	// Capacity is how many processes the host may run. Default: DefaultCapacity.
+	// Capacity is the number of processes the host may run. Default: DefaultCapacity.
 	Capacity int
-	// StateDir is a folder of this agent's own. Default: tempool/<host id> below the user's state folder.
+	// StateDir is a folder that only this agent uses. Default: tempool/<host id> in the user's state folder.
 	StateDir string
-	// Listen is the gateway's TCP address; "" listens on the Unix socket in StateDir only.
+	// Listen is the gateway's TCP address. With "", the gateway listens on the Unix socket in StateDir only.
 	Listen string
-	// Limits of the gateway's listeners; the zero value has the gateway's defaults.
+	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
 	Logger *slog.Logger
-	// StopTimeout bounds a graceful stop; what still runs then is killed. Default: DefaultStopTimeout.
+	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
-	// HostMemory looks at this host's memory, for tests. Default: what the system tells.
-	HostMemory func() (MemoryLook, error)
-	// MemoryRoot is the folder below which proc and sys are read for that, for tests of whole agents on Linux. Default: "/".
+	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.
+	HostMemory func() (HostMemory, error)
+	// MemoryRoot is the folder that contains the proc and sys to read the memory from, for tests on Linux. Default: "/".
 	MemoryRoot string
-	// HostLost bounds how long a start waits for a former agent of this host id that may still live. Default: pollMemory.
-	HostLost time.Duration
+	// HostIDTimeout bounds how long a start waits for an earlier agent with this host id that may be alive. Default: pollerRetention.
+	HostIDTimeout time.Duration
 }
 
 // Defaults of Config.
@@ -54,49 +53,39 @@ const (
 
 var hostID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// complete fills in defaults and checks the rest.
+// complete sets defaults and validates the rest.
 func (c *Config) complete() error {
 	if c.HostID == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return fmt.Errorf("this host has no name (%w): give one with --host-id", err)
+			return fmt.Errorf("cannot read the host name; set --host-id: %w", err)
 		}
 		c.HostID = name
 	}
 	if !hostID.MatchString(c.HostID) {
-		return fmt.Errorf("host id %q cannot be used: it may have letters, digits, '.', '_' and '-'; give another with --host-id", c.HostID)
+		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
 	}
-	if c.OtherHostID == "" {
-		c.OtherHostID = "start this one with another --host-id"
-	}
+	c.OtherHostID = cmp.Or(c.OtherHostID, "start this one with another --host-id")
 	if len(c.Labels) == 0 {
 		c.Labels = []string{"default"}
 	}
-	if c.Capacity == 0 {
-		c.Capacity = DefaultCapacity
-	}
+	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
 	if c.Capacity < 0 {
-		return fmt.Errorf("--capacity is %d; it must be at least 1", c.Capacity)
+		return fmt.Errorf("invalid --capacity %d; allowed: 1 or more, for example 100", c.Capacity)
 	}
 	if c.StateDir == "" {
 		folder, err := stateHome()
 		if err != nil {
-			return fmt.Errorf("no state folder can be found (%w): give one with --state-dir", err)
+			return fmt.Errorf("cannot find a state folder; set --state-dir: %w", err)
 		}
 		c.StateDir = filepath.Join(folder, "tempool", c.HostID)
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = DefaultStopTimeout
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.HostIDTimeout = cmp.Or(c.HostIDTimeout, pollerRetention)
 	if c.HostMemory == nil {
 		root := cmp.Or(c.MemoryRoot, "/")
-		c.HostMemory = func() (MemoryLook, error) { return memoryBelow(root) }
-	}
-	if c.HostLost == 0 {
-		c.HostLost = pollMemory
+		c.HostMemory = func() (HostMemory, error) { return readHostMemory(root) }
 	}
 	return nil
 }

@@ -17,64 +17,72 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// pollMemory is how long Temporal goes on naming a poller after its last poll began, for as long as a poll may last.
-const pollMemory = 75 * time.Second
+// pollerRetention is how long Temporal lists a poller after its last poll began: as long as one poll may take.
+const pollerRetention = 75 * time.Second
 
-// identity is how this agent is known to Temporal: agent@<host id>/<machine>/<pid>. Another agent of the same host id tells from
-// it whether the process that polls is alive.
+// identity returns this agent's identity in Temporal: agent@<host id>/<machine>/<pid>. From it another agent with the same host id
+// finds out whether the process that polls is alive.
 func identity(hostID string) string {
 	return fmt.Sprintf("agent@%s/%s/%d", hostID, machine(), os.Getpid())
+}
+
+// parseIdentity returns the machine and PID of an identity; false if it is not one of an agent.
+func parseIdentity(identity string) (machine, pid string, ok bool) {
+	parts := strings.Split(identity, "/")
+	if len(parts) != 3 {
+		return "", "", false
+	}
+	return parts[1], parts[2], true
 }
 
 // machine is the same for all processes of one boot of one machine.
 func machine() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		name, _ := os.Hostname() // without a boot ID the host's name has to do
+		name, _ := os.Hostname() // the best that a system without a boot ID has
 		boot = []byte(name)
 	}
 	sum := sha256.Sum256(boot)
 	return hex.EncodeToString(sum[:6])
 }
 
-// otherAgent names the live agent that polls this host's task queue, or "". A poller on this machine whose process is gone does
-// not count; one on another machine counts until Temporal has not heard of it for pollMemory.
+// otherAgent returns the identity of the live agent that polls this host's task queue, or "". A poller on this machine whose process
+// has exited is not live; one on another machine is live until pollerRetention after its last poll.
 func otherAgent(ctx context.Context, c client.Client, hostID string) (string, error) {
-	answer, err := c.DescribeTaskQueue(ctx, api.HostQueue(hostID), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	queue, err := c.DescribeTaskQueue(ctx, api.HostQueue(hostID), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	if err != nil {
-		return "", fmt.Errorf("ask Temporal who polls %s: %w", api.HostQueue(hostID), err)
+		return "", fmt.Errorf("list the pollers of %s: %w", api.HostQueue(hostID), err)
 	}
-	for _, poller := range answer.GetPollers() {
-		who := poller.GetIdentity()
-		if who != identity(hostID) && time.Since(poller.GetLastAccessTime().AsTime()) < pollMemory && !deadHere(who) {
-			return who, nil
+	for _, poller := range queue.GetPollers() {
+		other := poller.GetIdentity()
+		if other != identity(hostID) && time.Since(poller.GetLastAccessTime().AsTime()) < pollerRetention && !hasExited(other) {
+			return other, nil
 		}
 	}
 	return "", nil
 }
 
-// deadHere reports whether an identity is of a process of this machine that has ended.
-func deadHere(who string) bool {
-	parts := strings.Split(who, "/")
-	if len(parts) != 3 || parts[1] != machine() {
+// hasExited reports whether an identity is that of a process of this machine that has exited.
+func hasExited(identity string) bool {
+	onMachine, pid, ok := parseIdentity(identity)
+	if !ok || onMachine != machine() {
 		return false
 	}
-	pid, err := strconv.ParseInt(parts[2], 10, 32)
+	number, err := strconv.ParseInt(pid, 10, 32)
 	if err != nil {
 		return false
 	}
-	alive, err := process.PidExists(int32(pid))
+	alive, err := process.PidExists(int32(number))
 	return err == nil && !alive
 }
 
-// awaitHost waits until no other agent lives under this host id, and fails if one still does after patience.
-func awaitHost(ctx context.Context, c client.Client, config Config) error {
-	ctx, cancel := context.WithTimeout(ctx, config.HostLost)
+// awaitHostID waits until no other agent uses this host id, and fails after HostIDTimeout.
+func awaitHostID(ctx context.Context, c client.Client, config Config) error {
+	ctx, cancel := context.WithTimeout(ctx, config.HostIDTimeout)
 	defer cancel()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	told := false
-	for {
+	for waiting := false; ; waiting = true {
 		other, err := otherAgent(ctx, c, config.HostID)
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -82,12 +90,11 @@ func awaitHost(ctx context.Context, c client.Client, config Config) error {
 		if other == "" && err == nil {
 			return nil
 		}
-		if parts := strings.Split(other, "/"); len(parts) == 3 && parts[1] == machine() {
-			return fmt.Errorf("an agent with host id %q runs on this machine already (PID %s); stop it, or %s", config.HostID, parts[2], config.OtherHostID)
+		if onMachine, pid, ok := parseIdentity(other); ok && onMachine == machine() {
+			return fmt.Errorf("an agent with host id %q runs on this machine already (PID %s); stop it, or %s", config.HostID, pid, config.OtherHostID)
 		}
-		if !told {
-			told = true
-			config.Logger.Info("another agent of this host id polled a moment ago; waiting to see whether it lives", "other", other, "host", config.HostID)
+		if !waiting {
+			config.Logger.Info("waiting: another agent with this host id polled recently and may be alive", "other", other, "host", config.HostID, "timeout", config.HostIDTimeout)
 		}
 		select {
 		case <-ctx.Done():

@@ -17,8 +17,8 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// janitor ends what no workflow answers for any more: processes of workers whose workflow was closed or has moved on to a
-// higher incarnation, and workers whose pool was closed. It looks every so often; each look is one cheap request per process.
+// janitor stops processes that no workflow manages any more: those of workers whose workflow is closed or has moved on to a higher
+// incarnation. It also cancels workers whose pool is closed. A sweep costs a few cheap requests per process.
 type janitor struct {
 	temporal  client.Client
 	processes *process.Supervisor
@@ -26,28 +26,17 @@ type janitor struct {
 }
 
 const (
-	janitorEvery   = 20 * time.Second
-	janitorTimeout = 10 * time.Second
+	janitorInterval    = 20 * time.Second
+	janitorTimeout     = 10 * time.Second // of one request
+	janitorStopTimeout = time.Minute      // of one process
+	janitorStopGrace   = 5 * time.Second
 )
 
-func newJanitor(c client.Client, processes *process.Supervisor, logger *slog.Logger) *janitor {
-	return &janitor{c, processes, logger}
-}
-
 func (j *janitor) run(ctx context.Context) {
-	ticker := time.NewTicker(janitorEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			j.look(ctx)
-		}
-	}
+	every(ctx, janitorInterval, func(time.Time) { j.sweep(ctx) })
 }
 
-func (j *janitor) look(ctx context.Context) {
+func (j *janitor) sweep(ctx context.Context) {
 	closedPools := map[string]bool{}
 	var stops sync.WaitGroup
 	for _, p := range j.processes.List() {
@@ -55,77 +44,71 @@ func (j *janitor) look(ctx context.Context) {
 		if err != nil {
 			continue
 		}
+		logger := j.log.With("worker", p.Worker(), "incarnation", p.Incarnation())
 		id := api.WorkerWorkflowID(pool, slot)
-		if j.closed(ctx, id) {
-			j.log.Warn("the workflow of this process was closed; the process is stopped", "worker", p.Worker(), "incarnation", p.Incarnation())
+		if j.isClosed(ctx, id) {
+			logger.Warn("stopping process: its workflow is closed")
 			stops.Go(func() { j.stop(ctx, p) })
 			continue
 		}
-		if state, known := j.state(ctx, id); known && superfluous(state, p.Incarnation()) {
-			j.log.Warn("a process was superseded and is killed", "worker", p.Worker(), "incarnation", p.Incarnation(), "newest", state.Incarnation)
-			p.Kill("it is none of its worker's incarnations any more")
+		if state, known := j.state(ctx, id); known && isStale(state, p.Incarnation()) {
+			logger.Warn("killing process: its worker has moved on to another incarnation", "newest", state.Incarnation)
+			p.Kill("its worker has moved on to another incarnation")
 			continue
 		}
-		if _, asked := closedPools[pool]; !asked {
-			closedPools[pool] = j.closed(ctx, api.PoolWorkflowID(pool))
+		if _, known := closedPools[pool]; !known {
+			closedPools[pool] = j.isClosed(ctx, api.PoolWorkflowID(pool))
 		}
 		if closedPools[pool] {
-			j.log.Warn("the pool of this worker was closed; the worker is asked to end", "worker", p.Worker())
+			logger.Warn("cancelling worker: the workflow of its pool is closed")
 			if err := j.temporal.CancelWorkflow(ctx, id, ""); err != nil {
-				j.log.Warn("the worker could not be asked to end", "worker", p.Worker(), "error", err)
+				logger.Warn("cancelling worker failed", "error", err)
 			}
 		}
 	}
 	stops.Wait()
 }
 
-// closed reports whether Temporal says for certain that a workflow is not open.
-func (j *janitor) closed(ctx context.Context, id string) bool {
+// isClosed reports whether a workflow is certainly not open. While Temporal does not answer, it returns false.
+func (j *janitor) isClosed(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
 	description, err := j.temporal.DescribeWorkflowExecution(ctx, id, "")
 	var notFound *serviceerror.NotFound
-	if errors.As(err, &notFound) {
-		return true
-	}
 	if err != nil {
-		return false
+		return errors.As(err, &notFound)
 	}
 	status := description.GetWorkflowExecutionInfo().GetStatus()
 	return status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
-// superfluous reports whether an incarnation whose process was seen before the worker was asked is none that the worker answers
-// for. A worker knows of an incarnation before any host is asked to start it.
-func superfluous(state api.WorkerState, incarnation int64) bool {
+// isStale reports whether the worker does not manage an incarnation whose process existed before state was queried. A worker records
+// an incarnation before it asks any host to start it.
+func isStale(state api.WorkerState, incarnation int64) bool {
 	switch {
 	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
 		return false
-	case state.State == lifecycle.Starting && incarnation > state.Incarnation: // a later try of the same start
+	case state.State == lifecycle.Starting && incarnation > state.Incarnation: // a later attempt of the same start
 		return false
 	}
 	return true
 }
 
-// state asks a worker for its state.
-func (j *janitor) state(ctx context.Context, id string) (api.WorkerState, bool) {
+// state queries a worker's state; false while the worker does not answer.
+func (j *janitor) state(ctx context.Context, id string) (state api.WorkerState, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, janitorTimeout)
 	defer cancel()
 	value, err := j.temporal.QueryWorkflow(ctx, id, "", api.QueryState)
-	if err != nil {
-		return api.WorkerState{}, false
-	}
-	var state api.WorkerState
-	if err := value.Get(&state); err != nil {
+	if err != nil || value.Get(&state) != nil {
 		return api.WorkerState{}, false
 	}
 	return state, true
 }
 
 func (j *janitor) stop(ctx context.Context, p *process.Process) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, janitorStopTimeout)
 	defer cancel()
-	if _, err := p.Stop(ctx, 5*time.Second); err != nil {
-		j.log.Warn("the process could not be stopped", "worker", p.Worker(), "error", err)
+	if _, err := p.Stop(ctx, janitorStopGrace); err != nil {
+		j.log.Warn("stopping process failed", "worker", p.Worker(), "error", err)
 	}
 }

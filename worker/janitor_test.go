@@ -9,13 +9,13 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestAJanitorKillsOnlyIncarnationsThatTheirWorkerDoesNotAnswerFor(t *testing.T) {
+func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
 	state := api.WorkerState{Incarnation: 7, Successor: 9, Leaving: []int64{5}}
 	for incarnation, killed := range map[int64]bool{4: true, 5: false, 6: true, 7: false, 8: true, 9: false, 10: true} {
-		require.Equal(t, killed, superfluous(state, incarnation), "incarnation %d", incarnation)
+		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d", incarnation)
 	}
 	state.State = lifecycle.Starting
 	for incarnation, killed := range map[int64]bool{6: true, 7: false, 8: false, 15: false} {
-		require.Equal(t, killed, superfluous(state, incarnation), "incarnation %d, a later try of the same start from 8 on", incarnation)
+		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d, a later try of the same start from 8 on", incarnation)
 	}
 }

@@ -19,25 +19,25 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// waitLimit bounds every wait; only a failing test waits so long.
-const waitLimit = 20 * time.Second
+// waitTimeout bounds every wait; only a failing test takes so long.
+const waitTimeout = 20 * time.Second
 
-// sent is a signal that somebody sent.
+// sent is a signal that was sent.
 type sent struct {
 	workflow, signal string
 	message          any
 }
 
-// wire is a control plane that keeps what it is sent. While down is set it fails.
-type wire struct {
+// fakeTemporal records signals. While down is set, it fails.
+type fakeTemporal struct {
 	mu      sync.Mutex
 	down    error
 	signals chan sent
 }
 
-func newWire() *wire { return &wire{signals: make(chan sent, 1000)} }
+func newFakeTemporal() *fakeTemporal { return &fakeTemporal{signals: make(chan sent, 1000)} }
 
-func (w *wire) SignalWorkflow(_ context.Context, workflowID, _, signal string, message any) error {
+func (w *fakeTemporal) SignalWorkflow(_ context.Context, workflowID, _, signal string, message any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.down == nil {
@@ -46,19 +46,19 @@ func (w *wire) SignalWorkflow(_ context.Context, workflowID, _, signal string, m
 	return w.down
 }
 
-func (w *wire) fail(err error) {
+func (w *fakeTemporal) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down = err
 }
 
 // next waits for a signal.
-func (w *wire) next(t *testing.T) sent {
+func (w *fakeTemporal) next(t *testing.T) sent {
 	t.Helper()
 	select {
 	case s := <-w.signals:
 		return s
-	case <-time.After(waitLimit):
+	case <-time.After(waitTimeout):
 		require.Fail(t, "no signal was sent")
 	}
 	return sent{}
@@ -73,14 +73,14 @@ func supervisor(t *testing.T, change ...func(*process.Config)) *process.Supervis
 	s, err := process.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 	})
 	return s
 }
 
-// start runs a program that speaks no protocol as incarnation 1 of a worker of pool p.
+// start runs a program without a protocol as incarnation 1 of a worker of pool p.
 func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec.Spec), command ...string) *process.Process {
 	t.Helper()
 	sp := spec.Default()
@@ -92,7 +92,7 @@ func start(t *testing.T, s *process.Supervisor, worker string, change func(*spec
 	return p
 }
 
-// background runs f until the test ends.
+// goroutines runs f until the test ends.
 func background(t *testing.T, f func(context.Context)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup

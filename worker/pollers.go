@@ -12,39 +12,37 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// heartbeatThrottle is the shortest time between two heartbeats that reach Temporal.
-const heartbeatThrottle = 3 * time.Second
+const (
+	// heartbeatThrottle is the shortest time between two heartbeats that the SDK sends to Temporal.
+	heartbeatThrottle = 3 * time.Second
+	// workerStopTimeout is the time that activities get to end when their worker stops. By then every process has ended.
+	workerStopTimeout = 10 * time.Second
+)
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
 	options.WorkerStopTimeout = cmp.Or(options.WorkerStopTimeout, workerStopTimeout)
 	options.OnFatalError = func(err error) {
 		select {
-		case a.failed <- fmt.Errorf("polling %s: %w", queue, err):
-		default: // the first one is told
+		case a.failed <- fmt.Errorf("poll %s: %w", queue, err):
+		default: // only the first error is reported
 		}
 	}
 	return sdkworker.New(a.temporal, queue, options)
 }
 
-// workerStopTimeout is what activities get to end by themselves when their worker stops. By then every process has ended.
-const workerStopTimeout = 10 * time.Second
-
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
 func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration) (sdkworker.Worker, error) {
-	const others = 2 // slots of kinds that such a worker does not use
-	fixed := make([]sdkworker.SlotSupplier, 4)
-	for i := range fixed {
-		var err error
-		if fixed[i], err = sdkworker.NewFixedSizeSlotSupplier(others); err != nil {
-			return nil, fmt.Errorf("slots: %w", err)
-		}
+	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
+	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
+	if err != nil {
+		return nil, fmt.Errorf("make slots for %s: %w", queue, err)
 	}
 	tuner, err := sdkworker.NewCompositeTuner(sdkworker.CompositeTunerOptions{
-		ActivitySlotSupplier: supplier, WorkflowSlotSupplier: fixed[0], LocalActivitySlotSupplier: fixed[1],
-		NexusSlotSupplier: fixed[2], SessionActivitySlotSupplier: fixed[3],
+		ActivitySlotSupplier: supplier, WorkflowSlotSupplier: unused, LocalActivitySlotSupplier: unused,
+		NexusSlotSupplier: unused, SessionActivitySlotSupplier: unused,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("slots: %w", err)
+		return nil, fmt.Errorf("make slots for %s: %w", queue, err)
 	}
 	return a.newWorker(queue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
@@ -52,17 +50,17 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 	}), nil
 }
 
-// servePool polls the task queue of a pool, until stop is called, which waits for the calls under way.
+// servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
-	free := newSpares(pool, a.gateway.Spare)
-	served, err := a.newActivityWorker(api.PoolQueue(pool), free, a.config.StopTimeout)
+	slots := newExecuteSlots(pool, a.gateway.Spare)
+	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout)
 	if err != nil {
 		return nil, err
 	}
-	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Plane: a.gateway, Temporal: a.temporal, Placed: free.place, Logger: a.log}
-	served.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
-	if err := served.Start(); err != nil {
+	calls := &activities.Pool{Name: pool, Host: a.config.HostID, Executor: a.gateway, Temporal: a.temporal, Placed: slots.begin, Logger: a.log}
+	poller.RegisterActivityWithOptions(calls.Execute, activity.RegisterOptions{Name: api.ActivityExecute})
+	if err := poller.Start(); err != nil {
 		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)
 	}
-	return served.Stop, nil
+	return poller.Stop, nil
 }

@@ -19,192 +19,179 @@ import (
 )
 
 const (
-	// pressureEvery is how often the host's memory is looked at.
-	pressureEvery = 2 * time.Second
-	// pressureAgain is how often pools are told of a level that lasts, from high on: what was done may not have been enough.
-	pressureAgain = 15 * time.Second
-	// pressureTell bounds one signal of it, and collectTimeout what one worker may take to collect garbage.
-	pressureTell   = 3 * time.Second
+	// pressureInterval is the time between two readings of the host's memory.
+	pressureInterval = 2 * time.Second
+	// pressureRepeat is the time between two reports of a level that stays high or critical: the pools' first answer may not suffice.
+	pressureRepeat = 15 * time.Second
+	// pressureSignalTimeout bounds one report to one pool.
+	pressureSignalTimeout = 3 * time.Second
+	// collectTimeout bounds one worker's garbage collection.
 	collectTimeout = 10 * time.Second
 )
 
-// pressureWatch follows how short of memory this host is. It does at once what needs nobody's consent: from medium on workers collect
-// garbage, from high on their memory limits are lowered until it is over. And it tells the pools, which recycle and stop workers.
-type pressureWatch struct {
-	source    func() (MemoryLook, error)
-	temporal  signaller
+// pressureMonitor follows the memory pressure of this host. It makes workers collect garbage from level medium on, lowers their memory
+// limits while the level is high or critical, and reports the level to the pools, which recycle and stop workers.
+type pressureMonitor struct {
+	read      func() (HostMemory, error)
+	temporal  signalClient
 	processes interface{ List() []*process.Process }
 	host      string
 	log       *slog.Logger
-	// drop gives back what this agent itself keeps and can do without; nil is nothing.
-	drop func(context.Context)
-	// decided is told what was decided about a worker; nil is nobody.
+	// freeMemory frees memory of the agent itself.
+	freeMemory func(context.Context)
+	// decided receives the decisions about workers.
 	decided func(worker string, d activities.Decision)
 
-	// Of run alone:
-	level   policy.Pressure
-	look    MemoryLook // the newest
-	reason  string
-	told    time.Time       // when all pools were last told
-	untold  map[string]bool // pools that could not be told
-	worried map[string]bool // pools that were told of more than none, and are to hear of its end
-	lowered map[*process.Process]lowering
-	blind   bool // the source failed at the last look
+	// Only run uses the following fields:
+	level         policy.Pressure
+	memory        HostMemory // the newest reading
+	reason        string
+	reportedAt    time.Time       // when all pools last got a report
+	unreported    map[string]bool // pools whose report failed
+	underPressure map[string]bool // pools whose last report was medium or higher, and which must get one of the end
+	lowered       map[*process.Process]loweredLimit
+	readFailed    bool // the last reading failed
 
-	work sync.WaitGroup
+	goroutines sync.WaitGroup
 }
 
-// lowering is a memory limit that was lowered.
-type lowering struct{ before, to spec.Bytes }
+type loweredLimit struct{ from, to spec.Bytes }
 
-func newPressureWatch(source func() (MemoryLook, error), temporal signaller, processes *process.Supervisor, host string, log *slog.Logger) *pressureWatch {
-	return &pressureWatch{
-		source: source, temporal: temporal, processes: processes, host: host, log: log,
-		untold: map[string]bool{}, worried: map[string]bool{}, lowered: map[*process.Process]lowering{},
+func newPressureMonitor(read func() (HostMemory, error), temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *pressureMonitor {
+	return &pressureMonitor{
+		read: read, temporal: temporal, processes: processes, host: host, log: log,
+		freeMemory: func(context.Context) {}, decided: func(string, activities.Decision) {},
+		unreported: map[string]bool{}, underPressure: map[string]bool{}, lowered: map[*process.Process]loweredLimit{},
 	}
 }
 
-// run looks until ctx ends, and waits for what it has begun.
-func (w *pressureWatch) run(ctx context.Context) {
-	ticker := time.NewTicker(pressureEvery)
-	defer ticker.Stop()
-	defer w.work.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			w.step(ctx, now)
-		}
-	}
+// run monitors until ctx ends, and waits for the goroutines it has started.
+func (w *pressureMonitor) run(ctx context.Context) {
+	defer w.goroutines.Wait()
+	every(ctx, pressureInterval, func(now time.Time) { w.step(ctx, now) })
 }
 
-// step takes one look and does what follows from it.
-func (w *pressureWatch) step(ctx context.Context, now time.Time) {
-	look, err := w.source()
+// step reads the memory once and acts on a changed level.
+func (w *pressureMonitor) step(ctx context.Context, now time.Time) {
+	memory, err := w.read()
 	if err != nil {
-		if !w.blind {
-			w.log.Error("memory pressure is not looked after", "error", err)
+		if !w.readFailed {
+			w.log.Error("memory pressure is not monitored", "error", err)
 		}
-		w.blind = true
+		w.readFailed = true
 		return
 	}
-	w.blind, w.look = false, look
+	w.readFailed, w.memory = false, memory
 	before := cmp.Or(w.level.Level, policy.PressureNone)
 	var changed bool
-	w.level, changed, w.reason = w.level.Next(look.policy(), now)
+	w.level, changed, w.reason = w.level.Next(memory.toPolicy(), now)
 	level := w.level.Level
 	if changed {
 		w.log.Warn("memory pressure", "level", level, "before", before, "reason", w.reason)
 		w.relieve(ctx, level, level.AtLeast(before))
 	}
-	again := level.AtLeast(policy.PressureHigh) && now.Sub(w.told) >= pressureAgain
-	if changed || again {
-		w.told = now
-		w.tellAll(ctx)
+	repeat := level.AtLeast(policy.PressureHigh) && now.Sub(w.reportedAt) >= pressureRepeat
+	if changed || repeat {
+		w.reportedAt = now
+		w.reportAll(ctx)
 		return
 	}
-	for pool := range w.untold {
-		w.tell(ctx, pool, w.workers()[pool])
+	for pool := range w.unreported {
+		w.report(ctx, pool, w.workers()[pool])
 	}
 }
 
-// obeys reports whether the spec lets pressure be answered by more than words.
-func obeys(sp spec.Spec) bool {
+// enforces reports whether pressure may change the workers of a spec.
+func enforces(sp spec.Spec) bool {
 	return sp.Pressure.Enabled && sp.Policy.Mode != spec.PolicyObserve
 }
 
-// relieve does what this host does by itself.
-func (w *pressureWatch) relieve(ctx context.Context, level policy.Level, worse bool) {
-	if !level.AtLeast(policy.PressureHigh) {
-		w.restore()
+// relieve takes the measures that need no workflow.
+func (w *pressureMonitor) relieve(ctx context.Context, level policy.Level, worse bool) {
+	high := level.AtLeast(policy.PressureHigh)
+	collect := worse && level.AtLeast(policy.PressureMedium)
+	if !high {
+		w.restoreLimits()
 	}
-	if worse && level.AtLeast(policy.PressureMedium) && w.drop != nil {
-		w.work.Go(func() { w.drop(ctx) })
+	if collect {
+		w.goroutines.Go(func() { w.freeMemory(ctx) })
 	}
 	for _, p := range w.processes.List() {
 		sp := p.Spec()
-		if !obeys(sp) {
+		if !enforces(sp) {
 			continue
 		}
-		if worse && level.AtLeast(policy.PressureMedium) && sp.Pool.Protocol == spec.ProtocolFrames {
-			w.work.Go(func() { w.collect(ctx, p) })
+		if collect && sp.Pool.Protocol == spec.ProtocolFrames {
+			w.goroutines.Go(func() { w.collectGarbage(ctx, p) })
 		}
-		if level.AtLeast(policy.PressureHigh) {
-			w.lower(p)
+		if high {
+			w.lowerLimit(p)
 		}
 	}
 }
 
-func (w *pressureWatch) note(p *process.Process, d activities.Decision) {
-	if w.decided != nil {
-		w.decided(p.Worker(), d)
-	}
-}
-
-func (w *pressureWatch) collect(ctx context.Context, p *process.Process) {
-	w.note(p, activities.CollectGarbage)
+func (w *pressureMonitor) collectGarbage(ctx context.Context, p *process.Process) {
+	w.decided(p.Worker(), activities.CollectGarbage)
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	before := p.LatestSample().RSSBytes
 	if err := p.CollectGarbage(ctx); err != nil {
-		w.log.Info("a worker has not collected garbage", "worker", p.Worker(), "error", err) // it may be in a long call
+		w.log.Info("worker did not collect garbage", "worker", p.Worker(), "error", err) // it may be serving a long call
 		return
 	}
 	if sample, err := p.FreshSample(ctx); err == nil {
-		w.log.Info("a worker has collected garbage", "worker", p.Worker(), "before", before, "after", sample.RSSBytes)
+		w.log.Info("worker collected garbage", "worker", p.Worker(), "before", before, "after", sample.RSSBytes)
 	}
 }
 
-// A lowered limit is three quarters of the one before, but leaves a tenth more than what the tree uses: no worker is to be ended by it
-// that does not grow.
+// A lowered limit is lowerTo times the one before, and at least lowerMargin times what the tree uses, so that it ends only a worker
+// that grows.
 const (
-	lowerTo   = 0.75
-	lowerRoom = 1.1
+	lowerTo     = 0.75
+	lowerMargin = 1.1
 )
 
-// lower lowers the memory limit of a process that has one, once.
-func (w *pressureWatch) lower(p *process.Process) {
+// lowerLimit lowers the memory limit of a process that has one, once.
+func (w *pressureMonitor) lowerLimit(p *process.Process) {
 	limits := p.Limits()
 	use := p.LatestSample().RSSBytes
 	if _, done := w.lowered[p]; done || limits.Memory == 0 || use == 0 {
 		return
 	}
-	to := spec.Bytes(max(lowerTo*float64(limits.Memory), lowerRoom*float64(use)))
-	if to >= limits.Memory {
+	l := loweredLimit{from: limits.Memory, to: spec.Bytes(max(lowerTo*float64(limits.Memory), lowerMargin*float64(use)))}
+	if l.to >= l.from {
 		return
 	}
-	l := lowering{before: limits.Memory, to: to}
-	limits.Memory = to
+	limits.Memory = l.to
 	if _, err := p.ApplyLimits(limits); err != nil {
-		w.log.Warn("a memory limit was not lowered", "worker", p.Worker(), "error", err)
+		w.log.Warn("lowering a memory limit failed", "worker", p.Worker(), "error", err)
 		return
 	}
 	w.lowered[p] = l
-	w.note(p, activities.LowerLimit)
-	w.log.Info("a memory limit was lowered", "worker", p.Worker(), "before", l.before, "now", l.to)
+	w.decided(p.Worker(), activities.LowerLimit)
+	w.log.Info("memory limit lowered", "worker", p.Worker(), "before", l.from, "now", l.to)
 }
 
-// restore gives lowered limits back, unless somebody else has set others meanwhile.
-func (w *pressureWatch) restore() {
+// restoreLimits restores lowered limits, except those that were changed meanwhile.
+func (w *pressureMonitor) restoreLimits() {
 	for p, l := range w.lowered {
 		delete(w.lowered, p)
 		limits := p.Limits()
 		if limits.Memory != l.to {
 			continue
 		}
-		limits.Memory = l.before
-		if _, err := p.ApplyLimits(limits); err != nil && !errors.Is(err, process.ErrUnavailable) {
-			w.log.Warn("a lowered memory limit was not given back", "worker", p.Worker(), "error", err)
-		} else if err == nil {
-			w.note(p, activities.RestoreLimit)
-			w.log.Info("a lowered memory limit was given back", "worker", p.Worker(), "now", l.before)
+		limits.Memory = l.from
+		if _, err := p.ApplyLimits(limits); err == nil {
+			w.decided(p.Worker(), activities.RestoreLimit)
+			w.log.Info("memory limit restored", "worker", p.Worker(), "now", l.from)
+		} else if !errors.Is(err, process.ErrUnavailable) {
+			w.log.Warn("restoring a memory limit failed", "worker", p.Worker(), "error", err)
 		}
 	}
 }
 
-// workers is what the processes here use, largest first, by pool; only of pools that are to hear of pressure.
-func (w *pressureWatch) workers() map[string][]api.WorkerMemory {
+// workers returns the memory of the workers here, largest first, by pool. It leaves out pools with pressure.enabled = false.
+func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 	all := map[string][]api.WorkerMemory{}
 	for _, p := range w.processes.List() {
 		pool, slot, err := api.ParseWorkerName(p.Worker())
@@ -219,18 +206,18 @@ func (w *pressureWatch) workers() map[string][]api.WorkerMemory {
 	return all
 }
 
-func (w *pressureWatch) tellAll(ctx context.Context) {
+func (w *pressureMonitor) reportAll(ctx context.Context) {
 	workers := w.workers()
-	for pool := range w.worried {
+	for pool := range w.underPressure {
 		if _, here := workers[pool]; !here {
-			workers[pool] = []api.WorkerMemory{} // it has stopped all that it had here, and waits for the end of it
+			workers[pool] = []api.WorkerMemory{} // the pool has stopped its workers here and waits for the end of the pressure
 		}
 	}
-	clear(w.untold)
+	clear(w.unreported)
 	for pool, list := range workers {
-		w.tell(ctx, pool, list)
+		w.report(ctx, pool, list)
 	}
-	for p := range w.lowered { // forget the ended
+	for p := range w.lowered {
 		select {
 		case <-p.Done():
 			delete(w.lowered, p)
@@ -239,27 +226,27 @@ func (w *pressureWatch) tellAll(ctx context.Context) {
 	}
 }
 
-// tell signals one pool; one that cannot be told is told at the next look, with what is so then.
-func (w *pressureWatch) tell(ctx context.Context, pool string, workers []api.WorkerMemory) {
-	ctx, cancel := context.WithTimeout(ctx, pressureTell)
+// report signals one pool. If that fails, the next step reports the level of that moment.
+func (w *pressureMonitor) report(ctx context.Context, pool string, workers []api.WorkerMemory) {
+	ctx, cancel := context.WithTimeout(ctx, pressureSignalTimeout)
 	defer cancel()
 	err := w.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalMemoryPressure, api.MemoryPressure{
-		Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.look.AvailableBytes, TotalBytes: w.look.TotalBytes,
+		Host: w.host, Level: string(w.level.Level), Reason: w.reason, AvailableBytes: w.memory.AvailableBytes, TotalBytes: w.memory.TotalBytes,
 		Workers: append([]api.WorkerMemory{}, workers...), At: time.Now().UTC(),
 	})
-	var gone *serviceerror.NotFound
+	var notFound *serviceerror.NotFound
 	switch {
-	case errors.As(err, &gone):
-		delete(w.worried, pool)
-		delete(w.untold, pool)
+	case errors.As(err, &notFound):
+		delete(w.underPressure, pool)
+		delete(w.unreported, pool)
 	case err != nil:
-		w.untold[pool] = true
-		w.log.Warn("a pool cannot be told of memory pressure yet", "pool", pool, "error", err)
+		w.unreported[pool] = true
+		w.log.Warn("reporting memory pressure to a pool failed; retrying", "pool", pool, "error", err)
 	default:
-		delete(w.untold, pool)
-		w.worried[pool] = true
+		delete(w.unreported, pool)
+		w.underPressure[pool] = true
 		if !w.level.Level.AtLeast(policy.PressureMedium) {
-			delete(w.worried, pool)
+			delete(w.underPressure, pool)
 		}
 	}
 }

@@ -19,45 +19,45 @@ import (
 
 const gib = 1 << 30
 
-// shortage is a host's memory as a test wants it.
-type shortage struct {
+// fakeMemory is a host's memory, set by a test.
+type fakeMemory struct {
 	available int64 // of 100 GiB
 	err       error
 }
 
-func (s *shortage) look() (MemoryLook, error) {
-	return MemoryLook{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
+func (s *fakeMemory) read() (HostMemory, error) {
+	return HostMemory{AvailableBytes: s.available * gib, TotalBytes: 100 * gib}, s.err
 }
 
-// pressed is a watch on a host with plenty, and no rhythm of its own.
-func pressed(t *testing.T, processes *process.Supervisor) (*pressureWatch, *shortage, *wire) {
-	host, control := &shortage{available: 50}, newWire()
-	w := newPressureWatch(host.look, control, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
-	t.Cleanup(w.work.Wait)
+// newMonitor returns a monitor of a host with enough memory. It has no ticker: the test calls step.
+func newMonitor(t *testing.T, processes *process.Supervisor) (*pressureMonitor, *fakeMemory, *fakeTemporal) {
+	host, control := &fakeMemory{available: 50}, newFakeTemporal()
+	w := newPressureMonitor(host.read, control, processes, "h", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(w.goroutines.Wait)
 	return w, host, control
 }
 
-// measured waits until a process has a sample.
-func measured(t *testing.T, p *process.Process) {
+// takeSample gives a process its first sample.
+func takeSample(t *testing.T, p *process.Process) {
 	t.Helper()
 	_, err := p.FreshSample(t.Context())
 	require.NoError(t, err)
 }
 
-func TestPressureWalksFromNoneToCriticalAndBack(t *testing.T) {
+func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 	processes := supervisor(t)
 	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory = gib }, "sleep", "1000")
-	measured(t, p)
+	takeSample(t, p)
 	start(t, processes, "q/3", func(sp *spec.Spec) { sp.Pressure.Enabled = false }, "sleep", "1000")
-	w, host, control := pressed(t, processes)
+	w, host, control := newMonitor(t, processes)
 	now := time.Now()
 	at := func(s int, available int64) {
 		host.available = available
 		w.step(t.Context(), now.Add(time.Duration(s)*time.Second))
 	}
-	told := func(level policy.Level) api.MemoryPressure {
+	requireReport := func(level policy.Level) api.MemoryPressure {
 		t.Helper()
-		require.Len(t, control.signals, 1, "one pool is told, and once")
+		require.Len(t, control.signals, 1, "one pool gets one report")
 		s := control.next(t)
 		require.Equal(t, "tempool/p", s.workflow)
 		require.Equal(t, api.SignalMemoryPressure, s.signal)
@@ -70,36 +70,36 @@ func TestPressureWalksFromNoneToCriticalAndBack(t *testing.T) {
 	at(0, 50)
 	require.Empty(t, control.signals)
 	at(2, 12)
-	told(policy.PressureMedium)
+	requireReport(policy.PressureMedium)
 	require.EqualValues(t, gib, p.Limits().Memory)
 
 	at(4, 3)
-	message := told(policy.PressureCritical)
+	message := requireReport(policy.PressureCritical)
 	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, RSSBytes: p.LatestSample().RSSBytes}}, message.Workers)
 	require.Equal(t, []int64{3 * gib, 100 * gib}, []int64{message.AvailableBytes, message.TotalBytes})
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered")
 
 	at(18, 3)
-	require.Empty(t, control.signals, "the same is not told all the time")
+	require.Empty(t, control.signals, "an unchanged level is reported only every pressureRepeat")
 	at(19, 3)
-	told(policy.PressureCritical)
-	require.EqualValues(t, gib*3/4, p.Limits().Memory, "and lowered once")
+	requireReport(policy.PressureCritical)
+	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered once")
 
 	at(20, 50)
 	require.Empty(t, control.signals)
 	at(34, 50)
-	told(policy.PressureCritical) // it has to be better for a minute
+	requireReport(policy.PressureCritical) // the level falls only after a minute
 	at(80, 50)
-	told(policy.PressureNone)
-	require.EqualValues(t, gib, p.Limits().Memory, "limits are given back")
+	requireReport(policy.PressureNone)
+	require.EqualValues(t, gib, p.Limits().Memory, "limits are restored")
 	at(200, 50)
 	require.Empty(t, control.signals)
 }
 
-func TestAPoolWhoseWorkersAreStoppedHearsOfTheEndOfPressure(t *testing.T) {
+func TestAPoolWithoutWorkersGetsAReportOfTheEndOfPressure(t *testing.T) {
 	processes := supervisor(t)
 	p := start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
-	w, host, control := pressed(t, processes)
+	w, host, control := newMonitor(t, processes)
 	now := time.Now()
 	host.available = 3
 	w.step(t.Context(), now)
@@ -113,14 +113,14 @@ func TestAPoolWhoseWorkersAreStoppedHearsOfTheEndOfPressure(t *testing.T) {
 	require.Equal(t, "none", message.Level)
 	require.NotNil(t, message.Workers)
 	require.Empty(t, message.Workers)
-	require.Empty(t, w.worried)
+	require.Empty(t, w.underPressure)
 }
 
-func TestAPoolThatCannotBeToldIsToldAtTheNextLook(t *testing.T) {
+func TestAFailedReportIsRetriedAtTheNextStep(t *testing.T) {
 	processes := supervisor(t)
 	start(t, processes, "p/0", func(*spec.Spec) {}, "sleep", "1000")
-	w, host, control := pressed(t, processes)
-	control.fail(errors.New("Temporal is away"))
+	w, host, control := newMonitor(t, processes)
+	control.fail(errors.New("Temporal is unavailable"))
 	host.available = 12
 	now := time.Now()
 	w.step(t.Context(), now)
@@ -131,60 +131,60 @@ func TestAPoolThatCannotBeToldIsToldAtTheNextLook(t *testing.T) {
 	require.Empty(t, control.signals)
 }
 
-func TestObservedPressureChangesNothingHere(t *testing.T) {
+func TestInObserveModePressureChangesNoLimit(t *testing.T) {
 	processes := supervisor(t)
 	p := start(t, processes, "p/0", func(sp *spec.Spec) { sp.Limits.Memory, sp.Policy.Mode = gib, spec.PolicyObserve }, "sleep", "1000")
-	measured(t, p)
-	w, host, control := pressed(t, processes)
+	takeSample(t, p)
+	w, host, control := newMonitor(t, processes)
 	host.available = 3
 	w.step(t.Context(), time.Now())
 	require.Equal(t, "critical", control.next(t).message.(api.MemoryPressure).Level)
 	require.EqualValues(t, gib, p.Limits().Memory)
 }
 
-func TestAHostThatTellsNothingIsReportedOnce(t *testing.T) {
+func TestAFailureToReadTheMemoryIsLoggedOnce(t *testing.T) {
 	log := &logtest.Log{}
-	w, host, _ := pressed(t, supervisor(t))
+	w, host, _ := newMonitor(t, supervisor(t))
 	w.log = slog.New(slog.NewTextHandler(log, nil))
 	host.err = errors.New("no such file")
 	for range 3 {
 		w.step(t.Context(), time.Now())
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "memory pressure is not looked after"))
+	require.Equal(t, 1, strings.Count(log.String(), "memory pressure is not monitored"))
 	host.err = nil
 	w.step(t.Context(), time.Now())
 	host.err = errors.New("no such file")
 	w.step(t.Context(), time.Now())
-	require.Equal(t, 2, strings.Count(log.String(), "memory pressure is not looked after"))
+	require.Equal(t, 2, strings.Count(log.String(), "memory pressure is not monitored"))
 }
 
-func TestALimitIsNotLoweredBelowWhatIsUsed(t *testing.T) {
+func TestALimitIsNotLoweredBelowTheUsage(t *testing.T) {
 	p := start(t, supervisor(t), "p/0", func(sp *spec.Spec) { sp.Limits.Memory = gib / 4 }, "python3", "-c",
 		"import time\nx = bytearray(210 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('full', flush=True)\ntime.sleep(1000)")
-	require.Eventually(t, func() bool { return len(p.Logs()) > 0 }, waitLimit, time.Millisecond)
-	measured(t, p)
-	w, _, _ := pressed(t, nil)
-	w.lower(p)
+	require.Eventually(t, func() bool { return len(p.Logs()) > 0 }, waitTimeout, time.Millisecond)
+	takeSample(t, p)
+	w, _, _ := newMonitor(t, nil)
+	w.lowerLimit(p)
 	use := p.LatestSample().RSSBytes
 	require.InDelta(t, 1.1*float64(use), float64(p.Limits().Memory), 1)
 	require.Less(t, p.Limits().Memory, spec.Bytes(gib/4))
 }
 
-func TestALimitThatSomebodyElseChangedStays(t *testing.T) {
+func TestALimitChangedMeanwhileIsNotRestored(t *testing.T) {
 	p := start(t, supervisor(t), "p/0", func(sp *spec.Spec) { sp.Limits.Memory = gib }, "sleep", "1000")
-	measured(t, p)
-	w, _, _ := pressed(t, nil)
-	w.lower(p)
+	takeSample(t, p)
+	w, _, _ := newMonitor(t, nil)
+	w.lowerLimit(p)
 	limits := p.Limits()
 	limits.Memory = gib / 2
 	_, err := p.ApplyLimits(limits)
 	require.NoError(t, err)
-	w.restore()
+	w.restoreLimits()
 	require.EqualValues(t, gib/2, p.Limits().Memory)
 }
 
-func TestTheLoopEndsWithItsContext(t *testing.T) {
-	w, _, _ := pressed(t, supervisor(t))
+func TestTheMonitorEndsWithItsContext(t *testing.T) {
+	w, _, _ := newMonitor(t, supervisor(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.run(ctx)

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -25,50 +23,50 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// sessionFile is the embedded store within the state folder.
+// sessionFile is the file of the embedded store in the state folder.
 const sessionFile = "sessions/sessions.db"
 
-// stores are this host's session stores, opened when they are first used: pools that say the same share one.
+// stores opens this host's session stores on first use. Pools with the same settings share one store.
 type stores struct {
 	hostID, dir string
-	view        func(ctx context.Context, pool string) (api.PoolWorkers, error)
-	claims      claims
+	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
+	owner       sessionOwner
 	affinity    *affinity.Table
 	log         *slog.Logger
-	work        sync.WaitGroup
+	processes   sync.WaitGroup
 
-	// copying is held by whoever begins a copy or takes it a step on.
-	copying sync.Mutex
+	// copyMu serialises the steps of a copy.
+	copyMu sync.Mutex
 
 	mu    sync.Mutex
 	pools map[string]*poolSessions
 	open  map[string]*openStore // by canonical key
-	// copy is the copy that goes on between two stores, which then are one of open; nil for none.
+	// copy is the copy in progress, or nil. Its two stores are one entry of open.
 	copy   *copyRecord
 	closed bool
 }
 
-// poolSessions is what is known of a pool that has or had a process here, or whose sessions were asked for here. stores.mu guards it.
+// poolSessions describes a pool that has or had a process here, or whose sessions were used here. stores.mu guards it.
 type poolSessions struct {
 	settings  spec.Sessions
 	processes int
-	// learnedAt is when the pool was last asked for its settings, having no process here that says them.
-	learnedAt time.Time
-	// alone means that this host keeps the pool's sessions by itself; askedAt is when that was last looked at.
-	alone    bool
-	askedAt  time.Time
-	elsewise error // why not
+	// settingsAt is when the pool, having no process here, was last asked for its settings.
+	settingsAt time.Time
+	// owned means that this host owns the pool's local store; ownerErr is the reason if it does not, and ownerAt the time of that answer.
+	owned    bool
+	ownerAt  time.Time
+	ownerErr error
 }
 
-// openStore is a store and the settings it has now.
+// openStore is a store and its current settings.
 type openStore struct {
 	store    *twin.Store
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, view func(context.Context, string) (api.PoolWorkers, error), c claims) *stores {
+func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error), owner sessionOwner) *stores {
 	return &stores{
-		hostID: hostID, dir: dir, view: view, claims: c, affinity: affinity.New(nil), log: log,
+		hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
@@ -78,19 +76,19 @@ func poolOf(worker string) string {
 	return pool
 }
 
-// join notes a process of a pool until it ends, and forgets then which sessions preferred it.
-func (s *stores) join(p *process.Process) {
+// add counts a process of its pool until it ends, and then removes the session bindings of its worker.
+func (s *stores) add(p *process.Process) {
 	worker, settings := p.Worker(), p.Spec().Sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	s.know(poolOf(worker), settings).processes++
+	s.learnLocked(poolOf(worker), settings).processes++
 	s.affinity.SetTTL(poolOf(worker), settings.AffinityTTL.D())
-	s.work.Add(1)
+	s.processes.Add(1)
 	p.AfterEnd(func() {
-		defer s.work.Done()
+		defer s.processes.Done()
 		s.affinity.UnbindWorker(worker)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -98,39 +96,38 @@ func (s *stores) join(p *process.Process) {
 	})
 }
 
-// know notes a pool's settings. s.mu is held.
-func (s *stores) know(pool string, settings spec.Sessions) *poolSessions {
+// learnLocked records a pool's settings.
+func (s *stores) learnLocked(pool string, settings spec.Sessions) *poolSessions {
 	p := s.pools[pool]
 	if p == nil {
 		p = &poolSessions{}
 		s.pools[pool] = p
 	}
 	if storeKey(p.settings) != storeKey(settings) {
-		p.alone, p.askedAt = false, time.Time{}
+		p.owned, p.ownerAt = false, time.Time{}
 	}
 	p.settings = settings
 	return p
 }
 
-// storeKey tells stores apart.
 func storeKey(settings spec.Sessions) string { return settings.Store + " " + settings.URL }
 
-// Of is gateway.Sessions.
+// Of implements gateway.Sessions.
 func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error) {
 	settings, err := s.settings(ctx, pool)
 	if err != nil {
 		return sessions.HostCalls{}, err
 	}
-	for _, name := range s.sharing(pool) {
-		if err := s.mayKeep(ctx, name); err != nil {
+	for _, name := range s.poolsFor(pool) {
+		if err := s.ensureOwner(ctx, name); err != nil {
 			return sessions.HostCalls{}, err
 		}
 	}
-	return s.find(settings)
+	return s.openFor(settings)
 }
 
-// kept is nil if the pool's store has the session, whose life it extends.
-func (s *stores) kept(ctx context.Context, pool, session string) error {
+// sessionExists returns nil if the pool's store has the session, and extends the session's life.
+func (s *stores) sessionExists(ctx context.Context, pool, session string) error {
 	calls, err := s.Of(ctx, pool)
 	if err != nil {
 		return err
@@ -139,39 +136,39 @@ func (s *stores) kept(ctx context.Context, pool, session string) error {
 	return err
 }
 
-// settings of a pool, or of all pools here if they agree on a store.
+// settings returns the session settings of a pool; without a pool's name, those of all pools here if they use the same store.
 func (s *stores) settings(ctx context.Context, pool string) (spec.Sessions, error) {
 	if pool != "" {
-		return s.settingsOf(ctx, pool)
+		return s.poolSettings(ctx, pool)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.present()
+	names := s.activePoolsLocked()
 	if len(names) == 0 {
-		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host yet, so which session store is meant is not known: name the pool, as in ?pool=NAME").After(time.Second)
+		return spec.Sessions{}, api.Errorf(api.CodeNoWorkers, "no pool has a worker on this host, so there is no default session store; name the pool, as in ?pool=NAME").After(time.Second)
 	}
 	settings := s.pools[names[0]].settings
 	for _, name := range names[1:] {
-		if s.canonical(s.pools[name].settings) != s.canonical(settings) {
-			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host keep sessions in different stores: name the pool that is meant, as in ?pool=%s", names[0], name, names[0])
+		if s.canonicalKeyLocked(s.pools[name].settings) != s.canonicalKeyLocked(settings) {
+			return spec.Sessions{}, api.Errorf(api.CodeInvalid, "pools %s and %s of this host use different session stores; name the pool, as in ?pool=%s", names[0], name, names[0])
 		}
 	}
 	return settings, nil
 }
 
-// sharing are the pools whose sessions an operation is about.
-func (s *stores) sharing(pool string) []string {
+// poolsFor returns the pools whose sessions a request is about: the named one, or all active pools here.
+func (s *stores) poolsFor(pool string) []string {
 	if pool != "" {
 		return []string{pool}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.present()
+	return s.activePoolsLocked()
 }
 
-// present are the pools that have a process here, or if none has, as while a single worker is replaced, those that are known; in order. s.mu
-// is held.
-func (s *stores) present() (names []string) {
+// activePoolsLocked returns the pools that have a process here, sorted. If none has, for example while a single worker is replaced, it
+// returns all known pools.
+func (s *stores) activePoolsLocked() (names []string) {
 	for name, p := range s.pools {
 		if p.processes > 0 {
 			names = append(names, name)
@@ -184,77 +181,15 @@ func (s *stores) present() (names []string) {
 	return names
 }
 
-const (
-	// askAgain is how long a refusal of mayKeep stands, and what a pool without a process here says of its settings.
-	askAgain = 5 * time.Second
-	// askFor is how long the pool may take to say where its workers are.
-	askFor = 5 * time.Second
-)
-
-// mayKeep fails if another host keeps the pool's sessions in a store that this one cannot reach. Who was the first to use its store stays in
-// possession for as long as it has workers.
-func (s *stores) mayKeep(ctx context.Context, pool string) error {
-	s.mu.Lock()
-	p := s.pools[pool]
-	known := p == nil || p.alone || p.settings.Store == spec.StoreRedis
-	var refused error
-	if !known && time.Since(p.askedAt) < askAgain {
-		refused = p.elsewise
-	}
-	s.mu.Unlock()
-	if known || refused != nil {
-		return refused
-	}
-	asking, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	holder, err := s.claims.claim(asking, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
-		err = nil
-	case err != nil:
-		err = api.Errorf(api.CodeStoreUnavailable, "whether another host keeps the sessions of pool %s is not known: %w", pool, err).After(time.Second)
-	case holder != s.hostID:
-		err = s.keptElsewhere(api.CodeStoreUnavailable, pool, holder)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.alone, p.elsewise, p.askedAt = err == nil, err, time.Now()
-	return err
-}
-
-// hostsBeside asks where a pool has workers but here. It fails with CodeStoreUnavailable if the pool does not say.
-func (s *stores) hostsBeside(ctx context.Context, pool string) ([]string, error) {
-	asking, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	view, err := s.view(asking, pool)
-	switch {
-	case errors.Is(err, api.ErrPoolNotFound): // it has ended, and nobody else has it
-		return nil, nil
-	case err != nil:
-		return nil, api.Errorf(api.CodeStoreUnavailable, "whether other hosts have workers of pool %s, too, is not known: %w", pool, err).After(time.Second)
-	}
-	return s.otherHosts(view), nil
-}
-
-func (s *stores) otherHosts(view api.PoolWorkers) (others []string) {
-	for _, w := range view.Workers {
-		if w.Host != "" && w.Host != s.hostID && !slices.Contains(others, w.Host) {
-			others = append(others, w.Host)
-		}
-	}
-	slices.Sort(others)
-	return others
-}
-
-// find returns the store with these settings, opened if it is not, and bounded as they say.
-func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
+// openFor returns the store with these settings, opens it if necessary, and applies its bounds.
+func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return calls, sessions.Unavailable("find the session store", sessions.ErrClosed)
+		return calls, sessions.Unavailable("open the session store", sessions.ErrClosed)
 	}
-	known, err := s.opened(settings)
+	known, err := s.openLocked(settings)
 	if err != nil {
 		return calls, err
 	}
@@ -271,21 +206,21 @@ func (s *stores) find(settings spec.Sessions) (sessions.HostCalls, error) {
 	return calls, nil
 }
 
-// opened returns the store with these settings, opened with them if it is not. s.mu is held.
-func (s *stores) opened(settings spec.Sessions) (*openStore, error) {
-	key := s.canonical(settings)
+// openLocked returns the store with these settings, and opens it if necessary.
+func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
+	key := s.canonicalKeyLocked(settings)
 	if known := s.open[key]; known != nil {
 		return known, nil
 	}
 	var store *twin.Store
 	if s.copy != nil && key == s.copy.From.key() {
-		pair, err := s.openPair(settings)
+		pair, err := s.openDualWriteLocked(settings)
 		if err != nil {
 			return nil, err
 		}
 		store = pair
 	} else {
-		one, err := s.openStore(settings)
+		one, err := s.openBackend(settings)
 		if err != nil {
 			return nil, err
 		}
@@ -296,8 +231,8 @@ func (s *stores) opened(settings spec.Sessions) (*openStore, error) {
 	return known, nil
 }
 
-// canonical is the key of the store with these settings; the two stores of a copy have the first one's. s.mu is held.
-func (s *stores) canonical(settings spec.Sessions) string {
+// canonicalKeyLocked returns the key in open of the store with these settings. Both stores of a copy have the key of the first.
+func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	key := storeKey(settings)
 	if s.copy != nil && key == s.copy.To.key() {
 		return s.copy.From.key()
@@ -305,7 +240,7 @@ func (s *stores) canonical(settings spec.Sessions) string {
 	return key
 }
 
-func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
+func (s *stores) openBackend(settings spec.Sessions) (sessions.Mirror, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
 	switch settings.Store {
 	case spec.StoreMemory:
@@ -315,49 +250,7 @@ func (s *stores) openStore(settings spec.Sessions) (sessions.Mirror, error) {
 	case spec.StoreRedis:
 		return redis.Open(redis.Options{Config: config, URL: settings.URL})
 	}
-	return nil, api.Errorf(api.CodeInvalid, "there is no session store %q", settings.Store)
-}
-
-// sweep removes what has expired, again and again until ctx ends.
-func (s *stores) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sessions.SweepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		s.sweepNow(ctx)
-	}
-}
-
-// sweepNow frees what is left of expired sessions, and says of how many.
-func (s *stores) sweepNow(ctx context.Context) (found int) {
-	for _, store := range s.all() {
-		n, err := store.DeleteExpired(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("expired sessions were not swept; they are gone all the same", "error", err)
-		}
-		found += n
-	}
-	return found
-}
-
-// drop gives back what this agent keeps of sessions and can do without: the remains of expired ones, and bindings that have run
-// out. What a worker's program keeps of sessions is its own, and it is told of the shortage, too.
-func (s *stores) drop(ctx context.Context) {
-	found, before := s.sweepNow(ctx), memoryOfHeap()
-	bindings := s.affinity.Len() // it sweeps first
-	debug.FreeOSMemory()
-	s.log.Info("session caches were dropped", "expired_sessions", found, "bindings_kept", bindings, "heap_before", before, "heap_after", memoryOfHeap())
-}
-
-// memoryOfHeap is what the agent's own heap has from the system, in bytes.
-func memoryOfHeap() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapSys - m.HeapReleased
+	return nil, api.Errorf(api.CodeInvalid, "unknown session store %q", settings.Store)
 }
 
 func (s *stores) all() (all []sessions.Store) {
@@ -374,7 +267,7 @@ func (s *stores) close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.work.Wait()
+	s.processes.Wait()
 	var failures []error
 	for _, store := range s.all() {
 		failures = append(failures, store.Close())

@@ -61,15 +61,15 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 
 	setAvailableMemory(t, root, 12)
 	agent.waitForLog("memory pressure", `"level":"medium","before":"none"`, "12 % of the host's memory")
-	agent.waitForLog("session caches were dropped")
-	agent.waitForLog("a worker has collected garbage", `"worker":"tight/0"`)
+	agent.waitForLog("session caches dropped")
+	agent.waitForLog("worker collected garbage", `"worker":"tight/0"`)
 	view, err := pool.Workers(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 4, view.Ready, "medium pressure stops no worker")
 
 	setAvailableMemory(t, root, 3)
 	agent.waitForLog("memory pressure", `"level":"critical","before":"medium"`)
-	agent.waitForLog("a memory limit was lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
+	agent.waitForLog("memory limit lowered", fmt.Sprintf(`"worker":"tight/%d"`, largest))
 	parked := func() []int {
 		st, err := pool.Status(t.Context())
 		require.NoError(t, err)

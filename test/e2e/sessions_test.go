@@ -118,7 +118,7 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 	env.startAgent("second", "--capacity", "1")
 	_, err := pool.Scale(t.Context(), 2)
 	require.NoError(t, err)
-	const why = `host first keeps the sessions of pool wide in a store of its own, which host second cannot reach: for several hosts set sessions.store = "redis" and sessions.url`
+	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
 		out, _ := env.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
 		var views []api.PoolWorkers
@@ -129,7 +129,7 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 		return len(view.Workers) == 2 && strings.Contains(view.Workers[1].Reason, why)
 	}, waitTimeout, 100*time.Millisecond)
 	table, _ := env.ctl(cli.ExitOK, "pool", "status", "wide")
-	require.Contains(t, table, "host first keeps the sessions")
+	require.Contains(t, table, "the sessions of pool wide are in the local store of host first")
 	mustRequest(t, first, "GET", "/v1/sessions/mine", "", "")
 	require.Equal(t, `1`, mustRequest(t, first, "POST", "/v1/pools/wide/call/recall", `["k"]`, "mine"))
 }
@@ -143,7 +143,7 @@ func TestTheFirstHostToStoreASessionOwnsAllSessionsOfThePool(t *testing.T) {
 	mustRequest(t, env.gatewayClient("right"), "PUT", "/v1/sessions/mine?pool=both", `{"data":{"k":1}}`, "")
 	status, answer := request(t, env.gatewayClient("left"), "GET", "/v1/sessions/mine?pool=both", "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, answer, "host right keeps the sessions of pool both")
+	require.Contains(t, answer, "the sessions of pool both are in the local store of host right")
 	require.Contains(t, answer, `set sessions.store = \"redis\"`)
 	status, answer = request(t, env.gatewayClient("left"), "POST", "/v1/pools/both/call/plain", `[]`, "")
 	require.Equal(t, http.StatusOK, status, "calls without a session are served on every host: %s", answer)

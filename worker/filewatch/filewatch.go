@@ -1,5 +1,5 @@
-// Package filewatch tells when files have changed and are quiet again: whole trees, also folders that are made later, and files
-// that an editor replaces by renaming another into their place.
+// Package filewatch reports changed files once they have been quiet for a while. It watches whole trees, including folders that are
+// created later, and files that an editor replaces by renaming another file into their place.
 package filewatch
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Options say what to watch. Paths and Debounce have no default.
+// Options configure a Watcher. Dir, Paths and Debounce are required.
 type Options struct {
-	// Dir is the folder that relative paths and patterns with a slash count from; absolute.
+	// Dir is the absolute folder that paths and patterns with a slash are relative to.
 	Dir string
-	// Paths are files and folders, relative to Dir or absolute. A folder stands for all that is in it. One that does not exist is
-	// logged, and watched from when it does.
+	// Paths are files and folders, absolute or relative to Dir. A folder includes everything below it. A missing path is logged, and
+	// watched once it exists.
 	Paths []string
-	// Ignore are patterns in the manner of gitignore(5), after those that always hold.
+	// Ignore are patterns as in gitignore(5). They follow alwaysIgnored and can negate its patterns.
 	Ignore []string
-	// Debounce is how long everything must be quiet before changes are told.
+	// Debounce is how long all files must be unchanged before changes are delivered.
 	Debounce time.Duration
-	// Since, if set, has files count as changed that were modified after it, before the watch began.
+	// Since, if set, makes files count as changed that were modified between it and Open.
 	Since  time.Time
 	Logger *slog.Logger
 }
@@ -45,25 +45,25 @@ type Watcher struct {
 	done    sync.WaitGroup
 	close   sync.Once
 
-	// Of the loop alone:
-	watched map[string]bool // folders that notify has
-	missing map[string]bool // roots that are not there
-	changed map[string]bool
-	begun   bool // the loop has: what it finds now it has been told of
-	touched bool // changed has been added to by the event in hand
+	// Only the loop uses the following fields:
+	watched      map[string]bool // folders that notify watches
+	missing      map[string]bool // roots that do not exist
+	changed      map[string]bool
+	started      bool // the loop runs, so every further change comes as an event
+	eventMatched bool // the current event has changed a watched file
 }
 
-// Open begins to watch. It fails when the system lends no watcher.
+// Open starts watching. It fails if the operating system refuses a watcher.
 func Open(o Options) (*Watcher, error) {
 	if !filepath.IsAbs(o.Dir) || len(o.Paths) == 0 || o.Debounce <= 0 {
-		return nil, errors.New("watching files takes an absolute folder, at least one path and a debounce time")
+		return nil, errors.New("watch files: Options need an absolute Dir, at least one path and a positive Debounce")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, fmt.Errorf("watch files: %w", explained(err))
+		return nil, fmt.Errorf("watch files: %w", withAdvice(err))
 	}
 	w := &Watcher{
 		options: o, ignore: newIgnore(o.Ignore), notify: notify, changes: make(chan []string), stop: make(chan struct{}),
@@ -76,16 +76,16 @@ func Open(o Options) (*Watcher, error) {
 		w.roots = append(w.roots, filepath.Clean(path))
 	}
 	w.addRoots(false)
-	w.begun = true
+	w.started = true
 	w.done.Go(w.run)
 	return w, nil
 }
 
-// Changes delivers, after each time of quiet, the files that have changed since the last delivery, absolute and in order. While
-// nobody receives, changes gather. It is never closed.
+// Changes delivers the absolute paths, sorted, of the files that changed since the last delivery. Changes accumulate until they are
+// received. The channel is never closed.
 func (w *Watcher) Changes() <-chan []string { return w.changes }
 
-// Close ends the watcher and waits for it. It may be called more than once.
+// Close stops the watcher and waits for it. It may be called more than once.
 func (w *Watcher) Close() {
 	w.close.Do(func() {
 		close(w.stop)
@@ -94,13 +94,13 @@ func (w *Watcher) Close() {
 	})
 }
 
-// explained says what to do where the system's own words mislead.
-func explained(err error) error {
+// withAdvice adds what to do to errors whose own text misleads.
+func withAdvice(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("%w: this host lets nobody watch more folders; raise fs.inotify.max_user_watches, or leave folders out by watch.ignore", err)
+		return fmt.Errorf("%w: the limit of watched folders is reached; raise fs.inotify.max_user_watches, or exclude folders with watch.ignore", err)
 	case errors.Is(err, syscall.EMFILE):
-		return fmt.Errorf("%w: raise fs.inotify.max_user_instances, or the agent's limit on open files", err)
+		return fmt.Errorf("%w: raise fs.inotify.max_user_instances, or the agent's limit of open files", err)
 	}
 	return err
 }
@@ -109,10 +109,10 @@ func (w *Watcher) run() {
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
-	if len(w.changed) > 0 { // since Options.Since
+	if len(w.changed) > 0 { // found by Options.Since
 		quiet.Reset(w.options.Debounce)
 	}
-	var deliver chan []string // nil until it is quiet
+	var deliver chan []string // nil until the files are quiet
 	var batch []string
 	for {
 		select {
@@ -122,7 +122,7 @@ func (w *Watcher) run() {
 			if !open {
 				return
 			}
-			if w.take(event) {
+			if w.handle(event) {
 				quiet.Reset(w.options.Debounce)
 				deliver = nil
 			}
@@ -131,16 +131,16 @@ func (w *Watcher) run() {
 				return
 			}
 			if errors.Is(err, fsnotify.ErrEventOverflow) {
-				w.options.Logger.Warn("changes of files came faster than they could be read; all watched paths count as changed")
+				w.options.Logger.Warn("file events overflowed; treating all watched paths as changed")
 				for _, root := range w.roots {
-					w.mark(root)
+					w.markChanged(root)
 				}
 				w.addRoots(true)
 				quiet.Reset(w.options.Debounce)
 				deliver = nil
 				continue
 			}
-			w.options.Logger.Warn("watching files meets an error", "error", err)
+			w.options.Logger.Warn("watching files failed", "error", err)
 		case <-quiet.C:
 			batch, deliver = slices.Sorted(maps.Keys(w.changed)), w.changes
 		case deliver <- batch:
@@ -150,14 +150,14 @@ func (w *Watcher) run() {
 	}
 }
 
-// take looks at one event and reports whether something that is watched for has changed.
-func (w *Watcher) take(event fsnotify.Event) bool {
-	w.touched = false
+// handle processes one event and reports whether a watched file has changed.
+func (w *Watcher) handle(event fsnotify.Event) bool {
+	w.eventMatched = false
 	name := filepath.Clean(event.Name)
 	if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
 		w.dropTree(name)
 		if slices.Contains(w.roots, name) {
-			w.addRoots(true) // it may be back already, renamed into place
+			w.addRoots(true) // another file may have been renamed into its place
 		}
 	}
 	if event.Has(fsnotify.Create) {
@@ -169,44 +169,44 @@ func (w *Watcher) take(event fsnotify.Event) bool {
 		}
 	}
 	if event.Op != fsnotify.Chmod && w.rootOf(name) != "" && !w.ignored(name, w.watched[name]) {
-		w.mark(name)
+		w.markChanged(name)
 	}
-	return w.touched
+	return w.eventMatched
 }
 
-func (w *Watcher) mark(name string) {
-	w.changed[name], w.touched = true, true
+func (w *Watcher) markChanged(name string) {
+	w.changed[name], w.eventMatched = true, true
 }
 
-// rootOf is the watched path that name is, or lies in; "" if there is none.
+// rootOf returns the watched path that is or contains name, or "".
 func (w *Watcher) rootOf(name string) string {
 	for _, root := range w.roots {
-		if _, inside := below(root, name); inside {
+		if _, inside := relativeTo(root, name); inside {
 			return root
 		}
 	}
 	return ""
 }
 
-// below returns name relative to folder, and whether it is the folder or lies in it.
-func below(folder, name string) (relative string, inside bool) {
+// relativeTo returns name relative to folder, and whether name is the folder or below it.
+func relativeTo(folder, name string) (relative string, inside bool) {
 	relative, err := filepath.Rel(folder, name)
 	inside = err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 	return filepath.ToSlash(relative), inside
 }
 
-// ignored asks the patterns about a name in a watched path. That path itself is never ignored, and whoever names a path in an ignored
-// folder means it: then patterns count from that path.
+// ignored reports whether the patterns exclude a name in a watched path. The watched path itself is never ignored. If it lies in an
+// ignored folder, the patterns are relative to that path.
 func (w *Watcher) ignored(name string, isFolder bool) bool {
 	root := w.rootOf(name)
 	if name == root {
 		return false
 	}
 	base := root
-	if relative, inside := below(w.options.Dir, root); inside && !w.ignore.ignores(relative, true) {
+	if relative, inside := relativeTo(w.options.Dir, root); inside && !w.ignore.ignores(relative, true) {
 		base = w.options.Dir
 	}
-	relative, _ := below(base, name)
+	relative, _ := relativeTo(base, name)
 	return w.ignore.ignores(relative, isFolder)
 }
 

@@ -18,9 +18,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience bounds every wait; only a failing test waits so long.
-	patience = 20 * time.Second
-	debounce = 30 * time.Millisecond
+	// waitTimeout bounds every wait; only a failing test takes so long.
+	waitTimeout = 20 * time.Second
+	debounce    = 30 * time.Millisecond
 )
 
 type watch struct {
@@ -30,7 +30,7 @@ type watch struct {
 	log *logtest.Log
 }
 
-// open watches paths of a new folder, in which files are made first.
+// open creates files in a new folder and then watches paths in it.
 func open(t *testing.T, paths, ignore, files []string) watch {
 	t.Helper()
 	w := watch{T: t, dir: t.TempDir(), log: &logtest.Log{}}
@@ -54,41 +54,41 @@ func (w watch) put(name, text string) {
 	require.NoError(w, os.WriteFile(w.at(name), []byte(text), 0o644))
 }
 
-// until gathers what is told, until it holds all of the names, and fails if it holds any of never by then. It returns how often
-// something was told.
-func (w watch) until(names []string, never ...string) (times int) {
+// until receives changes until all names have changed, and fails if any of never has changed by then. It returns the number of
+// deliveries.
+func (w watch) until(names []string, never ...string) (deliveries int) {
 	w.Helper()
-	told := map[string]bool{}
+	changed := map[string]bool{}
 	missing := func() (left []string) {
 		for _, name := range names {
-			if !told[name] {
+			if !changed[name] {
 				left = append(left, name)
 			}
 		}
 		return left
 	}
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for len(missing()) > 0 {
 		select {
 		case files := <-w.Changes():
-			times++
+			deliveries++
 			require.IsIncreasing(w, append([]string{""}, files...))
 			for _, file := range files {
 				relative, err := filepath.Rel(w.dir, file)
 				require.NoError(w, err)
-				told[relative] = true
+				changed[relative] = true
 			}
 		case <-deadline:
-			require.Fail(w, "not told", "%v; told were %v", missing(), told)
+			require.Fail(w, "no change", "of %v; changed: %v", missing(), changed)
 		}
 	}
 	for _, name := range never {
-		require.NotContains(w, told, name)
+		require.NotContains(w, changed, name)
 	}
-	return times
+	return deliveries
 }
 
-func TestAChangedFileIsToldWhenItIsQuiet(t *testing.T) {
+func TestAChangedFileIsDeliveredWhenItIsQuiet(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py", "lib/deep/b.py"})
 	w.put("a.py", "new")
 	w.until([]string{"a.py"})
@@ -96,7 +96,7 @@ func TestAChangedFileIsToldWhenItIsQuiet(t *testing.T) {
 	w.until([]string{"lib/deep/b.py"}, "a.py")
 }
 
-func TestManyChangesAreToldAtOnce(t *testing.T) {
+func TestManyChangesAreDeliveredTogether(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py"})
 	var names []string
 	for i := range 50 {
@@ -106,7 +106,7 @@ func TestManyChangesAreToldAtOnce(t *testing.T) {
 	require.Less(t, w.until(names), 50)
 }
 
-func TestANewFolderIsWatchedWithAllInIt(t *testing.T) {
+func TestANewFolderIsWatchedWithItsContents(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py"})
 	w.put("new/deep/er/c.py", "first")
 	w.until([]string{"new/deep/er/c.py"})
@@ -114,14 +114,14 @@ func TestANewFolderIsWatchedWithAllInIt(t *testing.T) {
 	w.until([]string{"new/deep/er/c.py"})
 }
 
-func TestAFolderSwappedForAnotherIsWatchedOn(t *testing.T) {
+func TestAFolderReplacedByAnotherStaysWatched(t *testing.T) {
 	w := open(t, []string{"app"}, nil, []string{"app/sub/a.py", "next/sub/a.py"})
 	require.NoError(t, os.Rename(w.at("app"), w.at("before")))
 	require.NoError(t, os.Rename(w.at("next"), w.at("app")))
 	w.until([]string{"app/sub/a.py"})
 	w.put("app/sub/a.py", "new")
 	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
-	w.put("before/sub/a.py", "no concern of anybody")
+	w.put("before/sub/a.py", "not watched")
 	w.put("app/sub/a.py", "again")
 	w.until([]string{"app/sub/a.py"}, "before/sub/a.py")
 }
@@ -139,7 +139,7 @@ func TestAnEditorThatRenamesIntoPlaceIsSeen(t *testing.T) {
 	}
 }
 
-func TestRemovedFilesAreTold(t *testing.T) {
+func TestRemovedFilesAreDelivered(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py", "lib/b.py"})
 	require.NoError(t, os.Remove(w.at("a.py")))
 	w.until([]string{"a.py"})
@@ -147,14 +147,14 @@ func TestRemovedFilesAreTold(t *testing.T) {
 	w.until([]string{"lib/b.py"})
 }
 
-func TestOnlyTheGivenFileCounts(t *testing.T) {
+func TestOnlyTheConfiguredFileCounts(t *testing.T) {
 	w := open(t, []string{"a.py"}, nil, []string{"a.py", "b.py"})
 	w.put("b.py", "new")
 	w.put("a.py", "new")
 	w.until([]string{"a.py"}, "b.py")
 }
 
-func TestIgnoredFilesAreNotTold(t *testing.T) {
+func TestIgnoredFilesAreNotDelivered(t *testing.T) {
 	w := open(t, []string{"."}, []string{"*.log", "/data/", "!node_modules"}, []string{"a.py", "data/x", "lib/data/y", "node_modules/m/i.js", "__pycache__/a.pyc", ".git/index"})
 	for _, name := range []string{"x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~"} {
 		w.put(name, "new")
@@ -165,16 +165,16 @@ func TestIgnoredFilesAreNotTold(t *testing.T) {
 	w.until([]string{"lib/data/y", "node_modules/m/i.js"}, "x.log", "lib/y.log", "data/x", "__pycache__/a.pyc", ".git/index", "a.py~", "a.py")
 }
 
-func TestAPathInAnIgnoredFolderCountsWhenItIsGiven(t *testing.T) {
+func TestAConfiguredPathInAnIgnoredFolderIsWatched(t *testing.T) {
 	w := open(t, []string{"node_modules/mine"}, nil, []string{"node_modules/mine/a.js", "node_modules/mine/node_modules/b.js"})
 	w.put("node_modules/mine/node_modules/b.js", "new")
 	w.put("node_modules/mine/a.js", "new")
 	w.until([]string{"node_modules/mine/a.js"}, "node_modules/mine/node_modules/b.js")
 }
 
-func TestAMissingPathIsNamedAndWatchedFromWhenItExists(t *testing.T) {
+func TestAMissingPathIsLoggedAndWatchedOnceItExists(t *testing.T) {
 	w := open(t, []string{"config/app.toml", "src"}, nil, []string{"a.py"})
-	require.Contains(t, w.log.String(), "a watched path does not exist; it is watched from when it does")
+	require.Contains(t, w.log.String(), "watched path does not exist yet")
 	require.Contains(t, w.log.String(), w.at("config/app.toml"))
 	w.put("config/app.toml", "first")
 	w.until([]string{"config/app.toml"})
@@ -183,7 +183,7 @@ func TestAMissingPathIsNamedAndWatchedFromWhenItExists(t *testing.T) {
 	w.put("config/app.toml", "second")
 	w.put("src/main.py", "second")
 	w.until([]string{"config/app.toml", "src/main.py"})
-	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "a watched path has appeared") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(w.log.String(), "watched path has appeared") }, waitTimeout, time.Millisecond)
 }
 
 func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
@@ -198,14 +198,14 @@ func TestAWatchedLinkToAFolderIsFollowed(t *testing.T) {
 	w.until([]string{"current/lib/a.py"})
 }
 
-func TestChangesGatherWhileNobodyReceives(t *testing.T) {
+func TestChangesAccumulateUntilTheyAreReceived(t *testing.T) {
 	w := open(t, []string{"."}, nil, []string{"a.py", "b.py"})
 	w.put("a.py", "new")
-	require.Eventually(t, func() bool { w.put("b.py", "new"); return true }, patience, 2*debounce)
+	require.Eventually(t, func() bool { w.put("b.py", "new"); return true }, waitTimeout, 2*debounce)
 	w.until([]string{"a.py", "b.py"})
 }
 
-func TestWhatCannotBeWatchedIsRefused(t *testing.T) {
+func TestIncompleteOptionsAreRejected(t *testing.T) {
 	for name, o := range map[string]Options{
 		"no folder":   {Paths: []string{"a"}, Debounce: 1},
 		"no path":     {Dir: "/", Debounce: 1},
@@ -273,7 +273,7 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-func TestWhatChangedBeforeTheWatchBeganIsToldToo(t *testing.T) {
+func TestChangesSinceATimeBeforeOpenAreDelivered(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string, age time.Duration) string {
 		path := filepath.Join(dir, name)
@@ -296,7 +296,7 @@ func TestWhatChangedBeforeTheWatchBeganIsToldToo(t *testing.T) {
 	select {
 	case changed := <-w.Changes():
 		require.ElementsMatch(t, []string{newer, alone, inside}, changed)
-	case <-time.After(patience):
-		require.FailNow(t, "nothing was told")
+	case <-time.After(waitTimeout):
+		require.FailNow(t, "no change was delivered")
 	}
 }

@@ -7,47 +7,47 @@ import (
 	"slices"
 )
 
-// addRoots watches every path that is there, and for those that are not the nearest folder above, in which they may appear. Where
-// tell is set, what appears counts as changed.
-func (w *Watcher) addRoots(tell bool) {
+// addRoots watches every root that exists; for a missing root it watches the nearest existing folder above. With report set, roots that
+// have appeared count as changed.
+func (w *Watcher) addRoots(report bool) {
 	for _, root := range w.roots {
-		for !w.addRoot(root, tell) {
-			// It, or a folder on the way to it, appeared before the folder above was watched.
+		for !w.addRoot(root, report) {
+			// Retry: the root, or a folder above it, appeared before the folder above was watched.
 		}
 	}
 }
 
-// addRoot reports whether nothing came in between.
-func (w *Watcher) addRoot(root string, tell bool) bool {
+// addRoot returns false if it must be called again, because a folder above a missing root appeared meanwhile.
+func (w *Watcher) addRoot(root string, report bool) bool {
 	info, err := os.Stat(root)
 	if err != nil {
 		if !w.missing[root] {
 			w.missing[root] = true
-			w.options.Logger.Warn("a watched path does not exist; it is watched from when it does", "path", root, "error", err)
+			w.options.Logger.Warn("watched path does not exist yet", "path", root, "error", err)
 		}
-		above := nearest(filepath.Dir(root))
+		above := nearestExisting(filepath.Dir(root))
 		w.addFolder(above)
-		return nearest(root) == above
+		return nearestExisting(root) == above
 	}
 	appeared := w.missing[root]
 	if appeared {
 		delete(w.missing, root)
-		w.options.Logger.Info("a watched path has appeared", "path", root)
+		w.options.Logger.Info("watched path has appeared", "path", root)
 	}
 	if info.IsDir() {
-		w.addTree(root, tell)
+		w.addTree(root, report)
 		return true
 	}
-	// A file is watched through its folder: an editor that renames another file into its place leaves a watch on the old one.
+	// Watch a file through its folder: after an editor renames another file into its place, a watch on the file would follow the old one.
 	w.addFolder(filepath.Dir(root))
-	if appeared && tell || w.isNew(info) {
-		w.mark(root)
+	if appeared && report || w.isNew(info) {
+		w.markChanged(root)
 	}
 	return true
 }
 
-// nearest is the path, or the nearest folder above it that is there.
-func nearest(path string) string {
+// nearestExisting returns the path if it exists, else the nearest existing folder above it.
+func nearestExisting(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
 			return path
@@ -56,12 +56,12 @@ func nearest(path string) string {
 	}
 }
 
-// addTree watches a folder and those in it. Where tell is set, the files in them count as changed: they may have been made before
-// the watch began. Links to folders are not followed, but for a watched path that is one.
-func (w *Watcher) addTree(name string, tell bool) {
+// addTree watches a folder and all folders below it. With report set, the files in them count as changed: they may have been created
+// before the watch began. It does not follow links to folders, except a root that is one.
+func (w *Watcher) addTree(name string, report bool) {
 	start := name
 	if slices.Contains(w.roots, name) {
-		start += string(filepath.Separator) // looks behind a link
+		start += string(filepath.Separator) // follows a link
 	}
 	err := filepath.WalkDir(start, func(path string, entry fs.DirEntry, err error) error {
 		path = filepath.Clean(path)
@@ -69,7 +69,7 @@ func (w *Watcher) addTree(name string, tell bool) {
 		case isGone(err):
 			return nil
 		case err != nil:
-			w.options.Logger.Warn("a watched folder cannot be read", "path", path, "error", err)
+			w.options.Logger.Warn("cannot read a watched folder", "path", path, "error", err)
 			return fs.SkipDir
 		case w.ignored(path, entry.IsDir()):
 			if entry.IsDir() {
@@ -77,30 +77,30 @@ func (w *Watcher) addTree(name string, tell bool) {
 			}
 		case entry.IsDir():
 			w.addFolder(path)
-		case tell:
-			w.mark(path)
+		case report:
+			w.markChanged(path)
 		default:
-			if info, err := entry.Info(); err == nil && w.isNew(info) { // else it has gone
-				w.mark(path)
+			if info, err := entry.Info(); err == nil && w.isNew(info) { // on an error the file is gone
+				w.markChanged(path)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		w.options.Logger.Warn("a watched folder cannot be read", "path", name, "error", err)
+		w.options.Logger.Warn("cannot read a watched folder", "path", name, "error", err)
 	}
 }
 
-// isNew reports whether a file was modified between Options.Since and the watch's beginning.
+// isNew reports whether a file was modified between Options.Since and Open.
 func (w *Watcher) isNew(info fs.FileInfo) bool {
-	return !w.begun && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
+	return !w.started && !w.options.Since.IsZero() && info.ModTime().After(w.options.Since)
 }
 
-// dropTree ends the watch on a folder that has gone, and on those that were in it: what stands in their place later is another.
+// dropTree stops watching a removed folder and the folders below it. A folder that appears at the same path is a new one.
 func (w *Watcher) dropTree(name string) {
 	for path := range w.watched {
-		if _, inside := below(name, path); inside {
-			_ = w.notify.Remove(path) // the system may have forgotten it before
+		if _, inside := relativeTo(name, path); inside {
+			_ = w.notify.Remove(path) // the operating system may have removed the watch already
 			delete(w.watched, path)
 		}
 	}
@@ -114,6 +114,6 @@ func (w *Watcher) addFolder(path string) {
 	case err == nil:
 		w.watched[path] = true
 	case !isGone(err):
-		w.options.Logger.Error("a folder cannot be watched", "path", path, "error", explained(err))
+		w.options.Logger.Error("cannot watch a folder", "path", path, "error", withAdvice(err))
 	}
 }

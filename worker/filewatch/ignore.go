@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// alwaysIgnored are patterns that come before those given, which can take them back with "!". Programs write such files by running, and
-// a restart for them would never end; or they are no program's text at all.
+// alwaysIgnored are patterns that precede the configured ones, which can negate them with "!". Programs write some of these files while
+// running, so a restart for them would never end; the others are not source files.
 var alwaysIgnored = []string{
 	".git", ".hg", ".svn", "__pycache__", "*.py[co]", "node_modules",
 	"*~", "*.sw[pox]", ".#*", "#*#", "4913", ".DS_Store",
 }
 
-// ignore decides what is not watched, by patterns in the manner of gitignore(5): later ones win; "!" takes back; one with a slash at its
-// beginning or in its middle counts from the base folder, others match at any depth; a slash at the end means folders only; "*", "?" and
-// "[…]" do not match a slash, "**" does. What lies in an ignored folder is ignored.
+// ignore holds patterns as in gitignore(5): later ones win; "!" negates; a pattern with a slash at its start or in its middle is relative
+// to the base folder, others match at any depth; a slash at the end matches folders only; "*", "?" and "[…]" do not match a slash, "**"
+// does. Everything in an ignored folder is ignored.
 type ignore struct{ patterns []pattern }
 
 type pattern struct {
 	match      *regexp.Regexp
 	folderOnly bool
-	back       bool
+	negated    bool
 }
 
 func newIgnore(given []string) ignore {
@@ -37,9 +37,9 @@ func newIgnore(given []string) ignore {
 // compile returns nil for an empty pattern.
 func compile(text string) *pattern {
 	var p pattern
-	text = strings.ToValidUTF8(text, "\uFFFD") // the only thing that translate could not make an expression of
+	text = strings.ToValidUTF8(text, "\uFFFD") // regexp.MustCompile accepts everything else that translate writes
 	if rest, found := strings.CutPrefix(text, "!"); found {
-		p.back, text = true, rest
+		p.negated, text = true, rest
 	}
 	if rest, found := strings.CutSuffix(text, "/"); found {
 		p.folderOnly, text = true, rest
@@ -57,7 +57,7 @@ func compile(text string) *pattern {
 	return &p
 }
 
-// translate writes a glob as a regular expression.
+// translate converts a glob to a regular expression.
 func translate(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
@@ -80,7 +80,7 @@ func translate(glob string) string {
 				set = "^/" + negated
 			}
 			if _, err := regexp.Compile("[" + set + "]"); err != nil {
-				b.WriteString(`\[`) // a range that is none stands for itself
+				b.WriteString(`\[`) // an invalid range matches itself
 				continue
 			}
 			b.WriteString("[" + set + "]")
@@ -95,22 +95,22 @@ func translate(glob string) string {
 	return b.String()
 }
 
-// ignores decides about a path with slashes, relative to the base folder.
+// ignores reports whether a path with slashes, relative to the base folder, is ignored.
 func (g ignore) ignores(name string, isFolder bool) bool {
 	name = path.Clean(name)
 	for i := range name {
-		if name[i] == '/' && i > 0 && g.decides(name[:i], true) {
+		if name[i] == '/' && i > 0 && g.matches(name[:i], true) {
 			return true
 		}
 	}
-	return g.decides(name, isFolder)
+	return g.matches(name, isFolder)
 }
 
-func (g ignore) decides(name string, isFolder bool) bool {
+func (g ignore) matches(name string, isFolder bool) bool {
 	ignored := false
 	for _, p := range g.patterns {
 		if (isFolder || !p.folderOnly) && p.match.MatchString(name) {
-			ignored = !p.back
+			ignored = !p.negated
 		}
 	}
 	return ignored

@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,7 +18,23 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// series are the names under which the metrics of the catalogue are stored.
+// manual returns the text of the operations manual.
+func manual(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	for _, pattern := range []string{"../../docs/operations*.md", "../../docs/operations/*.md"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			text.Write(content)
+		}
+	}
+	return text.String()
+}
+
+// stored returns the names of the time series of the catalogue.
 func stored() map[string]bool {
 	names := map[string]bool{}
 	for _, m := range Catalogue() {
@@ -32,34 +49,34 @@ func stored() map[string]bool {
 	return names
 }
 
-func TestAlertsAndDashboardAskForMetricsThatThereAre(t *testing.T) {
+func TestAlertsAndDashboardQueryExistingMetrics(t *testing.T) {
 	known := stored()
 	for _, file := range []string{"deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml", "deploy/grafana/dashboards/tempool.json"} {
 		found := regexp.MustCompile(`\btempool_[a-z_]+`).FindAllString(read(t, file), -1)
 		require.NotEmpty(t, found)
 		for _, name := range found {
-			require.True(t, known[name], "%s asks for %s", file, name)
+			require.True(t, known[name], "%s queries %s", file, name)
 		}
 	}
 }
 
-func TestEveryAlertSaysWhatItIsAndWhatToDoAndHasAPageAndATest(t *testing.T) {
+func TestEveryAlertHasASummaryAnActionAnEntryInTheManualAndTests(t *testing.T) {
 	rules := strings.Split(read(t, "deploy/prometheus/alerts.yml"), "- alert: ")[1:]
 	require.NotEmpty(t, rules)
-	manual, tests := read(t, "docs/operations/alerts.md"), read(t, "deploy/prometheus/alerts_test.yml")
+	entries, tests := manual(t), read(t, "deploy/prometheus/alerts_test.yml")
 	for _, rule := range rules {
 		name, _, _ := strings.Cut(rule, "\n")
 		require.Regexp(t, `(?m)^ +summary: "[A-Z1{].+"$`, rule, name)
 		require.Regexp(t, `(?m)^ +action: "\w.+"$`, rule, name)
 		require.Regexp(t, `severity: (critical|warning|info)`, rule, name)
-		require.Contains(t, manual, "\n### "+name+"\n", "the manual has no entry for it")
-		require.Contains(t, tests, "alertname: "+name+"\n        exp_alerts:\n", "no test makes it fire")
-		require.Contains(t, tests, "alertname: "+name+", exp_alerts: []", "no test sees it quiet")
+		require.Contains(t, entries, "\n### "+name+"\n", "the operations manual has no entry")
+		require.Contains(t, tests, "alertname: "+name+"\n        exp_alerts:\n", "no test where it fires")
+		require.Contains(t, tests, "alertname: "+name+", exp_alerts: []", "no test where it does not fire")
 	}
-	require.Equal(t, len(rules), strings.Count(manual, "\n### Tempool"), "the manual has entries for alerts that do not exist")
+	require.Equal(t, len(rules), strings.Count(entries, "\n### Tempool"), "the operations manual has entries for alerts that do not exist")
 }
 
-func TestTheDashboardIsJSONWithPanelsThatDoNotOverlap(t *testing.T) {
+func TestThePanelsOfTheDashboardDoNotOverlap(t *testing.T) {
 	var dashboard struct {
 		Panels []struct {
 			Title   string

@@ -20,51 +20,50 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
-// Config says where the values come from. All of it is asked at scrapes, and must be quick and safe for concurrent use.
+// Config names the sources of the metrics. A scrape reads all of them; they must be fast, except Status, and safe for concurrent use.
 type Config struct {
 	HostID   string
 	Capacity int
 	Gateway  interface{ Snapshot() gateway.Snapshot }
-	// Processes are those of this host, ordered by worker and incarnation, as a process.Supervisor has them.
+	// Processes are those of this host, ordered by worker and incarnation, as in process.Supervisor.
 	Processes interface {
 		List() []*process.Process
 		Live() int
 	}
-	// Status asks a pool's workflow; it may take a moment.
+	// Status queries a pool's workflow; it may take a moment.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
-	// Affinity counts how calls with sessions found their workers, by pool.
+	// Affinity counts the affinity lookups of calls with sessions, by pool.
 	Affinity interface {
 		Pools() map[string]affinity.Looks
 	}
-	// SDK has what the Temporal SDK of this agent measured.
+	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger
-	// Score tells how fit a worker's process is, from 0 to 100.
+	// Score returns the health score of an incarnation, 0 to 100.
 	Score func(worker string, incarnation int64) float64
 }
 
-// Metrics is what one agent tells of itself.
+// Metrics serves the metrics of one agent.
 type Metrics struct {
-	lives   *lives
+	stats   *workerStats
 	handler http.Handler
 }
 
-// Bounds of scraping.
 const (
-	scrapesAtOnce = 4
+	maxScrapes    = 4 // at once
 	scrapeTimeout = 10 * time.Second
 )
 
 // New makes the metrics of config.
 func New(config Config) *Metrics {
-	known := newLives(func() map[string]bool { return present(newest(config.Processes.List())) })
+	stats := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
-		&collector{config: config, lives: known, pools: newPoolReader(config.Status), sdk: config.SDK},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK, stats,
+		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status)},
 	)
-	return &Metrics{lives: known, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
+	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
 	})}
 }
@@ -72,10 +71,10 @@ func New(config Config) *Metrics {
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Observer wants to be told what the activities see of workers.
-func (m *Metrics) Observer() activities.Observer { return m.lives }
+// Observer returns the observer that the activities must report to.
+func (m *Metrics) Observer() activities.Observer { return m.stats }
 
-// build is the values of tempool_build_info's labels.
+// build returns the values of tempool_build_info's labels.
 func (c Config) build() []string {
 	version, revision := "unknown", "unknown"
 	if info, known := debug.ReadBuildInfo(); known {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,8 +22,8 @@ import (
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
-func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
-	for state, f := range map[lifecycle.State]facts{
+func TestTheStateOfAWorkerFollowsFromItsProcess(t *testing.T) {
+	for state, f := range map[lifecycle.State]processFacts{
 		lifecycle.Starting:  {leased: true},
 		lifecycle.Ready:     {ready: true},
 		lifecycle.Busy:      {ready: true, leased: true},
@@ -33,16 +32,16 @@ func TestAWorkersStateIsWhatItsHostKnows(t *testing.T) {
 		lifecycle.Draining:  {ready: true, draining: true, leased: true},
 		lifecycle.Stopping:  {ready: true, stopping: true, draining: true},
 	} {
-		require.Equal(t, state, standingOf(f), "%+v", f)
+		require.Equal(t, state, workerStateOf(f), "%+v", f)
 	}
 }
 
 func incarnation(n int64) api.Process { return api.Process{Worker: "p/0", Incarnation: n} }
 
-func nobody() map[string]bool { return nil }
+func noProcess() map[string]bool { return nil }
 
-func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
-	l := newLives(nobody)
+func TestAnOlderIncarnationDoesNotChangeItsWorker(t *testing.T) {
+	l := newWorkerStats(noProcess)
 	l.Started(incarnation(2), time.Second)
 	l.Watching(api.WatchRequest{Process: incarnation(2), Probe: true, Failures: 1})
 	require.True(t, l.workers["p/0"].degraded)
@@ -50,75 +49,83 @@ func TestAnOlderIncarnationSaysNothingAboutItsWorker(t *testing.T) {
 	require.True(t, l.workers["p/0"].degraded)
 	require.False(t, l.workers["p/0"].suspended)
 	l.Started(incarnation(3), time.Second)
-	require.False(t, l.workers["p/0"].degraded, "the next process begins well")
+	require.False(t, l.workers["p/0"].degraded, "a new process is not degraded")
 	l.Probed(incarnation(3), errors.New("no answer"))
 	require.True(t, l.workers["p/0"].unhealthy)
-	require.EqualValues(t, 1, l.pools["p"].probesFailed)
+	require.EqualValues(t, 1, counterValue(t, l.probeFailures.WithLabelValues("p")))
 	l.Probed(incarnation(3), nil)
 	require.False(t, l.workers["p/0"].unhealthy)
 }
 
-func TestWhatAProgramCountsGoesOnAcrossIncarnations(t *testing.T) {
-	w := &life{}
+func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
+	w := &workerStat{}
 	counted := func(n int64) map[string]int64 { return map[string]int64{"api_calls": n} }
-	require.Empty(t, w.tally(nil))
-	require.Equal(t, counted(5), w.tally(map[int64]map[string]int64{1: counted(5)}))
-	require.Equal(t, counted(9), w.tally(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "one takes over from the other")
-	require.Equal(t, counted(10), w.tally(map[int64]map[string]int64{2: counted(3)}))
-	require.Equal(t, counted(10), w.tally(nil))
-	require.Equal(t, counted(11), w.tally(map[int64]map[string]int64{3: counted(1)}))
+	require.Empty(t, w.sumCounts(nil))
+	require.Equal(t, counted(5), w.sumCounts(map[int64]map[string]int64{1: counted(5)}))
+	require.Equal(t, counted(9), w.sumCounts(map[int64]map[string]int64{1: counted(7), 2: counted(2)}), "both incarnations count during a handover")
+	require.Equal(t, counted(10), w.sumCounts(map[int64]map[string]int64{2: counted(3)}))
+	require.Equal(t, counted(10), w.sumCounts(nil))
+	require.Equal(t, counted(11), w.sumCounts(map[int64]map[string]int64{3: counted(1)}))
 }
 
-func TestWhoHasLongHadNoProcessIsForgotten(t *testing.T) {
-	l := newLives(nobody)
+func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
+	l := newWorkerStats(noProcess)
 	l.Started(incarnation(1), time.Second)
 	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
 	now := time.Now()
-	l.sweep(map[string]bool{"p/0": true}, now.Add(lifeKept))
+	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
-	require.NotContains(t, l.pools, "q", "nothing of it was ever here")
-	l.sweep(nil, now.Add(lifeKept))
-	l.sweep(nil, now.Add(2*lifeKept-1))
+	require.NotContains(t, l.pools, "q", "its only start failed")
+	l.sweepLocked(nil, now.Add(statsRetention))
+	l.sweepLocked(nil, now.Add(2*statsRetention-1))
 	require.Contains(t, l.workers, "p/0")
-	l.sweep(nil, now.Add(2*lifeKept))
+	l.sweepLocked(nil, now.Add(2*statsRetention))
 	require.Empty(t, l.workers)
 	require.Empty(t, l.pools)
+	require.Empty(t, gather(t, l), "no series is left")
 }
 
-func TestAPoolIsAskedOnceForManyScrapesAndForgottenWhenItIsNoMore(t *testing.T) {
-	asked, gone := map[string]int{}, false
-	r := newPoolReader(func(_ context.Context, pool string) (api.PoolStatus, error) {
-		asked[pool]++
-		if gone {
+func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) {
+	queries, ended := map[string]int{}, false
+	r := newPoolStatusCache(func(_ context.Context, pool string) (api.PoolStatus, error) {
+		queries[pool]++
+		if ended {
 			return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 		}
 		return api.PoolStatus{Pool: pool, Size: 3}, nil
 	})
-	require.Empty(t, r.read([]string{"p"}, false), "nobody is asked while Temporal is lost")
+	require.Empty(t, r.read([]string{"p"}, false), "no query while Temporal is unreachable")
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
 	require.Equal(t, 3, r.read([]string{"p"}, true)["p"].Size)
-	require.Equal(t, 1, asked["p"])
-	r.asked = time.Time{}
-	require.Contains(t, r.read(nil, true), "p", "it is told of although no worker of it is here any more")
-	require.Equal(t, 2, asked["p"])
-	gone, r.asked = true, time.Time{}
+	require.Equal(t, 1, queries["p"])
+	r.queriedAt = time.Time{}
+	require.Contains(t, r.read(nil, true), "p", "a pool stays known without a worker here")
+	require.Equal(t, 2, queries["p"])
+	ended, r.queriedAt = true, time.Time{}
 	require.Empty(t, r.read(nil, true))
-	r.asked = time.Time{}
+	r.queriedAt = time.Time{}
 	require.Empty(t, r.read(nil, true))
-	require.Equal(t, 3, asked["p"])
+	require.Equal(t, 3, queries["p"])
 }
 
-func TestAnAnswerThatIsOldIsToldNoMore(t *testing.T) {
-	r := newPoolReader(func(context.Context, string) (api.PoolStatus, error) {
-		return api.PoolStatus{}, errors.New("silence")
+func TestAnOldAnswerIsDropped(t *testing.T) {
+	r := newPoolStatusCache(func(context.Context, string) (api.PoolStatus, error) {
+		return api.PoolStatus{}, errors.New("no answer")
 	})
-	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept / 2)}
+	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge / 2)}
 	require.Contains(t, r.read(nil, true), "p")
-	r.known["p"] = standing{api.PoolStatus{Size: 1}, time.Now().Add(-statusKept)}
+	r.answers["p"] = poolAnswer{api.PoolStatus{Size: 1}, time.Now().Add(-statusMaxAge)}
 	require.NotContains(t, r.read(nil, true), "p")
 }
 
-// gather reads a collector as a registry does.
+func counterValue(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	require.NoError(t, c.Write(&m))
+	return m.GetCounter().GetValue()
+}
+
+// gather collects c through a registry.
 func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -132,7 +139,7 @@ func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
 	return found
 }
 
-func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
+func TestTheMetricsOfTheSDKFollowPrometheusConventions(t *testing.T) {
 	sdk := NewSDK()
 	handler := sdk.Handler().WithTags(map[string]string{"namespace": "default"})
 	for _, pool := range []string{"a", "b"} {
@@ -145,7 +152,7 @@ func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
 
 	found := gather(t, sdk)
 	polls := found["temporal_polls_total"].GetMetric()
-	require.Len(t, polls, 1, "pools share a series")
+	require.Len(t, polls, 1, "all pools share a series")
 	require.EqualValues(t, 4, polls[0].GetCounter().GetValue())
 	require.EqualValues(t, 3, found["temporal_slots"].GetMetric()[0].GetGauge().GetValue())
 	times := found["temporal_request_latency_seconds"].GetMetric()
@@ -153,7 +160,7 @@ func TestTheSDKsMeasurementsAreToldByPrometheusConvention(t *testing.T) {
 	require.Equal(t, 3.0, times[0].GetHistogram().GetSampleSum()+times[1].GetHistogram().GetSampleSum())
 }
 
-func TestSeriesOfTheSDKAreBounded(t *testing.T) {
+func TestTheSeriesOfTheSDKAreBounded(t *testing.T) {
 	sdk := NewSDK()
 	for i := range maxSeries + 10 {
 		sdk.Handler().WithTags(map[string]string{"operation": fmt.Sprint(i)}).Counter("temporal_request").Inc(1)
@@ -162,7 +169,7 @@ func TestSeriesOfTheSDKAreBounded(t *testing.T) {
 	require.EqualValues(t, 10, sdk.dropped.Load())
 }
 
-// idleGateway counts one pool with one worker and one queue.
+// idleGateway is a gateway with one pool and one worker.
 type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
@@ -171,26 +178,24 @@ func (idleGateway) Snapshot() gateway.Snapshot {
 	}}, Connections: map[string]int64{"unix": 1}, ControlPlane: true}
 }
 
-// noProcesses is a host on which nothing runs.
+// noProcesses is a host without processes.
 type noProcesses struct{}
 
 func (noProcesses) List() []*process.Process { return nil }
 func (noProcesses) Live() int                { return 0 }
 
-// documented are the rows of the table in the operations manual: name, kind and labels.
+// documented returns the rows of the tables in the operations manual: name, kind, unit and labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations/monitor.md")
-	require.NoError(t, err)
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1) {
-		require.NotContains(t, rows, row[1], "it has two rows")
+	for _, row := range regexp.MustCompile("(?m)^\\| `(tempool_[a-z_]+)` \\| ([a-z]+) \\| ([a-z–]+) \\| ([^|]*) \\| [^|]+ \\|$").FindAllStringSubmatch(manual(t), -1) {
+		require.NotContains(t, rows, row[1], "two rows")
 		rows[row[1]] = row[2] + " of " + row[3] + " by " + row[4]
 	}
 	return rows
 }
 
-// unitOf reads a metric's unit from its name.
+// unitOf returns the unit that a metric's name ends with.
 func unitOf(name string) string {
 	words := strings.Split(strings.TrimSuffix(name, "_total"), "_")
 	switch last := words[len(words)-1]; last {
@@ -200,7 +205,7 @@ func unitOf(name string) string {
 	return "–"
 }
 
-func TestTheManualHasEveryMetricAndNoOther(t *testing.T) {
+func TestTheManualListsExactlyTheMetrics(t *testing.T) {
 	registered := map[string]string{}
 	for _, m := range Catalogue() {
 		labels := make([]string, len(m.Labels))
@@ -216,7 +221,7 @@ func TestTheManualHasEveryMetricAndNoOther(t *testing.T) {
 	require.Equal(t, registered, documented(t))
 }
 
-func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
+func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range Catalogue() {
 		known[m.Name] = true
@@ -245,10 +250,9 @@ func TestWhatIsScrapedIsInTheCatalogue(t *testing.T) {
 	}
 }
 
-func TestTheManualNamesEveryReason(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations/monitor.md")
-	require.NoError(t, err)
+func TestTheManualNamesEveryCause(t *testing.T) {
+	text := manual(t)
 	for _, cause := range append(append([]api.Cause{}, restartCauses...), rotationCauses...) {
-		require.Contains(t, string(text), "`"+string(cause)+"`")
+		require.Contains(t, text, "`"+string(cause)+"`")
 	}
 }

@@ -14,87 +14,74 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// SDK takes the measurements of the Temporal SDK: set Handler on the client's options. It is safe for concurrent use.
+// SDK collects the metrics of the Temporal SDK: set Handler in the client's options. It is safe for concurrent use.
 type SDK struct {
 	dropped atomic.Int64
 
 	mu     sync.RWMutex
-	series map[seriesKey]series
+	series map[seriesKey]prometheus.Metric
 }
 
-// seriesKey is the name of a series and its labels as one string.
+// seriesKey is the name of a series, and its labels encoded as one string.
 type seriesKey struct{ name, labels string }
 
-// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics, of each activity or each request.
+// maxSeries bounds the series of the SDK. An agent has some hundreds: a few dozen metrics for each activity or request type.
 const maxSeries = 5000
 
-// sdkBuckets are the upper bounds of the buckets of the SDK's times, in seconds.
+// sdkBuckets are the buckets of the SDK's timers, in seconds.
 var sdkBuckets = []float64{0.005, 0.025, 0.1, 0.5, 2.5, 10, 60}
 
-// series is one time series of the SDK; exactly one of its fields is used.
-type series struct {
-	counter   prometheus.Counter
-	gauge     prometheus.Gauge
-	histogram prometheus.Histogram
-}
+// NewSDK makes an empty SDK.
+func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]prometheus.Metric)} }
 
-// NewSDK makes an SDK that has seen nothing yet.
-func NewSDK() *SDK { return &SDK{series: make(map[seriesKey]series)} }
-
-// Handler is what the SDK reports to.
+// Handler returns the handler that the SDK reports to.
 func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
 
-// Describe is part of prometheus.Collector. The SDK decides what there is, so the collector is an unchecked one.
+// Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
 func (s *SDK) Describe(chan<- *prometheus.Desc) {}
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, one := range s.series {
-		switch {
-		case one.counter != nil:
-			out <- one.counter
-		case one.gauge != nil:
-			out <- one.gauge
-		default:
-			out <- one.histogram
-		}
+		out <- one
 	}
 }
 
-// find returns a series, made where it is missing; false when there are too many.
-func (s *SDK) find(name string, h sdkHandler, make func(string, prometheus.Labels) series) (series, bool) {
-	key := seriesKey{name, h.key}
+// seriesOf returns the handler's series of a name, and makes a missing one. It returns false if there are maxSeries already.
+func seriesOf[M prometheus.Metric](h sdkHandler, name string, newSeries func(prometheus.Opts) M) (M, bool) {
+	s, key := h.sdk, seriesKey{name, h.key}
 	s.mu.RLock()
 	found, known := s.series[key]
 	s.mu.RUnlock()
 	if known {
-		return found, true
+		return found.(M), true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found, known = s.series[key]; known {
-		return found, true
+		return found.(M), true
 	}
 	if len(s.series) >= maxSeries {
-		return series{}, false
+		var none M
+		return none, false
 	}
-	found = make(name, h.labels())
-	s.series[key] = found
-	return found, true
+	made := newSeries(prometheus.Opts{Name: name, ConstLabels: h.labels(), Help: "A metric of the Temporal SDK; see https://docs.temporal.io/references/sdk-metrics."})
+	s.series[key] = made
+	return made, true
 }
 
-// sdkHandler is the SDK's view: the tags it has set so far.
+// sdkHandler implements client.MetricsHandler with the tags that the SDK has set so far.
 type sdkHandler struct {
 	sdk  *SDK
-	tags []tag  // in the order of their names
-	key  string // the same as one string
+	tags []tag  // sorted by name
+	key  string // the tags encoded as one string
 }
 
 type tag struct{ name, value string }
 
-// labels are the tags as a series is made with them.
+// labels returns the tags as labels.
 func (h sdkHandler) labels() prometheus.Labels {
 	labels := make(prometheus.Labels, len(h.tags))
 	for _, t := range h.tags {
@@ -103,10 +90,10 @@ func (h sdkHandler) labels() prometheus.Labels {
 	return labels
 }
 
-// poolQueues stands for the task queues of all pools, so that pools that come and go leave no series behind.
+// poolQueues replaces the task queue of a pool in labels, so that pools that come and go leave no series behind.
 var poolQueues = strings.TrimSuffix(api.PoolQueue(""), "/")
 
-// WithTags is part of client.MetricsHandler. The SDK calls it several times for each task and each request.
+// WithTags implements client.MetricsHandler. The SDK calls it several times for each task and each request.
 func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	all := append(make([]tag, 0, len(h.tags)+len(tags)), h.tags...)
 	for name, value := range tags {
@@ -136,46 +123,38 @@ func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
 }
 
-func sdkHelp(name string) string {
-	return "The Temporal SDK's " + name + "; https://docs.temporal.io/references/sdk-metrics says what it means."
-}
-
-// Counter is part of client.MetricsHandler.
+// Counter implements client.MetricsHandler.
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
-	one, ok := h.sdk.find(name+"_total", h, func(full string, tags prometheus.Labels) series {
-		return series{counter: prometheus.NewCounter(prometheus.CounterOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
-	})
+	counter, ok := seriesOf(h, name+"_total", func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
-	return sdkCounter{one.counter}
+	return sdkCounter{counter}
 }
 
-// Gauge is part of client.MetricsHandler.
+// Gauge implements client.MetricsHandler.
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
-	one, ok := h.sdk.find(name, h, func(full string, tags prometheus.Labels) series {
-		return series{gauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: full, Help: sdkHelp(name), ConstLabels: tags})}
-	})
+	gauge, ok := seriesOf(h, name, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
-	return sdkGauge{one.gauge}
+	return sdkGauge{gauge}
 }
 
-// Timer is part of client.MetricsHandler.
+// Timer implements client.MetricsHandler.
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
-	one, ok := h.sdk.find(name+"_seconds", h, func(full string, tags prometheus.Labels) series {
-		return series{histogram: prometheus.NewHistogram(prometheus.HistogramOpts{Name: full, Help: sdkHelp(name), Buckets: sdkBuckets, ConstLabels: tags})}
+	histogram, ok := seriesOf(h, name+"_seconds", func(o prometheus.Opts) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sdkBuckets})
 	})
 	if !ok {
-		return drop{h.sdk}
+		return droppedSeries{h.sdk}
 	}
-	return sdkTimer{one.histogram}
+	return sdkTimer{histogram}
 }
 
 type sdkCounter struct{ to prometheus.Counter }
 
-// Inc drops what a counter cannot take.
+// Inc ignores decrements, which a Prometheus counter rejects.
 func (c sdkCounter) Inc(n int64) {
 	if n > 0 {
 		c.to.Add(float64(n))
@@ -194,9 +173,9 @@ type sdkTimer struct{ to prometheus.Histogram }
 
 func (t sdkTimer) Record(d time.Duration) { t.to.Observe(d.Seconds()) }
 
-// drop stands for a series too many.
-type drop struct{ sdk *SDK }
+// droppedSeries counts the measurements of series beyond maxSeries.
+type droppedSeries struct{ sdk *SDK }
 
-func (d drop) Inc(int64)            { d.sdk.dropped.Add(1) }
-func (d drop) Update(float64)       { d.sdk.dropped.Add(1) }
-func (d drop) Record(time.Duration) { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Inc(int64)            { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Update(float64)       { d.sdk.dropped.Add(1) }
+func (d droppedSeries) Record(time.Duration) { d.sdk.dropped.Add(1) }

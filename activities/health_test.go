@@ -11,23 +11,23 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// life takes in one sample of so many MB every pause, with so many requests more each time, until something is found.
-func life(v *vitals, rules api.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause api.Cause, reason string) {
+// addSamples adds one sample of each size in MB every pause, with requestsEach more requests, until a replacement is due.
+func addSamples(v *processHealth, rules api.WatchRules, health spec.Health, pause time.Duration, requestsEach int64, mb ...float64) (at int, cause api.Cause, reason string) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	requests := int64(0)
 	for i, m := range mb {
 		age := time.Duration(i) * pause
 		requests += requestsEach
-		v.take(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
-		if cause, reason := v.finding(rules, requests, age); cause != "" {
+		v.add(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
+		if cause, reason := v.replacement(rules, requests, age); cause != "" {
 			return i, cause, reason
 		}
 	}
 	return -1, "", ""
 }
 
-// line is a series that grows evenly.
-func line(from, step float64, n int) []float64 {
+// linear returns a series with a constant step.
+func linear(from, step float64, n int) []float64 {
 	series := make([]float64, n)
 	for i := range series {
 		series[i] = from + float64(i)*step
@@ -35,7 +35,7 @@ func line(from, step float64, n int) []float64 {
 	return series
 }
 
-func TestWhatAWatchFinds(t *testing.T) {
+func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 	const pause = 10 * time.Second
 	predict := api.WatchRules{Window: 10, Horizon: spec.Default().Prediction.Horizon, MemoryLimitBytes: 512e6}
 	for name, c := range map[string]struct {
@@ -46,19 +46,19 @@ func TestWhatAWatchFinds(t *testing.T) {
 		cause    api.Cause
 		reason   string
 	}{
-		"nothing without rules":                     {api.WatchRules{}, 1000, line(1000, 1000, 20), -1, "", ""},
-		"requests":                                  {api.WatchRules{RequestLimit: 995}, 100, line(20, 0, 20), 9, api.CauseRequests, "served 1000 requests (limit 995)"},
+		"nothing without rules":                     {api.WatchRules{}, 1000, linear(1000, 1000, 20), -1, "", ""},
+		"requests":                                  {api.WatchRules{RequestLimit: 995}, 100, linear(20, 0, 20), 9, api.CauseRequests, "served 1000 requests (limit 995)"},
 		"memory":                                    {api.WatchRules{MaxMemoryBytes: 300e6}, 0, []float64{20, 20, 299, 301}, 3, api.CauseMemory, "301 MB"},
 		"a failing worker at once":                  {api.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, api.CauseGrade, "failing"},
 		"a critical worker after three samples":     {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, api.CauseGrade, "critical in 3 samples"},
 		"a degraded worker after five samples":      {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, api.CauseGrade, "degraded or worse in 5 samples"},
 		"a good sample in between begins anew":      {api.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
-		"a grade counts from a certain age on":      {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, line(800, 0, 20), 6, api.CauseGrade, "failing"},
-		"a leak before it has reached the limit":    {predict, 0, line(20, 10, 60), 9, api.CausePrediction, "Replacing the worker before it fails"},
-		"a worker that only warms up is left alone": {predict, 0, append(line(20, 60, 2), line(80, 0, 40)...), -1, "", ""},
+		"a grade counts from a certain age on":      {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, linear(800, 0, 20), 6, api.CauseGrade, "failing"},
+		"a leak before it has reached the limit":    {predict, 0, linear(20, 10, 60), 9, api.CausePrediction, "Replacing the worker before it fails"},
+		"a worker that only warms up is left alone": {predict, 0, append(linear(20, 60, 2), linear(80, 0, 40)...), -1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, cause, reason := life(&vitals{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
+			at, cause, reason := addSamples(&processHealth{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
 			require.Equal(t, c.cause, cause, reason)
 			require.Equal(t, c.at, at, reason)
 			require.Contains(t, reason, c.reason)
@@ -66,33 +66,33 @@ func TestWhatAWatchFinds(t *testing.T) {
 	}
 }
 
-func TestCallsAreGradedByTheMinute(t *testing.T) {
+func TestCallsAreGradedPerMinute(t *testing.T) {
 	health := spec.Default().Health
 	health.CallsBands = []float64{10, 30, 60, 100}
-	v := &vitals{}
-	_, cause, reason := life(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, line(20, 0, 4)...) // 90 a minute
+	v := &processHealth{}
+	_, cause, reason := addSamples(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, linear(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are at 90 a minute")
 	require.Equal(t, "critical", v.assessment().Grade)
 }
 
-func TestASampleThatWasTakenInBeforeCountsOnce(t *testing.T) {
-	v := &vitals{}
+func TestTheSameSampleCountsOnce(t *testing.T) {
+	v := &processHealth{}
 	for range 10 {
-		v.take(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
+		v.add(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
 	}
-	cause, _ := v.finding(api.WatchRules{Grade: true}, 0, time.Hour)
+	cause, _ := v.replacement(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)
 }
 
-func TestVitalsOfALongLifeAreBounded(t *testing.T) {
-	v := &vitals{}
-	life(v, api.WatchRules{}, spec.Default().Health, time.Second, 1, line(20, 0, 5000)...)
+func TestTheSamplesOfALongUptimeAreBounded(t *testing.T) {
+	v := &processHealth{}
+	addSamples(v, api.WatchRules{}, spec.Default().Health, time.Second, 1, linear(20, 0, 5000)...)
 	require.Len(t, v.samples, maxSamples)
-	require.LessOrEqual(t, len(v.counts), 62)
+	require.LessOrEqual(t, len(v.requestCounts), 62)
 }
 
-func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
+func TestMoreSamplesAreTakenWhileMemoryApproachesItsLimit(t *testing.T) {
 	rules := api.WatchRules{Window: 10, MemoryLimitBytes: 512e6}
 	for name, c := range map[string]struct {
 		mb   []float64
@@ -104,9 +104,9 @@ func TestSamplesAreWantedSoonerWhileMemoryRunsTowardsItsLimit(t *testing.T) {
 		"a steady one near it":      {[]float64{500, 500}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &vitals{}
-			life(v, api.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
-			require.Equal(t, c.want, v.pressing(rules))
+			v := &processHealth{}
+			addSamples(v, api.WatchRules{}, spec.Default().Health, 10*time.Second, 0, c.mb...)
+			require.Equal(t, c.want, v.needsSample(rules))
 		})
 	}
 }

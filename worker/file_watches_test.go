@@ -23,33 +23,33 @@ func watching(dir string, paths ...string) func(*spec.Spec) {
 	}
 }
 
-func TestAPoolIsToldOfChangedFilesAndTheLogNamesThem(t *testing.T) {
+func TestChangedFilesAreSignalledAndLogged(t *testing.T) {
 	dir := t.TempDir()
-	processes, control, log := supervisor(t), newWire(), &logtest.Log{}
+	processes, control, log := supervisor(t), newFakeTemporal(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
 	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
 	file := filepath.Join(dir, "main.py")
-	require.Eventually(t, func() bool { // the watch begins within the first look
+	require.Eventually(t, func() bool { // the first scan opens the watch
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
 		return len(control.signals) > 0
-	}, waitLimit, 100*time.Millisecond)
+	}, waitTimeout, 100*time.Millisecond)
 	require.Equal(t, sent{"tempool/p", "files-changed", api.FilesChanged{Pool: "p", Host: "h", Files: []string{file}}}, control.next(t))
 	require.Contains(t, log.String(), "file="+file)
 }
 
-func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
+func TestAFailedSignalOfAChangeIsRetried(t *testing.T) {
 	dir := t.TempDir()
-	processes, control, log := supervisor(t), newWire(), &logtest.Log{}
+	processes, control, log := supervisor(t), newFakeTemporal(), &logtest.Log{}
 	start(t, processes, "p/0", watching(dir, "."), "sleep", "1000")
-	control.fail(errors.New("Temporal is away"))
+	control.fail(errors.New("Temporal is unavailable"))
 	f := newFileWatches(control, processes, "h", slog.New(slog.NewTextHandler(log, nil)))
 	background(t, f.run)
 	file := filepath.Join(dir, "main.py")
 	require.Eventually(t, func() bool {
 		require.NoError(t, os.WriteFile(file, []byte("new"), 0o644))
-		return strings.Contains(log.String(), "a pool cannot be told of changed files yet")
-	}, waitLimit, 100*time.Millisecond)
+		return strings.Contains(log.String(), "signalling changed files to a pool failed")
+	}, waitTimeout, 100*time.Millisecond)
 	control.fail(nil)
 	require.Equal(t, []string{file}, control.next(t).message.(api.FilesChanged).Files)
 }
@@ -57,50 +57,50 @@ func TestAChangeIsToldLaterWhenItCannotBeToldNow(t *testing.T) {
 func TestWatchesFollowTheNewestProcessOfAPool(t *testing.T) {
 	processes := supervisor(t)
 	one, two := t.TempDir(), t.TempDir()
-	f := newFileWatches(newWire(), processes, "h", slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { // run would do this
+	f := newFileWatches(newFakeTemporal(), processes, "h", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { // as run does
 		for _, p := range f.pools {
 			p.close()
 		}
 	})
 	now := time.Now()
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Empty(t, f.pools)
 
 	first := start(t, processes, "p/0", watching(one, "."), "sleep", "1000")
-	f.look(t.Context(), now)
-	held := f.pools["p"]
-	require.NotNil(t, held.watcher)
-	f.look(t.Context(), now)
-	require.Same(t, held, f.pools["p"], "nothing has changed")
+	f.scan(t.Context(), now)
+	current := f.pools["p"]
+	require.NotNil(t, current.watcher)
+	f.scan(t.Context(), now)
+	require.Same(t, current, f.pools["p"], "nothing has changed")
 
 	second := start(t, processes, "p/1", watching(two, "."), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Equal(t, two, f.pools["p"].dir)
 
 	for _, p := range []*process.Process{first, second} {
 		_, err := p.Stop(t.Context(), 0)
 		require.NoError(t, err)
 	}
-	f.look(t.Context(), now.Add(f.linger))
-	require.Contains(t, f.pools, "p", "a program that cannot start may be mended by a change")
-	f.look(t.Context(), now.Add(f.linger+time.Second))
+	f.scan(t.Context(), now.Add(f.linger))
+	require.Contains(t, f.pools, "p", "the files of a program that cannot start stay watched")
+	f.scan(t.Context(), now.Add(f.linger+time.Second))
 	require.Empty(t, f.pools)
 
 	start(t, processes, "p/2", watching(one, "."), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Contains(t, f.pools, "p")
 	start(t, processes, "p/3", watching(one), "sleep", "1000")
-	f.look(t.Context(), now)
+	f.scan(t.Context(), now)
 	require.Empty(t, f.pools, "the newest spec watches nothing")
 }
 
 func TestASignalNamesABoundedNumberOfFiles(t *testing.T) {
-	control := newWire()
+	control := newFakeTemporal()
 	f := newFileWatches(control, nil, "h", slog.New(slog.DiscardHandler))
 	files := strings.Split(strings.Repeat("x ", 99)+"x", " ")
 	require.True(t, f.send(t.Context(), "p", files))
 	message := control.next(t).message.(api.FilesChanged)
-	require.Len(t, message.Files, maxToldFiles)
-	require.Equal(t, 100-maxToldFiles, message.More)
+	require.Len(t, message.Files, maxReportedFiles)
+	require.Equal(t, 100-maxReportedFiles, message.More)
 }

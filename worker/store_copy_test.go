@@ -16,45 +16,45 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// keeping makes stores in a folder for a pool p that keeps sessions in the file, and has workers on these hosts.
-func keeping(t *testing.T, dir string, hosts *[]string) *stores {
+// newTestStores makes stores in a folder for a pool p that uses the embedded store and has workers on these hosts.
+func newTestStores(t *testing.T, dir string, hosts *[]string) *stores {
 	s := newStores("here", dir, slog.New(slog.DiscardHandler), func(context.Context, string) (view api.PoolWorkers, err error) {
 		for _, host := range *hosts {
 			view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
 		}
 		return view, nil
-	}, keeper{holder: "here"})
+	}, fakeOwner{host: "here"})
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
 	t.Cleanup(func() { require.NoError(t, s.close()) })
 	return s
 }
 
-func stepped(t *testing.T, s *stores, step api.CopyStep) api.SessionCopy {
+func runStep(t *testing.T, s *stores, step api.CopyStep) api.SessionCopy {
 	t.Helper()
 	report, err := s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: step})
 	require.NoError(t, err)
 	return report
 }
 
-func awaitStep(t *testing.T, s *stores) {
+func awaitInStep(t *testing.T, s *stores) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.SessionCopy().InStep }, waitLimit, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.SessionCopy().InStep }, waitTimeout, 5*time.Millisecond)
 }
 
-func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
+func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
 	server := redistest.Start(t)
 	hosts := []string{"here", "there"}
-	s := keeping(t, t.TempDir(), &hosts)
+	s := newTestStores(t, t.TempDir(), &hosts)
 	copies := func(from, to string, replace bool) error {
 		_, err := s.CopySessions(t.Context(), "p", api.SessionCopyRequest{From: from, To: to, Replace: replace})
 		return err
 	}
 	for want, ends := range map[string][2]string{
-		"it forgets all": {"embedded", "memory"},
-		`a store is "embedded" or a Redis server`: {"embedded", "http://there"},
-		"not in redis://a:xxxxx@there":            {"redis://a:secret@there", "embedded"},
-		"the two stores are the same":             {"embedded", "embedded"},
-		"scale the pool down to this host":        {"embedded", server.URL()},
+		"cannot be copied": {"embedded", "memory"},
+		`a store is "embedded" or the URL of a Redis server`: {"embedded", "http://there"},
+		"not in redis://a:xxxxx@there":                       {"redis://a:secret@there", "embedded"},
+		"source and target are the same store":               {"embedded", "embedded"},
+		"scale the pool down to this host":                   {"embedded", server.URL()},
 	} {
 		err := copies(ends[0], ends[1], false)
 		require.ErrorIs(t, err, api.ErrInvalid)
@@ -67,9 +67,9 @@ func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
 
 	hosts = []string{"here"}
 	require.NoError(t, copies("embedded", server.URL(), false))
-	require.NoError(t, copies("embedded", server.URL(), false), "it goes on already")
-	require.ErrorContains(t, copies("embedded", server.URL()+"/1", false), "goes on already")
-	awaitStep(t, s)
+	require.NoError(t, copies("embedded", server.URL(), false), "the same copy is in progress")
+	require.ErrorContains(t, copies("embedded", server.URL()+"/1", false), "already in progress")
+	awaitInStep(t, s)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
@@ -82,63 +82,63 @@ func TestACopyIsRefusedWhereItWouldLoseSomething(t *testing.T) {
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepCutOver})
 	require.ErrorContains(t, err, "scale the pool down")
 	hosts = []string{"here"}
-	require.Equal(t, api.CopyNone, stepped(t, s, api.CopyStepCancel).Phase)
-	require.ErrorContains(t, copies("embedded", server.URL(), false), "has 1 sessions already")
+	require.Equal(t, api.CopyNone, runStep(t, s, api.CopyStepCancel).Phase)
+	require.ErrorContains(t, copies("embedded", server.URL(), false), "the target store has 1 sessions")
 	require.NoError(t, copies("embedded", server.URL(), true))
-	stepped(t, s, api.CopyStepCancel)
+	runStep(t, s, api.CopyStepCancel)
 }
 
-func TestTheNextAgentGoesOnWithACopyAsItStood(t *testing.T) {
+func TestTheNextAgentResumesACopy(t *testing.T) {
 	server, dir, hosts := redistest.Start(t), t.TempDir(), []string{"here"}
-	s := keeping(t, dir, &hosts)
+	s := newTestStores(t, dir, &hosts)
 	_, err := s.CopySessions(t.Context(), "p", api.SessionCopyRequest{From: "embedded", To: server.URL()})
 	require.NoError(t, err)
-	awaitStep(t, s)
-	require.Equal(t, api.CopyCutOver, stepped(t, s, api.CopyStepCutOver).Phase)
+	awaitInStep(t, s)
+	require.Equal(t, api.CopyCutOver, runStep(t, s, api.CopyStepCutOver).Phase)
 	of, err := s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
 	require.NoError(t, s.close())
 
-	// The file is gone: the truth is in Redis, so sessions go on, and only going back is out of the question.
+	// The embedded store is lost. The primary is Redis, so sessions still work, and only the step back fails.
 	file := filepath.Join(dir, sessionFile)
 	require.NoError(t, os.Rename(file, file+".away"))
 	require.NoError(t, os.WriteFile(file, []byte("no store"), 0o600))
-	s = keeping(t, dir, &hosts)
+	s = newTestStores(t, dir, &hosts)
 	require.NoError(t, s.resumeCopy())
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Get(t.Context(), "a")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitLimit, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.SessionCopy().Problem != "" }, waitTimeout, 5*time.Millisecond)
 	require.Equal(t, api.CopyCutOver, s.SessionCopy().Phase)
 	_, err = s.StepSessionCopy(t.Context(), api.SessionCopyStep{Step: api.CopyStepBack})
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.NoError(t, s.close())
 
 	require.NoError(t, os.Rename(file+".away", file))
-	s = keeping(t, dir, &hosts)
+	s = newTestStores(t, dir, &hosts)
 	require.NoError(t, s.resumeCopy())
-	awaitStep(t, s)
-	require.Equal(t, api.CopyInStep, stepped(t, s, api.CopyStepBack).Phase)
-	stepped(t, s, api.CopyStepCancel)
+	awaitInStep(t, s)
+	require.Equal(t, api.CopyInStep, runStep(t, s, api.CopyStepBack).Phase)
+	runStep(t, s, api.CopyStepCancel)
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)
 	_, err = of.Store.Get(t.Context(), "a")
 	require.NoError(t, err)
-	require.NoFileExists(t, filepath.Join(dir, copyFile))
+	require.NoFileExists(t, filepath.Join(dir, copyRecordFile))
 	info, err := os.Stat(filepath.Dir(file))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "the record may hold a password")
 }
 
-func TestARecordThatCannotBeReadKeepsTheAgentFromGuessing(t *testing.T) {
+func TestAnUnreadableCopyRecordIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "sessions"), 0o700))
 	for _, text := range []string{"", "{", `{"cut_over":true}`} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, copyFile), []byte(text), 0o600))
-		err := keeping(t, dir, &[]string{}).resumeCopy()
-		require.ErrorContains(t, err, "it alone says which store is the truth")
+		require.NoError(t, os.WriteFile(filepath.Join(dir, copyRecordFile), []byte(text), 0o600))
+		err := newTestStores(t, dir, &[]string{}).resumeCopy()
+		require.ErrorContains(t, err, "the only record of which store of a session copy is the primary")
 	}
 }

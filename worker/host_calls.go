@@ -12,29 +12,29 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// sessionHeader names the session of a call, as the gateway sent it.
+// sessionHeader is the header of a call that names its session.
 const sessionHeader = "tempool-session"
 
-// hostCalls answers what subprocesses ask of their host.
+// hostCalls answers the host calls of subprocesses.
 type hostCalls struct {
 	stores *stores
 	// find returns a process of this host.
 	find func(worker string, incarnation int64) (*process.Process, bool)
 
 	mu sync.Mutex
-	// temporary are the sessions of calls in flight that name none, by the context of the call.
+	// temporary holds the session IDs of calls in flight that name no session, by the context of the call.
 	temporary map[context.Context]string
-	work      sync.WaitGroup
+	deletions sync.WaitGroup
 }
 
 func newHostCalls(s *stores) *hostCalls {
 	return &hostCalls{stores: s, temporary: make(map[context.Context]string)}
 }
 
-// serve is process.Config.HostCall.
+// serve implements process.Config.HostCall.
 func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, error) {
 	if !sessions.Serves(call.Method) {
-		return nil, &protocol.RemoteError{Code: protocol.CodeUnsupported, Message: "this host does not answer " + call.Method}
+		return nil, &protocol.RemoteError{Code: protocol.CodeUnsupported, Message: "unknown host call " + call.Method}
 	}
 	result, err := h.session(ctx, call)
 	var coded *api.Error
@@ -45,14 +45,14 @@ func (h *hostCalls) serve(ctx context.Context, call process.HostCall) ([]byte, e
 }
 
 func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte, error) {
-	inCall := protocol.CallContext(ctx)
-	if inCall == nil {
-		return nil, &protocol.RemoteError{Code: protocol.CodeNotInCall, Message: "a session belongs to a call: ask for it while one is served"}
+	callCtx := protocol.CallContext(ctx)
+	if callCtx == nil {
+		return nil, &protocol.RemoteError{Code: protocol.CodeNotInCall, Message: "no call in progress: sessions can only be used while serving a call"}
 	}
 	pool := poolOf(call.Worker)
 	if p, found := h.find(call.Worker, call.Incarnation); found {
 		h.stores.mu.Lock()
-		h.stores.know(pool, p.Spec().Sessions)
+		h.stores.learnLocked(pool, p.Spec().Sessions)
 		h.stores.mu.Unlock()
 	}
 	calls, err := h.stores.Of(ctx, pool)
@@ -63,18 +63,18 @@ func (h *hostCalls) session(ctx context.Context, call process.HostCall) ([]byte,
 	if id != "" {
 		return calls.Serve(ctx, id, call.Method, call.Payload)
 	}
-	if id, err = h.temporaryOf(inCall, calls.Store); err != nil {
+	if id, err = h.temporarySession(callCtx, calls.Store); err != nil {
 		return nil, err
 	}
 	result, err := calls.Serve(ctx, id, call.Method, call.Payload)
-	if inCall.Err() != nil { // the call ended meanwhile, and with it its session, which may have been made again
-		h.drop(id, calls.Store)
+	if callCtx.Err() != nil { // the call ended meanwhile and deleted its session, which Serve may have created again
+		h.deleteTemporary(id, calls.Store)
 	}
 	return result, err
 }
 
-// temporaryOf names the session of a call that names none, and has it deleted when the call ends.
-func (h *hostCalls) temporaryOf(call context.Context, store sessions.Store) (string, error) {
+// temporarySession returns the session ID of a call that names none. The session is deleted when the call ends.
+func (h *hostCalls) temporarySession(call context.Context, store sessions.Store) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := call.Err(); err != nil {
@@ -85,27 +85,27 @@ func (h *hostCalls) temporaryOf(call context.Context, store sessions.Store) (str
 	}
 	id := sessions.NewTemporaryID()
 	h.temporary[call] = id
-	h.work.Add(1)
+	h.deletions.Add(1)
 	context.AfterFunc(call, func() {
-		defer h.work.Done()
+		defer h.deletions.Done()
 		h.mu.Lock()
 		delete(h.temporary, call)
 		h.mu.Unlock()
-		h.drop(id, store)
+		h.deleteTemporary(id, store)
 	})
 	return id, nil
 }
 
-// dropTimeout bounds the deletion of a temporary session. What is not deleted expires.
-const dropTimeout = 5 * time.Second
+// deleteTimeout bounds the deletion of a temporary session.
+const deleteTimeout = 5 * time.Second
 
-func (h *hostCalls) drop(id string, store sessions.Store) {
-	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+func (h *hostCalls) deleteTemporary(id string, store sessions.Store) {
+	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
-		h.stores.log.Warn("a temporary session was not deleted; it expires", "session", id, "error", err)
+		h.stores.log.Warn("deleting a temporary session failed; it will expire", "session", id, "error", err)
 	}
 }
 
-// wait returns when the sessions of all ended calls are deleted. No call may be in flight.
-func (h *hostCalls) wait() { h.work.Wait() }
+// wait returns when the temporary sessions of all ended calls are deleted. No call may be in flight.
+func (h *hostCalls) wait() { h.deletions.Wait() }

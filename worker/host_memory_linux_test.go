@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
+func TestTheTightestLimitIsTheMemoryOfTheHost(t *testing.T) {
 	const meminfo = "MemTotal:       16384 kB\nMemFree:         100 kB\nMemAvailable:    8192 kB\n"
 	const mib = 1 << 20
 	const quiet, stalled = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
@@ -22,44 +23,44 @@ func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  MemoryLook
+		want  HostMemory
 	}{
-		"the host alone": {map[string]string{}, MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
+		"the host alone": {map[string]string{}, HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib}},
 		"stalls of the host": {
 			map[string]string{"proc/pressure/memory": stalled},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
-		"a control group with a limit, whose cache may go": {
+		"a cgroup with a limit and reclaimable cache": {
 			merge(group("sys/fs/cgroup/a/b", 4*mib, 3*mib, mib), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			MemoryLook{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
+			HostMemory{TotalBytes: 4 * mib, AvailableBytes: 2 * mib},
 		},
-		"a limit further up": {
+		"a limit of a parent cgroup": {
 			merge(group("sys/fs/cgroup/a/b", "max", mib, 0), group("sys/fs/cgroup/a", 2*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a/b\n"}),
-			MemoryLook{TotalBytes: 2 * mib, AvailableBytes: mib},
+			HostMemory{TotalBytes: 2 * mib, AvailableBytes: mib},
 		},
-		"more used than allowed": {
+		"usage above the limit": {
 			merge(group("sys/fs/cgroup/a", 2*mib, 3*mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			MemoryLook{TotalBytes: 2 * mib, AvailableBytes: 0},
+			HostMemory{TotalBytes: 2 * mib, AvailableBytes: 0},
 		},
 		"a limit beyond the host's memory": {
 			merge(group("sys/fs/cgroup/a", 64*mib, mib, 0), map[string]string{"proc/self/cgroup": "0::/a\n"}),
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
-		"stalls of the control group, which are its own": {
+		"stalls of the cgroup": {
 			map[string]string{"proc/self/cgroup": "0::/a\n", "proc/pressure/memory": quiet, "sys/fs/cgroup/a/memory.pressure": stalled},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib, SomeAvg10: 31.5, FullAvg10: 8.25},
 		},
-		"version 1, in a container that sees the mount only": {
+		"cgroup v1 in a container that sees only the mount": {
 			map[string]string{
 				"proc/self/cgroup":                           "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n",
 				"sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprintln(4 * mib), "sys/fs/cgroup/memory/memory.usage_in_bytes": fmt.Sprintln(3 * mib),
 				"sys/fs/cgroup/memory/memory.stat": fmt.Sprintf("total_inactive_file %d\n", mib/2),
 			},
-			MemoryLook{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
+			HostMemory{TotalBytes: 4 * mib, AvailableBytes: mib + mib/2},
 		},
-		"nonsense": {
+		"malformed files": {
 			map[string]string{"proc/self/cgroup": "\n:\nx\n0::/a\n", "proc/pressure/memory": "some avg10=x\nfull\n", "sys/fs/cgroup/a/memory.max": "lots"},
-			MemoryLook{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
+			HostMemory{TotalBytes: 16 * mib, AvailableBytes: 8 * mib},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,28 +70,26 @@ func TestMemoryIsThatOfTheTightestBound(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
 			}
-			look, err := memoryBelow(root)
+			memory, err := readHostMemory(root)
 			require.NoError(t, err)
-			require.Equal(t, c.want, look)
+			require.Equal(t, c.want, memory)
 		})
 	}
 }
 
-func merge(maps ...map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, m := range maps {
-		for k, v := range m {
-			all[k] = v
-		}
+func merge(all ...map[string]string) map[string]string {
+	merged := map[string]string{}
+	for _, m := range all {
+		maps.Copy(merged, m)
 	}
-	return all
+	return merged
 }
 
-func TestThisHostTellsItsMemory(t *testing.T) {
-	look, err := memoryBelow("/")
+func TestTheMemoryOfThisHostCanBeRead(t *testing.T) {
+	memory, err := readHostMemory("/")
 	require.NoError(t, err)
-	require.Positive(t, look.TotalBytes)
-	require.LessOrEqual(t, look.AvailableBytes, look.TotalBytes)
-	_, err = memoryBelow(t.TempDir())
+	require.Positive(t, memory.TotalBytes)
+	require.LessOrEqual(t, memory.AvailableBytes, memory.TotalBytes)
+	_, err = readHostMemory(t.TempDir())
 	require.ErrorContains(t, err, "read the host's memory")
 }

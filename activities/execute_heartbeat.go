@@ -1,0 +1,119 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+)
+
+// HeartbeatClient sends heartbeats; a client.Client is one.
+type HeartbeatClient interface {
+	RecordActivityHeartbeat(ctx context.Context, taskToken []byte, details ...any) error
+}
+
+const (
+	// maxCallHeartbeatInterval bounds the time between two heartbeats of a call, and so the delay of a cancellation.
+	maxCallHeartbeatInterval = 2 * time.Second
+	// callHeartbeatTimeout bounds one heartbeat.
+	callHeartbeatTimeout = 5 * time.Second
+)
+
+var (
+	errCancelRequested = errors.New("the activity was cancelled")
+	errActivityEnded   = errors.New("the activity has timed out, or its workflow is closed")
+)
+
+// callHeartbeat sends heartbeats while a call runs, and cancels the call when Temporal answers that the activity was cancelled or has
+// ended. While Temporal does not answer, the call continues.
+type callHeartbeat struct {
+	pool          *Pool
+	token         []byte
+	cancelCall    context.CancelCauseFunc
+	progress      atomic.Pointer[api.ExecuteProgress]
+	beginRecorded atomic.Bool
+	stopLoop      context.CancelFunc
+	done          chan struct{}
+}
+
+func startCallHeartbeat(ctx context.Context, p *Pool, cancelCall context.CancelCauseFunc) *callHeartbeat {
+	info := activity.GetInfo(ctx)
+	b := &callHeartbeat{pool: p, token: info.TaskToken, cancelCall: cancelCall, done: make(chan struct{})}
+	interval := maxCallHeartbeatInterval
+	if info.HeartbeatTimeout > 0 {
+		interval = min(interval, info.HeartbeatTimeout/3)
+	}
+	b.progress.Store(&api.ExecuteProgress{Host: p.Host})
+	ctx, b.stopLoop = context.WithCancel(ctx)
+	go b.loop(ctx, interval)
+	return b
+}
+
+func (b *callHeartbeat) loop(ctx context.Context, interval time.Duration) {
+	defer close(b.done)
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := b.send(ctx); err != nil && ctx.Err() == nil {
+			b.pool.Logger.Warn("heartbeat of a call failed; the call continues", "pool", b.pool.Name, "error", err)
+		}
+	}
+}
+
+// begin records that the request is about to be sent, unless the call is idempotent. If it fails, the request must not be sent.
+func (b *callHeartbeat) begin(progress api.ExecuteProgress, idempotent bool) error {
+	b.progress.Store(&progress)
+	if idempotent {
+		return nil
+	}
+	b.beginRecorded.Store(true)
+	if err := b.send(context.Background()); err != nil {
+		return api.Errorf(api.CodeUnavailable, "call not sent: recording its start in Temporal failed: %w", err).After(time.Second)
+	}
+	return nil
+}
+
+// retract records that the request was not sent. If that fails, the next attempt assumes that it was.
+func (b *callHeartbeat) retract() {
+	b.progress.Store(&api.ExecuteProgress{Host: b.pool.Host})
+	if err := b.send(context.Background()); err != nil {
+		b.pool.Logger.Warn("cannot record that a call was not sent; Temporal will not retry it", "pool", b.pool.Name, "error", err)
+	}
+}
+
+// send sends one heartbeat, and cancels the call if Temporal answers that nobody waits for it.
+func (b *callHeartbeat) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callHeartbeatTimeout)
+	defer cancel()
+	err := b.pool.Temporal.RecordActivityHeartbeat(ctx, b.token, b.progress.Load())
+	var cancelled *temporal.CanceledError
+	var notFound *serviceerror.NotFound
+	switch {
+	case errors.As(err, &cancelled):
+		b.cancelCall(errCancelRequested)
+		return errCancelRequested
+	case errors.As(err, &notFound):
+		b.cancelCall(errActivityEnded)
+		return fmt.Errorf("%w: %w", errActivityEnded, err)
+	case errors.Is(err, activity.ErrActivityPaused), errors.Is(err, activity.ErrActivityReset): // affects the next attempt only
+		return nil
+	}
+	return err
+}
+
+func (b *callHeartbeat) stop() {
+	b.stopLoop()
+	<-b.done
+}

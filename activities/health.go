@@ -1,0 +1,181 @@
+package activities
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// processHealth holds the recent samples of one incarnation and what they say. It outlives a Watch, since the worker's workflow
+// starts a new Watch now and then.
+type processHealth struct {
+	process *process.Process
+
+	mu            sync.Mutex
+	samples       []policy.Observation // oldest first, at most maxSamples
+	requestCounts []requestCount       // of the last callRateWindow
+	latest        *policy.Assessment
+	streak        policy.Streak
+	decision      policy.Decision // of the streak, about latest
+	callTimeMS    int64           // time in calls when load was last computed
+	loadAt        time.Time
+}
+
+// requestCount is the number of requests an incarnation had served at a time.
+type requestCount struct {
+	at       time.Time
+	requests int64
+}
+
+const (
+	// maxSamples bounds the samples for prediction: several of its windows, and memory that does not grow with uptime.
+	maxSamples = 120
+	// callRateWindow is the time over which calls per minute are counted.
+	callRateWindow = time.Minute
+)
+
+// add adds a sample. A sample that is not newer than the last one changes nothing.
+func (v *processHealth) add(s process.Sample, requests int64, health spec.Health) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
+		return
+	}
+	grading := policy.Grading{
+		MemoryMB: policy.BandsOf(health.MemoryBands), CPUPercent: policy.BandsOf(health.CPUBands), CallsPerMinute: policy.BandsOf(health.CallsBands),
+	}
+	a := grading.Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests)})
+	v.latest = &a
+	v.streak, v.decision = v.streak.Next(a)
+	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.RSSBytes, Score: a.Score})
+	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
+}
+
+// callRateLocked adds a request count and returns the calls per minute over callRateWindow, or since the first sample.
+func (v *processHealth) callRateLocked(at time.Time, requests int64) float64 {
+	first := 0
+	for first < len(v.requestCounts)-1 && at.Sub(v.requestCounts[first].at) > callRateWindow {
+		first++
+	}
+	v.requestCounts = append(slices.Delete(v.requestCounts, 0, first), requestCount{at, requests})
+	span := at.Sub(v.requestCounts[0].at)
+	if span <= 0 {
+		return 0
+	}
+	return float64(requests-v.requestCounts[0].requests) / span.Minutes()
+}
+
+// load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds 1 where calls
+// overlap.
+func (v *processHealth) load(callTimeMS int64, now, ready time.Time) float64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	since, before := v.loadAt, v.callTimeMS
+	if since.IsZero() {
+		since = ready
+	}
+	v.callTimeMS, v.loadAt = callTimeMS, now
+	span := now.Sub(since).Milliseconds()
+	if span <= 0 {
+		return 0
+	}
+	return float64(callTimeMS-before) / float64(span)
+}
+
+// replacement returns why the incarnation should be replaced: its limits first, then its grade, then the prediction. No cause means
+// that it should not.
+func (v *processHealth) replacement(rules api.WatchRules, requests int64, age time.Duration) (api.Cause, string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if d := (policy.Rotation{MaxRequests: rules.RequestLimit}).Next(policy.Life{Requests: requests}, 0); d.Action == policy.Restart {
+		return api.CauseRequests, d.Reason
+	}
+	if len(v.samples) == 0 {
+		return "", ""
+	}
+	memory := v.samples[len(v.samples)-1].MemoryBytes
+	if d := (policy.Rotation{MaxMemoryBytes: rules.MaxMemoryBytes}).Next(policy.Life{MemoryBytes: memory}, 0); d.Action == policy.Restart {
+		return api.CauseMemory, d.Reason
+	}
+	if rules.Grade && v.decision.Action == policy.Restart && age >= rules.GradeAfter.D() {
+		return api.CauseGrade, v.decision.Reason
+	}
+	if d := prediction(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
+		return api.CausePrediction, d.Reason
+	}
+	return "", ""
+}
+
+// needsSample reports whether memory approaches its limit faster than the regular samples arrive.
+func (v *processHealth) needsSample(rules api.WatchRules) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := prediction(rules)
+	if p.MemoryLimitBytes <= 0 {
+		p.MemoryLimitBytes = rules.MaxMemoryBytes
+	}
+	return p.Pressing(v.samples, process.DefaultSampleEvery)
+}
+
+func prediction(rules api.WatchRules) policy.Prediction {
+	return policy.Prediction{Window: rules.Window, Horizon: rules.Horizon.D(), MemoryLimitBytes: rules.MemoryLimitBytes}
+}
+
+// assessment returns the assessment of the newest sample; nil before the first.
+func (v *processHealth) assessment() *api.Assessment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.latest == nil {
+		return nil
+	}
+	return &api.Assessment{Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings}
+}
+
+// Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
+func (h *Host) Score(worker string, incarnation int64) float64 {
+	if v := h.health.get(worker, incarnation); v != nil {
+		if a := v.assessment(); a != nil {
+			return a.Score
+		}
+	}
+	return 100
+}
+
+// healthRegistry holds the health of the incarnations on this host. Its zero value is ready to use.
+type healthRegistry struct {
+	mu  sync.Mutex
+	all map[api.Process]*processHealth
+}
+
+// of returns the health of a process. It adds a missing one, and removes those of processes that have ended.
+func (r *healthRegistry) of(p *process.Process) *processHealth {
+	key := api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v := r.all[key]; v != nil {
+		return v
+	}
+	if r.all == nil {
+		r.all = map[api.Process]*processHealth{}
+	}
+	for old, v := range r.all {
+		if hasEnded(v.process) {
+			delete(r.all, old)
+		}
+	}
+	v := &processHealth{process: p}
+	r.all[key] = v
+	return v
+}
+
+// get returns the health of an incarnation, or nil.
+func (r *healthRegistry) get(worker string, incarnation int64) *processHealth {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[api.Process{Worker: worker, Incarnation: incarnation}]
+}

@@ -1,0 +1,74 @@
+// Package activities implements the Temporal activities of a host. Each activity reads its request, calls the process package or
+// the data plane, and returns a result or an ApplicationError whose type is an api.Code.
+package activities
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// DataPlane is the part of the gateway that the activities use.
+type DataPlane interface {
+	// Endpoint returns the base URL for calls under a lease.
+	Endpoint() string
+	// Drain stops new calls to an incarnation and waits until none is in flight or ctx ends.
+	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
+	// Recall releases a lease that the gateway holds, unless a call is in flight under it.
+	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) api.RecallResult
+	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
+	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
+	// Usage returns the calls of an incarnation so far, and how many are in flight.
+	Usage(worker string, incarnation int64) (api.Usage, int)
+	// Final returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
+	Final(ctx context.Context, worker string, incarnation int64) api.Usage
+}
+
+// Host implements the activities that start, observe and stop the processes of one host.
+type Host struct {
+	ID        string
+	Processes *process.Supervisor
+	DataPlane DataPlane
+	// Admit returns a coded error for a start that this host must reject; nil admits all.
+	Admit func(ctx context.Context, r api.StartRequest) error
+	// Started receives every process that became ready, before Start releases its placement slot.
+	Started  func(*process.Process)
+	Observer Observer
+	// Stopping is closed when the agent begins to shut down.
+	Stopping <-chan struct{}
+	Logger   *slog.Logger
+
+	// MemoryTotal returns the memory of the host, or of its container, in bytes.
+	MemoryTotal func() (int64, error)
+
+	health healthRegistry
+}
+
+// finalUsageTimeout bounds how long finalUsage waits for the last calls of an ended process; those calls fail at once.
+const finalUsageTimeout = 500 * time.Millisecond
+
+// finalUsage returns the usage of a process that has ended.
+func (h *Host) finalUsage(p *process.Process) *api.Usage {
+	ctx, cancel := context.WithTimeout(context.Background(), finalUsageTimeout)
+	defer cancel()
+	usage := h.DataPlane.Final(ctx, p.Worker(), p.Incarnation())
+	return &usage
+}
+
+// requestCount returns the number of requests an incarnation has served.
+func (h *Host) requestCount(p *process.Process) int64 {
+	usage, _ := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+	return usage.Requests
+}
+
+func hasEnded(p *process.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}

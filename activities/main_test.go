@@ -1,0 +1,70 @@
+package activities_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+const waitTimeout = 20 * time.Second
+
+// newHost returns a host that runs incarnation 1 of worker p/0.
+func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activities.Host, *process.Process) {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	s, err := process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "h", Logger: logger})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+	})
+	sp := spec.Default()
+	sp.Pool.Name, sp.Pool.Command = "p", command
+	change(&sp)
+	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
+	require.NoError(t, err)
+	return &activities.Host{ID: "h", Processes: s, Observer: noObserver{}, Logger: logger}, p
+}
+
+func withoutProtocol(sp *spec.Spec) {
+	sp.Pool.Protocol, sp.Health.Kind, sp.Health.Command = spec.ProtocolNone, spec.HealthExec, []string{"true"}
+}
+
+func requireType(t *testing.T, err error, code api.Code) {
+	t.Helper()
+	var failure *temporal.ApplicationError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, string(code), failure.Type())
+	require.True(t, failure.NonRetryable())
+}
+
+var (
+	worker  = api.Process{Worker: "p/0", Incarnation: 1}
+	unknown = api.Process{Worker: "p/9", Incarnation: 1}
+)
+
+// noObserver is an Observer that ignores everything.
+type noObserver struct{}
+
+func (noObserver) Started(api.Process, time.Duration)  {}
+func (noObserver) StartFailed(api.Process)             {}
+func (noObserver) Watching(api.WatchRequest)           {}
+func (noObserver) Probed(api.Process, error)           {}
+func (noObserver) Stopping(api.Process)                {}
+func (noObserver) Decided(string, activities.Decision) {}

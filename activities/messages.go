@@ -1,0 +1,33 @@
+package activities
+
+import (
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+)
+
+func toMechanisms(byLimit map[string]process.Means) map[string]string {
+	if len(byLimit) == 0 {
+		return nil
+	}
+	names := make(map[string]string, len(byLimit))
+	for limit, mechanism := range byLimit {
+		names[limit] = string(mechanism)
+	}
+	return names
+}
+
+func toExit(e process.Exit) lifecycle.Exit {
+	return lifecycle.Exit{Killed: e.Killed, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
+}
+
+// toSample returns nil for the zero Sample.
+func toSample(s process.Sample) *api.Sample {
+	if s.At.IsZero() {
+		return nil
+	}
+	return &api.Sample{
+		At: s.At, RSSBytes: s.RSSBytes, PSSBytes: s.PSSBytes, CPUPercent: s.CPUPercent, OpenFiles: s.OpenFiles,
+		Threads: s.Threads, Children: s.Children, ReadBytes: s.ReadBytes, WriteBytes: s.WriteBytes,
+	}
+}

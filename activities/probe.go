@@ -1,0 +1,94 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// Probe runs one health check and takes one full sample.
+func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		return api.ProbeResult{Gone: true, Reason: unknownProcess}, nil
+	}
+	if hasEnded(p) {
+		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
+	}
+	result := api.ProbeResult{Healthy: true}
+	err := p.Probe(ctx)
+	if !errors.Is(err, process.ErrBusy) { // a call in progress prevented the probe, which says nothing
+		h.Observer.Probed(r.Process, err)
+		if err != nil {
+			result.Healthy, result.Reason = false, err.Error()
+		}
+	}
+	if sample, err := p.Sample(ctx); err == nil {
+		result.Sample = toSample(sample)
+		health := h.health.of(p)
+		health.add(sample, h.requestCount(p), r.Health)
+		result.Assessment = health.assessment()
+	}
+	return result, nil
+}
+
+// prober probes a process every health.interval, in a goroutine of its own because a probe may take as long as health.timeout.
+type prober struct {
+	// result delivers at most one value, after which the prober ends: the error of a failed probe, or nil when a degraded worker
+	// passed one.
+	result chan error
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// startProber starts a prober if the request asks for one; observe receives the result of every probe.
+func startProber(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) *prober {
+	ctx, cancel := context.WithCancel(ctx)
+	b := &prober{result: make(chan error, 1), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		if r.Probe {
+			b.run(ctx, p, r, observe)
+		}
+	}()
+	return b
+}
+
+func (b *prober) run(ctx context.Context, p *process.Process, r api.WatchRequest, observe func(error)) {
+	degraded := r.Failures > 0
+	interval := r.Health.Interval.D()
+	if degraded {
+		interval = min(interval, api.DegradedProbeDelay)
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.Done():
+			return
+		case <-ticker.C:
+		}
+		err := p.Probe(ctx)
+		if ctx.Err() != nil || errors.Is(err, process.ErrBusy) {
+			continue
+		}
+		if hasEnded(p) { // the exit is more specific than the failed probe
+			return
+		}
+		observe(err)
+		if err != nil || degraded {
+			b.result <- err
+			return
+		}
+	}
+}
+
+func (b *prober) stop() {
+	b.cancel()
+	<-b.done
+}

@@ -1,0 +1,22 @@
+package activities
+
+import (
+	"context"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// Stop stops a process and its tree. A process that this host does not know, or that has ended, is no error.
+func (h *Host) Stop(ctx context.Context, r api.StopRequest) (api.StopResult, error) {
+	p, known := h.Processes.Get(r.Worker, r.Incarnation)
+	if !known {
+		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: unknownProcess}, nil
+	}
+	h.Observer.Stopping(r.Process)
+	exit, err := p.Stop(ctx, r.Grace.D())
+	if err != nil {
+		return api.StopResult{}, fromProcess(err)
+	}
+	return api.StopResult{Exit: toExit(exit), Reason: exit.Reason, Usage: h.finalUsage(p)}, nil
+}

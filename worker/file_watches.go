@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker/filewatch"
+)
+
+const (
+	// fileScanInterval is the time between two scans of this host's processes for files to watch.
+	fileScanInterval = time.Second
+	// fileLinger is how long files stay watched after the pool's last process on this host has ended: the change that fixes its
+	// program may still come.
+	fileLinger = 10 * time.Minute
+	// fileRetry is the delay after a failure to open a watch or to signal a pool.
+	fileRetry = 5 * time.Second
+	// maxReportedFiles bounds the files named in one signal.
+	maxReportedFiles = 24
+	// fileSignalTimeout bounds one signal.
+	fileSignalTimeout = 10 * time.Second
+)
+
+// signalClient sends signals; a client.Client is one.
+type signalClient interface {
+	SignalWorkflow(ctx context.Context, workflowID, runID, signalName string, arg any) error
+}
+
+// fileWatches watches the files that the specs of this host's processes name, and signals changes to their pools.
+type fileWatches struct {
+	temporal  signalClient
+	processes interface{ List() []*process.Process }
+	host      string
+	log       *slog.Logger
+	linger    time.Duration
+
+	pools map[string]*poolFiles // only run uses it
+}
+
+// poolFiles is the watch of one pool. Its watcher is nil while opening it fails.
+type poolFiles struct {
+	dir        string
+	watch      spec.Watch
+	watcher    *filewatch.Watcher
+	cancel     context.CancelFunc
+	forwarding sync.WaitGroup
+	retryAt    time.Time
+	usedAt     time.Time // when the pool last had a process here
+}
+
+func newFileWatches(temporal signalClient, processes *process.Supervisor, host string, log *slog.Logger) *fileWatches {
+	return &fileWatches{temporal: temporal, processes: processes, host: host, log: log, linger: fileLinger, pools: map[string]*poolFiles{}}
+}
+
+// run watches until ctx ends.
+func (f *fileWatches) run(ctx context.Context) {
+	f.scan(ctx, time.Now())
+	every(ctx, fileScanInterval, func(now time.Time) { f.scan(ctx, now) })
+	for _, p := range f.pools {
+		p.close()
+	}
+}
+
+// scan opens, replaces and closes watches so that they match the spec of the newest process of each pool.
+func (f *fileWatches) scan(ctx context.Context, now time.Time) {
+	newest := map[string]*process.Process{}
+	for _, p := range f.processes.List() {
+		pool := p.Spec().Pool.Name
+		if other := newest[pool]; other == nil || p.Info().StartedAt.After(other.Info().StartedAt) {
+			newest[pool] = p
+		}
+	}
+	for name, p := range newest {
+		f.ensure(ctx, name, p.Spec(), f.since(p, now), now)
+	}
+	for name, p := range f.pools {
+		if now.Sub(p.usedAt) > f.linger {
+			p.close()
+			delete(f.pools, name)
+		}
+	}
+}
+
+// since returns the start time of the pool's oldest process with the same watch: that process may have read its files before a change
+// that the watch was too late to see.
+func (f *fileWatches) since(newest *process.Process, now time.Time) time.Time {
+	sp, oldest := newest.Spec(), now
+	for _, p := range f.processes.List() {
+		other, began := p.Spec(), p.Info().StartedAt
+		if other.Pool.Name == sp.Pool.Name && sameWatch(other.Watch, sp.Watch) && !began.IsZero() && began.Before(oldest) {
+			oldest = began
+		}
+	}
+	return oldest
+}
+
+// ensure makes the pool's watch match its spec. A new watch also reports the files that changed after since.
+func (f *fileWatches) ensure(ctx context.Context, name string, sp spec.Spec, since, now time.Time) {
+	current := f.pools[name]
+	if current != nil && (current.dir != sp.Pool.Dir || !sameWatch(current.watch, sp.Watch)) {
+		current.close()
+		delete(f.pools, name)
+		current = nil
+	}
+	if len(sp.Watch.Paths) == 0 {
+		return
+	}
+	if current == nil {
+		current = &poolFiles{dir: sp.Pool.Dir, watch: sp.Watch}
+		f.pools[name] = current
+	}
+	current.usedAt = now
+	if current.watcher != nil || now.Before(current.retryAt) {
+		return
+	}
+	if err := f.open(ctx, name, current, since); err != nil {
+		current.retryAt = now.Add(fileRetry)
+		f.log.Error("cannot watch the files of a pool; retrying", "pool", name, "error", err)
+	}
+}
+
+func sameWatch(a, b spec.Watch) bool {
+	return a.Debounce == b.Debounce && slices.Equal(a.Paths, b.Paths) && slices.Equal(a.Ignore, b.Ignore)
+}
+
+func (f *fileWatches) open(ctx context.Context, name string, p *poolFiles, since time.Time) error {
+	dir, err := filepath.Abs(p.dir) // the agent's own folder if it is empty
+	if err != nil {
+		return fmt.Errorf("find the folder that watch.paths are relative to: %w", err)
+	}
+	p.watcher, err = filewatch.Open(filewatch.Options{
+		Dir: dir, Paths: p.watch.Paths, Ignore: p.watch.Ignore, Debounce: p.watch.Debounce.D(), Since: since, Logger: f.log.With("pool", name),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.forwarding.Go(func() { f.forward(ctx, name, p.watcher) })
+	return nil
+}
+
+func (p *poolFiles) close() {
+	if p.watcher != nil {
+		p.cancel()
+		p.forwarding.Wait()
+		p.watcher.Close()
+	}
+}
+
+// forward signals changes to the pool until ctx ends. It retries a failed signal; changes that come meanwhile gather in the watcher.
+func (f *fileWatches) forward(ctx context.Context, pool string, w *filewatch.Watcher) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case files := <-w.Changes():
+			f.log.Info("watched files changed", "pool", pool, "file", files[0], "files", len(files))
+			for !f.send(ctx, pool, files) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(fileRetry):
+				}
+			}
+		}
+	}
+}
+
+// send signals one change. It returns false if the signal must be retried.
+func (f *fileWatches) send(ctx context.Context, pool string, files []string) bool {
+	message := api.FilesChanged{Pool: pool, Host: f.host, Files: files}
+	if more := len(files) - maxReportedFiles; more > 0 {
+		message.Files, message.More = files[:maxReportedFiles], more
+	}
+	ctx, cancel := context.WithTimeout(ctx, fileSignalTimeout)
+	defer cancel()
+	err := f.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalFilesChanged, message)
+	var notFound *serviceerror.NotFound
+	if err == nil || errors.As(err, &notFound) {
+		return true
+	}
+	f.log.Warn("signalling changed files to a pool failed; retrying", "pool", pool, "error", err)
+	return false
+}

@@ -1,0 +1,89 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// statusCacheTTL is how long an answer is reused, so that many scrapers cost one query.
+	statusCacheTTL = 5 * time.Second
+	// statusMaxAge is the age at which the last answer is dropped while no newer one arrives.
+	statusMaxAge = time.Minute
+	// statusTimeout bounds the queries of one scrape, of which statusConcurrency run at once.
+	statusTimeout     = 2 * time.Second
+	statusConcurrency = 8
+)
+
+// poolStatusCache queries the status of pools when it is read. A query leaves no trace in a workflow's history.
+type poolStatusCache struct {
+	query func(ctx context.Context, pool string) (api.PoolStatus, error)
+
+	mu        sync.Mutex // held during queries, so that concurrent readers share them
+	queriedAt time.Time
+	answers   map[string]poolAnswer
+}
+
+type poolAnswer struct {
+	status api.PoolStatus
+	at     time.Time
+}
+
+func newPoolStatusCache(query func(ctx context.Context, pool string) (api.PoolStatus, error)) *poolStatusCache {
+	return &poolStatusCache{query: query, answers: make(map[string]poolAnswer)}
+}
+
+// read returns the known status of these pools, and of the pools read before that still run. While reachable is false it queries none.
+func (r *poolStatusCache) read(pools []string, reachable bool) map[string]api.PoolStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if reachable && now.Sub(r.queriedAt) >= statusCacheTTL {
+		r.refreshLocked(pools)
+		r.queriedAt = time.Now()
+	}
+	current := make(map[string]api.PoolStatus, len(r.answers))
+	for pool, answer := range r.answers {
+		if now.Sub(answer.at) < statusMaxAge {
+			current[pool] = answer.status
+		}
+	}
+	return current
+}
+
+// refreshLocked queries pools. It removes those that have ended, and keeps the last answer of those that do not answer.
+func (r *poolStatusCache) refreshLocked(pools []string) {
+	wanted := make(map[string]bool, len(pools)+len(r.answers))
+	for _, pool := range pools {
+		wanted[pool] = true
+	}
+	for pool := range r.answers {
+		wanted[pool] = true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	var results sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(statusConcurrency)
+	for pool := range wanted {
+		group.Go(func() error {
+			status, err := r.query(ctx, pool)
+			results.Lock()
+			defer results.Unlock()
+			switch {
+			case err == nil:
+				r.answers[pool] = poolAnswer{status, time.Now()}
+			case errors.Is(err, api.ErrPoolNotFound):
+				delete(r.answers, pool)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions return no error
+}

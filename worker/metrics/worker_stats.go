@@ -1,0 +1,238 @@
+package metrics
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// workerStats records what the activities see of the workers of this host, and counts it by pool. It implements activities.Observer
+// and prometheus.Collector.
+type workerStats struct {
+	withProcess func() map[string]bool // the workers that have a process on this host
+
+	startDuration                           *prometheus.HistogramVec // by pool
+	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
+
+	mu      sync.Mutex
+	workers map[string]*workerStat // by worker
+	pools   map[string]time.Time   // when each pool was last used
+}
+
+// workerStat is one worker, through its incarnations on this host.
+type workerStat struct {
+	incarnation       int64 // the newest; the next three fields are about it
+	unhealthy         bool
+	degraded          bool
+	suspended         bool
+	stopping          map[int64]bool   // incarnations that are being stopped
+	replacementsKnown bool             // the worker's workflow has reported restarts and rotations
+	restarts          map[string]int64 // by cause, as the worker's workflow counts them
+	rotations         map[string]int64
+	liveCounts        map[int64]map[string]int64 // the program's counters at the last scrape, by incarnation
+	endedCounts       map[string]int64           // sums of the counters of ended incarnations
+	absentSince       time.Time                  // when the worker was first seen without a process here; zero while it has one
+}
+
+const (
+	// statsRetention is how long workers and pools without a process on this host are kept.
+	statsRetention = 5 * time.Minute
+	// maxStopping bounds the incarnations of a worker that may be stopping at once.
+	maxStopping = 4
+)
+
+func newWorkerStats(withProcess func() map[string]bool) *workerStats {
+	counter := func(m *Metric) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+	}
+	return &workerStats{
+		withProcess: withProcess,
+		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, startSeconds.Labels),
+		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
+		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
+	}
+}
+
+func (l *workerStats) vectors() []prometheus.Collector {
+	return []prometheus.Collector{l.startDuration, l.startFailures, l.probeFailures, l.decisions}
+}
+
+// Describe implements prometheus.Collector.
+func (l *workerStats) Describe(out chan<- *prometheus.Desc) {
+	for _, v := range l.vectors() {
+		v.Describe(out)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *workerStats) Collect(out chan<- prometheus.Metric) {
+	for _, v := range l.vectors() {
+		v.Collect(out)
+	}
+}
+
+// workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
+func (l *workerStats) workerLocked(p api.Process) *workerStat {
+	w := l.workers[p.Worker]
+	switch {
+	case w == nil:
+		w = &workerStat{incarnation: p.Incarnation, stopping: make(map[int64]bool)}
+		l.workers[p.Worker] = w
+	case w.incarnation > p.Incarnation:
+		return nil
+	case w.incarnation < p.Incarnation:
+		w.incarnation, w.unhealthy, w.degraded, w.suspended = p.Incarnation, false, false, false
+		maps.DeleteFunc(w.stopping, func(incarnation int64, _ bool) bool { return incarnation < p.Incarnation-maxStopping })
+	}
+	w.absentSince = time.Time{}
+	return w
+}
+
+// poolLocked returns the pool of a worker, whose series start at 0 when it is first used; false if the name is not a worker's.
+func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
+	pool, _, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return "", false
+	}
+	if _, known := l.pools[pool]; !known {
+		l.startDuration.WithLabelValues(pool)
+		l.startFailures.WithLabelValues(pool)
+		l.probeFailures.WithLabelValues(pool)
+		for _, d := range activities.Decisions() {
+			l.decisions.WithLabelValues(pool, string(d))
+		}
+	}
+	l.pools[pool] = time.Now()
+	return pool, true
+}
+
+// Started implements activities.Observer.
+func (l *workerStats) Started(p api.Process, took time.Duration) {
+	withProcess := l.withProcess()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweepLocked(withProcess, time.Now()) // so that the maps stay small without scrapes, too
+	l.workerLocked(p)
+	if pool, ok := l.poolLocked(p.Worker); ok {
+		l.startDuration.WithLabelValues(pool).Observe(took.Seconds())
+	}
+}
+
+// StartFailed implements activities.Observer.
+func (l *workerStats) StartFailed(p api.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pool, ok := l.poolLocked(p.Worker); ok {
+		l.startFailures.WithLabelValues(pool).Inc()
+	}
+}
+
+// Watching implements activities.Observer.
+func (l *workerStats) Watching(r api.WatchRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.workerLocked(r.Process)
+	if w == nil {
+		return
+	}
+	w.suspended, w.degraded = !r.Probe, r.Failures > 0
+	w.unhealthy = w.degraded
+	w.replacementsKnown, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
+}
+
+// Probed implements activities.Observer.
+func (l *workerStats) Probed(p api.Process, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workerLocked(p); w != nil {
+		w.unhealthy = err != nil
+	}
+	if pool, ok := l.poolLocked(p.Worker); ok && err != nil {
+		l.probeFailures.WithLabelValues(pool).Inc()
+	}
+}
+
+// Stopping implements activities.Observer.
+func (l *workerStats) Stopping(p api.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workers[p.Worker]; w != nil {
+		w.stopping[p.Incarnation] = true
+	}
+}
+
+// Decided implements activities.Observer.
+func (l *workerStats) Decided(worker string, d activities.Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pool, ok := l.poolLocked(worker); ok {
+		l.decisions.WithLabelValues(pool, string(d)).Inc()
+	}
+}
+
+// sumCounts records the counters of the live incarnations and returns the sums over all incarnations here. What a program counted
+// between the last scrape and its end is lost.
+func (w *workerStat) sumCounts(live map[int64]map[string]int64) map[string]int64 {
+	for incarnation, counts := range w.liveCounts {
+		if _, isLive := live[incarnation]; isLive {
+			continue
+		}
+		if w.endedCounts == nil {
+			w.endedCounts = make(map[string]int64)
+		}
+		for name, n := range counts {
+			if _, known := w.endedCounts[name]; !known && len(w.endedCounts) >= wire.MaxCounters {
+				name = wire.OtherCounter
+			}
+			w.endedCounts[name] += n
+		}
+	}
+	w.liveCounts = live
+	sums := make(map[string]int64, len(w.endedCounts))
+	maps.Copy(sums, w.endedCounts)
+	for _, counts := range live {
+		for name, n := range counts {
+			sums[name] += n
+		}
+	}
+	return sums
+}
+
+// sweepLocked removes workers and pools that have had no process here for statsRetention.
+func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
+	for worker, w := range l.workers {
+		switch {
+		case withProcess[worker]:
+			w.absentSince = time.Time{}
+		case w.absentSince.IsZero():
+			w.absentSince = now
+		case now.Sub(w.absentSince) >= statsRetention:
+			delete(l.workers, worker)
+		}
+	}
+	used := make(map[string]bool, len(l.workers))
+	for worker := range l.workers {
+		if pool, _, err := api.ParseWorkerName(worker); err == nil {
+			used[pool] = true
+		}
+	}
+	for pool, lastUsed := range l.pools {
+		if used[pool] || now.Sub(lastUsed) < statsRetention {
+			continue
+		}
+		delete(l.pools, pool)
+		byPool := prometheus.Labels{"pool": pool}
+		l.startDuration.Delete(byPool)
+		l.startFailures.Delete(byPool)
+		l.probeFailures.Delete(byPool)
+		l.decisions.DeletePartialMatch(byPool)
+	}
+}

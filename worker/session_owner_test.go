@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+// fakeOwner is a sessionOwner whose answers a test sets.
+type fakeOwner struct {
+	host  string
+	state lifecycle.State
+	spec  spec.Spec
+	err   error
+}
+
+func (k fakeOwner) claim(context.Context, string) (string, error) { return k.host, nil }
+
+func (k fakeOwner) status(context.Context, string) (api.PoolStatus, error) {
+	return api.PoolStatus{Spec: k.spec, SessionsHost: k.host, Workers: []api.RosterEntry{{Host: k.host, State: k.state}}}, k.err
+}
+
+func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing.T) {
+	request := func(change func(*spec.Spec)) api.StartRequest {
+		r := api.StartRequest{Process: api.Process{Worker: "p/1"}, Spec: spec.Default()}
+		if change != nil {
+			change(&r.Spec)
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		owner   fakeOwner
+		change  func(*spec.Spec)
+		refused bool
+	}{
+		"no owner":                           {fakeOwner{}, nil, false},
+		"this host":                          {fakeOwner{host: "here", state: lifecycle.Ready}, nil, false},
+		"another host":                       {fakeOwner{host: "there", state: lifecycle.Ready}, nil, true},
+		"another host without a live worker": {fakeOwner{host: "there", state: lifecycle.Pending}, nil, false},
+		"another host, with Redis":           {fakeOwner{host: "there", state: lifecycle.Ready}, func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
+	} {
+		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner)
+		err := s.admit(t.Context(), request(c.change))
+		if !c.refused {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, api.ErrStoreUnavailable, name)
+		require.ErrorContains(t, err, `set sessions.store = "redis"`)
+	}
+}
+
+func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
+	specWith := func(store, url string) (s spec.Spec) {
+		s.Sessions.Store, s.Sessions.URL = store, url
+		return s
+	}
+	redis := specWith(spec.StoreRedis, redistest.Start(t).URL())
+	file := specWith(spec.StoreEmbedded, "")
+	for name, c := range map[string]struct {
+		owner fakeOwner
+		want  error
+	}{
+		"local store of this host":     {fakeOwner{host: "here", spec: file}, nil},
+		"local store of another host":  {fakeOwner{host: "there", spec: file}, api.ErrNoWorkers},
+		"local store without an owner": {fakeOwner{spec: file}, api.ErrNoWorkers},
+		"Redis":                        {fakeOwner{spec: redis}, nil},
+		"the pool does not answer":     {fakeOwner{err: errors.New("no connection")}, api.ErrUnavailable},
+		"no such pool":                 {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")}, api.ErrPoolNotFound},
+	} {
+		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner)
+		of, err := s.Of(t.Context(), "p")
+		require.ErrorIs(t, err, c.want, name)
+		if err == nil {
+			_, err = of.Store.Create(t.Context(), &sessions.Session{ID: "a"})
+			require.NoError(t, err, name)
+			s.pools["p"].settingsAt = s.pools["p"].settingsAt.Add(-2 * ownerCacheTTL)
+			s.owner = fakeOwner{host: "here", err: errors.New("no connection")}
+			of, err = s.Of(t.Context(), "p")
+			require.NoError(t, err, name)
+			_, err = of.Store.Get(t.Context(), "a")
+			require.NoError(t, err, "the known settings count while the pool does not answer")
+		}
+		require.NoError(t, s.close())
+	}
+}
+
+func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
+	hosts := []string{"here"}
+	s := newTestStores(t, t.TempDir(), &hosts)
+	_, err := s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	s.pools["p"].processes = 0 // the pool's last worker here has ended
+	s.owner = fakeOwner{host: "there", spec: spec.Default()}
+	for range 2 {
+		_, err = s.Of(t.Context(), "p")
+		require.ErrorIs(t, err, api.ErrStoreUnavailable)
+		require.ErrorContains(t, err, "the sessions of pool p are in the local store of host there")
+	}
+}
+
+func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
+	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"})
+	defer func() { require.NoError(t, s.close()) }()
+	_, err := s.Of(t.Context(), "")
+	require.ErrorIs(t, err, api.ErrNoWorkers, "no pool is known yet")
+	file, server := spec.Default().Sessions, spec.Default().Sessions
+	server.Store, server.URL = spec.StoreRedis, redistest.Start(t).URL()
+	s.pools["replaced"] = &poolSessions{settings: server}
+	settings, err := s.settings(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, server, settings, "the pool's only worker is being replaced")
+	s.pools["runs"] = &poolSessions{settings: file, processes: 1}
+	settings, err = s.settings(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, file, settings)
+	s.pools["replaced"].processes = 1
+	_, err = s.settings(t.Context(), "")
+	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorContains(t, err, "?pool=replaced")
+}

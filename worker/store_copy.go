@@ -1,0 +1,295 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/twin"
+	"github.com/tempool/tempool/spec"
+)
+
+// resumeCopy continues a copy that an earlier agent with this state folder began. Call it before any other method.
+func (s *stores) resumeCopy() error {
+	record, err := readCopyRecord(s.dir)
+	if err != nil || record == nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copy = record
+	// The default bounds apply until a pool starts here and sets its own; until then nothing creates a session.
+	if _, err := s.openLocked(record.From.applyTo(spec.Default().Sessions)); err != nil {
+		s.log.Warn("opening the stores of a session copy failed; every use of them tries again", "error", err)
+	}
+	s.log.Info("session copy resumed", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
+	return nil
+}
+
+// openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the primary alone
+// serves.
+func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error) {
+	primary, secondary := s.copy.From, s.copy.To
+	if s.copy.CutOver {
+		primary, secondary = secondary, primary
+	}
+	first, err := s.openBackend(primary.applyTo(settings))
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.openBackend(secondary.applyTo(settings))
+	if err != nil {
+		second = twin.Absent(err)
+	}
+	store := twin.Of(first)
+	store.Begin(second, s.copy.CutOver, true)
+	return store, nil
+}
+
+// currentCopy returns the copy in progress and its store. Both are nil without a copy; the store is nil while it cannot be opened.
+func (s *stores) currentCopy() (*copyRecord, *openStore) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.copy == nil {
+		return nil, nil
+	}
+	return s.copy, s.open[s.copy.From.key()]
+}
+
+// SessionCopy implements gateway.Copies.
+func (s *stores) SessionCopy() api.SessionCopy {
+	record, known := s.currentCopy()
+	if record == nil {
+		return api.SessionCopy{Phase: api.CopyNone, Host: s.hostID}
+	}
+	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; see the agent's log"}
+	if known != nil {
+		report = known.store.Report()
+	} else if record.CutOver {
+		report.Phase = api.CopyCutOver
+	}
+	report.Host, report.From, report.To, report.Began = s.hostID, record.From.String(), record.To.String(), record.Began
+	return report
+}
+
+// CopySessions implements gateway.Copies.
+func (s *stores) CopySessions(ctx context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {
+	var none api.SessionCopy
+	from, err := parseStore(request.From)
+	if err != nil {
+		return none, err
+	}
+	to, err := parseStore(request.To)
+	if err != nil {
+		return none, err
+	}
+	s.copyMu.Lock()
+	defer s.copyMu.Unlock()
+	settings, err := s.settings(ctx, pool)
+	if err != nil {
+		return none, err
+	}
+	record, _ := s.currentCopy()
+	current := storeAddress{settings.Store, settings.URL}
+	switch {
+	case record != nil && record.From == from && record.To == to:
+		return s.SessionCopy(), nil
+	case record != nil:
+		return none, api.Errorf(api.CodeInvalid, "a copy from %s to %s is already in progress; finish or cancel it first", record.From, record.To)
+	case current != from:
+		return none, api.Errorf(api.CodeInvalid, "pool %s stores its sessions in %s, not in %s", pool, current, from)
+	case from == to:
+		return none, api.Errorf(api.CodeInvalid, "source and target are the same store, %s", from)
+	}
+	if users := s.poolsUsing(to); len(users) > 0 {
+		return none, api.Errorf(api.CodeInvalid, "pool %s of this host stores its sessions in %s already; copy to a store that no pool uses", users[0], to)
+	}
+	if err := s.requireOnlyHost(ctx, from); err != nil {
+		return none, err
+	}
+	target, err := s.openTarget(ctx, to.applyTo(settings), request.Replace)
+	if err != nil {
+		return none, err
+	}
+	record = &copyRecord{From: from, To: to, Began: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := s.beginCopy(settings, record, target); err != nil {
+		_ = target.Close() // it holds nothing new
+		return none, err
+	}
+	s.log.Info("session copy started", "pool", pool, "from", from.String(), "to", to.String())
+	return s.SessionCopy(), nil
+}
+
+// beginCopy makes target the secondary of the store with these settings.
+func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Mirror) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return sessions.Unavailable("copy sessions", sessions.ErrClosed)
+	}
+	known, err := s.openLocked(settings)
+	if err != nil {
+		return err
+	}
+	if err := record.write(s.dir); err != nil {
+		return err
+	}
+	s.copy = record
+	known.store.Begin(target, false, false)
+	return nil
+}
+
+// openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
+func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Mirror, error) {
+	s.mu.Lock()
+	if unused := s.open[storeKey(settings)]; unused != nil { // of pools that have ended
+		delete(s.open, storeKey(settings))
+		if err := unused.store.Close(); err != nil {
+			s.log.Warn("closing an unused session store failed", "error", err)
+		}
+	}
+	s.mu.Unlock()
+	target, err := s.openBackend(settings)
+	if err != nil {
+		return nil, err
+	}
+	count, err := target.Count(ctx)
+	if err == nil && count > 0 && !replace {
+		err = api.Errorf(api.CodeInvalid, "the target store has %d sessions; choose an empty store, or delete them with --replace", count)
+	}
+	if err != nil {
+		_ = target.Close() // the first error matters
+		return nil, err
+	}
+	return target, nil
+}
+
+// StepSessionCopy implements gateway.Copies.
+func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error) {
+	s.copyMu.Lock()
+	defer s.copyMu.Unlock()
+	record, known := s.currentCopy()
+	var none api.SessionCopy
+	if record == nil {
+		return none, api.Errorf(api.CodeInvalid, "no session copy is in progress on this host; start one with ctl sessions copy POOL --from STORE --to STORE")
+	}
+	if known == nil {
+		return none, api.Errorf(api.CodeStoreUnavailable, "the stores of the copy cannot be opened; see the agent's log")
+	}
+	lost := 0
+	var err error
+	switch step.Step {
+	case api.CopyStepCutOver, api.CopyStepBack:
+		lost, err = s.swapCopy(ctx, known.store, *record, step)
+	case api.CopyStepFinish, api.CopyStepCancel:
+		err = s.endCopy(known.store, *record, step.Step)
+	default:
+		err = api.Errorf(api.CodeInvalid, "unknown step %q; allowed: %s, %s, %s or %s", step.Step,
+			api.CopyStepCutOver, api.CopyStepBack, api.CopyStepFinish, api.CopyStepCancel)
+	}
+	if err != nil {
+		return none, err
+	}
+	s.log.Info("session copy step done", "step", step.Step, "from", record.From.String(), "to", record.To.String())
+	report := s.SessionCopy()
+	report.Lost = lost
+	return report, nil
+}
+
+func stepRefused(step api.CopyStep, format string, values ...any) error {
+	return api.Errorf(api.CodeInvalid, "%s is not possible now: %s", step, fmt.Sprintf(format, values...))
+}
+
+// swapCopy makes the other store of the copy the primary, and returns how many sessions a forced step back lost.
+func (s *stores) swapCopy(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+	back := step.Step == api.CopyStepBack
+	switch {
+	case back && !record.CutOver:
+		return 0, stepRefused(step.Step, "sessions are in %s, which is the source", record.From)
+	case !back && record.CutOver:
+		return 0, stepRefused(step.Step, "sessions are in %s already", record.To)
+	case step.Force && !back:
+		return 0, stepRefused(step.Step, "only %s can be forced", api.CopyStepBack)
+	}
+	if !step.Force {
+		if err := s.requireOnlyHost(ctx, record.From); err != nil {
+			return 0, err
+		}
+	}
+	record.CutOver = !back
+	if lost, err = store.Swap(ctx, step.Force, func() error { return record.write(s.dir) }); err != nil {
+		return lost, err
+	}
+	s.mu.Lock()
+	s.copy = &record
+	s.mu.Unlock()
+	return lost, nil
+}
+
+// endCopy keeps the primary of the copy and closes the secondary.
+func (s *stores) endCopy(store *twin.Store, record copyRecord, step api.CopyStep) error {
+	kept, released, swap := record.From, record.To, api.CopyStepBack
+	if step == api.CopyStepFinish {
+		kept, released, swap = record.To, record.From, api.CopyStepCutOver
+	}
+	if record.CutOver != (step == api.CopyStepFinish) {
+		return stepRefused(step, "sessions are in %s still; do %s first", released, swap)
+	}
+	if users := s.poolsUsing(released); len(users) > 0 {
+		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "), released, kept.specText())
+	}
+	secondary, err := store.End(func() error { return removeCopyRecord(s.dir) })
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	known := s.open[record.From.key()]
+	delete(s.open, record.From.key())
+	s.open[kept.key()] = known
+	s.copy = nil
+	s.mu.Unlock()
+	if err := secondary.Close(); err != nil {
+		s.log.Warn("closing the released session store failed", "store", released.String(), "error", err)
+	}
+	return nil
+}
+
+// poolsWhereLocked returns the pools with a process here whose settings match, sorted.
+func (s *stores) poolsWhereLocked(matches func(spec.Sessions) bool) (names []string) {
+	for name, p := range s.pools {
+		if p.processes > 0 && matches(p.settings) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// poolsUsing returns the pools with a process here whose specs name a store, sorted.
+func (s *stores) poolsUsing(store storeAddress) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.poolsWhereLocked(func(settings spec.Sessions) bool { return storeKey(settings) == store.key() })
+}
+
+// requireOnlyHost fails if other hosts have workers of the pools that use a store, or the other store of its copy: those hosts write to
+// one of the two stores only.
+func (s *stores) requireOnlyHost(ctx context.Context, store storeAddress) error {
+	s.mu.Lock()
+	names := s.poolsWhereLocked(func(settings spec.Sessions) bool { return s.canonicalKeyLocked(settings) == store.key() })
+	s.mu.Unlock()
+	for _, name := range names {
+		others, err := s.otherHosts(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(others) > 0 {
+			return api.Errorf(api.CodeInvalid, "pool %s also has workers on %s, whose agents write to one store only; scale the pool down to this host for the copy", name, strings.Join(others, ", "))
+		}
+	}
+	return nil
+}

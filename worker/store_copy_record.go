@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// copyRecordFile is the record of a copy in the state folder. It exists only while a copy is in progress.
+const copyRecordFile = "sessions/copy.json"
+
+// copyRecord is what an agent needs to resume a copy of sessions: the two stores, and which of them is the primary.
+type copyRecord struct {
+	From    storeAddress `json:"from"`
+	To      storeAddress `json:"to"`
+	CutOver bool         `json:"cut_over"`
+	Began   time.Time    `json:"began"`
+}
+
+// storeAddress names a store. Its URL may hold a password: print it with String only.
+type storeAddress struct {
+	Store string `json:"store"`
+	URL   string `json:"url,omitempty"`
+}
+
+// parseStore parses "embedded" or the URL of a Redis server.
+func parseStore(text string) (storeAddress, error) {
+	switch text {
+	case spec.StoreEmbedded:
+		return storeAddress{Store: spec.StoreEmbedded}, nil
+	case spec.StoreMemory:
+		return storeAddress{}, api.Errorf(api.CodeInvalid, `a "memory" store cannot be copied: it loses its sessions when the agent restarts, and an interrupted copy could not resume`)
+	}
+	if err := spec.CheckRedisURL(text); err != nil {
+		return storeAddress{}, api.Errorf(api.CodeInvalid, `a store is "embedded" or the URL of a Redis server: %w`, err)
+	}
+	return storeAddress{spec.StoreRedis, text}, nil
+}
+
+// key returns the storeKey of settings with this store.
+func (a storeAddress) key() string { return storeKey(a.applyTo(spec.Sessions{})) }
+
+// applyTo returns settings with this store.
+func (a storeAddress) applyTo(settings spec.Sessions) spec.Sessions {
+	settings.Store, settings.URL = a.Store, a.URL
+	if settings.Sync == "" {
+		settings.Sync = spec.SyncAlways
+	}
+	return settings
+}
+
+// String names the store without its password.
+func (a storeAddress) String() string {
+	if a.Store != spec.StoreRedis {
+		return a.Store
+	}
+	parsed, err := url.Parse(a.URL)
+	if err != nil {
+		return spec.StoreRedis
+	}
+	return parsed.Redacted()
+}
+
+// specText returns the lines of a spec that name the store, without its password.
+func (a storeAddress) specText() string {
+	if a.Store == spec.StoreRedis {
+		return fmt.Sprintf(`sessions.store = "redis" and sessions.url = %q`, a)
+	}
+	return fmt.Sprintf("sessions.store = %q", a.Store)
+}
+
+// readCopyRecord returns the record in a state folder, or nil if there is none. An unreadable record is an error: nothing else says
+// which store is the primary.
+func readCopyRecord(dir string) (*copyRecord, error) {
+	path := filepath.Join(dir, copyRecordFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var record copyRecord
+	if err == nil {
+		err = json.Unmarshal(text, &record)
+	}
+	if err == nil && (record.From.Store == "" || record.To.Store == "") {
+		err = errors.New("from or to is missing")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s, the only record of which store of a session copy is the primary; repair it, or move it away "+
+			"if sessions.store in the pools' specs is right: %w", path, err)
+	}
+	return &record, nil
+}
+
+// write replaces the record atomically and durably.
+func (r copyRecord) write(dir string) error {
+	path := filepath.Join(dir, copyRecordFile)
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = replaceFile(path, append(text, '\n'))
+	}
+	if err != nil {
+		return api.Errorf(api.CodeStoreUnavailable, "write the record of the session copy: %w", err)
+	}
+	return nil
+}
+
+func removeCopyRecord(dir string) error {
+	path := filepath.Join(dir, copyRecordFile)
+	err := os.Remove(path)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = syncFolder(filepath.Dir(path))
+	}
+	if err != nil {
+		return api.Errorf(api.CodeStoreUnavailable, "remove the record of the session copy: %w", err)
+	}
+	return nil
+}
+
+// replaceFile writes a file such that it has either the old or the new content, whenever the program or the machine stops.
+func replaceFile(path string, content []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".copy-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name()) // the first error matters
+		}
+	}()
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}

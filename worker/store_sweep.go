@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/tempool/tempool/sessions"
+)
+
+// sweep removes expired sessions every sessions.SweepEvery until ctx ends.
+func (s *stores) sweep(ctx context.Context) {
+	every(ctx, sessions.SweepEvery, func(time.Time) { s.sweepOnce(ctx) })
+}
+
+// sweepOnce removes expired sessions and returns how many there were.
+func (s *stores) sweepOnce(ctx context.Context) (removed int) {
+	for _, store := range s.all() {
+		n, err := store.DeleteExpired(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("sweeping expired sessions failed; they stay inaccessible", "error", err)
+		}
+		removed += n
+	}
+	return removed
+}
+
+// freeMemory removes what this agent holds of expired sessions and bindings, and returns free heap memory to the system.
+func (s *stores) freeMemory(ctx context.Context) {
+	removed, before := s.sweepOnce(ctx), heapBytes()
+	bindings := s.affinity.Len() // removes expired bindings first
+	debug.FreeOSMemory()
+	s.log.Info("session caches dropped", "expired_sessions", removed, "bindings", bindings, "heap_before", before, "heap_after", heapBytes())
+}
+
+// heapBytes returns the memory that the agent's heap holds from the system, in bytes.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapSys - m.HeapReleased
+}
