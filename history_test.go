@@ -12,7 +12,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// life is a worker that starts and is then leased again and again: n transitions, and the ring after each.
+// life returns n transitions of a worker that starts and is then leased repeatedly, and the ring after each.
 func life(t *testing.T, n int) (all []lifecycle.Transition, rings [][]lifecycle.Transition) {
 	t.Helper()
 	now := time.Date(2026, 3, 4, 12, 0, 0, 123_456_789, time.UTC)
@@ -27,7 +27,7 @@ func life(t *testing.T, n int) (all []lifecycle.Transition, rings [][]lifecycle.
 		case i%2 == 1:
 			kind = lifecycle.Checkin
 		}
-		// Every third step comes at the same moment as the one before, as steps in one workflow task do.
+		// Every third step has the timestamp of the one before, as steps in one workflow task do.
 		if i%3 > 0 {
 			now = now.Add(1_700_001 * time.Nanosecond)
 		}
@@ -40,7 +40,7 @@ func life(t *testing.T, n int) (all []lifecycle.Transition, rings [][]lifecycle.
 	return all, rings
 }
 
-func TestRingsOfManyRunsJoinIntoOneHistory(t *testing.T) {
+func TestRingsOfManyRunsAreMerged(t *testing.T) {
 	all, rings := life(t, 450)
 	for name, ends := range map[string][]int{
 		"one run":                      {60},
@@ -60,7 +60,7 @@ func TestRingsOfManyRunsJoinIntoOneHistory(t *testing.T) {
 	}
 }
 
-func TestGapsAreFoundWhereARunHadMoreTransitionsThanItKeeps(t *testing.T) {
+func TestARunWithMoreTransitionsThanItsRingLeavesAGap(t *testing.T) {
 	all, rings := life(t, 450)
 	merged := JoinHistory([][]lifecycle.Transition{nil, rings[49], rings[200], rings[249], rings[449]})
 	require.Len(t, merged, 50+100+49+100)
@@ -71,14 +71,14 @@ func TestGapsAreFoundWhereARunHadMoreTransitionsThanItKeeps(t *testing.T) {
 	require.Empty(t, HistoryGaps(nil))
 }
 
-func TestAGapIsFoundAlsoWhereTheStatesHappenToFit(t *testing.T) {
+func TestAGapIsFoundEvenIfTheStatesMatch(t *testing.T) {
 	all, _ := life(t, 20)
 	pieces := append(append([]lifecycle.Transition{}, all[:6]...), all[10:]...)
 	require.Equal(t, pieces[5].To, pieces[6].From)
 	require.Equal(t, []int{6}, HistoryGaps(pieces))
 }
 
-func TestTheRingInTheInputOfARunIsRead(t *testing.T) {
+func TestTheRingIsReadFromTheInputOfARun(t *testing.T) {
 	all, _ := life(t, 5)
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(map[string]any{
 		"pool": "python", "machine": lifecycle.Machine{State: lifecycle.Ready, Ring: all},
@@ -96,7 +96,7 @@ func TestTheRingInTheInputOfARunIsRead(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestANoteIsNoGap(t *testing.T) {
+func TestANoteIsNotAGap(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m := lifecycle.New(at)
 	step := func(kind lifecycle.EventKind) {

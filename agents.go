@@ -9,19 +9,19 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// recentPoll is how long ago a live agent may have asked a task queue last: a poll waits a minute for work.
+// recentPoll is the greatest age of a live agent's last poll: a poll waits up to a minute for work.
 const recentPoll = 90 * time.Second
 
-// Agents tells who polls: what is needed to explain why a pool does not come up. Temporal forgets a poller only after minutes,
-// so both are hints and never proof.
+// Agents counts agents by what they poll, to explain why a pool does not start. Temporal forgets a poller only after minutes, so both numbers
+// are hints and not proof.
 type Agents struct {
-	// Workflows counts those that run workflows; without one, nothing of Tempool moves or answers.
+	// Workflows counts the agents that run workflows; without one, pools do not react.
 	Workflows int `json:"workflows"`
-	// Placement counts those that take new workers of one placement label; a full agent does not.
+	// Placement counts the agents that accept new workers of one placement label; a full agent does not.
 	Placement int `json:"placement"`
 }
 
-// Agents counts the agents that polled lately, for workers with this placement label ("" is the default label).
+// Agents counts the agents that polled within the last 90 s, for workers with this placement label ("" is the default label).
 func (c *Client) Agents(ctx context.Context, label string) (Agents, error) {
 	workflows, err := c.pollers(ctx, api.TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Client) Agents(ctx context.Context, label string) (Agents, error) {
 func (c *Client) pollers(ctx context.Context, queue string, kind enums.TaskQueueType) (int, error) {
 	answer, err := c.temporal.DescribeTaskQueue(ctx, queue, kind)
 	if err != nil {
-		return 0, c.fromTemporal(err, "ask who polls task queue "+queue)
+		return 0, c.fromTemporal(err, "describe task queue "+queue)
 	}
 	recent := 0
 	for _, poller := range answer.GetPollers() {

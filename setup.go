@@ -5,12 +5,11 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
-	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool/api"
 )
 
-// MissingSearchAttributes names those of SearchAttributes that the namespace does not have as keywords.
+// MissingSearchAttributes lists the search attributes of Tempool that the namespace does not have with type Keyword.
 func (c *Client) MissingSearchAttributes(ctx context.Context) ([]string, error) {
 	answer, err := c.temporal.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: c.namespace})
 	if err != nil {
@@ -25,7 +24,7 @@ func (c *Client) MissingSearchAttributes(ctx context.Context) ([]string, error) 
 	return missing, nil
 }
 
-// Setup registers the search attributes that are missing and names them. It needs operator rights in the namespace.
+// Setup registers the missing search attributes and returns their names. It requires operator rights in the namespace.
 func (c *Client) Setup(ctx context.Context) ([]string, error) {
 	missing, err := c.MissingSearchAttributes(ctx)
 	if err != nil || len(missing) == 0 {
@@ -39,23 +38,4 @@ func (c *Client) Setup(ctx context.Context) ([]string, error) {
 		return nil, c.fromTemporal(err, "add search attributes")
 	}
 	return missing, nil
-}
-
-// eachOpen calls found with the ID of every workflow that the visibility query names.
-func (c *Client) eachOpen(ctx context.Context, query string, found func(workflowID string)) error {
-	var page []byte
-	for {
-		answer, err := c.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Namespace: c.namespace, Query: query, NextPageToken: page,
-		})
-		if err != nil {
-			return c.fromTemporal(err, "list workflows")
-		}
-		for _, execution := range answer.GetExecutions() {
-			found(execution.GetExecution().GetWorkflowId())
-		}
-		if page = answer.GetNextPageToken(); len(page) == 0 {
-			return nil
-		}
-	}
 }

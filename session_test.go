@@ -10,7 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-func TestASessionIsReadAndChangedByAGateway(t *testing.T) {
+func TestSessionRequestsGoThroughAGateway(t *testing.T) {
 	g := newFakeGateway(t, "unix")
 	g.session = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`))
@@ -45,11 +45,11 @@ func TestASessionIsReadAndChangedByAGateway(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrInvalid)
 }
 
-func TestOnlyWhatChangesNothingIsAskedOfAnotherGateway(t *testing.T) {
+func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		code              api.Code
 		started           bool
-		readOn, changesOn bool
+		readRetried, changeRetried bool
 	}{
 		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false}, {api.CodePoolNotFound, false, true, true},
 		{api.CodeStoreUnavailable, false, true, false}, {api.CodeSessionNotFound, false, false, false}, {api.CodeVersionConflict, false, false, false},
@@ -57,26 +57,26 @@ func TestOnlyWhatChangesNothingIsAskedOfAnotherGateway(t *testing.T) {
 		bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
 		bad.session = refusing(c.code, c.started)
 		good.session = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"id":"a","version":1}`)) }
-		try := func(goesOn bool, ask func(*Session) error) {
+		try := func(retried bool, ask func(*Session) error) {
 			t.Helper()
 			client := clientOf(t, bad, good)
-			client.fixed.endpoints[1].inFlight = 1 // so that bad is asked first
+			chooseFirst(t, client, bad)
 			before := good.served()
 			err := ask(client.Pool("p").Session("a"))
-			if goesOn {
+			if retried {
 				require.NoError(t, err, "%s", c.code)
 				return
 			}
 			require.ErrorIs(t, err, &api.Error{Code: c.code})
 			require.Equal(t, before, good.served(), "%s", c.code)
 		}
-		try(c.readOn, func(s *Session) error { _, err := s.Get(t.Context()); return err })
-		try(c.changesOn, func(s *Session) error { _, err := s.Patch(t.Context(), map[string]any{}, 0); return err })
-		try(c.changesOn, func(s *Session) error { return s.Delete(t.Context()) })
+		try(c.readRetried, func(s *Session) error { _, err := s.Get(t.Context()); return err })
+		try(c.changeRetried, func(s *Session) error { _, err := s.Patch(t.Context(), map[string]any{}, 0); return err })
+		try(c.changeRetried, func(s *Session) error { return s.Delete(t.Context()) })
 	}
 }
 
-func TestSessionsOfAPoolAreListed(t *testing.T) {
+func TestSessionsAreListedByPage(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	g.session = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"sessions":[{"id":"a","version":2,"bytes":44,"ttl":"1h"}],"next":"a"}`))

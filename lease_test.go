@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// leaseTTL is short, so that renewals come soon, but long enough for a slow machine to be in time.
+// leaseTTL is short for fast renewals, but long enough for a slow machine.
 const leaseTTL = 200 * time.Millisecond
 
 func checkedOut(t *testing.T, ctx context.Context, c *Client, o CheckoutOptions) *Lease {
@@ -24,17 +24,17 @@ func checkedOut(t *testing.T, ctx context.Context, c *Client, o CheckoutOptions)
 	return lease
 }
 
-func TestALeaseRenewsItselfUntilItIsCheckedIn(t *testing.T) {
+func TestALeaseIsRenewedUntilItsCheckin(t *testing.T) {
 	g := newFakeGateway(t, "unix")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
-	require.Eventually(t, func() bool { return g.renewed() >= 4 }, patience, tick, "twice its time and more")
+	require.Eventually(t, func() bool { return g.renewed() >= 4 }, testTimeout, pollEvery, "more than twice the TTL")
 	require.True(t, lease.Expires().After(lease.ExpiresAt))
 	var out string
 	require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
 	require.Equal(t, "hello", out)
 	request, _ := g.last()
-	for ; request.Method != "POST"; request, _ = g.last() { // a renewal came between
+	for ; request.Method != "POST"; request, _ = g.last() { // a renewal came in between
 		require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
 	}
 	require.Equal(t, "/v1/leases/p.0.3.1/call/echo", request.URL.Path)
@@ -45,44 +45,44 @@ func TestALeaseRenewsItselfUntilItIsCheckedIn(t *testing.T) {
 	<-lease.Done()
 	require.NoError(t, lease.Err())
 	require.Equal(t, []string{"ok"}, g.outcomes)
-	require.Empty(t, c.renewing, "nothing renews it")
-	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK), "a second time changes nothing")
+	require.Empty(t, c.renewals, "no renewal is left")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK), "a second checkin does nothing")
 	require.Equal(t, []string{"ok"}, g.outcomes)
 	served := g.served()
 	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrLeaseFenced)
 	for _, err := range lease.Stream(t.Context(), "echo", 1) {
 		require.ErrorIs(t, err, api.ErrLeaseFenced)
 	}
-	require.Equal(t, served, g.served(), "what was given back is not used")
+	require.Equal(t, served, g.served(), "a lease that is checked in sends nothing")
 }
 
-func TestTheEndOfItsContextEndsTheRenewing(t *testing.T) {
+func TestTheEndOfTheContextStopsTheRenewal(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	ctx, cancel := context.WithCancel(t.Context())
 	lease := checkedOut(t, ctx, clientOf(t, g), CheckoutOptions{TTL: leaseTTL, Wait: time.Minute})
-	require.Eventually(t, func() bool { return g.renewed() >= 1 }, patience, tick)
+	require.Eventually(t, func() bool { return g.renewed() >= 1 }, testTimeout, pollEvery)
 	cancel()
 	<-lease.Done()
 	require.ErrorIs(t, lease.Err(), context.Canceled)
-	require.NotNil(t, g.lease, "it was not given back")
-	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeClose), "which its holder still can")
+	require.NotNil(t, g.lease, "the lease is not checked in")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeClose), "the holder still can check it in")
 	require.Equal(t, []string{"close"}, g.outcomes)
 }
 
-func TestClosingTheClientEndsTheRenewing(t *testing.T) {
+func TestClosingTheClientStopsTheRenewal(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
 	c.Close()
 	<-lease.Done()
 	require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
-	late := c.bind(api.Lease{ID: "p.0.1.9"}, time.Now())
-	c.keepAlive(t.Context(), late.state)
+	late := c.newLease(api.Lease{ID: "p.0.1.9"}, time.Now())
+	late.state.keepRenewed(t.Context())
 	<-late.Done()
-	require.ErrorIs(t, late.Err(), api.ErrUnavailable, "a client that is closed begins nothing")
+	require.ErrorIs(t, late.Err(), api.ErrUnavailable, "a closed client starts no renewal")
 }
 
-func TestALeaseThatIsLostSaysSo(t *testing.T) {
+func TestALostLeaseReportsWhy(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
@@ -90,8 +90,8 @@ func TestALeaseThatIsLostSaysSo(t *testing.T) {
 	g.refusal = api.CodeUnavailable
 	g.mu.Unlock()
 	before := g.served()
-	require.Eventually(t, func() bool { return g.served() >= before+4 }, patience, tick)
-	require.NoError(t, lease.Err(), "while nobody says that it is lost, it may be good")
+	require.Eventually(t, func() bool { return g.served() >= before+4 }, testTimeout, pollEvery)
+	require.NoError(t, lease.Err(), "an unreachable gateway does not end the lease")
 	g.mu.Lock()
 	g.refusal = api.CodeLeaseFenced
 	g.mu.Unlock()
@@ -99,19 +99,19 @@ func TestALeaseThatIsLostSaysSo(t *testing.T) {
 	require.ErrorIs(t, lease.Err(), api.ErrLeaseFenced)
 }
 
-func TestALeaseIsNotRenewedForWhoDoesNotWantThat(t *testing.T) {
+func TestNoRenewLeavesTheRenewalToTheCaller(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL, NoRenew: true})
-	require.Empty(t, c.renewing)
-	require.NoError(t, lease.Renew(t.Context()), "but by hand")
+	require.Empty(t, c.renewals)
+	require.NoError(t, lease.Renew(t.Context()), "the caller can still renew")
 	require.Equal(t, 1, g.renewed())
 	text, err := json.Marshal(lease)
 	require.NoError(t, err)
 	var message api.Lease
 	require.NoError(t, json.Unmarshal(text, &message))
 	unbound := Lease{Lease: message}
-	require.ErrorIs(t, unbound.Renew(t.Context()), api.ErrInvalid, "a message is no handle")
+	require.ErrorIs(t, unbound.Renew(t.Context()), api.ErrInvalid, "a decoded lease is not usable")
 	require.ErrorIs(t, unbound.Checkin(t.Context(), api.OutcomeOK), api.ErrInvalid)
 	adopted := c.Adopt(message)
 	raw, err := adopted.CallRaw(t.Context(), "echo", []byte("mine"))
@@ -121,7 +121,7 @@ func TestALeaseIsNotRenewedForWhoDoesNotWantThat(t *testing.T) {
 	require.Equal(t, []string{"error"}, g.outcomes)
 }
 
-func TestACheckinThatFailsMayBeTriedAgain(t *testing.T) {
+func TestAFailedCheckinMayBeRepeated(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
@@ -136,7 +136,7 @@ func TestACheckinThatFailsMayBeTriedAgain(t *testing.T) {
 	require.Equal(t, []string{"ok"}, g.outcomes)
 }
 
-func TestACheckoutWaitsForAWorkerToComeFree(t *testing.T) {
+func TestACheckoutWaitsForAFreeWorker(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	c := clientOf(t, g)
 	first := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
@@ -155,7 +155,7 @@ func TestACheckoutWaitsForAWorkerToComeFree(t *testing.T) {
 	require.NoError(t, second.Checkin(t.Context(), api.OutcomeOK))
 }
 
-func TestReadyWorkersAreAskedBeforeOthers(t *testing.T) {
+func TestReadyWorkersAreTriedFirst(t *testing.T) {
 	var roster []api.RosterEntry
 	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {
 		var e api.RosterEntry

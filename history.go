@@ -17,37 +17,37 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// maxRuns bounds how many runs of one worker FullHistory walks back.
+// maxRuns bounds how many runs of one worker FullHistory reads.
 const maxRuns = 10_000
 
-// FullHistory is every transition of one worker that can still be read, oldest first: the newest from the worker itself, the
-// older ones from the runs before, as far back as the namespace retains them. complete is false when transitions are missing,
-// because more happened within one run than a worker keeps or because old runs are gone; HistoryGaps tells where. (What a run
-// did in its middle is in no answer of Temporal but its event history; ctl replays that.)
+// FullHistory returns every transition of one worker that Temporal still has, oldest first: the newest from the worker itself, older ones from
+// its earlier runs, as far back as the namespace retains them. complete is false if transitions are missing, because one run had more of them
+// than a worker keeps or because old runs are gone; HistoryGaps finds where. (Transitions in the middle of a run are only in its event
+// history, which ctl replays.)
 func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecycle.Transition, complete bool, err error) {
 	id := api.WorkerWorkflowID(p.name, slot)
-	what := "read the history of " + api.WorkerName(p.name, slot)
+	action := "read the history of " + api.WorkerName(p.name, slot)
 	description, err := p.client.temporal.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
-		return nil, false, p.client.fromTemporal(err, what)
+		return nil, false, p.client.fromTemporal(err, action)
 	}
 	newest, err := p.History(ctx, slot)
 	if err != nil {
 		return nil, false, err
 	}
-	// rings are collected newest first: what a run began with is what the run before it ended with.
+	// Newest first: each run starts with the ring that the run before it ended with.
 	rings := [][]lifecycle.Transition{newest}
 	for runID := description.GetWorkflowExecutionInfo().GetExecution().GetRunId(); runID != "" && len(rings) <= maxRuns; {
-		started, err := p.client.startOfRun(ctx, id, runID)
-		if notFound(err) {
+		started, err := p.client.startedEvent(ctx, id, runID)
+		if isNotFound(err) {
 			break // no longer retained
 		}
 		if err != nil {
-			return nil, false, p.client.fromTemporal(err, what)
+			return nil, false, p.client.fromTemporal(err, action)
 		}
 		ring, err := carriedRing(started)
 		if err != nil {
-			return nil, false, api.Errorf(api.CodeInvalid, "%s: the input of run %s cannot be read: %w", what, runID, err)
+			return nil, false, api.Errorf(api.CodeInvalid, "%s: cannot decode the input of run %s: %w", action, runID, err)
 		}
 		rings = append(rings, ring)
 		runID = started.GetContinuedExecutionRunId()
@@ -57,7 +57,8 @@ func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecyc
 	return transitions, len(HistoryGaps(transitions)) == 0, nil
 }
 
-func (c *Client) startOfRun(ctx context.Context, id, runID string) (*history.WorkflowExecutionStartedEventAttributes, error) {
+// startedEvent returns the first event of a run.
+func (c *Client) startedEvent(ctx context.Context, id, runID string) (*history.WorkflowExecutionStartedEventAttributes, error) {
 	answer, err := c.temporal.WorkflowService().GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
 		Namespace: c.namespace, MaximumPageSize: 1,
 		Execution:              &common.WorkflowExecution{WorkflowId: id, RunId: runID},
@@ -69,10 +70,10 @@ func (c *Client) startOfRun(ctx context.Context, id, runID string) (*history.Wor
 	if events := answer.GetHistory().GetEvents(); len(events) > 0 && events[0].GetWorkflowExecutionStartedEventAttributes() != nil {
 		return events[0].GetWorkflowExecutionStartedEventAttributes(), nil
 	}
-	return nil, errors.New("the run has no first event")
+	return nil, errors.New("the run has no WorkflowExecutionStarted event")
 }
 
-// carriedRing is the ring of transitions in the input of a worker's run; a first run has none.
+// carriedRing returns the ring of transitions in the input of a worker's run; a first run has none.
 func carriedRing(started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
 	var input struct {
 		Machine struct {
@@ -86,8 +87,7 @@ func carriedRing(started *history.WorkflowExecutionStartedEventAttributes) ([]li
 	return input.Machine.Ring, err
 }
 
-// JoinHistory joins overlapping windows on the transitions of one worker, oldest window first. What no window shows is left out;
-// HistoryGaps finds where.
+// JoinHistory merges overlapping windows of one worker's transitions, oldest window first. HistoryGaps finds what no window has.
 func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 	merged := []lifecycle.Transition{}
 	keys := []string{}
@@ -106,7 +106,7 @@ func JoinHistory(rings [][]lifecycle.Transition) []lifecycle.Transition {
 	return merged
 }
 
-// transitionKey is equal for two copies of one transition, whichever run they were read from.
+// transitionKey is the same for all copies of one transition, whichever run they come from.
 func transitionKey(t lifecycle.Transition) string {
 	t.Timestamp = t.Timestamp.UTC()
 	text, err := json.Marshal(t)
@@ -116,17 +116,17 @@ func transitionKey(t lifecycle.Transition) string {
 	return string(text)
 }
 
-// HistoryGaps lists the indexes in transitions, oldest first, before which some are missing; 0 stands for the beginning of the
-// worker's life.
+// HistoryGaps returns the indexes in transitions, oldest first, before which some are missing; 0 means that the first incarnation's start is
+// missing.
 func HistoryGaps(transitions []lifecycle.Transition) []int {
 	var gaps []int
-	var step lifecycle.Transition // the newest so far that was no note
+	var step lifecycle.Transition // the newest so far that is not a note
 	for i, t := range transitions {
 		switch {
 		case i == 0 && t.From != lifecycle.Created, i > 0 && !follows(step, t):
 			gaps = append(gaps, i)
 		case t.Note() && i > 0:
-			continue // it happened within the state that step entered
+			continue // within the state that step entered
 		}
 		step = t
 		if t.Note() {
@@ -136,16 +136,16 @@ func HistoryGaps(transitions []lifecycle.Transition) []int {
 	return gaps
 }
 
-// follows reports whether nothing happened between two transitions: the later one leaves, or is a note in, the state that the earlier one
-// entered, and the time it spent there reaches back to when that was.
+// follows reports whether no transition is missing between two: the later one leaves, or is a note in, the state that the earlier one
+// entered, and its duration in that state reaches back to that moment.
 func follows(earlier, later lifecycle.Transition) bool {
 	return later.From == earlier.To && entered(later).Sub(earlier.Timestamp).Abs() <= durationGrain
 }
 
-// entered is when the worker entered the state that a transition is from.
+// entered returns when the worker entered the state that a transition leaves.
 func entered(t lifecycle.Transition) time.Time {
 	return t.Timestamp.Add(-time.Duration(t.DurationMS) * time.Millisecond)
 }
 
-// durationGrain is what durations in whole milliseconds leave open.
+// durationGrain allows for durations in whole milliseconds.
 const durationGrain = 2 * time.Millisecond
