@@ -138,18 +138,18 @@ func TestAFailedCallBacksOffOnlyAnUnreachableGateway(t *testing.T) {
 	unavailable := api.Errorf(api.CodeUnavailable, "connection lost")
 	unavailable.Started = true
 	for name, c := range map[string]struct {
-		err   error
+		err      error
 		backsOff bool
-		known bool
+		known    bool
 	}{
-		"an answer":                             {nil, false, true},
-		"a worker's error":                      {&api.Error{Code: api.CodeWorkerError, Started: true}, false, true},
-		"the gateway reports a timeout":         {&api.Error{Code: api.CodeDeadlineExceeded}, false, true},
-		"connection refused":                          {api.Errorf(api.CodeUnavailable, "refused"), true, true},
-		"connection lost":                          {unavailable, true, true},
-		"no connection before the deadline":                 {api.Errorf(api.CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
+		"an answer":                           {nil, false, true},
+		"a worker's error":                    {&api.Error{Code: api.CodeWorkerError, Started: true}, false, true},
+		"the gateway reports a timeout":       {&api.Error{Code: api.CodeDeadlineExceeded}, false, true},
+		"connection refused":                  {api.Errorf(api.CodeUnavailable, "refused"), true, true},
+		"connection lost":                     {unavailable, true, true},
+		"no connection before the deadline":   {api.Errorf(api.CodeDeadlineExceeded, "late: %w", context.DeadlineExceeded), true, true},
 		"the deadline passed during the call": {&api.Error{Code: api.CodeDeadlineExceeded, Started: true, Err: context.DeadlineExceeded}, false, false},
-		"the caller cancelled":                  {api.Errorf(api.CodeCancelled, "gone: %w", context.Canceled), false, false},
+		"the caller cancelled":                {api.Errorf(api.CodeCancelled, "gone: %w", context.Canceled), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := NewFixed([]string{"a"})

@@ -63,7 +63,7 @@ func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	row("classes", "%s", grouped(s.Classes))
 	row("cyclomatic complexity", "%s in all, %.2f for each function", grouped(s.Complexity), s.MeanComplexity())
 	row("time", "%s, %.0f files a second", rounded(s.Took), s.FilesPerSecond())
-	row("calls", "%d under %d leases, and %d that broke off and were made again", s.Calls, s.Leases, s.Repeated)
+	row("calls", "%d under %d leases, and %d that broke off and were made again", s.Calls, s.Leases, s.Retried)
 	row("restarts of workers", "%d", restarts)
 	_ = table.Flush() // into memory
 	if len(s.Worst) > 0 {

@@ -107,7 +107,7 @@ func TestThousandsStandApart(t *testing.T) {
 
 func TestTheSummaryHasWhatWasFound(t *testing.T) {
 	text := summaryText(codemetrics.Summary{
-		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second, Calls: 7, Leases: 4, Repeated: 1,
+		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second, Calls: 7, Leases: 4, Retried: 1,
 		Problems: []codemetrics.Problem{{Path: "/lib/bad.py", Reason: "SyntaxError"}},
 		Worst:    []codemetrics.Function{{Path: "/lib/re/_parser.py", Name: "_parse", Line: 516, Complexity: 123}},
 	}, "/lib", 3)

@@ -40,8 +40,8 @@ func (s *screen) progress(total int) (show func(codemetrics.Progress), end func(
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("files"), progressbar.OptionSetWidth(30),
 			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetRenderBlankState(true))
 		show = func(p codemetrics.Progress) {
-			if p.Repeated > 0 {
-				bar.Describe(fmt.Sprintf("Measuring (%d calls made again)", p.Repeated))
+			if p.Retried > 0 {
+				bar.Describe(fmt.Sprintf("Measuring (%d calls made again)", p.Retried))
 			}
 			_ = bar.Set(p.Files) // a bar that cannot be drawn stops nothing
 		}

@@ -34,30 +34,30 @@ func TestFilesArePackedWithinBounds(t *testing.T) {
 	require.Empty(t, pack(nil, 3, 100))
 }
 
-func TestWhatABrokenCallMeans(t *testing.T) {
+func TestClassifyFailures(t *testing.T) {
 	coded := func(code api.Code, started bool) error {
 		return fmt.Errorf("call: %w", &api.Error{Code: code, Started: started})
 	}
 	for _, c := range []struct {
 		err  error
-		want verdict
+		want failure
 	}{
-		{coded(api.CodeWorkerCrashed, true), verdict{lease: loseLease, begun: true}},
-		{coded(api.CodeLeaseFenced, false), verdict{lease: loseLease}},
-		{coded(api.CodeLeaseNotFound, false), verdict{lease: loseLease}},
-		{coded(api.CodeDeadlineExceeded, true), verdict{lease: replaceWorker, begun: true}},
-		{coded(api.CodeDeadlineExceeded, false), verdict{lease: returnLease}},
-		{coded(api.CodeWorkerError, true), verdict{lease: keepLease, begun: true}},
-		{coded(api.CodeDraining, false), verdict{lease: returnLease}},
-		{coded(api.CodeUnavailable, true), verdict{lease: returnLease, begun: true}},
-		{coded(api.CodeInvalid, false), verdict{lease: returnLease, hopeless: true}},
-		{errors.New("unheard of"), verdict{lease: returnLease}},
+		{coded(api.CodeWorkerCrashed, true), failure{action: dropLease, started: true}},
+		{coded(api.CodeLeaseFenced, false), failure{action: dropLease}},
+		{coded(api.CodeLeaseNotFound, false), failure{action: dropLease}},
+		{coded(api.CodeDeadlineExceeded, true), failure{action: replaceWorker, started: true}},
+		{coded(api.CodeDeadlineExceeded, false), failure{action: returnLease}},
+		{coded(api.CodeWorkerError, true), failure{action: keepLease, started: true}},
+		{coded(api.CodeDraining, false), failure{action: returnLease}},
+		{coded(api.CodeUnavailable, true), failure{action: returnLease, started: true}},
+		{coded(api.CodeInvalid, false), failure{action: returnLease, permanent: true}},
+		{errors.New("unheard of"), failure{action: returnLease}},
 	} {
-		require.Equal(t, c.want, judge(c.err), c.err.Error())
+		require.Equal(t, c.want, classify(c.err), c.err.Error())
 	}
 }
 
-func TestAnAnswerIsCountedWholeOrNotAtAll(t *testing.T) {
+func TestAnAnswerIsCountedAsAWholeOrNotAtAll(t *testing.T) {
 	sum := newTally(2)
 	require.NoError(t, sum.add(batch{paths: numbered(2)}, measured(numbered(2))))
 	before := sum.total()
@@ -72,18 +72,22 @@ func TestAnAnswerIsCountedWholeOrNotAtAll(t *testing.T) {
 	require.Equal(t, before, sum.total())
 }
 
-func TestASummaryWithoutFunctionsOrTimeHasNoMeans(t *testing.T) {
+func TestASummaryWithoutFunctionsOrTimeHasZeroRates(t *testing.T) {
 	require.Zero(t, Summary{}.MeanComplexity())
 	require.Zero(t, Summary{Files: 3}.FilesPerSecond())
 	require.Equal(t, 2.5, Summary{Functions: 2, Complexity: 5}.MeanComplexity())
 	require.Equal(t, 4.0, Summary{Files: 2, Took: 500 * time.Millisecond}.FilesPerSecond())
 }
 
-func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
-	_, err := Config{TTL: time.Second, CallTimeout: time.Second}.complete()
-	require.ErrorContains(t, err, "too short")
-	_, err = Config{Hands: -1}.complete()
-	require.ErrorContains(t, err, "below zero")
+func TestANegativeConfigIsInvalid(t *testing.T) {
+	_, err := Config{Concurrency: -1}.withDefaults()
+	require.ErrorContains(t, err, "negative")
+	c, err := Config{}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, DefaultTop, c.Top)
+	c, err = Config{Top: -1}.withDefaults()
+	require.NoError(t, err)
+	require.Zero(t, c.Top)
 }
 
 func TestTheStandardLibraryIsFound(t *testing.T) {
@@ -98,13 +102,13 @@ func TestTheStandardLibraryIsFound(t *testing.T) {
 	}
 }
 
-func TestAMachineWithoutPythonIsToldWhatToDo(t *testing.T) {
+func TestWithoutPythonTheErrorSaysWhatToInstall(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := StandardLibrary(t.Context())
 	require.ErrorContains(t, err, "install Python 3.9 or newer")
 }
 
-func TestAPythonThatDoesNotRunIsNamed(t *testing.T) {
+func TestAFailingPythonIsNamed(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "python3"), []byte("#!/bin/sh\necho no library >&2\nexit 1\n"), 0o700))
 	t.Setenv("PATH", folder)
