@@ -97,7 +97,7 @@ func TestAWorkerKnowsTheProjectsFiles(t *testing.T) {
 	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
 
 	// As a rule it has found the file when it is ready; on a machine that is faster than its timer it looks in the next idle moment.
-	idle, late := time.NewTicker(500*time.Millisecond), time.After(setup.Patience)
+	idle, late := time.NewTicker(500*time.Millisecond), time.After(setup.Timeout)
 	defer idle.Stop()
 	found := symbols(t, p, uri)
 	for len(found) == 0 {
@@ -161,7 +161,7 @@ func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
 	total := position{Line: 11, Character: 8}
 	// The first question about a file may take seconds on a busy machine, and the server does not read the cancel before it is done.
 	require.NotEmpty(t, hover(t, p, uri, total))
-	setup.GiveUp(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
+	setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
 	require.Len(t, symbols(t, p, uri), 1)
 	require.NoError(t, p.Conn().Err())
 }
@@ -176,7 +176,7 @@ func TestAWorkerStopsWhenItIsTold(t *testing.T) {
 
 func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
 	sp, host := pool(t), setup.Host(t)
-	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	exit := setup.Kill(t, setup.Start(t, host, sp, 1))
 	require.Equal(t, "SIGKILL", exit.Signal)
 	require.True(t, exit.Failed())
 	require.False(t, exit.Killed, "it was not the host that killed it")

@@ -120,7 +120,7 @@ func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(sp.Pool.Dir, "files", fmt.Sprintf("%d.txt", n)), nil, 0o644))
 	}
 	p := setup.Start(t, setup.Host(t), sp, 1)
-	setup.GiveUp(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
+	setup.Cancel(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
 	text, failed := use(t, p, "read_text_file", arguments{"path": "7.txt"})
 	require.False(t, failed, text)
 	require.Empty(t, text)
@@ -138,7 +138,7 @@ func TestAWorkerStopsWhenItIsTold(t *testing.T) {
 
 func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
 	sp, host := pool(t), setup.Host(t)
-	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	exit := setup.Kill(t, setup.Start(t, host, sp, 1))
 	require.Equal(t, "SIGKILL", exit.Signal)
 	require.True(t, exit.Failed())
 	require.False(t, exit.Killed, "it was not the host that killed it")

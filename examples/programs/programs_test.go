@@ -42,7 +42,7 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	store := memory.Open(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store}
-	host := setup.HostThatAnswers(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
+	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
 		result, err := calls.Serve(ctx, call.Headers["tempool-session"], call.Method, call.Payload)
 		var coded *api.Error
 		if errors.As(err, &coded) {
@@ -63,7 +63,7 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 // call makes a call of a session.
 func call(t *testing.T, p *process.Process, session, method string, params, result any) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), setup.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), setup.Timeout)
 	defer cancel()
 	request := setup.Request(t, method, params)
 	request.Headers = map[string]string{"tempool-session": session}
@@ -82,7 +82,7 @@ func TestAProgramThatOneWorkerMadeRunsOnAllOthers(t *testing.T) {
 	require.NoError(t, call(t, all[0], "s1", "train", params{"id": "which", "labels": []string{"email", "asyncio"}}, &trained))
 	require.Positive(t, trained.Words)
 	require.Equal(t, trained.Samples, all[0].Counts()["samples"], "what the program counts reaches the host")
-	setup.KillFromOutside(t, all[0]) // what it made outlives it
+	setup.Kill(t, all[0]) // what it made outlives it
 
 	texts := []string{"loop = get_running_loop(); await future; transport.close()", "parse the MIME header of the message's payload"}
 	for _, p := range all[1:] {

@@ -90,7 +90,7 @@ func TestATakenPortIsToldAndLeavesNothing(t *testing.T) {
 	require.Contains(t, out.String(), "Stopping the Temporal server")
 
 	o.Port = listener.Addr().(*net.TCPAddr).Port
-	require.ErrorContains(t, Run(t.Context(), o), "is taken")
+	require.ErrorContains(t, Run(t.Context(), o), "which is taken")
 }
 
 func TestWorkersThatCannotStartAreToldWithTheirLastWords(t *testing.T) {

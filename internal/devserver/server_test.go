@@ -76,7 +76,7 @@ func status(t *testing.T, temporal client.Client, id string) enums.WorkflowExecu
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-func TestAServerWithAFileKeepsItsWorkflowsThroughStopCrashAndRestart(t *testing.T) {
+func TestAServerWithAFileKeepsItsDataAcrossStopCrashAndRestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made", "on", "demand", "temporal.db")
 	server := start(t, Options{DBFile: file, UIPort: NoUI, Namespace: "tempool-test"})
 	require.Empty(t, server.UIURL())
@@ -105,7 +105,7 @@ func TestAServerWithAFileKeepsItsWorkflowsThroughStopCrashAndRestart(t *testing.
 	}
 }
 
-func TestTwoServersOnFreePortsDoNotMeet(t *testing.T) {
+func TestTwoServersUseDifferentPorts(t *testing.T) {
 	one, two := start(t, Options{}), start(t, Options{UIPort: NoUI})
 	require.NotEqual(t, one.Address(), two.Address())
 	begin(t, dial(t, one), "only-in-one")
@@ -118,7 +118,7 @@ func TestTwoServersOnFreePortsDoNotMeet(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-func TestAStoppedServerIsGoneAndMayBeStoppedAgain(t *testing.T) {
+func TestAStoppedServerMayBeStoppedAgain(t *testing.T) {
 	server := start(t, Options{UIPort: NoUI})
 	pid := server.PID()
 	require.NoError(t, server.Stop(t.Context()))
@@ -128,7 +128,7 @@ func TestAStoppedServerIsGoneAndMayBeStoppedAgain(t *testing.T) {
 	require.Contains(t, server.LogTail(), "Server:")
 }
 
-func TestATakenPortIsNamedInASentenceThatSaysWhatToDo(t *testing.T) {
+func TestATakenPortFailsTheStart(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
@@ -137,22 +137,22 @@ func TestATakenPortIsNamedInASentenceThatSaysWhatToDo(t *testing.T) {
 	for name, options := range map[string]Options{"gRPC": {Port: port}, "Web UI": {UIPort: port}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Start(t.Context(), options)
-			require.ErrorContains(t, err, fmt.Sprintf("port %d is taken", port))
+			require.ErrorContains(t, err, fmt.Sprintf("port %d, which is taken", port))
 			require.ErrorContains(t, err, "choose another port")
 			require.ErrorIs(t, err, syscall.EADDRINUSE)
 		})
 	}
 	_, err = Start(t.Context(), Options{Port: 70000})
-	require.ErrorContains(t, err, "70000 is no port")
+	require.ErrorContains(t, err, "invalid port 70000")
 }
 
-func TestAServerThatEndsAtOnceIsAnErrorWithItsLastWords(t *testing.T) {
+func TestTheErrorOfAServerThatExitsHasItsOutput(t *testing.T) {
 	_, err := Start(t.Context(), Options{UIPort: NoUI, ExtraArgs: []string{"--no-such-flag"}})
-	require.ErrorContains(t, err, "ended before it was ready")
+	require.ErrorContains(t, err, "exited before it was ready")
 	require.ErrorContains(t, err, "no-such-flag")
 }
 
-func TestAServerDiesWithAnOwnerThatIsKilled(t *testing.T) {
+func TestAServerDiesWithItsKilledOwner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), ownerFile+"="+file)
@@ -190,7 +190,7 @@ func gone(pid int) bool {
 	return err != nil || strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }
 
-func TestFindTellsAServerFromNone(t *testing.T) {
+func TestFindDetectsARunningServer(t *testing.T) {
 	t.Setenv("TEMPORAL_CONFIG_FILE", filepath.Join(t.TempDir(), "none.toml"))
 	port, err := freePort()
 	require.NoError(t, err)
