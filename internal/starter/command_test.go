@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// parse runs the command line and returns what the starter would be run with; ran is false where it is refused before.
+// parse returns the options of a command line; ran is false if the command rejects it.
 func parse(args ...string) (o Options, ran bool, err error) {
 	command := newCommand(io.Discard, func(_ context.Context, got Options) error {
 		o, ran = got, true
@@ -53,19 +53,19 @@ func TestFlagsBecomeOptions(t *testing.T) {
 	}
 }
 
-func TestAWrongCommandLineIsAUsageErrorAndStartsNothing(t *testing.T) {
+func TestAWrongCommandLineIsAUsageError(t *testing.T) {
 	for want, args := range map[string][]string{
-		"takes no argument":       {"python"},
-		"unknown flag":            {"--pol", "x"},
-		"--port is 0":             {"--port", "0"},
-		"--ui-port is 65536":      {"--ui-port", "65536"},
-		"invalid argument":        {"--port", "http"},
-		"1 to 1000 workers":       {"--size", "0"},
-		"--listen is empty":       {"--listen", ""},
-		"both 7000":               {"--port", "7000", "--ui-port", "7000"},
-		"a server that runs":      {"--address", "h:1", "--fresh"},
-		"of the starter's own":    {"--address", "h:1", "--port", "7000"},
-		"--fresh are for one of ": {"--address", "h:1", "--ui-port", "7000"},
+		"unexpected argument":      {"python"},
+		"unknown flag":             {"--pol", "x"},
+		"--port is 0":              {"--port", "0"},
+		"--ui-port is 65536":       {"--ui-port", "65536"},
+		"invalid argument":         {"--port", "http"},
+		"from 1 to 1000":           {"--size", "0"},
+		"--listen is empty":        {"--listen", ""},
+		"both 7000":                {"--port", "7000", "--ui-port", "7000"},
+		"a running server":         {"--address", "h:1", "--fresh"},
+		"the starter's own server": {"--address", "h:1", "--port", "7000"},
+		"--fresh apply to":         {"--address", "h:1", "--ui-port", "7000"},
 	} {
 		_, ran, err := parse(args...)
 		var usage usageError
@@ -75,14 +75,14 @@ func TestAWrongCommandLineIsAUsageErrorAndStartsNothing(t *testing.T) {
 	}
 }
 
-func TestAFailureIsNoUsageError(t *testing.T) {
+func TestAFailureIsNotAUsageError(t *testing.T) {
 	command := newCommand(io.Discard, func(context.Context, Options) error { return errors.New("no room") })
 	command.SetArgs(nil)
 	var usage usageError
 	require.NotErrorAs(t, command.Execute(), &usage)
 }
 
-func TestHelpSaysWhatItDoes(t *testing.T) {
+func TestHelpHasFlagsAndExitCodes(t *testing.T) {
 	var help bytes.Buffer
 	command := newCommand(&help, Run)
 	command.SetArgs([]string{"--help"})
@@ -92,7 +92,7 @@ func TestHelpSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestTheGoCommandIsKnownByItsName(t *testing.T) {
+func TestTheGoCommandIsRecognizedByName(t *testing.T) {
 	require.False(t, isGo(os.Getpid()))
 	require.False(t, isGo(-1))
 	sleeper, err := exec.LookPath("sleep")

@@ -12,11 +12,11 @@ import (
 	"github.com/tempool/tempool/internal/codemetrics"
 )
 
-// viewLimit bounds the look at the workers before and after the job.
-const viewLimit = 20 * time.Second
+// workersTimeout bounds the query of the workers before and after the job.
+const workersTimeout = 20 * time.Second
 
-// measure runs the job on the pool and prints what it found.
-func (s *starter) measure(ctx context.Context) error {
+// runJob runs the job on the pool and prints its result.
+func (s *starter) runJob(ctx context.Context) error {
 	pool := s.client.Pool(s.spec.Pool.Name)
 	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version, len(s.library.Files), s.library.Folder)
 	before := restarts(ctx, pool)
@@ -33,9 +33,9 @@ func (s *starter) measure(ctx context.Context) error {
 	return nil
 }
 
-// restarts sums up how often the pool's workers were restarted in all their life; a worker that does not answer counts with none.
+// restarts returns the sum of all restarts of the pool's workers; a worker that does not answer counts 0.
 func restarts(ctx context.Context, pool *tempool.Pool) (n int64) {
-	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	ctx, cancel := context.WithTimeout(ctx, workersTimeout)
 	defer cancel()
 	view, err := pool.Workers(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func restarts(ctx context.Context, pool *tempool.Pool) (n int64) {
 	return n
 }
 
-// summaryText is the table of what a job found.
+// summaryText formats the result of a job.
 func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -63,8 +63,8 @@ func summaryText(s codemetrics.Summary, folder string, restarts int64) string {
 	row("classes", "%s", grouped(s.Classes))
 	row("cyclomatic complexity", "%s in all, %.2f for each function", grouped(s.Complexity), s.MeanComplexity())
 	row("time", "%s, %.0f files a second", rounded(s.Took), s.FilesPerSecond())
-	row("calls", "%d under %d leases, and %d that broke off and were made again", s.Calls, s.Leases, s.Retried)
-	row("restarts of workers", "%d", restarts)
+	row("calls", "%d under %d leases, %d retried", s.Calls, s.Leases, s.Retried)
+	row("worker restarts", "%d", restarts)
 	_ = table.Flush() // into memory
 	if len(s.Worst) > 0 {
 		text.WriteString("\n  The most complex functions\n")
