@@ -47,8 +47,8 @@ func TestSessionRequestsGoThroughAGateway(t *testing.T) {
 
 func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
 	for _, c := range []struct {
-		code              api.Code
-		started           bool
+		code                       api.Code
+		started                    bool
 		readRetried, changeRetried bool
 	}{
 		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false}, {api.CodePoolNotFound, false, true, true},
