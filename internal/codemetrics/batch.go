@@ -59,25 +59,17 @@ func pack(paths []string, maxFiles int, maxBytes int64) []batch {
 	return batches
 }
 
-// queue holds the waiting batches and counts those in progress. It is done when there are neither. It is safe for concurrent use.
+// queue holds the waiting batches and counts those in progress. It is safe for concurrent use.
 type queue struct {
-	done chan struct{} // closed when all batches are done
-
 	mu         sync.Mutex
 	waiting    []batch
 	inProgress int
 	changed    chan struct{} // closed and replaced when batches were put back
 }
 
-func newQueue(batches []batch) *queue {
-	q := &queue{waiting: batches, changed: make(chan struct{}), done: make(chan struct{})}
-	if len(batches) == 0 {
-		close(q.done)
-	}
-	return q
-}
+func newQueue(batches []batch) *queue { return &queue{waiting: batches, changed: make(chan struct{})} }
 
-// take waits for a batch. false means that all are done or ctx has ended. The caller calls finish or putBack once for each batch.
+// take waits for a batch; false means that ctx has ended. The caller calls finish or putBack once for each batch.
 func (q *queue) take(ctx context.Context) (batch, bool) {
 	for ctx.Err() == nil {
 		b, found, changed := q.tryTake()
@@ -86,8 +78,6 @@ func (q *queue) take(ctx context.Context) (batch, bool) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-q.done:
-			return batch{}, false
 		case <-changed:
 		}
 	}
@@ -121,17 +111,11 @@ func (q *queue) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.inProgress--
-	if q.inProgress == 0 && len(q.waiting) == 0 {
-		close(q.done)
-	}
 }
 
-// finished reports whether all batches are done.
-func (q *queue) finished() bool {
-	select {
-	case <-q.done:
-		return true
-	default:
-		return false
-	}
+// done reports whether all batches are finished.
+func (q *queue) done() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inProgress == 0 && len(q.waiting) == 0
 }

@@ -50,9 +50,7 @@ type Config struct {
 // Progress is how far a job is.
 type Progress struct {
 	Files, Total int
-	Bytes        int64
 	Retried      int // failed calls so far
-	Leases       int // held now
 }
 
 func (c Config) withDefaults() (Config, error) {

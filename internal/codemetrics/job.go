@@ -3,6 +3,7 @@ package codemetrics
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -10,16 +11,15 @@ import (
 
 // job is the shared state of one run.
 type job struct {
-	config   Config
-	pool     *tempool.Pool
-	queue    *queue
-	stop     context.CancelCauseFunc // ends the run; the first cause counts
-	progress chan struct{}           // receives a token when a batch is done
+	config Config
+	pool   *tempool.Pool
+	queue  *queue
+	stop   context.CancelCauseFunc // ends the run; the first cause counts
+	stall  *time.Timer             // stops a run without progress
+	total  int                     // files
 
 	mu          sync.Mutex
 	tally       *tally
-	leases      int // held now
-	total       int // files
 	lastFailure error
 }
 
@@ -48,31 +48,19 @@ func (j *job) recordAnswer(b batch, measures []FileMeasure) error {
 		failure.Started = true
 		return failure
 	}
+	j.stall.Reset(j.config.StallTimeout)
 	j.reportLocked()
-	select {
-	case j.progress <- struct{}{}:
-	default: // an unread token says the same
-	}
 	return nil
 }
 
 func (j *job) recordLease() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.leases++
 	j.tally.summary.Leases++
 }
 
-func (j *job) recordLeaseEnd() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.leases--
-}
-
 func (j *job) reportLocked() {
-	if j.config.Progress == nil {
-		return
+	if j.config.Progress != nil {
+		j.config.Progress(Progress{Files: j.tally.summary.Files, Total: j.total, Retried: j.tally.summary.Retried})
 	}
-	s := j.tally.summary
-	j.config.Progress(Progress{Files: s.Files, Total: j.total, Bytes: s.Bytes, Retried: s.Retried, Leases: j.leases})
 }

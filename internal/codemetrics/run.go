@@ -28,8 +28,9 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 	defer stop(nil)
 	j := &job{
 		config: config, pool: config.Client.Pool(config.Pool), queue: newQueue(batches), stop: stop,
-		progress: make(chan struct{}, 1), tally: newTally(config.Top),
+		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), tally: newTally(config.Top),
 	}
+	defer j.stall.Stop()
 	for _, b := range batches {
 		j.total += len(b.paths)
 	}
@@ -44,46 +45,15 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 	for range min(config.Concurrency, len(batches)) {
 		workers.Go(func() { j.work(ctx) })
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		workers.Wait()
-	}()
-	j.wait(ended)
-	return j.result(ctx, began)
-}
-
-// wait waits until the workers have ended. It stops them when all batches are done or the job stalls.
-func (j *job) wait(ended <-chan struct{}) {
-	stall := time.NewTimer(j.config.StallTimeout)
-	defer stall.Stop()
-	done := j.queue.done
-	for {
-		select {
-		case <-ended:
-			return
-		case <-done:
-			done = nil
-			j.stop(nil)
-		case <-j.progress:
-			stall.Reset(j.config.StallTimeout)
-		case <-stall.C:
-			j.stop(errStalled)
-		}
-	}
-}
-
-func (j *job) result(ctx context.Context, began time.Time) (Summary, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	workers.Wait()
 	summary := j.tally.total()
 	summary.Took = time.Since(began)
 	cause := context.Cause(ctx)
 	switch {
-	case j.queue.finished():
+	case j.queue.done():
 		return summary, nil
 	case errors.Is(cause, errStalled):
-		return summary, api.Errorf(api.CodeQueueTimeout, "no file was measured for %s; see ctl ps %s: %w", j.config.StallTimeout, j.config.Pool, cmp.Or(j.lastFailure, error(api.ErrNoWorkers)))
+		return summary, api.Errorf(api.CodeQueueTimeout, "no file was measured for %s; see ctl ps %s: %w", config.StallTimeout, config.Pool, cmp.Or(j.lastFailure, error(api.ErrNoWorkers)))
 	}
 	return summary, cause
 }

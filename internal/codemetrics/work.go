@@ -42,7 +42,6 @@ func (j *job) useLease(ctx context.Context) {
 	}
 	j.recordLease()
 	action, outcome := j.measureBatches(ctx, lease)
-	j.recordLeaseEnd()
 	if action == dropLease {
 		return
 	}
@@ -53,7 +52,7 @@ func (j *job) useLease(ctx context.Context) {
 	}
 }
 
-// measureBatches measures batches until there are none or the lease is to end, and returns what to do with the lease.
+// measureBatches measures batches until all are done or the lease is to end, and returns what to do with the lease.
 func (j *job) measureBatches(ctx context.Context, lease *tempool.Lease) (leaseAction, api.Outcome) {
 	for {
 		b, ok := j.queue.take(ctx)
@@ -62,7 +61,9 @@ func (j *job) measureBatches(ctx context.Context, lease *tempool.Lease) (leaseAc
 		}
 		err := j.measure(ctx, lease, b)
 		if err == nil {
-			j.queue.finish()
+			if j.queue.finish(); j.queue.done() {
+				j.stop(nil)
+			}
 			continue
 		}
 		if ctx.Err() != nil { // the job cancelled the call
