@@ -3,8 +3,6 @@ package agentcmd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,44 +11,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
 
-// Exit codes of the agent.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError is a wrong command line.
-type usageError struct{ error }
-
 // Main runs the agent until SIGTERM or SIGINT and returns its exit code.
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	command := New()
-	command.SetArgs(args)
-	err := command.ExecuteContext(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "worker: %v\nRun 'worker --help' for usage.\n", err)
-		return exitUsage
-	}
-	fmt.Fprintf(os.Stderr, "worker: %v\n", err)
-	return exitFailed
+	return command.Execute(ctx, newCommand(), args)
 }
 
-// New returns the agent's command.
-func New() *cobra.Command {
+func newCommand() *cobra.Command {
 	var config worker.Config
 	var verbose bool
-	command := &cobra.Command{
+	agent := &cobra.Command{
 		Use:   "worker",
 		Short: "Run Tempool's agent on this host",
 		Long: `Run Tempool's agent: it hosts the processes of pools, runs their workflows, and forwards calls to them.
@@ -60,27 +37,19 @@ other standard environment and profile settings, else localhost:7233. SIGTERM an
 no new process, waits for calls in flight, and stops its processes. Other hosts then start the workers again.`,
 		Example: `  worker
   worker --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
-		SilenceErrors: true, SilenceUsage: true,
-		RunE: func(command *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config.Capacity < 1 {
-				return usageError{fmt.Errorf("--capacity is %d; it must be at least 1", config.Capacity)}
+				return command.Usagef("--capacity is %d; it must be at least 1", config.Capacity)
 			}
 			level := slog.LevelInfo
 			if verbose {
 				level = slog.LevelDebug
 			}
 			config.Logger = logging.New(os.Stderr, level)
-			return worker.Run(command.Context(), config)
+			return worker.Run(cmd.Context(), config)
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	flags := command.Flags()
+	flags := agent.Flags()
 	flags.StringVar(&config.Address, "address", "", "Temporal server, HOST:PORT (default: TEMPORAL_ADDRESS, else localhost:7233)")
 	flags.StringVar(&config.Namespace, "namespace", "", "Temporal namespace (default: TEMPORAL_NAMESPACE, else \"default\")")
 	flags.StringVar(&config.HostID, "host-id", "", "ID of this host, for one agent at a time (default: the host's name)")
@@ -93,5 +62,5 @@ no new process, waits for calls in flight, and stops its processes. Other hosts 
 	flags.StringVar(&config.MemoryRoot, "memory-root", "", "folder with proc and sys to read this host's memory from, for tests (default: /)")
 	_ = flags.MarkHidden("memory-root") // the flag exists
 	flags.BoolVar(&verbose, "verbose", false, "log at level debug")
-	return command
+	return agent
 }

@@ -2,7 +2,6 @@ package starter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,18 +9,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/internal/command"
 )
-
-// Exit codes of the starter.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError is a wrong command line.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits immediately.
 func Main(args []string) int {
@@ -29,20 +19,7 @@ func Main(args []string) int {
 	defer stop(nil)
 	defer watchSignals(stop, os.Stderr)()
 	defer watchGoRun(stop)()
-	command := newCommand(os.Stdout, Run)
-	command.SetArgs(args)
-	command.SetErr(os.Stderr)
-	err := command.ExecuteContext(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "starter: %v\nRun 'starter --help' for usage.\n", err)
-		return exitUsage
-	}
-	fmt.Fprintf(os.Stderr, "starter: %v\n", err)
-	return exitFailed
+	return command.Execute(ctx, newCommand(os.Stdout, Run), args)
 }
 
 // watchSignals calls stop at the first signal and exits at the second; the workers' processes and the Temporal server are guarded and die with
@@ -64,7 +41,7 @@ func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 			case <-signals:
 				if count > 0 {
 					fmt.Fprintln(out, "\nExiting immediately.")
-					os.Exit(exitFailed)
+					os.Exit(1)
 				}
 				fmt.Fprintln(out, "\nStopping gracefully; press Ctrl-C again to exit immediately.")
 				stop(errInterrupted)
@@ -81,7 +58,7 @@ func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 // newCommand returns the starter's command, which calls run.
 func newCommand(out io.Writer, run func(context.Context, Options) error) *cobra.Command {
 	var o Options
-	command := &cobra.Command{
+	starter := &cobra.Command{
 		Use:   "starter",
 		Short: "Run a Temporal server, an agent, an example pool and its job on this machine",
 		Long: `Run Tempool on this machine: the starter finds or starts a Temporal server, starts an agent and the example pool of four Python
@@ -96,39 +73,31 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
   starter --once
   starter --address temporal.example.com:7233 --namespace demo
   starter --pool ./pool.toml`,
-		SilenceErrors: true, SilenceUsage: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("unexpected argument %q", args[0])
-			}
-			return nil
-		},
-		RunE: func(command *cobra.Command, _ []string) error {
-			flags := command.Flags()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := cmd.Flags()
 			if flags.Changed("listen") && o.Listen == "" {
-				return usagef("--listen is empty; use HOST:PORT")
+				return command.Usagef("--listen is empty; use HOST:PORT")
 			}
 			for _, name := range []string{"port", "ui-port"} {
 				if port, _ := flags.GetInt(name); flags.Changed(name) && (port < 1 || port > 65535) {
-					return usagef("--%s is %d; it must be from 1 to 65535", name, port)
+					return command.Usagef("--%s is %d; it must be from 1 to 65535", name, port)
 				}
 			}
 			if flags.Changed("size") && (o.Size < 1 || o.Size > 1000) {
-				return usagef("--size is %d; it must be from 1 to 1000", o.Size)
+				return command.Usagef("--size is %d; it must be from 1 to 1000", o.Size)
 			}
 			if o.Address != "" && (o.Port != 0 || o.UIPort != 0 || o.Fresh) {
-				return usagef("--address uses a running server; --port, --ui-port and --fresh apply to the starter's own server")
+				return command.Usagef("--address uses a running server; --port, --ui-port and --fresh apply to the starter's own server")
 			}
 			if o.Port != 0 && o.Port == o.UIPort {
-				return usagef("--port and --ui-port are both %d; they must differ", o.Port)
+				return command.Usagef("--port and --ui-port are both %d; they must differ", o.Port)
 			}
 			o.Out = out
-			return run(command.Context(), o)
+			return run(cmd.Context(), o)
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	command.SetOut(out)
-	flags := command.Flags()
+	starter.SetOut(out)
+	flags := starter.Flags()
 	flags.BoolVar(&o.Once, "once", false, "exit when the job is done")
 	flags.StringVar(&o.Address, "address", "", "use the Temporal server at HOST:PORT")
 	flags.StringVar(&o.Namespace, "namespace", "", `Temporal namespace (default: TEMPORAL_NAMESPACE, else "default")`)
@@ -138,5 +107,5 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free port if taken)")
 	flags.StringVar(&o.Listen, "listen", "", "TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
 	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of the starter's own Temporal server first")
-	return command
+	return starter
 }

@@ -17,8 +17,8 @@ func (s *starter) showNextSteps(ctx context.Context) {
 		s.screen.line("  %-14s %s", link.name, link.url)
 	}
 	s.screen.line("\nTry next, in another terminal:")
-	for _, command := range s.commands(ctx) {
-		s.screen.line("  # %s\n  %s", command.purpose, command.line)
+	for _, e := range s.examples(ctx) {
+		s.screen.line("  # %s\n  %s", e.purpose, e.command)
 	}
 }
 
@@ -33,23 +33,23 @@ func (s *starter) links() []link {
 	return append(links, link{"the gateway", s.agent.Endpoint()})
 }
 
-type command struct{ purpose, line string }
+type example struct{ purpose, command string }
 
-func (s *starter) commands(ctx context.Context) []command {
+func (s *starter) examples(ctx context.Context) []example {
 	pool := s.spec.Pool.Name
 	pid := "PID"
 	if state, err := s.client.Pool(pool).State(ctx, 0); err == nil && state.PID != 0 {
 		pid = fmt.Sprint(state.PID)
 	}
-	commands := []command{
+	examples := []example{
 		{"list the workers", s.ctl() + " ps " + pool},
 		{"kill worker 0 and read its history", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), api.WorkerName(pool, 0))},
 	}
 	if s.library != nil && strings.HasPrefix(s.agent.Endpoint(), "http") {
-		return append(commands, command{"call a worker", fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,
+		return append(examples, example{"call a worker", fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,
 			s.agent.Endpoint(), pool, filepath.Join(s.library.Folder, "ast.py"))})
 	}
-	return append(commands, command{"remove one worker", fmt.Sprintf("%s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))})
+	return append(examples, example{"remove one worker", fmt.Sprintf("%s pool scale %s %d", s.ctl(), pool, max(1, s.spec.Pool.Size-1))})
 }
 
 // workflowURL returns a workflow's page in the Web UI.

@@ -61,7 +61,7 @@ var rules = []rule{
 	{path: "cmd/worker", ours: []string{"internal/...", "worker", "process"}},
 	{path: "cmd/starter", ours: []string{"internal/...", "process"}},
 	{path: "cmd/...", ours: []string{"internal/...", "worker"}},
-	{path: "internal/devserver", ours: []string{""}},
+	{path: "internal/devserver", ours: []string{"", "internal/installcache"}},
 }
 
 // pure packages import nothing in outside; indirect dependencies do not count.
