@@ -32,7 +32,7 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 	for round := 1; ; round++ {
 		reply, err := r.tryEach(ctx, balancer)
 		if api.CodeOf(err) == api.CodePoolNotFound {
-			p.forgetBalancer()
+			p.client.forgetBalancer(p.name)
 		}
 		if err == nil || !retryRound(err) || round == maxRounds || r.body.Consumed() {
 			return reply, err
@@ -102,8 +102,8 @@ func (p *Pool) balancer() *balance.Balancer {
 }
 
 // forgetBalancer drops the balancer of a pool that does not exist.
-func (p *Pool) forgetBalancer() {
-	p.client.mu.Lock()
-	defer p.client.mu.Unlock()
-	delete(p.client.balancers, p.name)
+func (c *Client) forgetBalancer(pool string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.balancers, pool)
 }

@@ -66,7 +66,7 @@ func (p *Pool) Sessions(ctx context.Context, after string, limit int) (*SessionL
 		query.Set("limit", strconv.Itoa(limit))
 	}
 	var list SessionList
-	return &list, p.sessionRequest(ctx, transport.Request{Method: http.MethodGet, Path: p.sessionPath("", query)}, &list)
+	return &list, p.sessionRequest(ctx, transport.Request{Method: http.MethodGet, Path: sessionPath(p.name, "", query)}, &list)
 }
 
 // Get reads the session and extends its life. It fails with session_not_found, store_unavailable, pool_not_found or unavailable.
@@ -110,7 +110,7 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 	if err != nil {
 		return nil, err
 	}
-	request := transport.Request{Method: method, Path: s.pool.sessionPath("/"+url.PathEscape(s.id), url.Values{}), Header: header, Body: body}
+	request := transport.Request{Method: method, Path: sessionPath(s.pool.name, "/"+url.PathEscape(s.id), url.Values{}), Header: header, Body: body}
 	if method == http.MethodDelete {
 		return nil, s.pool.sessionRequest(ctx, request, nil)
 	}
@@ -121,8 +121,8 @@ func (s *Session) request(ctx context.Context, method string, header http.Header
 	return &state, nil
 }
 
-func (p *Pool) sessionPath(suffix string, query url.Values) string {
-	query.Set("pool", p.name)
+func sessionPath(pool, suffix string, query url.Values) string {
+	query.Set("pool", pool)
 	return "/v1/sessions" + suffix + "?" + query.Encode()
 }
 
