@@ -23,8 +23,8 @@ type Found struct {
 	// Serving says that a Temporal server of release ServerVersion answers there.
 	Serving       bool
 	ServerVersion string
-	// Why is why none answers.
-	Why error
+	// Err is why none answers.
+	Err error
 }
 
 // Find reports whether a Temporal server answers at the address in the standard settings (the TEMPORAL_ environment variables and the profile
@@ -46,8 +46,8 @@ func Find(ctx context.Context) (Found, error) {
 	if found.Options.Namespace == "" {
 		found.Options.Namespace = client.DefaultNamespace
 	}
-	found.ServerVersion, found.Why = serverRelease(ctx, found.Options)
-	found.Serving = found.Why == nil
+	found.ServerVersion, found.Err = serverRelease(ctx, found.Options)
+	found.Serving = found.Err == nil
 	return found, nil
 }
 

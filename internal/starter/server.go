@@ -56,7 +56,7 @@ func (s *starter) findOrStartServer(ctx context.Context) error {
 		return nil
 	case found.Configured:
 		return fmt.Errorf("the Temporal settings (TEMPORAL_ADDRESS or a profile) name %s, but %w; start that server, or remove the setting to let the starter start one",
-			found.Options.HostPort, found.Why)
+			found.Options.HostPort, found.Err)
 	}
 	return s.startOwnServer(ctx)
 }
