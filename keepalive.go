@@ -32,6 +32,7 @@ func (s *leaseState) keepRenewed(ctx context.Context) {
 	c.mu.Unlock()
 	err := c.goBackground(func(life context.Context) {
 		defer close(stopped)
+		defer cancel(nil)
 		defer context.AfterFunc(life, func() { cancel(errClosed) })()
 		failure := s.renewLoop(ctx)
 		s.mu.Lock()

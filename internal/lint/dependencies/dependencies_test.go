@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tempool/tempool/internal/lint/arrows"
 )
 
-const page = "../../../docs/dependencies.md"
+const (
+	module = "github.com/tempool/tempool"
+	page   = "../../../docs/dependencies.md"
+)
 
 // golist runs go list and returns its output as words.
 func golist(t *testing.T, arguments ...string) []string {
@@ -28,7 +29,7 @@ func TestEveryImportedModuleIsDocumented(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	modules := golist(t, "-m", "-f", "{{.Path}}", "all")
-	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, arrows.Module+"/...")
+	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, module+"/...")
 	require.Contains(t, imports, "github.com/stretchr/testify/require")
 
 	checked := map[string]bool{}
@@ -39,7 +40,7 @@ func TestEveryImportedModuleIsDocumented(t *testing.T) {
 				owner = candidate
 			}
 		}
-		if owner == "" || owner == arrows.Module || checked[owner] {
+		if owner == "" || owner == module || checked[owner] {
 			continue
 		}
 		checked[owner] = true
