@@ -12,12 +12,13 @@ import (
 
 // showNextSteps shows the user what to look at and what to try while everything runs.
 func (s *starter) showNextSteps(ctx context.Context) {
+	examples := s.examples(ctx)
 	s.screen.line("\nEverything keeps running until Ctrl-C. Look at:")
 	for _, link := range s.links() {
 		s.screen.line("  %-14s %s", link.name, link.url)
 	}
 	s.screen.line("\nTry next, in another terminal:")
-	for _, e := range s.examples(ctx) {
+	for _, e := range examples {
 		s.screen.line("  # %s\n  %s", e.purpose, e.command)
 	}
 }

@@ -61,7 +61,7 @@ func TestRunStartsAndStopsEverything(t *testing.T) {
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o) }()
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Try next") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pool scale py") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
 	require.Contains(t, out.String(), "Pool py is ready: 2 workers")
 	require.Contains(t, out.String(), "workflows/tempool%2Fpy%2F0")
 	require.Contains(t, out.String(), "TEMPORAL_ADDRESS=127.0.0.1:"+strconv.Itoa(o.Port))
