@@ -2,7 +2,7 @@ package tempool
 
 import "github.com/tempool/tempool/api"
 
-// The words of api that a program of the client reads or writes, under the client's own name.
+// The types of api that programs of the client read or write.
 type (
 	ApplyResult              = api.ApplyResult
 	CheckinRequest           = api.CheckinRequest
@@ -28,17 +28,18 @@ type (
 	SessionProgress          = api.SessionProgress
 	Usage                    = api.Usage
 	Worker                   = api.Worker
+	WorkerError              = api.WorkerError
 	WorkerState              = api.WorkerState
 )
 
-// How a lease went; see Lease.Checkin.
+// Outcomes of a lease; see Lease.Checkin.
 const (
 	OutcomeOK    = api.OutcomeOK
 	OutcomeError = api.OutcomeError
 	OutcomeClose = api.OutcomeClose
 )
 
-// The codes of errors.
+// Codes of errors; see Error.
 const (
 	CodeBusy             = api.CodeBusy
 	CodeDegraded         = api.CodeDegraded
@@ -73,7 +74,7 @@ const (
 	CodeStoreUnavailable = api.CodeStoreUnavailable
 )
 
-// For errors.Is: an Error matches the one here that has its code.
+// Targets for errors.Is: an Error matches the one with its code.
 var (
 	ErrBusy             = api.ErrBusy
 	ErrDegraded         = api.ErrDegraded
@@ -106,5 +107,5 @@ var (
 	ErrStoreUnavailable = api.ErrStoreUnavailable
 )
 
-// CodeOf is the code of the first Error in err's chain, or "" if there is none.
+// CodeOf returns the code of the first Error in err's chain, or "" if there is none.
 func CodeOf(err error) Code { return api.CodeOf(err) }

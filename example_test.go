@@ -16,8 +16,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// hello stands for an agent that has the pool of the README, whose worker greets: the examples below talk to it as they would to
-// http://127.0.0.1:7460.
+// hello is a fake agent with the pool hello of the README. A real agent listens on http://127.0.0.1:7460.
 func hello() *httptest.Server {
 	var server *httptest.Server
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,8 +44,7 @@ func hello() *httptest.Server {
 	return server
 }
 
-// With Temporal, each pool's roster says which gateways there are; nothing has to be configured but where Temporal is, and that only
-// if the standard settings do not say so.
+// The client finds Temporal by the standard settings, and the gateways in each pool's roster.
 func ExampleDial() {
 	client, err := tempool.Dial(context.Background(), tempool.Options{})
 	if err != nil {
@@ -60,7 +58,7 @@ func ExampleDial() {
 	fmt.Printf("%d of %d workers are ready\n", view.Ready, view.Size)
 }
 
-// A client that is told the gateways asks Temporal nothing for its calls and leases.
+// A client with fixed gateways needs no Temporal server for calls and leases.
 func ExamplePool_Call() {
 	agent := hello()
 	defer agent.Close()
@@ -117,7 +115,7 @@ func ExamplePool_Stream() {
 	// Output: one two three
 }
 
-// Errors have a code, for errors.Is, and say whether a worker may have seen the call; what a worker itself answered is a WorkerError.
+// errors.Is matches an error's code, and errors.As finds the worker's own error.
 func ExampleError() {
 	agent := hello()
 	defer agent.Close()
@@ -133,14 +131,14 @@ func ExampleError() {
 	case errors.As(err, &theirs):
 		fmt.Println("the worker:", theirs.Type, theirs.Message)
 	case errors.Is(err, tempool.ErrQueueFull), errors.Is(err, tempool.ErrQueueTimeout):
-		fmt.Println("too much at once; try again later")
+		fmt.Println("overloaded; retry later")
 	case errors.Is(err, tempool.ErrWorkerCrashed):
-		fmt.Println("it may be half done")
+		fmt.Println("the call may have had effects")
 	}
 	// Output: the worker: TypeError name is missing
 }
 
-// A lease is for several calls of one and the same process. It renews itself until it is checked in or its context ends.
+// A lease is for several calls to the same process. The client renews it until its checkin or the end of its context.
 func ExamplePool_Checkout() {
 	agent := hello()
 	defer agent.Close()

@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,18 +21,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait of these tests; only a failing test waits so long.
-const patience = 20 * time.Second
+const (
+	// testTimeout bounds every wait; only a failing test waits that long.
+	testTimeout = 20 * time.Second
+	pollEvery   = 2 * time.Millisecond
+)
 
-const tick = 2 * time.Millisecond
-
-// fakeGateway answers as a gateway does. Calls are answered by answer or else echoed; leases are kept in a book of one worker.
+// fakeGateway is a gateway with one worker, which echoes calls unless answer is set.
 type fakeGateway struct {
 	t        *testing.T
 	server   *httptest.Server
 	endpoint string
-	answer   http.HandlerFunc // of calls; nil echoes
-	session  http.HandlerFunc // of requests about sessions
+	answer   http.HandlerFunc // to calls; nil echoes
+	session  http.HandlerFunc // answers session requests
 
 	mu       sync.Mutex
 	calls    []*http.Request
@@ -62,7 +64,7 @@ func newFakeGateway(t *testing.T, network string) *fakeGateway {
 	return f
 }
 
-// clientOf is a client of these gateways alone.
+// clientOf returns a client with these gateways and without Temporal.
 func clientOf(t *testing.T, gateways ...*fakeGateway) *Client {
 	var o Options
 	for _, g := range gateways {
@@ -74,32 +76,32 @@ func clientOf(t *testing.T, gateways ...*fakeGateway) *Client {
 	return c
 }
 
+// chooseFirst makes the balancer of a client with two gateways prefer one of them, by a call in flight on the other.
+func chooseFirst(t *testing.T, c *Client, first *fakeGateway) {
+	t.Helper()
+	_, err := c.fixed.Acquire(t.Context(), map[string]bool{first.endpoint: true})
+	require.NoError(t, err)
+}
+
 func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body := new(strings.Builder)
-	buffer := make([]byte, 1<<10)
-	for {
-		n, err := r.Body.Read(buffer)
-		body.Write(buffer[:n])
-		if err != nil {
-			break
-		}
-	}
+	content, _ := io.ReadAll(r.Body) // a client may cancel while it sends
+	body := string(content)
 	f.mu.Lock()
-	f.calls, f.bodies = append(f.calls, r), append(f.bodies, body.String())
+	f.calls, f.bodies = append(f.calls, r), append(f.bodies, body)
 	f.mu.Unlock()
 	switch {
 	case strings.Contains(r.URL.Path, "/call/") && f.answer != nil:
 		f.answer(w, r)
 	case strings.Contains(r.URL.Path, "/call/"):
-		w.Header().Set(headerWorker, "p/0")
-		w.Header().Set(headerIncarnation, "3")
-		_, _ = w.Write([]byte(body.String()))
+		w.Header().Set(api.HeaderWorker, "p/0")
+		w.Header().Set(api.HeaderIncarnation, "3")
+		_, _ = io.WriteString(w, body)
 	case strings.HasPrefix(r.URL.Path, "/v1/sessions"):
 		f.session(w, r)
 	case strings.Contains(r.URL.Path, "/notify/"):
 		w.WriteHeader(http.StatusAccepted)
 	default:
-		f.control(w, r, body.String())
+		f.control(w, r, body)
 	}
 }
 
@@ -157,7 +159,7 @@ func (f *fakeGateway) renewed() int {
 	return f.renewals
 }
 
-// last is the newest request and its body.
+// last returns the newest request and its body.
 func (f *fakeGateway) last() (*http.Request, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +170,7 @@ func (f *fakeGateway) last() (*http.Request, string) {
 func refuse(w http.ResponseWriter, code api.Code, started bool) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "as the test wants it", "started": started, "retry_after_ms": 1500})
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "started": started, "retry_after_ms": 1500})
 }
 
 func refusing(code api.Code, started bool) http.HandlerFunc {

@@ -7,49 +7,47 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// The messages between the worker workflow and the activities on its host.
-
-// Process names one incarnation where it runs.
+// Process names one incarnation of a worker.
 type Process struct {
 	Worker      string `json:"worker"`
 	Incarnation int64  `json:"incarnation"`
 }
 
-// AwaitCapacityResult names a host that had room when it was asked.
+// AwaitCapacityResult names a host that had free capacity at that moment.
 type AwaitCapacityResult struct {
 	Host string `json:"host"`
 }
 
-// StartRequest starts an incarnation on whichever host takes it. It is idempotent by worker and incarnation.
+// StartRequest starts an incarnation on the host that takes the task. It is idempotent by worker and incarnation.
 type StartRequest struct {
 	Process
 	Spec spec.Spec `json:"spec"`
-	// Keep lists older incarnations that live on beside this one; every other one that is still on the host is killed first.
+	// KeepIncarnations lists older incarnations that stay beside this one; the host first kills every other one of the worker.
 	KeepIncarnations []int64 `json:"keep_incarnations,omitempty"`
-	// Tries is how many tries the start may make, each under the next incarnation and after the wait that the recovery policy asks for;
-	// 0 is one. Failures counts those in a row that came before the first, of which the newest was Brief if it followed soon on a start.
+	// MaxAttempts bounds the attempts, each under the next incarnation and after the recovery policy's delay; 0 is one. Failures counts the
+	// failures in a row before the first attempt; ShortLived says that the newest of them came soon after a start.
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Failures    int  `json:"failures,omitempty"`
 	ShortLived  bool `json:"short_lived,omitempty"`
 }
 
-// FailedAttempt is a try of a start that came to nothing.
+// FailedAttempt is one failed attempt of a start.
 type FailedAttempt struct {
 	Incarnation int64     `json:"incarnation"`
 	Began       time.Time `json:"began"`
 	Ended       time.Time `json:"ended"`
 	Reason      string    `json:"reason"`
-	// Wait and Next are what the recovery policy said of the next try; empty where the worker is to decide.
+	// Wait and Next are the recovery policy's decision on the next attempt; empty if the worker decides.
 	Wait spec.Duration `json:"wait,omitempty"`
 	Next string        `json:"next,omitempty"`
 }
 
-// FailedAttempts is the detail of a start that failed, and of its heartbeats: all tries so far that failed, oldest first.
+// FailedAttempts is the detail of a failed start and of a start's heartbeats: all failed attempts so far, oldest first.
 type FailedAttempts struct {
 	Attempts []FailedAttempt `json:"attempts,omitempty"`
 }
 
-// StartResult is a process that has passed its handshake and warm-up.
+// StartResult is a process that has finished its handshake and warm-up.
 type StartResult struct {
 	Host      string    `json:"host"`
 	PID       int       `json:"pid"`
@@ -59,64 +57,64 @@ type StartResult struct {
 	Sample    *Sample   `json:"sample,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
-	// Incarnation is the one that became ready, and Failed the tries before it.
+	// Incarnation is the one that became ready; Failed are the attempts before it.
 	Incarnation int64           `json:"incarnation,omitempty"`
 	Failed      []FailedAttempt `json:"failed,omitempty"`
-	// Limits says by which means each limit that is set is in force, by its key in the section limits: cgroup, rlimit, scheduler,
-	// kernel, gateway, sampler (the agent looks every second), or none where this host cannot hold it.
+	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit, scheduler, kernel,
+	// gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
-// SupersededDetails is the detail of a Start that failed as superseded: the highest incarnation the host has seen of the worker.
+// SupersededDetails is the detail of a Start that failed with CodeSuperseded; Newest is the worker's highest incarnation on that host.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
 	FailedAttempts
 }
 
-// WatchRequest observes an incarnation until something happens. With Failures > 0 the first probe comes after
-// DegradedProbeDelay and its outcome is returned either way.
+// WatchRequest watches an incarnation until one of the WatchEvents. With Failures > 0 the first probe runs after DegradedProbeDelay, and Watch
+// returns its result either way.
 type WatchRequest struct {
 	Process
 	Health   spec.Health `json:"health"`
 	Failures int         `json:"failures,omitempty"`
-	Probe    bool        `json:"probe"` // false while suspended: only the end of the process is watched
+	Probe    bool        `json:"probe"` // false while suspended: only the process's exit is watched
 	Rules    WatchRules  `json:"rules,omitzero"`
-	// Replaced is for the metrics of the host.
+	// Replaced feeds the host's metrics.
 	Replaced Replaced `json:"replaced,omitzero"`
 }
 
-// Replaced counts, by Cause, the incarnations of a worker that went: in good order, and otherwise.
+// Replaced counts the replaced incarnations of a worker by Cause: planned ones, and all others.
 type Replaced struct {
 	Rotations map[string]int64 `json:"rotations,omitempty"`
 	Restarts  map[string]int64 `json:"restarts,omitempty"`
 }
 
-// WatchRules are what a Watch holds samples and counts against; the zero value finds nothing. A Watch that finds that an incarnation
-// should go returns WatchReplace, and is started again without rules while the worker waits for its turn.
+// WatchRules are the rules by which Watch decides that an incarnation should be replaced; the zero value has none. Watch then returns
+// WatchReplace, and the worker starts it again without rules while it waits for its rotation.
 type WatchRules struct {
-	// RequestLimit is after how many requests the incarnation has done its share, jitter included; 0 is never.
+	// RequestLimit is the number of requests after which to replace the incarnation, jitter included; 0 is never.
 	RequestLimit int64 `json:"request_limit,omitempty"`
-	// MaxMemoryBytes of the whole tree end it; 0 is never.
+	// MaxMemoryBytes is for the whole process tree; 0 is none.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
-	// Grade says that a low grade ends it, once it has lived for GradeAfter.
+	// Grade replaces the incarnation for a low grade, once it has lived for GradeAfter.
 	Grade      bool          `json:"grade,omitempty"`
 	GradeAfter spec.Duration `json:"grade_after,omitempty"`
-	// Window and Horizon are prediction's; a Window of 0 predicts nothing. MemoryLimitBytes is what memory must not reach; 0 is none.
+	// Window and Horizon configure the prediction; a Window of 0 disables it. MemoryLimitBytes is the memory not to reach; 0 is none.
 	Window           int           `json:"window,omitempty"`
 	Horizon          spec.Duration `json:"horizon,omitempty"`
 	MemoryLimitBytes int64         `json:"memory_limit_bytes,omitempty"`
-	// Limits says that going over one of the spec's limits ends it, where only the host's sampler holds that.
+	// Limits replaces the incarnation for exceeding a limit of the spec that only the host's sampler enforces.
 	Limits bool `json:"limits,omitempty"`
 }
 
-// Assessment is how well an incarnation is, from its newest sample.
+// Assessment grades an incarnation by its newest sample.
 type Assessment struct {
 	Grade    string   `json:"grade"`
 	Score    float64  `json:"score"` // 0 to 100
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// DegradedProbeDelay is how long after a failed probe the next one comes.
+// DegradedProbeDelay separates a failed probe and the next one.
 const DegradedProbeDelay = 5 * time.Second
 
 // WatchEvent is why a Watch returned.
@@ -128,11 +126,11 @@ const (
 	WatchProbeFailed WatchEvent = "probe_failed"
 	WatchProbePassed WatchEvent = "probe_passed"
 	WatchShutdown    WatchEvent = "agent_shutdown"
-	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation: its agent was restarted
+	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation, since its agent was restarted
 	WatchReplace     WatchEvent = "finding"         // the incarnation should be replaced, for Cause
 )
 
-// WatchResult is what Watch saw. Exit is set for exited and unknown_process.
+// WatchResult is the event that ended a Watch. Exit is set for exited and unknown_process.
 type WatchResult struct {
 	Event  WatchEvent      `json:"event"`
 	Reason string          `json:"reason,omitempty"`
@@ -141,18 +139,19 @@ type WatchResult struct {
 	// Cause is set for finding.
 	Cause      Cause       `json:"cause,omitempty"`
 	Assessment *Assessment `json:"assessment,omitempty"`
-	// Usage counts all calls of the incarnation, as its host saw them; set for exited.
+	// Usage counts all calls of the incarnation on its host; set for exited.
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// WatchHeartbeat is the detail of every heartbeat of Watch: the live sample, for whoever describes the workflow.
+// WatchHeartbeat is the detail of every heartbeat of Watch. It shows the live sample in a description of the workflow.
 type WatchHeartbeat struct {
 	Sample *Sample `json:"sample,omitempty"`
-	// Usage counts the calls of this incarnation so far, as the host saw them.
+	// Usage counts the calls of this incarnation on its host so far.
 	Usage      Usage       `json:"usage"`
 	InFlight   int         `json:"in_flight"`
 	Assessment *Assessment `json:"assessment,omitempty"`
-	// Limits is by which means each limit is in force now; MemoryLimitBytes and CPULimitCores are two of them, whoever set them, 0 for none.
+	// Limits names the mechanism that enforces each limit now; see StartResult. MemoryLimitBytes and CPULimitCores are the limits in force, 0
+	// for none.
 	Limits           map[string]string `json:"limits,omitempty"`
 	MemoryLimitBytes int64             `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64           `json:"cpu_limit_cores,omitempty"`
@@ -164,82 +163,77 @@ type ProbeResult struct {
 	Gone    bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
 	Reason  string  `json:"reason,omitempty"`
 	Sample  *Sample `json:"sample,omitempty"`
-	// Assessment is how well it is, as far as it is graded.
+	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
-	// Usage counts all calls of the incarnation; set with Gone for one that the host knows.
+	// Usage counts all calls of the incarnation; set with Gone if the host knows it.
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// DrainRequest waits until no call is in flight, at most Timeout.
+// DrainRequest waits until no call is in flight, for at most Timeout.
 type DrainRequest struct {
 	Process
 	Timeout spec.Duration `json:"timeout"`
 }
 
-// DrainResult tells how a drain ended; Cut counts the calls still in flight when its time was up.
+// DrainResult is the end of a drain; Cut counts the calls still in flight at the timeout.
 type DrainResult struct {
 	Drained bool `json:"drained"`
 	Cut     int  `json:"cut,omitempty"`
-	// Checkin is the checkin the gateway would have made of a lease that it holds itself.
+	// Checkin is the checkin of a lease that the gateway itself held.
 	Checkin *CheckinRequest `json:"checkin,omitempty"`
 }
 
-// RecallRequest asks the gateway of a host to give an idle lease back.
+// RecallRequest asks a host's gateway to return an idle lease.
 type RecallRequest struct {
 	Process
 	LeaseID string `json:"lease_id"`
 }
 
-// RecallResult says whether the gateway let go. Returned carries the checkin it would have made.
+// RecallResult says whether the gateway returned the lease, and Checkin is its checkin.
 type RecallResult struct {
 	Returned bool            `json:"returned"`
 	Checkin  *CheckinRequest `json:"checkin,omitempty"`
 }
 
-// ResetRequest has a worker forget what the holder of an expired lease left behind, within Timeout. No call under that lease goes on.
+// ResetRequest makes a worker clear what the holder of an expired lease left behind, within Timeout. Calls under that lease have ended.
 type ResetRequest struct {
 	Process
 	LeaseID string        `json:"lease_id"`
 	Timeout spec.Duration `json:"timeout"`
 }
 
-// ResetResult says how that went: the worker is as new, or Problem says why it is not.
+// ResetResult is the end of a reset; Problem is why it failed, "" if it did not.
 type ResetResult struct {
 	Problem string `json:"problem,omitempty"`
-	// Usage is what was called under the lease, as its host saw it.
+	// Usage counts the calls under the lease on its host.
 	Usage Usage `json:"usage"`
 }
 
-// StopRequest ends a process: TERM, then KILL of the whole tree after Grace. A process the host does
-// not know counts as ended: its agent was restarted, and the reaper has taken its tree.
+// StopRequest ends a process: SIGTERM, then SIGKILL for the whole tree after Grace. A process that the host does not know counts as ended,
+// since its agent was restarted and the reaper has killed its tree.
 type StopRequest struct {
 	Process
 	Grace  spec.Duration `json:"grace"`
 	Reason string        `json:"reason,omitempty"`
 }
 
-// StopResult is how the process ended.
+// StopResult is the exit of the process.
 type StopResult struct {
 	Exit   lifecycle.Exit `json:"exit"`
 	Reason string         `json:"reason,omitempty"`
-	// Usage counts all calls of the incarnation, as its host saw them; nil for one that the host does not know.
+	// Usage counts all calls of the incarnation on its host; nil if the host does not know it.
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// Sample is what a whole process tree used at one moment.
+// Sample is the resource usage of a process tree at one moment.
 type Sample struct {
 	At         time.Time `json:"at"`
 	RSSBytes   int64     `json:"rss_bytes"`
-	PSSBytes   int64     `json:"pss_bytes,omitempty"` // 0 where it cannot be read
-	CPUPercent float64   `json:"cpu_percent"`         // over the time since the sample before; 100 is one core
+	PSSBytes   int64     `json:"pss_bytes,omitempty"` // 0 if it cannot be read
+	CPUPercent float64   `json:"cpu_percent"`         // since the previous sample; 100 is one core
 	OpenFiles  int       `json:"open_files"`
 	Threads    int       `json:"threads"`
 	Children   int       `json:"children"`
 	ReadBytes  int64     `json:"read_bytes"`
 	WriteBytes int64     `json:"write_bytes"`
-}
-
-// WorkerChanged is how a worker tells its pool of a change in its life.
-type WorkerChanged struct {
-	RosterEntry
 }

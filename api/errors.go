@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Code says what kind of failure an error is; it is the same word in Go, in Temporal's failure type and in HTTP problems.
+// Code is the kind of a failure: the same word in Go, in Temporal's failure type and in HTTP problems.
 type Code string
 
-// Why a checkout was refused. All of them may succeed later; RetryAfter says when it is worth trying.
+// Reasons to reject a checkout. A retry may succeed later; RetryAfter says when.
 const (
 	CodeBusy       Code = "busy"
 	CodeDegraded   Code = "degraded"
@@ -17,7 +17,7 @@ const (
 	CodeSuspended  Code = "suspended"
 	CodeStarting   Code = "starting"
 	CodeFailed     Code = "failed"
-	CodeContinuing Code = "continuing" // the workflow is about to continue as new and takes no lease until it has
+	CodeContinuing Code = "continuing" // the workflow is about to continue as new and grants no lease until then
 )
 
 // Other failures of the control plane and the data plane.
@@ -38,7 +38,7 @@ const (
 	CodeWorkerError      Code = "worker_error"
 	CodePayloadTooLarge  Code = "payload_too_large"
 	CodeRateLimited      Code = "rate_limited"
-	CodeUnavailable      Code = "unavailable" // Temporal or an agent cannot be reached
+	CodeUnavailable      Code = "unavailable" // Temporal or an agent does not answer
 	CodeCancelled        Code = "cancelled"   // the caller's context was cancelled
 )
 
@@ -47,29 +47,29 @@ const (
 	CodeSessionNotFound  Code = "session_not_found"
 	CodeSessionExists    Code = "session_exists"
 	CodeProgramNotFound  Code = "program_not_found"
-	CodeVersionConflict  Code = "version_conflict" // the session has another version than the one to be changed
+	CodeVersionConflict  Code = "version_conflict" // the session does not have the version that the request names
 	CodeStoreFull        Code = "store_full"
 	CodeStoreUnavailable Code = "store_unavailable"
 )
 
-// Error is a failure with a code. Two Errors match in errors.Is when their codes do, so
+// Error is a failure with a code. errors.Is matches two Errors with the same code, so
 //
 //	errors.Is(err, tempool.ErrBusy)
 //
-// holds for every refusal with CodeBusy, whatever its sentence.
+// is true for every Error with CodeBusy, whatever its message.
 type Error struct {
 	Code    Code
 	Message string
-	// RetryAfter is a hint: a retry sooner than this is unlikely to succeed. Zero when there is none.
+	// RetryAfter is a hint: an earlier retry is unlikely to succeed. Zero is no hint.
 	RetryAfter time.Duration
-	// Started tells, for a call, whether the worker may have seen the request; only unstarted calls are safe to retry.
+	// Started says for a call that a worker may have seen the request. Only calls that did not start are safe to retry.
 	Started bool
-	Err     error
-	// directions are the endpoints of gateways that can do what the one that was asked cannot.
+	Err     error // the cause, for errors.Is and errors.As
+	// Gateways are the endpoints of gateways that can answer the request instead.
 	Gateways []string
 }
 
-// For errors.Is.
+// Targets for errors.Is.
 var (
 	ErrBusy             = &Error{Code: CodeBusy}
 	ErrDegraded         = &Error{Code: CodeDegraded}
@@ -102,7 +102,7 @@ var (
 	ErrStoreUnavailable = &Error{Code: CodeStoreUnavailable}
 )
 
-// Errorf makes an Error; a %w operand is unwrapped by errors.Is and errors.As.
+// Errorf returns an Error with a formatted message; its %w operand becomes Err.
 func Errorf(code Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
@@ -117,19 +117,19 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches any *Error of the same code.
+// Is reports whether target is an *Error with the same code.
 func (e *Error) Is(target error) bool {
 	other, ok := target.(*Error)
 	return ok && other.Code == e.Code
 }
 
-// After returns e with a retry hint.
+// After sets the retry hint and returns e.
 func (e *Error) After(d time.Duration) *Error {
 	e.RetryAfter = d
 	return e
 }
 
-// CodeOf is the code of the first Error in err's chain, or "" if there is none.
+// CodeOf returns the code of the first Error in err's chain, or "" if there is none.
 func CodeOf(err error) Code {
 	var coded *Error
 	if errors.As(err, &coded) {
@@ -138,7 +138,7 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// Retryable reports whether the refusal may pass by itself, so that trying again, here or on another worker, makes sense.
+// Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed.
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeBusy, CodeDegraded, CodeDraining, CodeSuspended, CodeStarting, CodeFailed, CodeContinuing,

@@ -2,79 +2,78 @@ package api
 
 import "time"
 
-// CopyPhase says how far a copy of sessions from store to store has come.
+// CopyPhase is the phase of a copy of sessions from store to store.
 type CopyPhase string
 
-// Phases of a copy, in their order. Before and after all of them there is none.
+// Phases of a copy, in order. CopyNone is the phase before and after a copy.
 const (
 	CopyNone    CopyPhase = "none"
-	CopyCopying CopyPhase = "copying"  // the first store is the truth, the second one is not known to have it all
-	CopyInStep  CopyPhase = "in_step"  // the first store is the truth, and a comparison found the second one equal
-	CopyCutOver CopyPhase = "cut_over" // the second store is the truth, and the first one follows
+	CopyCopying CopyPhase = "copying"  // the first store is primary; the second may lack sessions
+	CopyInStep  CopyPhase = "in_step"  // the first store is primary; a comparison found the second one equal
+	CopyCutOver CopyPhase = "cut_over" // the second store is primary; the first one follows
 )
 
-// CopyStep is what an operator asks of a copy.
+// CopyStep is an operator's command to a copy.
 type CopyStep string
 
 // Steps of a copy.
 const (
-	CopyStepCutOver CopyStep = "cut-over" // the second store becomes the truth
-	CopyStepBack    CopyStep = "back"     // the first store becomes the truth again
-	CopyStepFinish  CopyStep = "finish"   // the second store stays the truth, and the first one is written no more
-	CopyStepCancel  CopyStep = "cancel"   // the first store stays the truth, and the second one is written no more
+	CopyStepCutOver CopyStep = "cut-over" // the second store becomes primary
+	CopyStepBack    CopyStep = "back"     // the first store becomes primary again
+	CopyStepFinish  CopyStep = "finish"   // the second store stays primary; writes to the first one end
+	CopyStepCancel  CopyStep = "cancel"   // the first store stays primary; writes to the second one end
 )
 
-// SessionCopyRequest begins a copy.
+// SessionCopyRequest starts a copy.
 type SessionCopyRequest struct {
-	// From is the store that the pool's sessions are in, so that nobody moves another than they think; To is the one they are to be in.
-	// Each is "embedded" or the URL of a Redis server.
+	// From is the current store of the pool's sessions, as a safeguard; To is the new one. Each is "embedded" or the URL of a Redis server.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Replace allows a second store that has sessions; they are deleted. Without it such a store is refused.
+	// Replace deletes the sessions of a second store that has any. Without it such a store is rejected.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// SessionCopyStep asks for a step. Force goes back although the second store does not answer.
+// SessionCopyStep requests a step. Force steps back even if the second store does not answer.
 type SessionCopyStep struct {
 	Step  CopyStep `json:"step"`
 	Force bool     `json:"force,omitempty"`
 }
 
-// SessionCopy is how a copy of sessions from store to store stands. With CopyNone all else is empty but Host.
+// SessionCopy is the status of a copy of sessions from store to store. With CopyNone all fields but Host are empty.
 type SessionCopy struct {
 	Phase CopyPhase `json:"phase"`
-	// Host is the one whose agent copies.
+	// Host is the host whose agent copies.
 	Host string `json:"host"`
 	// From and To are the two stores, without passwords.
 	From  string    `json:"from,omitempty"`
 	To    string    `json:"to,omitempty"`
 	Began time.Time `json:"began,omitzero"`
-	// InStep says that the last comparison found both stores equal, and that nothing failed since.
+	// InStep says that the last comparison found both stores equal and no write failed since.
 	InStep bool `json:"in_step"`
-	// Pending counts the sessions whose last change or use only the store that is the truth is known to have.
+	// Pending counts the sessions whose last change or use may be missing in the other store.
 	Pending int `json:"pending"`
-	// Problem is why the other store does not follow at the moment; it is tried again all the time.
+	// Problem is why the other store does not follow now; the agent retries.
 	Problem string `json:"problem,omitempty"`
-	// Comparing is the comparison that goes on, Compared the last one that came to its end.
+	// Comparing is the running comparison, Compared the last finished one.
 	Comparing *SessionComparison `json:"comparing,omitempty"`
 	Compared  *SessionComparison `json:"compared,omitempty"`
-	// Lost counts the sessions whose last change was given up by a step with Force.
+	// Lost counts the sessions whose last change a step with Force discarded.
 	Lost int `json:"lost,omitempty"`
 }
 
-// SessionComparison is one look at all sessions of both stores. The first one of a copy is what copies.
+// SessionComparison compares all sessions of both stores and corrects the other store. The first one of a copy does the copying.
 type SessionComparison struct {
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Sessions are those of the truth when it began, and Compared how many of all have been looked at.
+	// Sessions counts the primary store's sessions at the start, Compared the sessions compared so far.
 	Sessions int `json:"sessions"`
 	Compared int `json:"compared"`
-	// Missing, Different and Extra count what the other store did not have, had otherwise, and had too much; all of it was put right. A
-	// session that was changed or used in that moment counts as none of them.
+	// Missing, Different and Extra count the sessions that the other store lacked, had with other content, or had in excess; all of them were
+	// corrected. Sessions in use at that moment do not count.
 	Missing   int `json:"missing"`
 	Different int `json:"different"`
 	Extra     int `json:"extra"`
 }
 
-// Equal reports whether nothing had to be put right.
+// Equal reports whether nothing had to be corrected.
 func (c *SessionComparison) Equal() bool { return c.Missing+c.Different+c.Extra == 0 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestCodemetricsMeasuresAsItSays(t *testing.T) {
+func TestThePythonTestsOfCodemetricsPass(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory", "codemetrics/tests")
@@ -23,7 +23,7 @@ func TestCodemetricsMeasuresAsItSays(t *testing.T) {
 	require.NotContains(t, string(output), "Ran 0 tests")
 }
 
-func TestThePoolsFileIsValid(t *testing.T) {
+func TestThePoolFileIsValid(t *testing.T) {
 	s, err := spec.Load("codemetrics/pool.toml")
 	require.NoError(t, err)
 	require.Equal(t, "codemetrics", s.Pool.Name)
@@ -31,7 +31,7 @@ func TestThePoolsFileIsValid(t *testing.T) {
 	require.Equal(t, spec.ProtocolFrames, s.Pool.Protocol)
 }
 
-func TestWhatIsEmbeddedIsAllAWorkerNeeds(t *testing.T) {
+func TestTheEmbeddedFilesAreComplete(t *testing.T) {
 	for _, name := range []string{"codemetrics/pool.toml", "codemetrics/worker.py", "codemetrics/complexity.py"} {
 		_, err := examples.Codemetrics.ReadFile(name)
 		require.NoError(t, err)

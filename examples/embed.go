@@ -1,10 +1,10 @@
-// Package examples holds the pools that come with Tempool, also inside the programs that start them.
+// Package examples embeds the example pools that programs start.
 package examples
 
 import "embed"
 
-// Codemetrics is the pool of Python processes that measure Python code: the folder codemetrics with its pool.toml. It finds the
-// Python SDK at ../sdk/python, seen from the folder that holds codemetrics.
+// Codemetrics is the folder codemetrics, a pool of Python processes that measure Python code. It expects the Python SDK in ../sdk/python,
+// relative to the parent of codemetrics.
 //
 //go:embed codemetrics/pool.toml codemetrics/*.py
 var Codemetrics embed.FS

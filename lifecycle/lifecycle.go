@@ -41,6 +41,9 @@ func States() []State {
 // Leasable reports whether a worker in this state may be given to a holder: Ready only.
 func (s State) Leasable() bool { return s == Ready }
 
+// InService reports whether a worker in this state serves calls: Ready or Busy.
+func (s State) InService() bool { return s == Ready || s == Busy }
+
 // Live reports whether a process of the current incarnation may exist: from Starting to Stopping.
 func (s State) Live() bool { return slices.Contains(live, s) }
 

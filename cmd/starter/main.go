@@ -1,4 +1,4 @@
-// Command starter shows Tempool at work on this machine, with one command for everything; see starter --help.
+// Command starter runs Tempool on this machine: a Temporal server, an agent, an example pool and its job; see starter --help.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command worker is Tempool's agent: one on each host that is to run workers.
+// Command worker is Tempool's agent; one runs on each host with workers. See worker --help.
 package main
 
 import (

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// pool is pool.toml, read from a copy of this folder in which the server is installed, with code as the project, as the README has it.
+// pool loads pool.toml from a copy of this folder with the server installed and the folder code as the project, as in the README.
 func pool(t *testing.T) spec.Spec {
 	t.Helper()
 	folder := setup.Copy(t, ".")
@@ -63,7 +63,7 @@ func symbols(t *testing.T, p *process.Process, uri string) []symbol {
 	return found
 }
 
-// hover asks what the server says about the name at a position.
+// hover returns the server's hover text for the name at a position.
 func hover(t *testing.T, p *process.Process, uri string, at position) string {
 	t.Helper()
 	var answer struct {
@@ -75,7 +75,7 @@ func hover(t *testing.T, p *process.Process, uri string, at position) string {
 	return answer.Contents.Value
 }
 
-// open tells the server the text of basket.py, as an editor does, and returns the document's URI.
+// open sends the text of basket.py to the server, as an editor does, and returns the document's URI.
 func open(t *testing.T, p *process.Process, sp spec.Spec) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("code", "basket.py"))
@@ -91,20 +91,20 @@ func notify(t *testing.T, p *process.Process, uri, text string) {
 	require.NoError(t, p.Conn().Notify(t.Context(), request))
 }
 
-func TestAWorkerKnowsTheProjectsFiles(t *testing.T) {
+func TestAWorkerFindsTheProjectsFiles(t *testing.T) {
 	sp := pool(t)
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "basket.py"))
 
-	// As a rule it has found the file when it is ready; on a machine that is faster than its timer it looks in the next idle moment.
-	idle, late := time.NewTicker(500*time.Millisecond), time.After(setup.Patience)
+	// The server usually has found the file when it is ready; on a fast machine it finds it when it is idle.
+	idle, timeout := time.NewTicker(500*time.Millisecond), time.After(setup.Timeout)
 	defer idle.Stop()
 	found := symbols(t, p, uri)
 	for len(found) == 0 {
 		select {
 		case <-idle.C:
 			found = symbols(t, p, uri)
-		case <-late:
+		case <-timeout:
 			require.Fail(t, "the server has not found the project's file")
 		}
 	}
@@ -114,12 +114,12 @@ func TestAWorkerKnowsTheProjectsFiles(t *testing.T) {
 	require.Equal(t, "prices", found[0].Children[0].Name)
 	require.Equal(t, "total", found[0].Children[1].Name)
 
-	said := hover(t, p, uri, found[0].Children[1].SelectionRange.Start)
-	require.Contains(t, said, "total(self: Self@Basket) -> int")
-	require.Contains(t, said, "The sum of all prices, in cents.")
+	text := hover(t, p, uri, found[0].Children[1].SelectionRange.Start)
+	require.Contains(t, text, "total(self: Self@Basket) -> int")
+	require.Contains(t, text, "The sum of all prices, in cents.")
 }
 
-func TestATextThatIsNotOnDiskIsToldByANotification(t *testing.T) {
+func TestANotificationOpensAnUnsavedText(t *testing.T) {
 	sp := pool(t)
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := uriOf(filepath.Join(sp.Pool.Dir, "code", "unsaved.py"))
@@ -128,14 +128,14 @@ func TestATextThatIsNotOnDiskIsToldByANotification(t *testing.T) {
 	found := symbols(t, p, uri)
 	require.Len(t, found, 1)
 	require.Equal(t, "mine", found[0].Name)
-	require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "it must have understood basket.py, too")
+	require.Contains(t, hover(t, p, uri, found[0].SelectionRange.Start), "mine: int", "the server has also read basket.py")
 }
 
-func TestAServerThatAsksForSettingsTakesItsDefaults(t *testing.T) {
+func TestAServerThatRequestsSettingsGetsDefaults(t *testing.T) {
 	sp := pool(t)
 	var params object
 	require.NoError(t, json.Unmarshal(sp.Start.Warmup[0].Params, &params))
-	// With this word Pyright asks its client for workspace/configuration, and analyses nothing before it has been answered.
+	// With this capability Pyright requests workspace/configuration and analyses nothing before the answer.
 	params["capabilities"].(map[string]any)["workspace"] = object{"configuration": true, "workspaceFolders": true}
 	var err error
 	sp.Start.Warmup[0].Params, err = json.Marshal(params)
@@ -154,19 +154,19 @@ func TestAServerWithoutPingIsHealthy(t *testing.T) {
 	require.NoError(t, p.Probe(t.Context()))
 }
 
-func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
+func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	sp := pool(t)
 	p := setup.Start(t, setup.Host(t), sp, 1)
 	uri := open(t, p, sp)
 	total := position{Line: 11, Character: 8}
-	// The first question about a file may take seconds on a busy machine, and the server does not read the cancel before it is done.
+	// The first request about a file may take seconds on a busy machine, and the server does not read the cancellation before its end.
 	require.NotEmpty(t, hover(t, p, uri, total))
-	setup.GiveUp(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
+	setup.Cancel(t, p, "textDocument/hover", object{"textDocument": object{"uri": uri}, "position": total})
 	require.Len(t, symbols(t, p, uri), 1)
 	require.NoError(t, p.Conn().Err())
 }
 
-func TestAWorkerStopsWhenItIsTold(t *testing.T) {
+func TestAWorkerStopsGracefully(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), pool(t), 1)
 	exit, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
@@ -174,18 +174,18 @@ func TestAWorkerStopsWhenItIsTold(t *testing.T) {
 	require.False(t, exit.Failed(), exit.Reason)
 }
 
-func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
+func TestAKilledWorkerIsReportedAndStartsAgain(t *testing.T) {
 	sp, host := pool(t), setup.Host(t)
-	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	exit := setup.Kill(t, setup.Start(t, host, sp, 1))
 	require.Equal(t, "SIGKILL", exit.Signal)
 	require.True(t, exit.Failed())
-	require.False(t, exit.Killed, "it was not the host that killed it")
+	require.False(t, exit.Killed, "the host did not kill it")
 
 	p := setup.Start(t, host, sp, 2)
 	require.Len(t, symbols(t, p, open(t, p, sp)), 1)
 }
 
-func TestABrokenWarmUpFailsTheStartInTheServersOwnWords(t *testing.T) {
+func TestAFailedWarmUpFailsTheStartWithTheServersError(t *testing.T) {
 	sp := pool(t)
 	sp.Start.Warmup[0].Method = "initialise"
 	_, err := setup.Host(t).Start(t.Context(), process.Launch{Worker: "pyright/0", Incarnation: 1, Spec: sp})

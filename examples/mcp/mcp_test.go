@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// pool is pool.toml, read from a copy of this folder in which the server is installed.
+// pool loads pool.toml from a copy of this folder with the server installed.
 func pool(t *testing.T) spec.Spec {
 	t.Helper()
 	s, err := spec.Load(filepath.Join(setup.Copy(t, "."), "pool.toml"))
@@ -38,7 +38,7 @@ type toolResult struct {
 
 type arguments map[string]any
 
-// use calls a tool and returns the text it answers with.
+// use calls a tool and returns its text.
 func use(t *testing.T, p *process.Process, tool string, args arguments) (text string, failed bool) {
 	t.Helper()
 	var result toolResult
@@ -75,26 +75,26 @@ func TestAWorkerUsesItsToolsOnRealFiles(t *testing.T) {
 	require.False(t, failed, got)
 	require.Equal(t, string(want), got)
 
-	// A line end, a tab and letters beyond ASCII: a message is one line all the same.
+	// A line end, a tab and non-ASCII letters: the message still is one line.
 	const note = "first\nsecond\twith ünïcödé and 語\n"
-	said, failed := use(t, p, "write_file", arguments{"path": "note.txt", "content": note})
-	require.False(t, failed, said)
+	output, failed := use(t, p, "write_file", arguments{"path": "note.txt", "content": note})
+	require.False(t, failed, output)
 	written, err := os.ReadFile(filepath.Join(sp.Pool.Dir, "files", "note.txt"))
 	require.NoError(t, err)
 	require.Equal(t, note, string(written))
 
-	said, failed = use(t, p, "read_text_file", arguments{"path": "/etc/passwd"})
+	output, failed = use(t, p, "read_text_file", arguments{"path": "/etc/passwd"})
 	require.True(t, failed, "a file outside the folder was read")
-	require.Contains(t, said, "Access denied")
+	require.Contains(t, output, "Access denied")
 }
 
-func TestTheWorkersOfThePoolServeTheSameFiles(t *testing.T) {
+func TestAllWorkersServeTheSameFiles(t *testing.T) {
 	sp, host := pool(t), setup.Host(t)
 	for slot := range sp.Pool.Size {
 		p, err := host.Start(t.Context(), process.Launch{Worker: fmt.Sprintf("files/%d", slot), Incarnation: 1, Spec: sp})
 		require.NoError(t, err)
-		said, failed := use(t, p, "write_file", arguments{"path": fmt.Sprintf("from-%d.txt", slot), "content": "x"})
-		require.False(t, failed, said)
+		output, failed := use(t, p, "write_file", arguments{"path": fmt.Sprintf("from-%d.txt", slot), "content": "x"})
+		require.False(t, failed, output)
 	}
 	last, found := host.Get(fmt.Sprintf("files/%d", sp.Pool.Size-1), 1)
 	require.True(t, found)
@@ -104,30 +104,30 @@ func TestTheWorkersOfThePoolServeTheSameFiles(t *testing.T) {
 	require.Contains(t, listing, "from-1.txt")
 }
 
-func TestWhatTheServerRefusesIsItsOwnError(t *testing.T) {
+func TestAServersErrorIsReturned(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), pool(t), 1)
 	_, err := p.Conn().Call(t.Context(), setup.Request(t, "tools/nonsense", nil))
 	var refused *wire.RemoteError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "-32601", refused.Code)
 	require.Equal(t, "Method not found", refused.Message)
-	require.NoError(t, p.Probe(t.Context()), "an error as an answer costs the worker nothing")
+	require.NoError(t, p.Probe(t.Context()), "an error answer does not harm the worker")
 }
 
-func TestACallThatIsGivenUpDoesNotCostTheWorker(t *testing.T) {
+func TestACancelledCallDoesNotBreakTheWorker(t *testing.T) {
 	sp := pool(t)
-	for n := range 2000 { // so many that the search below takes longer than giving up
+	for n := range 2000 { // the search below then takes longer than the cancellation
 		require.NoError(t, os.WriteFile(filepath.Join(sp.Pool.Dir, "files", fmt.Sprintf("%d.txt", n)), nil, 0o644))
 	}
 	p := setup.Start(t, setup.Host(t), sp, 1)
-	setup.GiveUp(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
+	setup.Cancel(t, p, "tools/call", map[string]any{"name": "search_files", "arguments": arguments{"path": ".", "pattern": "**"}})
 	text, failed := use(t, p, "read_text_file", arguments{"path": "7.txt"})
 	require.False(t, failed, text)
 	require.Empty(t, text)
 	require.NoError(t, p.Conn().Err())
 }
 
-func TestAWorkerStopsWhenItIsTold(t *testing.T) {
+func TestAWorkerStopsGracefully(t *testing.T) {
 	p := setup.Start(t, setup.Host(t), pool(t), 1)
 	require.NoError(t, p.Probe(t.Context()))
 	exit, err := p.Stop(t.Context(), 0)
@@ -136,19 +136,19 @@ func TestAWorkerStopsWhenItIsTold(t *testing.T) {
 	require.False(t, exit.Failed(), exit.Reason)
 }
 
-func TestAKilledWorkerIsReportedAndComesBack(t *testing.T) {
+func TestAKilledWorkerIsReportedAndStartsAgain(t *testing.T) {
 	sp, host := pool(t), setup.Host(t)
-	exit := setup.KillFromOutside(t, setup.Start(t, host, sp, 1))
+	exit := setup.Kill(t, setup.Start(t, host, sp, 1))
 	require.Equal(t, "SIGKILL", exit.Signal)
 	require.True(t, exit.Failed())
-	require.False(t, exit.Killed, "it was not the host that killed it")
+	require.False(t, exit.Killed, "the host did not kill it")
 
 	text, failed := use(t, setup.Start(t, host, sp, 2), "read_text_file", arguments{"path": "welcome.md", "head": 1})
 	require.False(t, failed, text)
 	require.Equal(t, "# Welcome", text)
 }
 
-func TestABrokenWarmUpFailsTheStartInTheServersOwnWords(t *testing.T) {
+func TestAFailedWarmUpFailsTheStartWithTheServersError(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*spec.Warmup)
 		want   string

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestTheClassifierDoesAsItSays(t *testing.T) {
+func TestTheClassifiersPythonTestsPass(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "--start-directory", "tests")
@@ -42,7 +42,7 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	store := memory.Open(sessions.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	calls := sessions.HostCalls{Store: store}
-	host := setup.HostThatAnswers(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
+	host := setup.HostWithCalls(t, func(ctx context.Context, call process.HostCall) ([]byte, error) {
 		result, err := calls.Serve(ctx, call.Headers["tempool-session"], call.Method, call.Payload)
 		var coded *api.Error
 		if errors.As(err, &coded) {
@@ -60,10 +60,10 @@ func workers(t *testing.T) ([]*process.Process, sessions.Store) {
 	return started, store
 }
 
-// call makes a call of a session.
+// call makes a call with a session.
 func call(t *testing.T, p *process.Process, session, method string, params, result any) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), setup.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), setup.Timeout)
 	defer cancel()
 	request := setup.Request(t, method, params)
 	request.Headers = map[string]string{"tempool-session": session}
@@ -76,13 +76,13 @@ func call(t *testing.T, p *process.Process, session, method string, params, resu
 
 type params map[string]any
 
-func TestAProgramThatOneWorkerMadeRunsOnAllOthers(t *testing.T) {
+func TestAProgramOfOneWorkerRunsOnAllOthers(t *testing.T) {
 	all, store := workers(t)
 	var trained struct{ Samples, Words int64 }
 	require.NoError(t, call(t, all[0], "s1", "train", params{"id": "which", "labels": []string{"email", "asyncio"}}, &trained))
 	require.Positive(t, trained.Words)
-	require.Equal(t, trained.Samples, all[0].Counts()["samples"], "what the program counts reaches the host")
-	setup.KillFromOutside(t, all[0]) // what it made outlives it
+	require.Equal(t, trained.Samples, all[0].Counts()["samples"], "the program's counters reach the host")
+	setup.Kill(t, all[0]) // the program outlives it
 
 	texts := []string{"loop = get_running_loop(); await future; transport.close()", "parse the MIME header of the message's payload"}
 	for _, p := range all[1:] {
@@ -96,7 +96,7 @@ func TestAProgramThatOneWorkerMadeRunsOnAllOthers(t *testing.T) {
 	require.JSONEq(t, fmt.Sprintf(`{"program":"which","by":"programs/0","on":%d}`, trained.Samples), string(session.Data["trained"]))
 }
 
-func TestManyCallsAtOnceLoseNoChangeOfTheSession(t *testing.T) {
+func TestConcurrentCallsLoseNoChangeOfTheSession(t *testing.T) {
 	all, store := workers(t)
 	require.NoError(t, call(t, all[0], "s1", "train", params{"id": "which", "labels": []string{"http", "xml"}}, nil))
 	const rounds = 10
@@ -118,7 +118,7 @@ func TestManyCallsAtOnceLoseNoChangeOfTheSession(t *testing.T) {
 	require.JSONEq(t, fmt.Sprint(rounds*len(all)), string(session.Data["classified"]))
 }
 
-func TestAProgramIsItsSessionsAlone(t *testing.T) {
+func TestAProgramBelongsToItsSession(t *testing.T) {
 	all, _ := workers(t)
 	require.NoError(t, call(t, all[0], "mine", "train", params{"id": "which", "labels": []string{"http"}}, nil))
 	missing := func(session string) {

@@ -11,7 +11,7 @@ import (
 // batch is the files of one call.
 type batch struct {
 	paths []string
-	// failures counts the calls with this very batch that broke off after they had begun.
+	// failures counts the started calls with exactly this batch that failed.
 	failures int
 }
 
@@ -21,8 +21,8 @@ func (b batch) halves() []batch {
 	return []batch{{paths: b.paths[:middle]}, {paths: b.paths[middle:]}}
 }
 
-// pack puts files into batches of at most maxFiles files and maxBytes bytes, large files first so that none is left for the end.
-// A file above maxBytes has a batch of its own; one whose size cannot be learned counts as empty. A path given twice is packed once.
+// pack puts files into batches of at most maxFiles files and maxBytes bytes, large files first so that none delays the end.
+// A file above maxBytes is a batch of its own; a file whose size cannot be read counts as empty. Duplicate paths are packed once.
 func pack(paths []string, maxFiles int, maxBytes int64) []batch {
 	type sized struct {
 		path string
@@ -59,26 +59,17 @@ func pack(paths []string, maxFiles int, maxBytes int64) []batch {
 	return batches
 }
 
-// queue holds the batches that nobody works on, and knows how many are being worked on: it is finished when there are neither.
-// It is safe for concurrent use.
+// queue holds the waiting batches and counts those in progress. It is safe for concurrent use.
 type queue struct {
-	mu      sync.Mutex
-	waiting []batch
-	out     int
-	changed chan struct{} // closed and replaced whenever a waiting taker should look again
-	done    chan struct{} // closed when all batches are done
+	mu         sync.Mutex
+	waiting    []batch
+	inProgress int
+	changed    chan struct{} // closed and replaced when batches were put back
 }
 
-func newQueue(batches []batch) *queue {
-	q := &queue{waiting: batches, changed: make(chan struct{}), done: make(chan struct{})}
-	if len(batches) == 0 {
-		close(q.done)
-	}
-	return q
-}
+func newQueue(batches []batch) *queue { return &queue{waiting: batches, changed: make(chan struct{})} }
 
-// take waits for a batch. false means that all are done, or that ctx has ended. Each batch that was taken is finished once, or
-// given back once.
+// take waits for a batch; false means that ctx has ended. The caller calls finish or putBack once for each batch.
 func (q *queue) take(ctx context.Context) (batch, bool) {
 	for ctx.Err() == nil {
 		b, found, changed := q.tryTake()
@@ -87,8 +78,6 @@ func (q *queue) take(ctx context.Context) (batch, bool) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-q.done:
-			return batch{}, false
 		case <-changed:
 		}
 	}
@@ -103,25 +92,30 @@ func (q *queue) tryTake() (batch, bool, <-chan struct{}) {
 	}
 	b := q.waiting[0]
 	q.waiting = q.waiting[1:]
-	q.out++
+	q.inProgress++
 	return b, true, nil
 }
 
-// giveBack returns a batch that was taken, whole or in parts, to the front.
-func (q *queue) giveBack(parts ...batch) {
+// putBack returns a batch that was taken, whole or in parts, to the front.
+func (q *queue) putBack(parts ...batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.out--
+	q.inProgress--
 	q.waiting = append(slices.Clone(parts), q.waiting...)
 	close(q.changed)
 	q.changed = make(chan struct{})
 }
 
+// finish ends a batch that was taken.
 func (q *queue) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.out--
-	if q.out == 0 && len(q.waiting) == 0 {
-		close(q.done)
-	}
+	q.inProgress--
+}
+
+// done reports whether all batches are finished.
+func (q *queue) done() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inProgress == 0 && len(q.waiting) == 0
 }

@@ -1,13 +1,10 @@
 package codemetrics
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,22 +19,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakePool is a pool and its gateway in one: workers that lend themselves out one lease at a time, and measure every file as
-// 10 bytes, 2 lines and one function whose complexity is the file's number.
+// fakePool is a gateway with a pool of workers, one lease each. They measure every file as 10 bytes, 2 lines and one function whose complexity
+// is the file's number.
 type fakePool struct {
-	t        *testing.T
-	ttl      time.Duration
-	endpoint string
-	client   *tempool.Client // carries calls to the endpoint, and asks nothing else
+	t      *testing.T
+	client *tempool.Client
+	ttl    time.Duration // of leases
 	// answer, if set, may answer a call in its own way; false leaves it to the pool.
 	answer func(w http.ResponseWriter, r *http.Request, lease string, paths []string) bool
-	refuse func() error // of checkouts
+	refuse func() api.Code // of checkouts; "" grants one
 
 	mu       sync.Mutex
 	workers  []fakeWorker
-	checkins []api.CheckinRequest
+	outcomes []string // of checkins
 	renewals int
-	calls    int
 }
 
 type fakeWorker struct {
@@ -52,66 +47,89 @@ func newFakePool(t *testing.T, size int) *fakePool {
 	}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	f.endpoint = server.URL
 	var err error
-	f.client, err = tempool.Dial(t.Context(), tempool.Options{Gateways: []string{f.endpoint}})
+	f.client, err = tempool.Dial(t.Context(), tempool.Options{Gateways: []string{server.URL}})
 	require.NoError(t, err)
 	t.Cleanup(f.client.Close)
 	return f
 }
 
-// listenOnSocket moves the pool's gateway to a Unix socket.
-func (f *fakePool) listenOnSocket() {
-	path := filepath.Join(f.t.TempDir(), "g.sock")
-	listener, err := net.Listen("unix", path)
-	require.NoError(f.t, err)
-	server := httptest.NewUnstartedServer(f)
-	require.NoError(f.t, server.Listener.Close())
-	server.Listener = listener
-	server.Start()
-	f.t.Cleanup(server.Close)
-	f.endpoint = "unix:" + path
+func (f *fakePool) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(r.URL.Path, "/")
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/pools/p/leases":
+		f.checkout(w)
+	case r.Method == http.MethodPut && len(parts) == 4:
+		f.renew(w, parts[3])
+	case r.Method == http.MethodDelete && len(parts) == 4:
+		f.checkin(w, parts[3], r.URL.Query().Get("outcome"))
+	case len(parts) == 6 && parts[5] == "measure": // "", v1, leases, ID, call, measure
+		f.measure(w, r, parts[3])
+	default:
+		refuse(w, http.StatusNotFound, "not_found", false)
+	}
 }
 
-func (f *fakePool) size(context.Context) (int, error) { return len(f.workers), nil }
-
-func (f *fakePool) tryCheckout(context.Context) (*tempool.Lease, error) {
+func (f *fakePool) checkout(w http.ResponseWriter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
-		if err := f.refuse(); err != nil {
-			return nil, err
+		if code := f.refuse(); code != "" {
+			refuse(w, http.StatusServiceUnavailable, code, false)
+			return
 		}
 	}
 	for slot := range f.workers {
-		w := &f.workers[slot]
-		if w.lease == "" {
-			w.seq++
-			w.lease = api.LeaseID("p", slot, w.incarnation, w.seq)
-			return f.client.Adopt(api.Lease{ID: w.lease, Worker: api.WorkerName("p", slot), Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
+		if worker := &f.workers[slot]; worker.lease == "" {
+			worker.seq++
+			worker.lease = api.LeaseID("p", slot, worker.incarnation, worker.seq)
+			f.writeLease(w, worker.lease)
+			return
 		}
 	}
-	return nil, api.ErrNoWorkers
+	refuse(w, http.StatusServiceUnavailable, api.CodeNoWorkers, false)
 }
 
-func (f *fakePool) renew(_ context.Context, id string) (*tempool.Lease, error) {
+func (f *fakePool) writeLease(w http.ResponseWriter, id string) {
+	now := time.Now()
+	_ = json.NewEncoder(w).Encode(api.Lease{ID: id, GrantedAt: now, ExpiresAt: now.Add(f.ttl)})
+}
+
+func (f *fakePool) renew(w http.ResponseWriter, id string) {
+	if !f.holds(id) {
+		refuse(w, http.StatusConflict, api.CodeLeaseFenced, false)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.renewals++
-	return f.client.Adopt(api.Lease{ID: id, Endpoint: f.endpoint, ExpiresAt: time.Now().Add(f.ttl)}), nil
+	f.writeLease(w, id)
 }
 
-func (f *fakePool) checkin(_ context.Context, r api.CheckinRequest) error {
+func (f *fakePool) checkin(w http.ResponseWriter, id, outcome string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.checkins = append(f.checkins, r)
+	f.outcomes = append(f.outcomes, outcome)
 	for slot := range f.workers {
-		if f.workers[slot].lease == r.LeaseID {
+		if f.workers[slot].lease == id {
 			f.workers[slot].lease = ""
-			return nil
+			_ = json.NewEncoder(w).Encode(api.CheckinResult{State: "ready"})
+			return
 		}
 	}
-	return api.ErrLeaseFenced
+	refuse(w, http.StatusConflict, api.CodeLeaseFenced, false)
+}
+
+func (f *fakePool) measure(w http.ResponseWriter, r *http.Request, lease string) {
+	var params struct{ Paths []string }
+	switch {
+	case json.NewDecoder(r.Body).Decode(&params) != nil:
+		refuse(w, http.StatusBadRequest, api.CodeInvalid, false)
+	case !f.holds(lease):
+		refuse(w, http.StatusConflict, api.CodeLeaseFenced, false)
+	case f.answer == nil || !f.answer(w, r, lease, params.Paths):
+		_ = json.NewEncoder(w).Encode(measured(params.Paths))
+	}
 }
 
 // kill ends the process under a lease: the next one of that worker has a higher incarnation.
@@ -126,8 +144,8 @@ func (f *fakePool) kill(lease string) {
 	}
 }
 
-// out lists the leases that nobody gave back.
-func (f *fakePool) out() (leases []string) {
+// held returns the leases that are not checked in.
+func (f *fakePool) held() (leases []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.workers {
@@ -149,30 +167,10 @@ func (f *fakePool) holds(lease string) bool {
 	return false
 }
 
-func (f *fakePool) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	parts := strings.Split(r.URL.Path, "/") // "", v1, leases, ID, call, measure
-	var params struct{ Paths []string }
-	if len(parts) != 6 || parts[5] != "measure" || json.NewDecoder(r.Body).Decode(&params) != nil {
-		refuseCall(w, http.StatusNotFound, "not_found", false)
-		return
-	}
-	f.mu.Lock()
-	f.calls++
-	f.mu.Unlock()
-	if !f.holds(parts[3]) {
-		refuseCall(w, http.StatusConflict, api.CodeLeaseFenced, false)
-		return
-	}
-	if f.answer != nil && f.answer(w, r, parts[3], params.Paths) {
-		return
-	}
-	_ = json.NewEncoder(w).Encode(measured(params.Paths))
-}
-
-func refuseCall(w http.ResponseWriter, status int, code api.Code, started bool) {
+func refuse(w http.ResponseWriter, status int, code api.Code, started bool) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "as the test wants it", "status": status, "started": started})
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "refused by the test", "status": status, "started": started})
 }
 
 func measured(paths []string) []FileMeasure {
@@ -200,11 +198,9 @@ func numbered(n int) []string {
 
 // measureAll runs the job on n files in batches of 7.
 func (f *fakePool) measureAll(n int, change func(*Config)) (Summary, error) {
-	config := Config{Files: numbered(n), BatchFiles: 7, Patience: 20 * time.Second}
+	config := Config{Client: f.client, Pool: "p", Files: numbered(n), BatchFiles: 7, StallTimeout: 20 * time.Second, Concurrency: len(f.workers)}
 	if change != nil {
 		change(&config)
 	}
-	config, err := config.complete()
-	require.NoError(f.t, err)
-	return run(f.t.Context(), config, f)
+	return Run(f.t.Context(), config)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// requireAll says that each of n files was counted once, and that no lease is out.
+// requireAll requires that each of n files was counted once and no lease is held.
 func requireAll(t *testing.T, f *fakePool, s Summary, n int) {
 	t.Helper()
 	sum := int64(n) * int64(n-1) / 2
@@ -26,47 +27,34 @@ func requireAll(t *testing.T, f *fakePool, s Summary, n int) {
 	require.Equal(t, sum-3, s.Complexity)
 	require.Equal(t, []Problem{{"/f/3.py", "SyntaxError: this one is Python 2"}}, s.Problems)
 	require.Equal(t, n-1, s.Worst[0].Complexity)
-	require.Empty(t, f.out(), "leases that nobody gave back")
+	require.Empty(t, f.held(), "leases that are not checked in")
 }
 
 func TestEveryFileIsCountedOnce(t *testing.T) {
 	f := newFakePool(t, 3)
-	var told []Progress
-	s, err := f.measureAll(100, func(c *Config) { c.Progress = func(p Progress) { told = append(told, p) } })
+	var reports []Progress
+	s, err := f.measureAll(100, func(c *Config) { c.Progress = func(p Progress) { reports = append(reports, p) } })
 	require.NoError(t, err)
 	requireAll(t, f, s, 100)
 	require.Equal(t, 15, s.Calls)
-	require.Zero(t, s.Repeated)
+	require.Zero(t, s.Retried)
 	require.Len(t, s.Worst, DefaultTop)
-	require.Len(t, told, 15)
-	require.Equal(t, 100, told[14].Files)
-	require.Equal(t, 100, told[14].Total)
-	var usage api.Usage
-	for _, c := range f.checkins {
-		require.Equal(t, api.OutcomeOK, c.Outcome)
-		usage.Requests += c.Usage.Requests
-		usage.Failed += c.Usage.Failed
-	}
-	require.EqualValues(t, 15, usage.Requests)
-	require.Zero(t, usage.Failed)
+	require.Len(t, reports, 15)
+	require.Equal(t, 100, reports[14].Files)
+	require.Equal(t, 100, reports[14].Total)
+	require.NotEmpty(t, f.outcomes)
+	require.Len(t, f.outcomes, s.Leases)
+	require.Equal(t, []string{"ok"}, slices.Compact(f.outcomes))
 }
 
-func TestTheGatewayMayListenOnASocket(t *testing.T) {
-	f := newFakePool(t, 2)
-	f.listenOnSocket()
-	s, err := f.measureAll(30, nil)
-	require.NoError(t, err)
-	requireAll(t, f, s, 30)
-}
-
-func TestAFileGivenTwiceIsCountedOnce(t *testing.T) {
+func TestADuplicatePathIsCountedOnce(t *testing.T) {
 	f := newFakePool(t, 2)
 	s, err := f.measureAll(20, func(c *Config) { c.Files = append(c.Files, c.Files...) })
 	require.NoError(t, err)
 	requireAll(t, f, s, 20)
 }
 
-func TestNoFilesIsNoWork(t *testing.T) {
+func TestAJobWithoutFilesTakesNoLease(t *testing.T) {
 	f := newFakePool(t, 2)
 	s, err := f.measureAll(0, nil)
 	require.NoError(t, err)
@@ -74,33 +62,33 @@ func TestNoFilesIsNoWork(t *testing.T) {
 	require.Zero(t, s.Leases)
 }
 
-func TestCallsThatBreakOffAreMadeAgainAndNothingIsCountedTwice(t *testing.T) {
-	breaks := map[string]func(f *fakePool, w http.ResponseWriter, lease string, paths []string){
+func TestFailedCallsAreRetriedAndNothingIsCountedTwice(t *testing.T) {
+	failures := map[string]func(f *fakePool, w http.ResponseWriter, lease string, paths []string){
 		"the worker was killed": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
+			refuse(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
 		},
 		"the lease was fenced": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusConflict, api.CodeLeaseFenced, false)
+			refuse(w, http.StatusConflict, api.CodeLeaseFenced, false)
 		},
 		"the lease is not known": func(f *fakePool, w http.ResponseWriter, lease string, _ []string) {
 			f.kill(lease)
-			refuseCall(w, http.StatusNotFound, api.CodeLeaseNotFound, false)
+			refuse(w, http.StatusNotFound, api.CodeLeaseNotFound, false)
 		},
-		"the time was up": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
+		"the call timed out": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
+			refuse(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
 		},
 		"the worker drains": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusServiceUnavailable, api.CodeDraining, false)
+			refuse(w, http.StatusServiceUnavailable, api.CodeDraining, false)
 		},
 		"the method failed": func(_ *fakePool, w http.ResponseWriter, _ string, _ []string) {
-			refuseCall(w, http.StatusInternalServerError, api.CodeWorkerError, true)
+			refuse(w, http.StatusInternalServerError, api.CodeWorkerError, true)
 		},
 		"the gateway died before the answer": func(*fakePool, http.ResponseWriter, string, []string) {
 			panic(http.ErrAbortHandler)
 		},
-		"the gateway died in mid-answer": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
+		"the gateway died during the answer": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
 			answer, _ := json.Marshal(measured(paths))
 			_, _ = w.Write(answer[:len(answer)/2])
 			_ = http.NewResponseController(w).Flush()
@@ -109,7 +97,7 @@ func TestCallsThatBreakOffAreMadeAgainAndNothingIsCountedTwice(t *testing.T) {
 		"half of the answer is missing": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
 			_ = json.NewEncoder(w).Encode(measured(paths)[:len(paths)/2])
 		},
-		"a file is answered twice": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
+		"a file is in the answer twice": func(_ *fakePool, w http.ResponseWriter, _ string, paths []string) {
 			twice := append([]string{paths[0]}, paths[:len(paths)-1]...)
 			if len(paths) == 1 {
 				twice = []string{paths[0], paths[0]}
@@ -117,7 +105,7 @@ func TestCallsThatBreakOffAreMadeAgainAndNothingIsCountedTwice(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(measured(twice))
 		},
 	}
-	for name, breakOff := range breaks {
+	for name, fail := range failures {
 		t.Run(name, func(t *testing.T) {
 			f := newFakePool(t, 3)
 			var calls atomic.Int64
@@ -125,44 +113,41 @@ func TestCallsThatBreakOffAreMadeAgainAndNothingIsCountedTwice(t *testing.T) {
 				if calls.Add(1)%4 != 1 {
 					return false
 				}
-				breakOff(f, w, lease, paths)
+				fail(f, w, lease, paths)
 				return true
 			}
 			s, err := f.measureAll(60, func(c *Config) { c.MaxAttempts = 20 })
 			require.NoError(t, err)
 			requireAll(t, f, s, 60)
-			require.Positive(t, s.Repeated)
+			require.Positive(t, s.Retried)
 		})
 	}
 }
 
-func TestAWorkerIsReplacedWhenItsTimeWasUpOnly(t *testing.T) {
+func TestOnlyATimeoutReplacesTheWorker(t *testing.T) {
 	f := newFakePool(t, 1)
 	var once sync.Once
 	f.answer = func(w http.ResponseWriter, _ *http.Request, _ string, _ []string) (mine bool) {
 		once.Do(func() {
 			mine = true
-			refuseCall(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
+			refuse(w, http.StatusGatewayTimeout, api.CodeDeadlineExceeded, true)
 		})
 		return mine
 	}
 	s, err := f.measureAll(10, nil)
 	require.NoError(t, err)
 	requireAll(t, f, s, 10)
-	require.Len(t, f.checkins, 2)
-	require.Equal(t, api.OutcomeClose, f.checkins[0].Outcome)
-	require.EqualValues(t, 1, f.checkins[0].Usage.Failed)
-	require.Equal(t, api.OutcomeOK, f.checkins[1].Outcome)
+	require.Equal(t, []string{"close", "ok"}, f.outcomes)
 }
 
-// Workers die all the time, at any moment: before a call reaches them, in its midst, and between calls.
-func TestTheJobSurvivesWorkersThatDieAllTheTime(t *testing.T) {
+// Workers die before a call reaches them, during the call and between calls.
+func TestTheJobSurvivesConstantCrashes(t *testing.T) {
 	f := newFakePool(t, 4)
 	f.answer = func(w http.ResponseWriter, _ *http.Request, lease string, paths []string) bool {
 		switch rand.N(4) {
 		case 0:
 			f.kill(lease)
-			refuseCall(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
+			refuse(w, http.StatusBadGateway, api.CodeWorkerCrashed, true)
 			return true
 		case 1:
 			_ = json.NewEncoder(w).Encode(measured(paths))
@@ -176,7 +161,7 @@ func TestTheJobSurvivesWorkersThatDieAllTheTime(t *testing.T) {
 	requireAll(t, f, s, 200)
 }
 
-func TestAFileThatKillsEveryWorkerEndsTheJobByName(t *testing.T) {
+func TestAFileThatFailsEveryCallFailsTheJobByName(t *testing.T) {
 	for _, code := range []api.Code{api.CodeWorkerCrashed, api.CodeWorkerError} {
 		f := newFakePool(t, 3)
 		var alone atomic.Int64
@@ -189,59 +174,71 @@ func TestAFileThatKillsEveryWorkerEndsTheJobByName(t *testing.T) {
 					if code == api.CodeWorkerCrashed {
 						f.kill(lease)
 					}
-					refuseCall(w, http.StatusBadGateway, code, true)
+					refuse(w, http.StatusBadGateway, code, true)
 					return true
 				}
 			}
 			return false
 		}
 		s, err := f.measureAll(50, func(c *Config) { c.MaxAttempts = 3 })
-		require.ErrorContains(t, err, "/f/17.py could not be measured in 3 calls")
+		require.ErrorContains(t, err, "cannot measure /f/17.py (3 failed calls)")
 		require.Equal(t, code, api.CodeOf(err))
 		require.EqualValues(t, 3, alone.Load())
 		require.Less(t, s.Files, 50)
-		require.Empty(t, f.out())
+		require.Empty(t, f.held())
 	}
 }
 
-func TestALeaseIsRenewedBeforeACallThatItMightNotOutlast(t *testing.T) {
+func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 	f := newFakePool(t, 1)
-	f.ttl = 2 * time.Second // what is left of the leases, of which the job wants half of a minute at least
-	s, err := f.measureAll(30, nil)
+	f.ttl = 200 * time.Millisecond
+	f.answer = func(_ http.ResponseWriter, r *http.Request, _ string, _ []string) bool {
+		renewed := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.renewals
+		}
+		for start := renewed(); renewed() < start+3 && r.Context().Err() == nil; { // longer than the TTL
+			time.Sleep(time.Millisecond)
+		}
+		return false
+	}
+	s, err := f.measureAll(14, nil)
 	require.NoError(t, err)
-	requireAll(t, f, s, 30)
-	require.Equal(t, s.Calls, f.renewals)
+	requireAll(t, f, s, 14)
+	require.Equal(t, 1, s.Leases)
+	require.Zero(t, s.Retried)
 }
 
-func TestTheJobWaitsForWorkersButNotForever(t *testing.T) {
+func TestTheJobWaitsForWorkersUntilItStalls(t *testing.T) {
 	f := newFakePool(t, 2)
-	f.refuse = func() error { return api.Errorf(api.CodeNoWorkers, "all are starting") }
+	f.refuse = func() api.Code { return api.CodeStarting }
 	began := time.Now()
-	_, err := f.measureAll(5, func(c *Config) { c.Patience = 200 * time.Millisecond })
+	_, err := f.measureAll(5, func(c *Config) { c.StallTimeout = 200 * time.Millisecond })
 	require.ErrorContains(t, err, "no file was measured for 200ms")
-	require.ErrorContains(t, err, "all are starting")
+	require.ErrorIs(t, err, api.ErrStarting)
 	require.Less(t, time.Since(began), 10*time.Second)
 
 	refusals := 5
-	f.refuse = func() error {
+	f.refuse = func() api.Code {
 		if refusals--; refusals > 0 {
-			return api.ErrStarting
+			return api.CodeStarting
 		}
-		return nil
+		return ""
 	}
 	s, err := f.measureAll(20, nil)
 	require.NoError(t, err)
 	requireAll(t, f, s, 20)
 }
 
-func TestAPoolThatIsNotThereEndsTheJobAtOnce(t *testing.T) {
+func TestAMissingPoolFailsTheJob(t *testing.T) {
 	f := newFakePool(t, 2)
-	f.refuse = func() error { return api.ErrPoolNotFound }
+	f.refuse = func() api.Code { return api.CodePoolNotFound }
 	_, err := f.measureAll(5, nil)
 	require.ErrorIs(t, err, api.ErrPoolNotFound)
 }
 
-func TestACancelledJobGivesItsLeasesBack(t *testing.T) {
+func TestACancelledJobChecksInItsLeases(t *testing.T) {
 	f := newFakePool(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls atomic.Int64
@@ -250,13 +247,11 @@ func TestACancelledJobGivesItsLeasesBack(t *testing.T) {
 			return false
 		}
 		cancel()
-		<-r.Context().Done() // the worker sees that nobody waits
+		<-r.Context().Done() // the worker sees the cancellation
 		return true
 	}
-	config, err := Config{Files: numbered(50), BatchFiles: 5}.complete()
-	require.NoError(t, err)
-	s, err := run(ctx, config, f)
+	s, err := Run(ctx, Config{Client: f.client, Pool: "p", Files: numbered(50), BatchFiles: 5, Concurrency: 2})
 	require.ErrorIs(t, err, context.Canceled)
 	require.LessOrEqual(t, s.Files, 15, "three calls were answered, and what the others brought does not count")
-	require.Empty(t, f.out())
+	require.Empty(t, f.held())
 }

@@ -15,7 +15,7 @@ type Function struct {
 	Complexity int    `json:"complexity"`
 }
 
-// FileMeasure is what a worker says of one file; examples/codemetrics/complexity.py defines the measures.
+// FileMeasure is a worker's answer about one file; examples/codemetrics/complexity.py defines the measures.
 type FileMeasure struct {
 	Path       string     `json:"path"`
 	Bytes      int64      `json:"bytes"`
@@ -24,7 +24,7 @@ type FileMeasure struct {
 	Classes    int64      `json:"classes"`
 	Complexity int64      `json:"complexity"`
 	Worst      []Function `json:"worst"`
-	// Problem says why the file could not be read or parsed; nil when it could.
+	// Problem is why the file cannot be read or parsed; nil if it can.
 	Problem *string `json:"problem"`
 }
 
@@ -34,7 +34,7 @@ type Problem struct {
 	Reason string
 }
 
-// Summary is the sum over all files, each counted once.
+// Summary is the sum over all files.
 type Summary struct {
 	Files      int
 	Bytes      int64
@@ -43,17 +43,17 @@ type Summary struct {
 	Classes    int64
 	Complexity int64 // over all functions
 	Worst      []Function
-	// Problems are the files that could not be read or parsed, in the order of their paths. They count in Files, Bytes and Lines.
+	// Problems are the files that cannot be read or parsed, by path. They count in Files, Bytes and Lines.
 	Problems []Problem
 	Took     time.Duration
-	// Calls counts the calls that brought results; Repeated those that broke off and whose files were sent again.
-	Calls    int
-	Repeated int
-	// Leases counts the leases that were taken.
+	// Calls counts the calls that succeeded, Retried those that failed and whose files were sent again.
+	Calls   int
+	Retried int
+	// Leases counts all leases, not only those held at the same time.
 	Leases int
 }
 
-// MeanComplexity is over all functions; 0 without one.
+// MeanComplexity returns the mean over all functions; 0 without functions.
 func (s Summary) MeanComplexity() float64 {
 	if s.Functions == 0 {
 		return 0
@@ -61,7 +61,7 @@ func (s Summary) MeanComplexity() float64 {
 	return float64(s.Complexity) / float64(s.Functions)
 }
 
-// FilesPerSecond is 0 before time has passed.
+// FilesPerSecond returns 0 if no time has passed.
 func (s Summary) FilesPerSecond() float64 {
 	if s.Took <= 0 {
 		return 0
@@ -69,7 +69,7 @@ func (s Summary) FilesPerSecond() float64 {
 	return float64(s.Files) / s.Took.Seconds()
 }
 
-// tally adds measures up and refuses to count a file twice.
+// tally adds measures up and rejects a file that was counted before.
 type tally struct {
 	top     int
 	summary Summary
@@ -78,18 +78,17 @@ type tally struct {
 
 func newTally(top int) *tally { return &tally{top: top, counted: map[string]bool{}} }
 
-// add counts the whole answer to one batch, or nothing of it: an answer that does not have each of the batch's files
-// once, in order, is an error.
+// add counts the answer to one batch, or nothing of it if the answer does not have each file of the batch once, in order.
 func (t *tally) add(b batch, measures []FileMeasure) error {
 	if len(measures) != len(b.paths) {
-		return fmt.Errorf("the worker was asked about %d files and answered about %d", len(b.paths), len(measures))
+		return fmt.Errorf("the batch has %d files and the worker's answer has %d", len(b.paths), len(measures))
 	}
 	for i, m := range measures {
 		if m.Path != b.paths[i] {
-			return fmt.Errorf("the worker was asked about %s and answered about %q", b.paths[i], m.Path)
+			return fmt.Errorf("the batch has %s where the worker's answer has %q", b.paths[i], m.Path)
 		}
 		if t.counted[m.Path] {
-			return fmt.Errorf("%s was counted before", m.Path)
+			return fmt.Errorf("%s is already counted", m.Path)
 		}
 	}
 	s := &t.summary
@@ -117,7 +116,7 @@ func (t *tally) add(b batch, measures []FileMeasure) error {
 	return nil
 }
 
-// total is the sum so far, with its lists in order.
+// total returns the sum so far with sorted lists.
 func (t *tally) total() Summary {
 	s := t.summary
 	s.Worst = slices.Clone(s.Worst)

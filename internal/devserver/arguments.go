@@ -6,25 +6,25 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// dynamicConfig are the server settings that Tempool's own timing and load need.
+// dynamicConfig are the server settings that Tempool's timing and load require.
 var dynamicConfig = []string{
 	// Timers fire within 10 ms instead of up to a second late.
 	`history.timerProcessorMaxTimeShift="10ms"`,
-	// One machine's agents and clients share one namespace; the default limits are meant for tenants of a cluster.
+	// All agents and clients of the machine share one namespace; the default limits are for tenants of a cluster.
 	"frontend.namespaceRPS=20000",
 	"frontend.rps=20000",
 	"history.rps=20000",
 	"matching.rps=20000",
-	// With the default of 10 a crowd of updates on one workflow can stall it for a minute: refused ones are tried again and
-	// again while speculative workflow tasks are dropped and made anew.
+	// With the default of 10, a burst of updates can stall a workflow for a minute: clients retry rejected updates while the server drops and
+	// recreates speculative workflow tasks.
 	"history.maxInFlightUpdates=1000",
 }
 
-// sqlitePragmas make a durable update on a file two to three times as fast as SQLite's defaults. What was acknowledged
-// survives any death of the server process; only a crash of the whole machine can lose the last moments, never the file.
+// sqlitePragmas make a durable update two to three times as fast as SQLite's defaults. Acknowledged writes survive a crash of the server; only a
+// crash of the machine can lose the last ones, and it never corrupts the file.
 var sqlitePragmas = []string{"journal_mode=WAL", "synchronous=NORMAL"}
 
-// arguments are those of `temporal` for a server as the options describe it, ports chosen.
+// arguments returns the arguments of the temporal program for options with chosen ports.
 func arguments(options Options) []string {
 	args := []string{
 		"server", "start-dev",

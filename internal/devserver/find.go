@@ -11,24 +11,25 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 )
 
-const findDeadline = 5 * time.Second
+// findTimeout bounds Find.
+const findTimeout = 5 * time.Second
 
-// Found is what Find learned.
+// Found is the result of Find.
 type Found struct {
-	// Options reach the place that the user's settings name, or localhost:7233 if they name none.
+	// Options connect to the address in the user's settings, or to localhost:7233.
 	Options client.Options
-	// Configured tells that the settings name an address, so nothing else may be used in its place.
+	// Configured says that the settings have an address, so nothing else may be used instead.
 	Configured bool
-	// Serving tells that a Temporal server answers there, of the release ServerVersion.
+	// Serving says that a Temporal server of release ServerVersion answers there.
 	Serving       bool
 	ServerVersion string
-	// Why says why none answers.
-	Why error
+	// Err is why none answers.
+	Err error
 }
 
-// Find looks whether a Temporal server answers where the standard settings point: the TEMPORAL_ environment variables
-// and the profile in Temporal's configuration file, else localhost:7233. It takes at most five seconds. An error means
-// that the settings cannot be read; a server that does not answer is none.
+// Find reports whether a Temporal server answers at the address in the standard settings (the TEMPORAL_ environment variables and the profile
+// in Temporal's configuration file), else at localhost:7233. It takes at most 5 s. An error means that the settings are invalid; a server that
+// does not answer is not an error.
 func Find(ctx context.Context) (Found, error) {
 	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
@@ -36,7 +37,7 @@ func Find(ctx context.Context) (Found, error) {
 	}
 	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
-		return Found{}, fmt.Errorf("understand Temporal's settings (TEMPORAL_… variables and configuration file): %w", err)
+		return Found{}, fmt.Errorf("parse Temporal's settings (TEMPORAL_… variables and configuration file): %w", err)
 	}
 	found := Found{Options: options, Configured: profile.Address != ""}
 	if found.Options.HostPort == "" {
@@ -45,29 +46,28 @@ func Find(ctx context.Context) (Found, error) {
 	if found.Options.Namespace == "" {
 		found.Options.Namespace = client.DefaultNamespace
 	}
-	found.ServerVersion, found.Why = ask(ctx, found.Options)
-	found.Serving = found.Why == nil
+	found.ServerVersion, found.Err = serverRelease(ctx, found.Options)
+	found.Serving = found.Err == nil
 	return found, nil
 }
 
-// ask returns the release of the server.
-func ask(ctx context.Context, options client.Options) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, findDeadline)
+// serverRelease returns the release of the server.
+func serverRelease(ctx context.Context, options client.Options) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	// The client would go on trying until the deadline where nobody listens. An address of another form than host:port
-	// is the client's to understand.
+	// The client would retry a refused connection until the deadline. It also understands addresses that are not HOST:PORT.
 	if _, _, err := net.SplitHostPort(options.HostPort); err == nil {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(ctx, "tcp", options.HostPort)
 		if err != nil {
-			return "", fmt.Errorf("nobody listens at %s: %w", options.HostPort, err)
+			return "", fmt.Errorf("nothing listens at %s: %w", options.HostPort, err)
 		}
 		_ = conn.Close()
 	}
 	options.Logger = silent()
 	temporal, err := client.NewLazyClient(options)
 	if err != nil {
-		return "", fmt.Errorf("make a client for %s: %w", options.HostPort, err)
+		return "", fmt.Errorf("create a client for %s: %w", options.HostPort, err)
 	}
 	defer temporal.Close()
 	info, err := temporal.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})

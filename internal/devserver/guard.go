@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// guard is a tiny process that leads the process group of what it guards and holds the reading end of a pipe whose other
-// end only this process has. When this process is gone, however it ended, the guard reads the end of file and kills the
-// group. Unlike a parent-death signal it works on every Unix and does not depend on the thread that started the child.
+// guard is a small process that leads the process group of the guarded commands and reads a pipe whose other end only this process has. When
+// this process dies, in whatever way, the guard reads EOF and kills the group. Unlike a parent-death signal this works on every Unix and does
+// not depend on the thread that started the child.
 type guard struct {
 	cmd *exec.Cmd
 	end io.WriteCloser
@@ -20,26 +20,26 @@ func newGuard() (*guard, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("make a pipe to guard a process: %w", err)
+		return nil, fmt.Errorf("create the guard's pipe: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start /bin/sh to guard a process: %w", err)
+		return nil, fmt.Errorf("start /bin/sh as guard: %w", err)
 	}
 	return &guard{cmd: cmd, end: end}, nil
 }
 
-// admit puts a command that is yet to be started into the guarded group. That group is its own, so a Ctrl-C in the
-// terminal reaches only the owner, which can then end the command in good order.
+// admit puts a command into the guarded group before its start. Ctrl-C in the terminal does not reach that group, so the owner can stop the
+// command gracefully.
 func (g *guard) admit(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: g.cmd.Process.Pid}
 }
 
-// killGroup ends everything the guard has admitted, the guard included.
+// killGroup kills all admitted commands and the guard.
 func (g *guard) killGroup() error { return syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL) }
 
-// release ends the guard and leaves the group alone. It must be called once.
+// release ends the guard without killing the group. It must be called once.
 func (g *guard) release() {
-	// Neither can fail in a way that matters: a guard that is gone already needs no word, and its exit says nothing.
+	// A guard that has exited already needs no release, and its exit code says nothing.
 	_, _ = io.WriteString(g.end, "released\n")
 	_ = g.cmd.Wait()
 }

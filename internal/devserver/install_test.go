@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,35 +25,32 @@ func provides(server string) func(context.Context, string, string) error {
 	return func(_ context.Context, _, program string) error { return script(program, server) }
 }
 
-func fails(_ context.Context, _, _ string) error { return errors.New("no way out") }
+func fails(_ context.Context, _, _ string) error { return errors.New("no network") }
 
 func newInstaller(t *testing.T) installer {
-	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {}, tick: time.Hour, download: fails, build: fails}
+	return installer{folder: filepath.Join(t.TempDir(), "temporal"), progress: func(string) {}, interval: time.Hour, download: fails, build: fails}
 }
 
-func TestADownloadedServerIsKeptAndNotFetchedAgain(t *testing.T) {
+func TestADownloadedServerIsReused(t *testing.T) {
 	i := newInstaller(t)
 	i.download = provides("1.29.1")
 	path, err := i.ensure(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, works(t.Context(), path))
+	require.NoError(t, checkVersion(t.Context(), path))
 
 	i.download = fails
 	again, err := i.ensure(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, path, again)
-	left, err := filepath.Glob(filepath.Join(i.folder, scratchPrefix+"*"))
-	require.NoError(t, err)
-	require.Empty(t, left)
 }
 
-func TestAFailedDownloadIsNotTriedAgainForADay(t *testing.T) {
+func TestAFailedDownloadIsNotRetriedForADay(t *testing.T) {
 	i := newInstaller(t)
 	downloads := 0
-	i.download = func(context.Context, string, string) error { downloads++; return errors.New("no way out") }
+	i.download = func(context.Context, string, string) error { downloads++; return errors.New("no network") }
 	for range 2 {
 		_, err := i.ensure(t.Context())
-		require.ErrorContains(t, err, "no way out")
+		require.ErrorContains(t, err, "no network")
 	}
 	require.Equal(t, 1, downloads)
 
@@ -65,75 +62,52 @@ func TestAFailedDownloadIsNotTriedAgainForADay(t *testing.T) {
 	require.Equal(t, 2, downloads)
 }
 
-func TestAMachineWithNeitherNetworkNorGoIsToldWhatToDo(t *testing.T) {
+func TestWithoutNetworkAndGoTheErrorSaysWhatToDo(t *testing.T) {
 	_, err := newInstaller(t).ensure(t.Context())
 	require.ErrorContains(t, err, "neither downloaded")
 	require.ErrorContains(t, err, "install the temporal command line")
 	require.ErrorContains(t, err, "TEMPORAL_ADDRESS")
 }
 
-func TestAProgramThatDoesNotWorkIsNotKept(t *testing.T) {
+func TestAProgramThatDoesNotWorkIsNotInstalled(t *testing.T) {
 	i := newInstaller(t)
 	i.build = provides("1.19.0")
 	_, err := i.ensure(t.Context())
 	require.ErrorContains(t, err, "1.19 is older than 1.25")
-	found, err := exists(i.program())
-	require.NoError(t, err)
-	require.False(t, found)
+	require.NoFileExists(t, filepath.Join(i.folder, Version, "temporal"))
 }
 
-func TestManyThatAskAtOnceInstallOnce(t *testing.T) {
-	i := newInstaller(t)
-	var builds atomic.Int32
-	i.build = func(_ context.Context, _, program string) error {
-		builds.Add(1)
+func TestWaitingForAnotherInstallationIsReported(t *testing.T) {
+	first := newInstaller(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	first.download = func(_ context.Context, _, program string) error {
+		close(started)
+		<-finish
 		return script(program, "1.29.1")
 	}
-	var group sync.WaitGroup
-	failures := make(chan error, 8)
-	for range cap(failures) {
-		group.Go(func() {
-			_, err := i.ensure(t.Context())
-			failures <- err
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() {
+		_, err := first.ensure(context.Background())
+		assert.NoError(t, err)
+	})
+	<-started
+
+	second := first
+	second.interval = time.Millisecond
+	var reported sync.Once
+	second.progress = func(sentence string) {
+		reported.Do(func() {
+			assert.Contains(t, sentence, "Waiting for another process")
+			close(finish)
 		})
 	}
-	group.Wait()
-	for range cap(failures) {
-		require.NoError(t, <-failures)
-	}
-	require.EqualValues(t, 1, builds.Load())
+	path, err := second.ensure(t.Context())
+	require.NoError(t, err)
+	require.FileExists(t, path)
 }
 
-func TestAWaitingInstallerSaysSoAndGivesUpWithItsContext(t *testing.T) {
-	holder := newInstaller(t)
-	require.NoError(t, os.MkdirAll(holder.folder, 0o755))
-	unlock, err := holder.lock(t.Context())
-	require.NoError(t, err)
-	defer unlock()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := holder
-	waiting.tick = time.Millisecond
-	var said string
-	waiting.progress = func(sentence string) { said = sentence; cancel() }
-	_, err = waiting.ensure(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Contains(t, said, "Another process installs")
-}
-
-func TestAnInstallerThatWasKilledLeavesNothingForGood(t *testing.T) {
-	i := newInstaller(t)
-	left := filepath.Join(i.folder, scratchPrefix+"123")
-	require.NoError(t, os.MkdirAll(left, 0o755))
-	i.download = provides("1.29.1")
-	_, err := i.ensure(t.Context())
-	require.NoError(t, err)
-	found, err := exists(left)
-	require.NoError(t, err)
-	require.False(t, found)
-}
-
-func TestGoBuildsTheServerIntoTheCacheAndProgressIsShown(t *testing.T) {
+func TestGoBuildsTheServerIntoTheCacheWithProgress(t *testing.T) {
 	bin := t.TempDir()
 	fakeGo := "#!/bin/sh\n" +
 		"[ \"$1\" = install ] || exit 2\n" +
@@ -145,34 +119,34 @@ func TestGoBuildsTheServerIntoTheCacheAndProgressIsShown(t *testing.T) {
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 
 	i := newInstaller(t)
-	i.build, i.tick = build, 10*time.Millisecond
-	var said []string
+	i.build, i.interval = build, 10*time.Millisecond
+	var sentences []string
 	i.progress = func(sentence string) {
-		if said = append(said, sentence); strings.HasPrefix(sentence, "Building") {
+		if sentences = append(sentences, sentence); strings.HasPrefix(sentence, "Building") {
 			require.NoError(t, os.WriteFile(filepath.Join(bin, "goon"), nil, 0o600))
 		}
 	}
 	path, err := i.ensure(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, works(t.Context(), path))
-	require.Contains(t, strings.Join(said, "\n"), "about three minutes")
+	require.NoError(t, checkVersion(t.Context(), path))
+	require.Contains(t, strings.Join(sentences, "\n"), "about three minutes")
 	arguments, err := os.ReadFile(filepath.Join(bin, "arguments"))
 	require.NoError(t, err)
 	require.Contains(t, string(arguments), "github.com/temporalio/cli/cmd/temporal@"+Version)
 }
 
-func TestABuildEndsWithItsContextAndTakesItsChildrenWithIt(t *testing.T) {
+func TestACancelledBuildKillsItsChildren(t *testing.T) {
 	bin := t.TempDir()
 	fakeGo := "#!/bin/sh\nsleep 1000 &\necho $! >'" + bin + "/pid.new' && mv '" + bin + "/pid.new' '" + bin + "/pid'\nwait\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 
 	i := newInstaller(t)
-	i.build, i.tick = build, 10*time.Millisecond
+	i.build, i.interval = build, 10*time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	i.progress = func(string) {
-		if started, _ := exists(filepath.Join(bin, "pid")); started {
+		if _, err := os.Stat(filepath.Join(bin, "pid")); err == nil {
 			cancel()
 		}
 	}
@@ -183,7 +157,7 @@ func TestABuildEndsWithItsContextAndTakesItsChildrenWithIt(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 10*time.Millisecond)
 }
 
-func TestTheProgramOnThePathIsTakenOnlyIfItIsOfUse(t *testing.T) {
+func TestAnOutdatedProgramOnThePathIsIgnored(t *testing.T) {
 	bin, cache := t.TempDir(), t.TempDir()
 	cached := filepath.Join(cache, "temporal", Version, "temporal")
 	require.NoError(t, os.MkdirAll(filepath.Dir(cached), 0o755))
@@ -203,7 +177,7 @@ func TestTheProgramOnThePathIsTakenOnlyIfItIsOfUse(t *testing.T) {
 	}
 }
 
-func TestTheSDKHandsOverWhatItDownloadedWithoutStartingIt(t *testing.T) {
+func TestTheDownloadedProgramIsNotStarted(t *testing.T) {
 	scratch := t.TempDir()
 	started := filepath.Join(scratch, "started")
 	fetched := "#!/bin/sh\ntouch '" + started + "'\n"

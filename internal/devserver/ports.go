@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// Chosen ports lie below the range from which systems take the ports of outgoing connections (from 32768 on Linux,
-// 49152 on macOS): a client that tries to reconnect while the server is away could otherwise be given the very port it
-// calls, and would keep the restarted server from listening on it.
+// Chosen ports are below the range of outgoing connections (from 32768 on Linux, 49152 on macOS). Otherwise a client that reconnects while the
+// server is down could get the server's port as its own and block the restart.
 const (
 	firstFreePort = 20000
 	lastFreePort  = 29999
@@ -26,16 +25,16 @@ func freePort() (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port found for the Temporal server between %d and %d: %w", firstFreePort, lastFreePort, err)
+	return 0, fmt.Errorf("no free port for the Temporal server from %d to %d: %w", firstFreePort, lastFreePort, err)
 }
 
 func checkPort(port int) error {
 	if port < 1 || port > 65535 {
-		return fmt.Errorf("%d is no port for the Temporal server; choose one from 1 to 65535, or 0 for a free one", port)
+		return fmt.Errorf("invalid port %d for the Temporal server; choose one from 1 to 65535, or 0 for a free one", port)
 	}
 	listener, err := net.Listen("tcp", hostPort(port))
 	if err != nil {
-		return fmt.Errorf("port %d is taken, so the Temporal server cannot listen there; stop the program that has it (lsof -i :%d names it) or choose another port: %w",
+		return fmt.Errorf("the Temporal server cannot listen on port %d, which is taken; stop the program that has it (lsof -i :%d shows it) or choose another port: %w",
 			port, port, err)
 	}
 	return listener.Close()

@@ -1,5 +1,5 @@
-// Package examplesetup runs the examples in tests: a copy of an example's folder, with the npm packages that its lock file names
-// beside it, and the workers of its pool.toml as processes of this machine. Users do the same by hand with `npm ci` and ctl.
+// Package examplesetup runs the examples in tests: it copies an example's folder, installs the npm packages of its lock file, and starts the
+// workers of its pool.toml as processes. Users do the same with npm ci and ctl.
 package examplesetup
 
 import (
@@ -13,12 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// installTimeout bounds the wait for npm, and for another test that installs.
+// installTimeout bounds npm and the wait for another test that installs.
 const installTimeout = 5 * time.Minute
 
-// Copy gives a test its own copy of an example's folder, which must hold a package.json and its package-lock.json, with the npm
-// packages installed. Packages are fetched at the first use of a lock file and shared by all later copies; they are not to be written to.
-// The test fails, with what to do about it, where npm is missing or fails.
+// Copy returns a temporary copy of an example's folder, which must have a package.json and a package-lock.json, with the npm packages
+// installed. Copies with the same lock file share the packages, so a test must not change them. Copy fails the test if npm is missing or fails.
 func Copy(t testing.TB, example string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
@@ -26,21 +25,21 @@ func Copy(t testing.TB, example string) string {
 	cache, err := cacheFolder()
 	require.NoError(t, err)
 	into := t.TempDir()
-	require.NoError(t, installer{folder: cache}.copy(ctx, example, into))
+	require.NoError(t, copyExample(ctx, cache, example, into))
 	return into
 }
 
 func cacheFolder() (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a folder to keep the examples' packages in; set HOME or XDG_CACHE_HOME: %w", err)
+		return "", fmt.Errorf("no cache folder for the examples' packages; set HOME or XDG_CACHE_HOME: %w", err)
 	}
 	return filepath.Join(user, "tempool", "examples"), nil
 }
 
-// copy makes into a working copy of example.
-func (i installer) copy(ctx context.Context, example, into string) error {
-	modules, err := i.ensure(ctx, example)
+// copyExample makes the folder into a working copy of example.
+func copyExample(ctx context.Context, cache, example, into string) error {
+	modules, err := ensurePackages(ctx, cache, example)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func (i installer) copy(ctx context.Context, example, into string) error {
 	for _, entry := range entries {
 		from, to := filepath.Join(example, entry.Name()), filepath.Join(into, entry.Name())
 		switch {
-		case entry.Name() == modulesName: // the user's own, of whatever version
+		case entry.Name() == modulesName: // the user's own packages
 			continue
 		case entry.IsDir():
 			err = os.CopyFS(to, os.DirFS(from))

@@ -15,31 +15,31 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Patience bounds every wait of the tests; only a failing test waits so long.
-const Patience = 30 * time.Second
+// Timeout bounds every wait of the tests; only a failing test waits that long.
+const Timeout = 30 * time.Second
 
-// Host returns a Supervisor that is closed with the test. The test binary's TestMain must begin with process.RunReaperIfAsked.
+// Host returns a Supervisor that is closed at the end of the test. The TestMain of the test binary must start with process.RunReaperIfAsked.
 func Host(t testing.TB) *process.Supervisor {
 	t.Helper()
-	return HostThatAnswers(t, nil)
+	return HostWithCalls(t, nil)
 }
 
-// HostThatAnswers is Host with what answers the workers' host calls.
-func HostThatAnswers(t testing.TB, hostCall func(context.Context, process.HostCall) ([]byte, error)) *process.Supervisor {
+// HostWithCalls is Host with a handler for the workers' host calls.
+func HostWithCalls(t testing.TB, hostCall func(context.Context, process.HostCall) ([]byte, error)) *process.Supervisor {
 	t.Helper()
 	s, err := process.Open(t.Context(), process.Config{
 		StateDir: t.TempDir(), HostID: "examples", HostCall: hostCall, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 		defer cancel()
 		require.NoError(t, s.Close(ctx))
 	})
 	return s
 }
 
-// Start runs an incarnation of the pool's worker 0 and fails the test if it does not become ready.
+// Start starts an incarnation of the pool's worker 0 and fails the test if it does not become ready.
 func Start(t testing.TB, s *process.Supervisor, pool spec.Spec, incarnation int64) *process.Process {
 	t.Helper()
 	p, err := s.Start(t.Context(), process.Launch{Worker: pool.Pool.Name + "/0", Incarnation: incarnation, Spec: pool})
@@ -47,7 +47,7 @@ func Start(t testing.TB, s *process.Supervisor, pool spec.Spec, incarnation int6
 	return p
 }
 
-// Request is a request with params as JSON.
+// Request returns a request with params as JSON.
 func Request(t testing.TB, method string, params any) wire.Request {
 	t.Helper()
 	payload, err := json.Marshal(params)
@@ -55,10 +55,10 @@ func Request(t testing.TB, method string, params any) wire.Request {
 	return wire.Request{Method: method, Payload: payload}
 }
 
-// Call makes one call that must succeed and decodes its result, unless result is nil.
+// Call makes a call that must succeed and decodes its result, unless result is nil.
 func Call(t testing.TB, p *process.Process, method string, params, result any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	response, err := p.Conn().Call(ctx, Request(t, method, params))
 	require.NoError(t, err)
@@ -67,10 +67,10 @@ func Call(t testing.TB, p *process.Process, method string, params, result any) {
 	}
 }
 
-// GiveUp makes a call and gives it up as soon as it is in flight. It returns when the caller has its answer or error, whichever came first.
-func GiveUp(t testing.TB, p *process.Process, method string, params any) {
+// Cancel makes a call and cancels it as soon as it is in flight. It returns when the call has returned.
+func Cancel(t testing.TB, p *process.Process, method string, params any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	answered := make(chan error, 1)
 	request := Request(t, method, params)
@@ -84,32 +84,32 @@ func GiveUp(t testing.TB, p *process.Process, method string, params any) {
 			answered <- err
 			return
 		case <-p.Done():
-			require.Fail(t, "the worker ended")
+			require.Fail(t, "the worker exited")
 		case <-time.After(100 * time.Microsecond):
 		}
 	}
 	cancel()
 	err := <-answered
-	t.Logf("the call that was given up ended with: %v", err)
+	t.Logf("the cancelled call returned: %v", err)
 	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 
-// KillFromOutside kills the server as anybody could, and returns what the Supervisor reports about its end.
-func KillFromOutside(t testing.TB, p *process.Process) process.Exit {
+// Kill sends SIGKILL to the process and returns the exit that the Supervisor reports.
+func Kill(t testing.TB, p *process.Process) process.Exit {
 	t.Helper()
 	require.NoError(t, syscall.Kill(p.Info().PID, syscall.SIGKILL))
-	return Ends(t, p)
+	return AwaitExit(t, p)
 }
 
-// Ends waits until a process is gone, and returns how it ended.
-func Ends(t testing.TB, p *process.Process) process.Exit {
+// AwaitExit waits until a process has exited and returns its exit.
+func AwaitExit(t testing.TB, p *process.Process) process.Exit {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(Patience):
-		require.Fail(t, "the process did not end")
+	case <-time.After(Timeout):
+		require.Fail(t, "the process did not exit")
 	}
 	return p.Exit()
 }

@@ -1,4 +1,4 @@
-// Package logging makes the structured loggers of Tempool's programs.
+// Package logging creates the structured loggers of Tempool's programs.
 package logging
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// New logs to w: as text where w is a terminal, as JSON otherwise.
+// New returns a logger that writes to w: text if w is a terminal, JSON otherwise.
 func New(w io.Writer, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if Terminal(w) {

@@ -2,7 +2,6 @@ package starter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,47 +9,21 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/internal/command"
 )
 
-// Exit codes of the starter.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError is a mistake in how the command was called.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// errInterrupted ends everything because somebody asked for it.
-var errInterrupted = errors.New("interrupted")
-
-// Main runs the starter until it is done, or TERM, INT or HUP end it in good order; a second one ends it at once. It returns the
-// exit code.
+// Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits immediately.
 func Main(args []string) int {
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
 	defer watchSignals(stop, os.Stderr)()
 	defer watchGoRun(stop)()
-	command := newCommand(os.Stdout, Run)
-	command.SetArgs(args)
-	command.SetErr(os.Stderr)
-	err := command.ExecuteContext(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "starter: %v\nRun 'starter --help' for what it takes.\n", err)
-		return exitUsage
-	}
-	fmt.Fprintf(os.Stderr, "starter: %v\n", err)
-	return exitFailed
+	return command.Execute(ctx, newCommand(os.Stdout, Run), args)
 }
 
-// watchSignals calls stop at the first signal and exits at the second: what is left then dies with this process, since the
-// processes of workers and the Temporal server are guarded. The function it returns ends the watch.
+// watchSignals calls stop at the first signal and exits at the second; the workers' processes and the Temporal server are guarded and die with
+// this process. The returned function ends the watch.
 func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 	signals := make(chan os.Signal, 2)
 	kinds := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -67,10 +40,10 @@ func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 				return
 			case <-signals:
 				if count > 0 {
-					fmt.Fprintln(out, "\nStopped at once.")
-					os.Exit(exitFailed)
+					fmt.Fprintln(out, "\nExiting immediately.")
+					os.Exit(1)
 				}
-				fmt.Fprintln(out, "\nStopping everything in good order; once more to stop at once.")
+				fmt.Fprintln(out, "\nStopping gracefully; press Ctrl-C again to exit immediately.")
 				stop(errInterrupted)
 			}
 		}
@@ -82,66 +55,57 @@ func watchSignals(stop context.CancelCauseFunc, out io.Writer) func() {
 	}
 }
 
-// newCommand is the starter's command; run does the work.
+// newCommand returns the starter's command, which calls run.
 func newCommand(out io.Writer, run func(context.Context, Options) error) *cobra.Command {
 	var o Options
-	command := &cobra.Command{
+	starter := &cobra.Command{
 		Use:   "starter",
-		Short: "Show Tempool at work on this machine, with one command for everything",
-		Long: `Show Tempool at work on this machine: the starter finds a running Temporal server or provides one, runs an agent, starts
-the example pool of four Python processes, and has them measure the size and complexity of Python's whole standard library.
-Then it leaves everything running, for you to look at and to break, until Ctrl-C.
+		Short: "Run a Temporal server, an agent, an example pool and its job on this machine",
+		Long: `Run Tempool on this machine: the starter finds or starts a Temporal server, starts an agent and the example pool of four Python
+processes, and measures the size and complexity of Python's standard library on them. Then everything keeps running until Ctrl-C.
 
-Temporal is the one at --address; else the one that the standard settings (TEMPORAL_ADDRESS and the others, in the environment or
-a profile) name, or that answers at localhost:7233; else a development server of the starter's own, whose database is kept in the
-user's cache folder. --port, --ui-port and --fresh ask for a server of its own.
+The starter uses the Temporal server at --address; else the one in the standard settings (TEMPORAL_ADDRESS and others, in the
+environment or a profile); else the one at localhost:7233; else it starts a development server with its database in the user's
+cache folder. With --port, --ui-port or --fresh it always starts its own server.
 
-Exit codes: 0 done; 1 failed, with a sentence that says what to do; 2 the command line is wrong.`,
+Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 		Example: `  starter
   starter --once
   starter --address temporal.example.com:7233 --namespace demo
   starter --pool ./pool.toml`,
-		SilenceErrors: true, SilenceUsage: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("it takes no argument, but got %q", args[0])
-			}
-			return nil
-		},
-		RunE: func(command *cobra.Command, _ []string) error {
-			flags := command.Flags()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := cmd.Flags()
 			if flags.Changed("listen") && o.Listen == "" {
-				return usagef("--listen is empty; give HOST:PORT")
+				return command.Usagef("--listen is empty; use HOST:PORT")
 			}
 			for _, name := range []string{"port", "ui-port"} {
 				if port, _ := flags.GetInt(name); flags.Changed(name) && (port < 1 || port > 65535) {
-					return usagef("--%s is %d; a port is a number from 1 to 65535", name, port)
+					return command.Usagef("--%s is %d; it must be from 1 to 65535", name, port)
 				}
 			}
 			if flags.Changed("size") && (o.Size < 1 || o.Size > 1000) {
-				return usagef("--size is %d; a pool has 1 to 1000 workers", o.Size)
+				return command.Usagef("--size is %d; it must be from 1 to 1000", o.Size)
 			}
 			if o.Address != "" && (o.Port != 0 || o.UIPort != 0 || o.Fresh) {
-				return usagef("--address uses a server that runs already; --port, --ui-port and --fresh are for one of the starter's own")
+				return command.Usagef("--address uses a running server; --port, --ui-port and --fresh apply to the starter's own server")
 			}
 			if o.Port != 0 && o.Port == o.UIPort {
-				return usagef("--port and --ui-port are both %d; they must differ", o.Port)
+				return command.Usagef("--port and --ui-port are both %d; they must differ", o.Port)
 			}
 			o.Out = out
-			return run(command.Context(), o)
+			return run(cmd.Context(), o)
 		},
 	}
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	command.SetOut(out)
-	flags := command.Flags()
-	flags.BoolVar(&o.Once, "once", false, "stop everything when the job is done")
+	starter.SetOut(out)
+	flags := starter.Flags()
+	flags.BoolVar(&o.Once, "once", false, "exit when the job is done")
 	flags.StringVar(&o.Address, "address", "", "use the Temporal server at HOST:PORT")
 	flags.StringVar(&o.Namespace, "namespace", "", `Temporal namespace (default: TEMPORAL_NAMESPACE, else "default")`)
-	flags.StringVar(&o.PoolFile, "pool", "", "start the pool of this file instead of the example; the job runs only on a pool named codemetrics")
-	flags.IntVar(&o.Size, "size", 0, "how many workers the pool has (default: what its file says)")
-	flags.IntVar(&o.Port, "port", 0, "port of the starter's own Temporal server (default 7233, or a free one if that is taken)")
-	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free one if that is taken)")
-	flags.StringVar(&o.Listen, "listen", "", "TCP address of the gateway (default 127.0.0.1:7460, or a free port if that is taken)")
-	flags.BoolVar(&o.Fresh, "fresh", false, "forget the database of the starter's own Temporal server and begin anew")
-	return command
+	flags.StringVar(&o.PoolFile, "pool", "", "pool file to start instead of the example; the job runs only on a pool named codemetrics")
+	flags.IntVar(&o.Size, "size", 0, "number of workers (default: the size in the pool file)")
+	flags.IntVar(&o.Port, "port", 0, "port of the starter's own Temporal server (default 7233, or a free port if taken)")
+	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free port if taken)")
+	flags.StringVar(&o.Listen, "listen", "", "TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
+	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of the starter's own Temporal server first")
+	return starter
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// exampleName is the pool that the job can run on.
+// exampleName is the pool on which the job can run.
 const exampleName = "codemetrics"
 
-// loadSpec reads the pool's file, which for the example is one that this program brings along.
+// loadSpec reads the pool's file; that of the example is embedded in this program.
 func (s *starter) loadSpec() (spec.Spec, error) {
 	file := s.options.PoolFile
 	if file == "" {
 		var err error
-		if file, err = unpackExample(s.folder.files()); err != nil {
+		if file, err = unpackExample(s.data.files()); err != nil {
 			return spec.Spec{}, fmt.Errorf("unpack the example: %w", err)
 		}
-		s.unpacked = file
+		s.exampleFile = file
 	}
 	loaded, err := spec.Load(file)
 	if err != nil {
@@ -42,9 +42,8 @@ func (s *starter) loadSpec() (spec.Spec, error) {
 	return loaded, nil
 }
 
-// unpackExample writes the example and the Python SDK below root, as they lie in the repository, and returns the path of its
-// pool.toml. The folder is named after what is in it: a newer version has another one, so a pool that runs the old one is rolled over
-// to the new one, as its spec differs.
+// unpackExample writes the example and the Python SDK below root, with the layout of the repository, and returns the path of its pool.toml. The
+// folder's name is a hash of the content, so another version has another path, and a running pool is rolled out to it.
 func unpackExample(root string) (string, error) {
 	files := map[string][]byte{}
 	for folder, source := range map[string]fs.FS{"examples": examples.Codemetrics, "sdk": sdk.Python} {
@@ -62,18 +61,18 @@ func unpackExample(root string) (string, error) {
 	}
 	into := filepath.Join(root, fingerprint(files))
 	for name, content := range files {
-		if err := writeIfOther(filepath.Join(into, name), content); err != nil {
+		if err := writeIfChanged(filepath.Join(into, name), content); err != nil {
 			return "", err
 		}
 	}
 	return filepath.Join(into, "examples", exampleName, "pool.toml"), nil
 }
 
-// removeOlder removes what earlier versions unpacked below root, but for the folder that holds file. No pool may be running on it.
+// removeOlder removes the folders of other versions below root; file is in the one to keep. No pool may be using the others.
 func removeOlder(root, file string) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return fmt.Errorf("look for files of earlier versions: %w", err)
+		return fmt.Errorf("find files of earlier versions: %w", err)
 	}
 	for _, entry := range entries {
 		folder := filepath.Join(root, entry.Name())
@@ -87,21 +86,21 @@ func removeOlder(root, file string) error {
 	return nil
 }
 
-// unpackedName is what fingerprint gives.
+// unpackedName matches the results of fingerprint.
 var unpackedName = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// fingerprint is the same for the same files.
+// fingerprint returns a short hash of the files and their names.
 func fingerprint(files map[string][]byte) string {
-	whole := sha256.New()
+	hash := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(whole, "%s %d\n%s", name, len(files[name]), files[name])
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(files[name]), files[name])
 	}
-	return hex.EncodeToString(whole.Sum(nil)[:6])
+	return hex.EncodeToString(hash.Sum(nil)[:6])
 }
 
-// writeIfOther replaces a file as a whole unless it has the content already.
-func writeIfOther(path string, content []byte) error {
-	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, content) {
+// writeIfChanged replaces a file atomically unless it has the content already.
+func writeIfChanged(path string, content []byte) error {
+	if existing, err := os.ReadFile(path); err == nil && bytes.Equal(existing, content) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -117,7 +116,7 @@ func writeIfOther(path string, content []byte) error {
 		err = os.Rename(temporary.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(temporary.Name()) // what counts is why it could not be written
+		_ = os.Remove(temporary.Name()) // err is the failure to report
 	}
 	return err
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/shirou/gopsutil/v3/process"
 )
 
-// errGoRunGone ends everything when `go run` was killed: it passes no TERM on, and would leave this program behind.
-var errGoRunGone = errors.New("the go run that started this was ended")
+// errGoRunExited ends a run when its go run was killed: go run does not forward SIGTERM and would leave this program running.
+var errGoRunExited = errors.New("the go run that started this program exited")
 
-const goRunLook = time.Second
+const goRunInterval = time.Second
 
-// watchGoRun calls stop when this program was started by `go run` and that has ended. The function it returns ends the watch.
+// watchGoRun calls stop when this program was started by go run and that has exited. The returned function ends the watch.
 func watchGoRun(stop context.CancelCauseFunc) func() {
 	parent := os.Getppid()
 	if !isGo(parent) {
@@ -23,7 +23,7 @@ func watchGoRun(stop context.CancelCauseFunc) func() {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticker := time.NewTicker(goRunLook)
+		ticker := time.NewTicker(goRunInterval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -31,7 +31,7 @@ func watchGoRun(stop context.CancelCauseFunc) func() {
 				return
 			case <-ticker.C:
 				if os.Getppid() != parent {
-					stop(errGoRunGone)
+					stop(errGoRunExited)
 					return
 				}
 			}
@@ -43,12 +43,12 @@ func watchGoRun(stop context.CancelCauseFunc) func() {
 	}
 }
 
-// isGo reports whether a process is the go command. One that cannot be looked at is not.
+// isGo reports whether a process is the go command; false if its name cannot be read.
 func isGo(pid int) bool {
-	looked, err := process.NewProcess(int32(pid))
+	parent, err := process.NewProcess(int32(pid))
 	if err != nil {
 		return false
 	}
-	name, err := looked.Name()
+	name, err := parent.Name()
 	return err == nil && name == "go"
 }

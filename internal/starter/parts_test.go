@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestFilesOfEarlierVersionsAreRemoved(t *testing.T) {
+func TestFilesOfOtherVersionsAreRemoved(t *testing.T) {
 	root := t.TempDir()
 	file, err := unpackExample(root)
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestFilesOfEarlierVersionsAreRemoved(t *testing.T) {
 	require.NoError(t, removeOlder(root, file))
 	require.FileExists(t, file)
 	require.NoDirExists(t, filepath.Join(root, "0123456789ab"))
-	require.DirExists(t, filepath.Join(root, "mine"), "only what the starter has made")
+	require.DirExists(t, filepath.Join(root, "mine"), "not created by the starter")
 	require.DirExists(t, filepath.Join(root, "0123456789abcdef"))
 	require.FileExists(t, filepath.Join(root, "ba9876543210"))
 }
@@ -45,50 +45,50 @@ func TestTheExampleIsUnpackedWithItsSDK(t *testing.T) {
 	worker := filepath.Join(filepath.Dir(file), "worker.py")
 	whole, err := os.ReadFile(worker)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(worker, []byte("spoiled"), 0o600))
+	require.NoError(t, os.WriteFile(worker, []byte("changed"), 0o600))
 	again, err := unpackExample(root)
 	require.NoError(t, err)
 	require.Equal(t, file, again)
-	mended, err := os.ReadFile(worker)
+	restored, err := os.ReadFile(worker)
 	require.NoError(t, err)
-	require.Equal(t, whole, mended)
+	require.Equal(t, whole, restored)
 }
 
-func TestOtherFilesHaveAnotherFingerprint(t *testing.T) {
+func TestTheFingerprintDependsOnNamesAndContent(t *testing.T) {
 	one := fingerprint(map[string][]byte{"a": []byte("1"), "b": []byte("2")})
 	require.Equal(t, one, fingerprint(map[string][]byte{"b": []byte("2"), "a": []byte("1")}))
 	require.NotEqual(t, one, fingerprint(map[string][]byte{"a": []byte("1"), "b": []byte("3")}))
 	require.NotEqual(t, one, fingerprint(map[string][]byte{"a": []byte("1"), "c": []byte("2")}))
 }
 
-func TestOneStarterHasTheFolder(t *testing.T) {
+func TestOnlyOneStarterUsesTheDataDir(t *testing.T) {
 	cache := t.TempDir()
-	first, err := openFolder(cache)
+	first, err := openDataDir(cache)
 	require.NoError(t, err)
-	_, err = openFolder(cache)
-	require.ErrorContains(t, err, "runs already")
+	_, err = openDataDir(cache)
+	require.ErrorContains(t, err, "is already running")
 	require.NoError(t, first.close())
-	second, err := openFolder(cache)
+	second, err := openDataDir(cache)
 	require.NoError(t, err)
 	require.FileExists(t, second.logPath+".before")
 	require.NoError(t, second.close())
 }
 
-func TestAFreshStartForgetsTheDatabase(t *testing.T) {
-	f, err := openFolder(t.TempDir())
+func TestTheDatabaseIsRemovedWithItsJournals(t *testing.T) {
+	f, err := openDataDir(t.TempDir())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.close()) }()
-	require.NoError(t, f.forget(), "there is none yet")
+	require.NoError(t, f.removeDatabase(), "there is no database yet")
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		require.NoError(t, os.WriteFile(f.database()+suffix, nil, 0o600))
 	}
-	require.NoError(t, f.forget())
+	require.NoError(t, f.removeDatabase())
 	left, err := filepath.Glob(f.database() + "*")
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
-func TestWithoutATerminalEachTenthIsALine(t *testing.T) {
+func TestWithoutATerminalEachTenPercentIsALine(t *testing.T) {
 	var out bytes.Buffer
 	show, end := newScreen(&out).progress(40)
 	for files := 1; files <= 40; files += 3 {
@@ -99,27 +99,27 @@ func TestWithoutATerminalEachTenthIsALine(t *testing.T) {
 		" 60 %  25 of 40 files\n 70 %  28 of 40 files\n 80 %  34 of 40 files\n 90 %  37 of 40 files\n100 %  40 of 40 files\n", out.String())
 }
 
-func TestThousandsStandApart(t *testing.T) {
+func TestNumbersHaveThousandsSeparators(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -999: "-999", -1000: "-1,000"} {
 		require.Equal(t, want, grouped(n))
 	}
 }
 
-func TestTheSummaryHasWhatWasFound(t *testing.T) {
+func TestTheSummaryHasTheResults(t *testing.T) {
 	text := summaryText(codemetrics.Summary{
-		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second, Calls: 7, Leases: 4, Repeated: 1,
+		Files: 1790, Bytes: 31525224, Lines: 858237, Functions: 4, Classes: 2, Complexity: 10, Took: 2 * time.Second, Calls: 7, Leases: 4, Retried: 1,
 		Problems: []codemetrics.Problem{{Path: "/lib/bad.py", Reason: "SyntaxError"}},
 		Worst:    []codemetrics.Function{{Path: "/lib/re/_parser.py", Name: "_parse", Line: 516, Complexity: 123}},
 	}, "/lib", 3)
 	for _, words := range []string{
 		"1,790", "31,525,224", "858,237", "10 in all, 2.50 for each function", "2s, 895 files a second",
-		"7 under 4 leases, and 1 that broke off", "restarts of workers    3", "_parse  re/_parser.py:516",
+		"7 under 4 leases, 1 retried", "worker restarts        3", "_parse  re/_parser.py:516",
 	} {
 		require.Contains(t, text, words)
 	}
 }
 
-func TestWorkersOfABygoneAgentAreNotReady(t *testing.T) {
+func TestWorkersOfAnEarlierAgentAreNotReady(t *testing.T) {
 	began := time.Now()
 	entry := func(slot int, state lifecycle.State, host string, since time.Duration) api.RosterEntry {
 		return api.RosterEntry{Slot: slot, State: state, Host: host, Since: began.Add(since)}
@@ -130,7 +130,7 @@ func TestWorkersOfABygoneAgentAreNotReady(t *testing.T) {
 		entry(2, lifecycle.Busy, "elsewhere", -time.Hour),
 		entry(3, lifecycle.Starting, hostID(), time.Second),
 		{Slot: 4, State: lifecycle.Ready, Host: hostID(), Since: began.Add(time.Second), Gone: true},
-		entry(5, lifecycle.Draining, hostID(), time.Second), // beyond the size: it is to go
+		entry(5, lifecycle.Draining, hostID(), time.Second), // beyond the size
 	}}
 	var waiting []int
 	for _, w := range notServing(status, began) {
@@ -141,13 +141,13 @@ func TestWorkersOfABygoneAgentAreNotReady(t *testing.T) {
 	require.True(t, ownHostOnly(api.PoolStatus{Workers: status.Workers[:2]}))
 }
 
-func TestTheUsualAddressNeedsNoMention(t *testing.T) {
+func TestTheDefaultAddressIsRecognized(t *testing.T) {
 	for address, want := range map[string]bool{"": true, "localhost:7233": true, "127.0.0.1:7233": true, "127.0.0.1:7234": false, "h:7233": false, "nonsense": false} {
 		require.Equal(t, want, isDefaultAddress(address), address)
 	}
 }
 
-func TestTheAgentTakesWorkersOfThePoolsLabelToo(t *testing.T) {
+func TestTheAgentHasThePoolsLabelAndTheDefault(t *testing.T) {
 	require.Equal(t, []string{"default"}, labels(""))
 	require.Equal(t, []string{"default"}, labels("default"))
 	require.Equal(t, []string{"default", "gpu"}, labels("gpu"))

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	answerLimit   = 60 * time.Second // for a pool workflow of an earlier run to answer, now that an agent is there again
-	endLimit      = 60 * time.Second // for a pool that is stopping to end
-	readyLimit    = 3 * time.Minute  // for all workers to serve
-	poolStopLimit = 45 * time.Second
-	lookEvery     = 200 * time.Millisecond
-	// failedStarts is after how many incarnations that never served the starter gives up on a worker.
-	failedStarts = 5
+	statusTimeout   = 60 * time.Second // for the first answer of a pool from an earlier run
+	poolEndTimeout  = 60 * time.Second // for the end of a pool that is stopping
+	readyTimeout    = 3 * time.Minute  // for all workers to be in service
+	poolStopTimeout = 45 * time.Second
+	pollInterval    = 200 * time.Millisecond
+	// maxFailedStarts is the number of incarnations without service after which the starter gives up.
+	maxFailedStarts = 5
 )
 
-// startPool starts the pool, or takes over one of that name that is running, and waits until its workers serve.
+// startPool starts the pool, or adopts the running pool of that name, and waits until all workers are in service.
 func (s *starter) startPool(ctx context.Context) error {
 	began := time.Now()
 	pool := s.client.Pool(s.spec.Pool.Name)
@@ -30,38 +30,38 @@ func (s *starter) startPool(ctx context.Context) error {
 	err := s.client.StartPool(ctx, start)
 	if errors.Is(err, api.ErrPoolExists) {
 		var ended bool
-		if ended, err = s.takeOver(ctx, pool); ended {
+		if ended, err = s.adopt(ctx, pool); ended {
 			err = s.client.StartPool(ctx, start)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	s.onStop("pool "+pool.Name(), poolStopLimit, func(ctx context.Context) error { return s.stopPool(ctx, pool) })
+	s.onStop("pool "+pool.Name(), poolStopTimeout, func(ctx context.Context) error { return s.stopPool(ctx, pool) })
 	if err := s.awaitReady(ctx, pool, began); err != nil {
 		return err
 	}
-	if s.unpacked != "" { // every worker runs on this version now
-		if err := removeOlder(s.folder.files(), s.unpacked); err != nil {
-			s.log.Warn("files of earlier versions stay", "error", err)
+	if s.exampleFile != "" { // every worker now runs this version
+		if err := removeOlder(s.data.files(), s.exampleFile); err != nil {
+			s.log.Warn("removing files of earlier versions failed", "error", err)
 		}
 	}
-	s.screen.line("Pool %s serves with %d workers, ready after %s.", pool.Name(), s.spec.Pool.Size, rounded(time.Since(began)))
+	s.screen.line("Pool %s is ready: %d workers after %s.", pool.Name(), s.spec.Pool.Size, rounded(time.Since(began)))
 	return nil
 }
 
-// takeOver brings a running pool to this spec. ended says that it was stopping and has ended, so that it can be started anew.
-func (s *starter) takeOver(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
-	s.screen.line("Pool %s runs already; it is taken over.", pool.Name())
-	status, err := answer(ctx, pool)
+// adopt applies the spec to a running pool. ended says that the pool was stopping and has ended, so the starter can start it again.
+func (s *starter) adopt(ctx context.Context, pool *tempool.Pool) (ended bool, err error) {
+	s.screen.line("Pool %s is already running; using it.", pool.Name())
+	status, err := awaitStatus(ctx, pool)
 	if err != nil {
 		return false, err
 	}
 	if status.Stopping {
-		ending, cancel := context.WithTimeout(ctx, endLimit)
+		ending, cancel := context.WithTimeout(ctx, poolEndTimeout)
 		defer cancel()
 		if err := pool.Wait(ending); err != nil {
-			return false, fmt.Errorf("wait for the old pool %s to end: %w", pool.Name(), err)
+			return false, fmt.Errorf("wait for the end of the old pool %s: %w", pool.Name(), err)
 		}
 		return true, nil
 	}
@@ -70,12 +70,12 @@ func (s *starter) takeOver(ctx context.Context, pool *tempool.Pool) (ended bool,
 		return false, err
 	}
 	if applied.Changed {
-		s.screen.line("Its spec differs; version %d is rolled out.", applied.SpecVersion)
+		s.screen.line("Its spec is different; rolling out version %d.", applied.SpecVersion)
 	}
 	for _, w := range status.Workers {
 		if w.Resting && w.Slot < s.spec.Pool.Size {
 			slot := w.Slot
-			if _, err := pool.Restart(ctx, api.RestartRequest{Worker: &slot, Reason: "the starter takes the pool over", By: "starter"}); err != nil {
+			if _, err := pool.Restart(ctx, api.RestartRequest{Worker: &slot, Reason: "the starter uses the pool", By: "starter"}); err != nil {
 				return false, err
 			}
 		}
@@ -83,11 +83,11 @@ func (s *starter) takeOver(ctx context.Context, pool *tempool.Pool) (ended bool,
 	return false, nil
 }
 
-// answer waits until the pool's workflow answers: after a start of the agent that may take a moment.
-func answer(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+// awaitStatus waits until the pool's workflow answers, which takes a moment after the agent's start.
+func awaitStatus(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		status, err := pool.Status(ctx)
@@ -102,22 +102,22 @@ func answer(ctx context.Context, pool *tempool.Pool) (api.PoolStatus, error) {
 	}
 }
 
-// awaitReady waits until every worker serves in a process that lives: what the roster says of this host's processes from before
-// the agent's start does not count.
+// awaitReady waits until every worker is in service. The roster's entries about this host from before the agent's start do not count, since
+// those processes are dead.
 func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	var waiting []api.RosterEntry
-	first := map[int]int64{} // the incarnation each slot was in when first seen
+	first := map[int]int64{} // incarnation by slot, as first seen
 	for {
 		status, err := pool.Status(ctx)
 		switch {
 		case err == nil && status.Stopping:
-			return fmt.Errorf("pool %s is stopping, as somebody asked it to; start again when it has ended", pool.Name())
+			return fmt.Errorf("pool %s is being stopped by another program; start again when it has ended", pool.Name())
 		case err == nil:
-			s.ours = ownHostOnly(status)
+			s.ownsPool = ownHostOnly(status)
 			if waiting = notServing(status, began); len(waiting) == 0 && len(status.Workers) >= status.Size && status.Rollout == nil {
 				return nil
 			}
@@ -125,7 +125,7 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 				if _, seen := first[w.Slot]; !seen {
 					first[w.Slot] = w.Incarnation
 				}
-				if w.Resting || w.Incarnation-first[w.Slot] > failedStarts {
+				if w.Resting || w.Incarnation-first[w.Slot] > maxFailedStarts {
 					return s.cannotStart(ctx, pool, w)
 				}
 			}
@@ -140,11 +140,11 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 	}
 }
 
-// notServing lists the workers that do not serve in a process started, or heard of, since began.
+// notServing returns the workers that are out of service or, on this host, were last heard of before began.
 func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
 	var waiting []api.RosterEntry
 	for _, w := range status.Workers {
-		serves := (w.State == lifecycle.Ready || w.State == lifecycle.Busy) && !w.Gone
+		serves := w.State.InService() && !w.Gone
 		stale := w.Host == hostID() && w.Since.Before(began)
 		if w.Slot < status.Size && (!serves || stale) {
 			waiting = append(waiting, w)
@@ -163,7 +163,7 @@ func ownHostOnly(status api.PoolStatus) bool {
 	return true
 }
 
-// cannotStart says why a worker does not come into service, with the end of its last process's log.
+// cannotStart returns the error for a worker that does not start, with the end of its last process's log.
 func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.RosterEntry) error {
 	reason := w.Reason
 	if transitions, err := pool.History(ctx, w.Slot); err == nil {
@@ -173,11 +173,11 @@ func (s *starter) cannotStart(ctx context.Context, pool *tempool.Pool, w api.Ros
 			}
 		}
 	}
-	return fmt.Errorf("worker %s cannot start: %s\nMend the cause and start again", api.WorkerName(pool.Name(), w.Slot), strings.TrimSpace(reason))
+	return fmt.Errorf("worker %s cannot start: %s\nFix the cause and start again", api.WorkerName(pool.Name(), w.Slot), strings.TrimSpace(reason))
 }
 
 func notReady(pool string, waiting []api.RosterEntry, err error) error {
-	text := fmt.Sprintf("pool %s is not ready after %s", pool, readyLimit)
+	text := fmt.Sprintf("pool %s is not ready after %s", pool, readyTimeout)
 	if len(waiting) > 0 {
 		w := waiting[0]
 		text += fmt.Sprintf("; worker %s is %s: %s", api.WorkerName(pool, w.Slot), w.State, strings.TrimSpace(w.Reason))
@@ -188,18 +188,18 @@ func notReady(pool string, waiting []api.RosterEntry, err error) error {
 	return errors.New(text)
 }
 
-// stopPool stops the pool and waits for its end. One that other hosts serve too is left alone.
+// stopPool stops the pool and waits for its end, unless other hosts run workers of it.
 func (s *starter) stopPool(ctx context.Context, pool *tempool.Pool) error {
-	if s.serverGone() {
-		return nil // its workers end with the agent
+	if s.serverExited() {
+		return nil // the workers stop with the agent
 	}
-	if !s.ours {
-		s.screen.line("Other hosts run workers of pool %s, so it goes on there.", pool.Name())
+	if !s.ownsPool {
+		s.screen.line("Other hosts run workers of pool %s; not stopping it.", pool.Name())
 		return nil
 	}
-	if _, err := pool.Stop(ctx, "the starter ends"); err != nil {
+	if _, err := pool.Stop(ctx, "the starter stops"); err != nil {
 		if errors.Is(err, api.ErrPoolNotFound) {
-			return nil // somebody has stopped it
+			return nil // stopped by another program
 		}
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/internal/logging"
 )
 
-// screen is what the user sees. It is safe for concurrent use.
+// screen writes to the user's terminal or log. It is safe for concurrent use.
 type screen struct {
 	mu       sync.Mutex
 	out      io.Writer
@@ -24,15 +24,15 @@ func newScreen(out io.Writer) *screen {
 	return &screen{out: out, terminal: logging.Terminal(out)}
 }
 
-// line prints one line. Nobody is left to tell when it cannot.
+// line prints one line and ignores a failure to do so.
 func (s *screen) line(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.out, format+"\n", args...)
 }
 
-// progress shows how far a job is: as a bar on a terminal, elsewhere as a line for every tenth. The functions it returns take
-// one goroutine's calls at a time.
+// progress shows the progress of a job: as a bar on a terminal, otherwise as a line for every 10 %. The returned functions must not be called
+// concurrently.
 func (s *screen) progress(total int) (show func(codemetrics.Progress), end func()) {
 	if s.terminal {
 		bar := progressbar.NewOptions(total,
@@ -40,10 +40,10 @@ func (s *screen) progress(total int) (show func(codemetrics.Progress), end func(
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("files"), progressbar.OptionSetWidth(30),
 			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetRenderBlankState(true))
 		show = func(p codemetrics.Progress) {
-			if p.Repeated > 0 {
-				bar.Describe(fmt.Sprintf("Measuring (%d calls made again)", p.Repeated))
+			if p.Retried > 0 {
+				bar.Describe(fmt.Sprintf("Measuring (%d calls retried)", p.Retried))
 			}
-			_ = bar.Set(p.Files) // a bar that cannot be drawn stops nothing
+			_ = bar.Set(p.Files) // a failure to draw does not matter
 		}
 		return show, func() {
 			_ = bar.Exit()
@@ -59,7 +59,7 @@ func (s *screen) progress(total int) (show func(codemetrics.Progress), end func(
 	}, func() {}
 }
 
-// grouped writes a number with its thousands apart: 1,234,567.
+// grouped formats a number with thousands separators: 1,234,567.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {

@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool/internal/logging/logtest"
 )
 
-// webServers is a pool that takes no SDK.
+// webServers is a pool that needs no SDK.
 const webServers = `
 [pool]
 name = "py"
@@ -29,7 +29,7 @@ protocol = "none"
 kind = "http"
 `
 
-// own are options that meet nobody else's server, agent or files.
+// own returns options with their own ports and files.
 func own(t *testing.T) (Options, *logtest.Log) {
 	cache, err := os.MkdirTemp("", "st") // short, for the agent's socket
 	require.NoError(t, err)
@@ -55,14 +55,14 @@ func requireNothingListens(t *testing.T, o Options) {
 	require.True(t, free(o.Listen))
 }
 
-func TestEverythingComesUpServesAndIsGoneAfterwards(t *testing.T) {
+func TestRunStartsAndStopsEverything(t *testing.T) {
 	o, out := own(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o) }()
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Try next") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
-	require.Contains(t, out.String(), "Pool py serves with 2 workers")
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pool scale py") || len(ended) > 0 }, 3*time.Minute, 50*time.Millisecond, "%s", out)
+	require.Contains(t, out.String(), "Pool py is ready: 2 workers")
 	require.Contains(t, out.String(), "workflows/tempool%2Fpy%2F0")
 	require.Contains(t, out.String(), "TEMPORAL_ADDRESS=127.0.0.1:"+strconv.Itoa(o.Port))
 	cancel(errInterrupted)
@@ -70,17 +70,17 @@ func TestEverythingComesUpServesAndIsGoneAfterwards(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err, out.String())
 	case <-time.After(2 * time.Minute):
-		t.Fatal("it does not end: ", out.String())
+		t.Fatal("Run does not return: ", out.String())
 	}
 	requireNothingListens(t, o)
 
-	// Again, on the same data: the pool of before has ended, and a new one takes its place.
+	// Again, on the same data: the old pool has ended, so this starts a new one.
 	o.Once = true
 	require.NoError(t, Run(t.Context(), o), out.String())
 	requireNothingListens(t, o)
 }
 
-func TestATakenPortIsToldAndLeavesNothing(t *testing.T) {
+func TestATakenPortFailsAndLeavesNothing(t *testing.T) {
 	o, out := own(t)
 	listener, err := net.Listen("tcp", o.Listen)
 	require.NoError(t, err)
@@ -90,10 +90,10 @@ func TestATakenPortIsToldAndLeavesNothing(t *testing.T) {
 	require.Contains(t, out.String(), "Stopping the Temporal server")
 
 	o.Port = listener.Addr().(*net.TCPAddr).Port
-	require.ErrorContains(t, Run(t.Context(), o), "is taken")
+	require.ErrorContains(t, Run(t.Context(), o), "which is taken")
 }
 
-func TestWorkersThatCannotStartAreToldWithTheirLastWords(t *testing.T) {
+func TestTheErrorOfAFailingPoolHasTheWorkersOutput(t *testing.T) {
 	o, _ := own(t)
 	require.NoError(t, os.WriteFile(o.PoolFile, []byte("[pool]\nname = \"py\"\nsize = 1\ncommand = [\"sh\", \"-c\", \"echo no such model >&2; exit 3\"]\n"), 0o600))
 	err := Run(t.Context(), o)

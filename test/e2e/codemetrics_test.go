@@ -64,7 +64,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 			killProcess(t, worker.PID)
 		}
 	}
-	config.Patience = 3 * time.Minute
+	config.StallTimeout = 3 * time.Minute
 	var restarts sync.WaitGroup
 	config.Progress = func(p codemetrics.Progress) {
 		at(p, 0.1, "a worker", killWorker)
@@ -85,7 +85,7 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 		_, happened := once.Load(event)
 		require.True(t, happened, event)
 	}
-	t.Logf("disturbed: took %s, %d calls repeated, %d leases", disturbed.Took, disturbed.Repeated, disturbed.Leases)
+	t.Logf("disturbed: took %s, %d calls retried, %d leases", disturbed.Took, disturbed.Retried, disturbed.Leases)
 	require.Equal(t, undisturbed.Files, disturbed.Files)
 	require.Equal(t, undisturbed.Bytes, disturbed.Bytes)
 	require.Equal(t, undisturbed.Lines, disturbed.Lines)

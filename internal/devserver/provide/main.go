@@ -1,5 +1,5 @@
-// Command provide makes sure that this machine has a Temporal server program, so that tests which start one need not
-// install it within their deadlines. It prints the program's path.
+// Command provide installs the Temporal server program if the machine has none and prints its path. Tests that start a server then need no
+// installation within their timeouts.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckFindsArrowsThatPointUp(t *testing.T) {
+func TestCheckFindsUpwardImports(t *testing.T) {
 	for name, c := range map[string]struct {
 		found Package
 		want  string
@@ -23,10 +23,12 @@ func TestCheckFindsArrowsThatPointUp(t *testing.T) {
 		"workflows import process":            {Package{Path: Module + "/workflows", Imports: []string{Module + "/process"}}, "points up"},
 		"workflows import a part of process":  {Package{Path: Module + "/workflows", Imports: []string{Module + "/process/wire"}}, "points up"},
 		"workflows import activities":         {Package{Path: Module + "/workflows", Imports: []string{Module + "/activities"}}, "points up"},
-		"process knows Temporal indirectly":   {Package{Path: Module + "/process", Deps: []string{"go.temporal.io/sdk/client"}}, "must not know"},
-		"sessions know gRPC":                  {Package{Path: Module + "/sessions", Deps: []string{"google.golang.org/grpc"}}, "must not know"},
-		"workflows know the client":           {Package{Path: Module + "/workflows", Imports: []string{Module}}, "points up"},
-		"wire knows process":                  {Package{Path: Module + "/process/wire", Imports: []string{Module + "/process"}}, "points up"},
+		"process depends on Temporal":         {Package{Path: Module + "/process", Deps: []string{"go.temporal.io/sdk/client"}}, "must not, even indirectly"},
+		"process imports the client":          {Package{Path: Module + "/process", Imports: []string{Module}}, "points up"},
+		"balancing imports the client":        {Package{Path: Module + "/internal/balance", Imports: []string{Module}}, "points up"},
+		"sessions depend on gRPC":             {Package{Path: Module + "/sessions", Deps: []string{"google.golang.org/grpc"}}, "must not, even indirectly"},
+		"workflows import the client":         {Package{Path: Module + "/workflows", Imports: []string{Module}}, "points up"},
+		"wire imports process":                {Package{Path: Module + "/process/wire", Imports: []string{Module + "/process"}}, "points up"},
 		"the root imports workflows":          {Package{Path: Module, Imports: []string{Module + "/workflows"}}, "points up"},
 		"a command imports more than a shell": {Package{Path: Module + "/cmd/ctl", Name: "main", Imports: []string{Module + "/gateway"}}, "points up"},
 		"a command holds logic":               {Package{Path: Module + "/cmd/ctl", Name: "main", Lines: MaxMainLines + 1}, "61 lines"},
@@ -39,7 +41,7 @@ func TestCheckFindsArrowsThatPointUp(t *testing.T) {
 	}
 }
 
-func TestCheckLetsArrowsPointDown(t *testing.T) {
+func TestCheckAllowsDownwardImports(t *testing.T) {
 	require.Empty(t, Check([]Package{
 		{Path: Module, Imports: []string{Module + "/lifecycle", "go.temporal.io/sdk/client"}, Deps: []string{"go.temporal.io/sdk/client"}},
 		{Path: Module + "/policy", Imports: []string{Module + "/lifecycle", "time", "math"}, Deps: []string{"os"}},
@@ -50,13 +52,13 @@ func TestCheckLetsArrowsPointDown(t *testing.T) {
 	}))
 }
 
-func TestTheModulesOwnArrowsPointDown(t *testing.T) {
+func TestTheModuleFollowsTheRules(t *testing.T) {
 	packages := listed(t)
 	require.Greater(t, len(packages), 5)
 	require.Empty(t, Check(packages))
 }
 
-// listed are the packages of this module as the go command knows them.
+// listed returns the packages of this module as go list reports them.
 func listed(t *testing.T) []Package {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Name,Imports,Deps,GoFiles,Dir", Module+"/...")

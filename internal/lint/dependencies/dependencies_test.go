@@ -1,4 +1,4 @@
-// Package dependencies checks that every module the code imports has a line of reason in docs/dependencies.md.
+// Package dependencies checks that docs/dependencies.md gives a reason for every imported module.
 package dependencies
 
 import (
@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tempool/tempool/internal/lint/arrows"
 )
 
-const page = "../../../docs/dependencies.md"
+const (
+	module = "github.com/tempool/tempool"
+	page   = "../../../docs/dependencies.md"
+)
 
-// golist runs go list and returns the words it prints.
+// golist runs go list and returns its output as words.
 func golist(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list"}, arguments...)...)
@@ -24,14 +25,14 @@ func golist(t *testing.T, arguments ...string) []string {
 	return strings.Fields(string(output))
 }
 
-func TestEveryImportedModuleHasALineOfReason(t *testing.T) {
+func TestEveryImportedModuleIsDocumented(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	modules := golist(t, "-m", "-f", "{{.Path}}", "all")
-	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, arrows.Module+"/...")
+	imports := golist(t, "-e", "-f", `{{join .Imports "\n"}} {{join .TestImports "\n"}} {{join .XTestImports "\n"}}`, module+"/...")
 	require.Contains(t, imports, "github.com/stretchr/testify/require")
 
-	reasoned := map[string]bool{}
+	checked := map[string]bool{}
 	for _, imported := range imports {
 		owner := ""
 		for _, candidate := range modules {
@@ -39,10 +40,10 @@ func TestEveryImportedModuleHasALineOfReason(t *testing.T) {
 				owner = candidate
 			}
 		}
-		if owner == "" || owner == arrows.Module || reasoned[owner] {
+		if owner == "" || owner == module || checked[owner] {
 			continue
 		}
-		reasoned[owner] = true
-		require.Contains(t, string(text), "\n| "+owner+" | ", "docs/dependencies.md gives no reason for %s, imported as %s", owner, imported)
+		checked[owner] = true
+		require.Contains(t, string(text), "\n| "+owner+" | ", "docs/dependencies.md has no line for %s, imported as %s", owner, imported)
 	}
 }

@@ -1,4 +1,4 @@
-// Package logtest is for tests that read a log while it is written.
+// Package logtest lets tests read a log while a program writes it.
 package logtest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Log keeps what is written to it. It is safe for concurrent use; the zero value is empty.
+// Log is an in-memory log. It is safe for concurrent use; the zero value is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -18,7 +18,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String is all that was written so far.
+// String returns everything that was written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

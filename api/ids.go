@@ -1,0 +1,106 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or digit.
+func ValidPoolName(name string) bool { return poolName.MatchString(name) }
+
+// PoolWorkflowID returns the workflow ID of a pool.
+func PoolWorkflowID(pool string) string { return "tempool/" + pool }
+
+// WorkerWorkflowID returns the workflow ID of the worker in a slot of a pool.
+func WorkerWorkflowID(pool string, slot int) string {
+	return "tempool/" + WorkerName(pool, slot)
+}
+
+// MigrateSessionWorkflowID returns the workflow ID of a session's migration; only one runs at a time.
+func MigrateSessionWorkflowID(pool, session string) string {
+	return PoolWorkflowID(pool) + "/sessions/migrate/" + session
+}
+
+// EvacuateWorkerWorkflowID returns the workflow ID of a worker's evacuation; only one runs at a time.
+func EvacuateWorkerWorkflowID(pool string, slot int) string {
+	return PoolWorkflowID(pool) + "/sessions/evacuate/" + strconv.Itoa(slot)
+}
+
+// RebalanceSessionsWorkflowID returns the workflow ID of a pool's session rebalancing; only one runs at a time.
+func RebalanceSessionsWorkflowID(pool string) string {
+	return PoolWorkflowID(pool) + "/sessions/rebalance"
+}
+
+// PlacementQueue returns the task queue that agents with free capacity for workers of this label poll.
+func PlacementQueue(label string) string {
+	if label == "" {
+		label = DefaultPlacement
+	}
+	return "tempool/place/" + label
+}
+
+// HostQueue returns the task queue of one host, for all activities on its processes.
+func HostQueue(hostID string) string { return "tempool/host/" + hostID }
+
+// PoolQueue returns the task queue of the activity Execute for one pool.
+func PoolQueue(pool string) string { return "tempool/pool/" + pool }
+
+// WorkerName returns the name of a worker in messages and for people: <pool>/<slot>.
+func WorkerName(pool string, slot int) string { return pool + "/" + strconv.Itoa(slot) }
+
+// ParseWorkerName splits <pool>/<slot>; any other form is CodeInvalid.
+func ParseWorkerName(name string) (pool string, slot int, err error) {
+	pool, number, found := strings.Cut(name, "/")
+	if found && ValidPoolName(pool) {
+		if slot, err = strconv.Atoi(number); err == nil && slot >= 0 {
+			return pool, slot, nil
+		}
+	}
+	return "", 0, Errorf(CodeInvalid, "invalid worker name %q; write POOL/SLOT, for example python/0", name)
+}
+
+// LeaseID returns the ID of a lease: <pool>.<slot>.<incarnation>.<seq>. The last two numbers order the leases of a worker.
+func LeaseID(pool string, slot int, incarnation, seq int64) string {
+	return fmt.Sprintf("%s.%d.%d.%d", pool, slot, incarnation, seq)
+}
+
+// LeaseRef is a parsed lease ID.
+type LeaseRef struct {
+	Pool        string
+	Slot        int
+	Incarnation int64
+	Seq         int64
+}
+
+// Worker returns the name of the lease's worker.
+func (r LeaseRef) Worker() string { return WorkerName(r.Pool, r.Slot) }
+
+// Older reports whether r was granted before o on the same worker: it has the lower incarnation, or the same one and the lower seq.
+func (r LeaseRef) Older(o LeaseRef) bool {
+	if r.Incarnation != o.Incarnation {
+		return r.Incarnation < o.Incarnation
+	}
+	return r.Seq < o.Seq
+}
+
+// ParseLeaseID parses a lease ID; any other form is CodeLeaseNotFound.
+func ParseLeaseID(id string) (LeaseRef, error) {
+	parts := strings.Split(id, ".")
+	if len(parts) == 4 && ValidPoolName(parts[0]) {
+		slot, errSlot := strconv.Atoi(parts[1])
+		incarnation, errInc := strconv.ParseInt(parts[2], 10, 64)
+		seq, errSeq := strconv.ParseInt(parts[3], 10, 64)
+		if errSlot == nil && errInc == nil && errSeq == nil && slot >= 0 && incarnation > 0 && seq > 0 {
+			return LeaseRef{parts[0], slot, incarnation, seq}, nil
+		}
+	}
+	return LeaseRef{}, Errorf(CodeLeaseNotFound, "invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)
+}
+
+// GatewayHolderPrefix starts the holder of every lease that a gateway takes for its clients; the host ID follows. A gateway returns such a
+// lease when another holder asks for the worker and no call is in flight.
+const GatewayHolderPrefix = "gateway/"

@@ -1,0 +1,74 @@
+package api
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// CheckoutRequest asks a worker for a lease. RequestID makes it idempotent: a repeated request returns the same lease.
+type CheckoutRequest struct {
+	RequestID string `json:"request_id,omitempty"`
+	Holder    string `json:"holder"`
+	Session   string `json:"session,omitempty"`
+	// TTLMS is how long the lease lasts unless renewed, in milliseconds; 0 means the spec's lease.ttl.
+	TTLMS int64 `json:"ttl_ms,omitempty"`
+}
+
+// RenewRequest extends a lease to TTLMS milliseconds from now (0: the spec's lease.ttl).
+type RenewRequest struct {
+	LeaseID string `json:"lease_id"`
+	TTLMS   int64  `json:"ttl_ms,omitempty"`
+}
+
+// Lease is the exclusive right to one worker until ExpiresAt.
+type Lease struct {
+	ID          string `json:"id"`
+	Worker      string `json:"worker"`
+	Seq         int64  `json:"seq"`
+	Incarnation int64  `json:"incarnation"`
+	Holder      string `json:"holder"`
+	Session     string `json:"session,omitempty"`
+	Host        string `json:"host"`
+	// Endpoint is the base URL of the gateway for calls under this lease: http://HOST:PORT or unix:PATH.
+	Endpoint string `json:"endpoint"`
+	// Address is where a program of protocol "none" listens itself; empty for the others.
+	Address   string    `json:"address,omitempty"`
+	GrantedAt time.Time `json:"granted_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Outcome is the holder's report on the worker at checkin.
+type Outcome string
+
+// Outcomes.
+const (
+	OutcomeOK    Outcome = "ok"    // the worker is fine
+	OutcomeError Outcome = "error" // the worker is degraded until a probe passes
+	OutcomeClose Outcome = "close" // the worker's process must be replaced
+)
+
+// Usage counts a holder's calls under a lease.
+type Usage struct {
+	Requests int64 `json:"requests"`
+	Failed   int64 `json:"failed"`
+	TotalMS  int64 `json:"total_ms"`
+}
+
+// CheckinRequest returns a lease. A stale lease ID changes nothing and is counted.
+type CheckinRequest struct {
+	LeaseID string  `json:"lease_id"`
+	Outcome Outcome `json:"outcome,omitempty"` // "" means ok
+	Error   string  `json:"error,omitempty"`
+	Usage   Usage   `json:"usage"`
+}
+
+// CheckinResult is the worker's state after a checkin.
+type CheckinResult struct {
+	State lifecycle.State `json:"state"`
+}
+
+// RefusalDetails is the detail of a rejected update.
+type RefusalDetails struct {
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}

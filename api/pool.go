@@ -1,0 +1,71 @@
+package api
+
+import "github.com/tempool/tempool/spec"
+
+// PoolStart is the input of a pool's workflow.
+type PoolStart struct {
+	Pool string    `json:"pool"`
+	Spec spec.Spec `json:"spec"`
+	// Searchable says that the namespace has Tempool's search attributes, so that workflows may upsert them.
+	Searchable bool `json:"searchable,omitempty"`
+}
+
+// PoolWorkers is what ctl ps and ctl pool status print: the roster with live states and metrics.
+type PoolWorkers struct {
+	Pool        string   `json:"pool"`
+	Ended       bool     `json:"ended,omitempty"` // the other fields are then the last state
+	Size        int      `json:"size"`
+	Ready       int      `json:"ready"`
+	SpecVersion int64    `json:"spec_version"`
+	Rollout     *Rollout `json:"rollout,omitempty"`
+	Workers     []Worker `json:"workers"`
+}
+
+// Rollout is a rolling restart in progress.
+type Rollout struct {
+	Reason  string `json:"reason"`
+	Waiting []int  `json:"waiting"` // slots not yet restarted
+	Current []int  `json:"current"` // slots restarting now
+	Done    int    `json:"done"`
+	// Halted is why the rollout stopped early; the next apply or restart replaces it.
+	Halted string `json:"halted,omitempty"`
+}
+
+// ScaleRequest sets the number of slots.
+type ScaleRequest struct {
+	Size int `json:"size"`
+}
+
+// ScaleResult is the change of size; the workers follow in the background.
+type ScaleResult struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+// ApplyRequest sets the pool's spec; workers are restarted with it, at most rotation.max_unavailable at a time.
+type ApplyRequest struct {
+	Spec spec.Spec `json:"spec"`
+}
+
+// ApplyResult is the spec's version; versions count from 1.
+type ApplyResult struct {
+	SpecVersion int64 `json:"spec_version"`
+	Changed     bool  `json:"changed"`
+}
+
+// RestartRequest restarts one slot, or all of them in a rolling restart if Worker is nil.
+type RestartRequest struct {
+	Worker *int   `json:"worker,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+}
+
+// RestartResult lists the slots that will restart.
+type RestartResult struct {
+	Workers []int `json:"workers"`
+}
+
+// PoolStopResult is the number of workers that will end; the pool's workflow completes after the last of them.
+type PoolStopResult struct {
+	Stopping int `json:"stopping"`
+}

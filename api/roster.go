@@ -1,0 +1,94 @@
+package api
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// PoolStatus answers the query status. It has the workers' last known states and queries no worker.
+type PoolStatus struct {
+	Pool        string    `json:"pool"`
+	Size        int       `json:"size"`
+	Ready       int       `json:"ready"` // ready or busy
+	SpecVersion int64     `json:"spec_version"`
+	Spec        spec.Spec `json:"spec"`
+	Stopping    bool      `json:"stopping,omitempty"`
+	// Ended says that the pool has ended; the other fields are then its last state. The client sets it, not the workflow.
+	Ended bool `json:"ended,omitempty"`
+	// Held is why starts are held back: the pool's breaker is open.
+	Held string `json:"held,omitempty"`
+	// Parked lists the workers that are stopped until their host has free memory again.
+	Parked []int `json:"parked,omitempty"`
+	// Pressure lists the hosts of its workers that are short of memory, as they last reported.
+	Pressure []PressureStatus `json:"pressure,omitempty"`
+	// Shares are the last allocation of the hosts' budgets (resources); AllocationProblem is why the last attempt failed.
+	Shares            []Share `json:"shares,omitempty"`
+	AllocationProblem string  `json:"allocation_problem,omitempty"`
+	// SessionsHost is the host whose local store has the pool's sessions, once there are any; no other host then takes workers.
+	SessionsHost string        `json:"sessions_host,omitempty"`
+	Rollout      *Rollout      `json:"rollout,omitempty"`
+	Workers      []RosterEntry `json:"workers"`
+}
+
+// RosterEntry is what a pool last heard of one of its slots.
+type RosterEntry struct {
+	Slot        int             `json:"slot"`
+	State       lifecycle.State `json:"state"`
+	Incarnation int64           `json:"incarnation"`
+	Host        string          `json:"host,omitempty"`
+	PID         int             `json:"pid,omitempty"`
+	Endpoint    string          `json:"endpoint,omitempty"`
+	Since       time.Time       `json:"since"`
+	Reason      string          `json:"reason,omitempty"`
+	SpecVersion int64           `json:"spec_version"`
+	LeaseSeq    int64           `json:"lease_seq"`
+	Leaving     bool            `json:"leaving,omitempty"`     // told to end for good
+	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
+	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
+	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
+	RunID       string          `json:"run_id,omitempty"`      // of the first run of its workflow
+	// Starts and StartsFailed count the finished starts of this workflow, and those of them that failed.
+	Starts       int64 `json:"starts,omitempty"`
+	StartsFailed int64 `json:"starts_failed,omitempty"`
+}
+
+// WorkerChanged is a worker's report of its state to its pool.
+type WorkerChanged struct {
+	RosterEntry
+}
+
+// ReasonCode is why a worker is out of service: the label under which workers are counted. "" is a worker in service or starting.
+type ReasonCode string
+
+// Reason codes.
+const (
+	ReasonBackoff        ReasonCode = "backoff"    // it crashed and waits before the next start
+	ReasonGaveUp         ReasonCode = "give_up"    // it failed too often in a row
+	ReasonBreaker        ReasonCode = "breaker"    // too many starts of its pool failed
+	ReasonStartRate      ReasonCode = "start_rate" // start.rate_per_second
+	ReasonNoCapacity     ReasonCode = "no_room"    // no host has free capacity
+	ReasonDegraded       ReasonCode = "degraded"   // a probe failed, or a lease ended with an error
+	ReasonSuspended      ReasonCode = "suspended"  // by an operator
+	ReasonStopped        ReasonCode = "stopped"    // by an operator
+	ReasonMemoryPressure ReasonCode = "pressure"   // its host is short of memory
+)
+
+// ReasonCodes lists all reason codes.
+func ReasonCodes() []ReasonCode {
+	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
+}
+
+// PressureStatus is a host's memory pressure: medium, high or critical.
+type PressureStatus struct {
+	Host   string `json:"host"`
+	Level  string `json:"level"`
+	Reason string `json:"reason"`
+}
+
+// SessionStoreClaimed reports that a host wants to store the pool's sessions where no other host can read them. The pool records the first
+// such host as PoolStatus.SessionsHost, for as long as that host has workers of the pool.
+type SessionStoreClaimed struct {
+	Host string `json:"host"`
+}

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// Control is the payload of drain, stop, suspend and resume.
+type Control struct {
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+	Worker *int   `json:"worker,omitempty"` // the slot, in updates of the pool
+}
+
+// Restart is the payload of a worker's restart. A rolling apply adds the spec of the next incarnation.
+type Restart struct {
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+	// Cause is the label under which the restart is counted; "" is CauseOperator.
+	Cause Cause `json:"cause,omitempty"`
+	// InPlace stops the old process before the next one starts, whatever rotation.surge says.
+	InPlace bool `json:"in_place,omitempty"`
+	// Spec and SpecVersion are set together; without them the worker keeps its spec.
+	Spec        *spec.Spec `json:"spec,omitempty"`
+	SpecVersion int64      `json:"spec_version,omitempty"`
+}
+
+// WorkerState answers the query state.
+type WorkerState struct {
+	Worker      string           `json:"worker"`
+	State       lifecycle.State  `json:"state"`
+	Health      lifecycle.Health `json:"health"`
+	Grade       string           `json:"grade"` // "" until samples are graded
+	Score       *float64         `json:"score"` // 0–100; null until samples are graded
+	Incarnation int64            `json:"incarnation"`
+	Host        string           `json:"host"`
+	PID         int              `json:"pid"`
+	Lease       *Lease           `json:"lease"`
+	Since       time.Time        `json:"since"`
+	Reason      string           `json:"reason"`
+	SpecVersion int64            `json:"spec_version"`
+	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted; gateways fence by it
+	LastRefusal string           `json:"last_refusal,omitempty"`
+	// Limits names the mechanism that enforces each limit of this process; see StartResult.
+	Limits map[string]string `json:"limits,omitempty"`
+	// LimitsApplied are the limits that the process was given after its start (resources); nil if it has those of its spec.
+	LimitsApplied *LimitsApplied `json:"limits_applied,omitempty"`
+	// Successor is the incarnation that starts beside this one to replace it (rotation.surge); 0 if there is none.
+	Successor int64 `json:"successor,omitempty"`
+	// Leaving lists the older incarnations that finish their calls or are stopping.
+	Leaving []int64 `json:"leaving,omitempty"`
+	// Rotation is the requested or running replacement.
+	Rotation *RotationStatus `json:"rotation,omitempty"`
+	// LastRotation is the newest finished one.
+	LastRotation *RotationStatus `json:"last_rotation,omitempty"`
+}
+
+// RotationStatus is one replacement of an incarnation in service.
+type RotationStatus struct {
+	Cause       Cause     `json:"cause"`
+	Reason      string    `json:"reason"`
+	Incarnation int64     `json:"incarnation"` // the one to replace
+	Since       time.Time `json:"since"`       // when the replacement was first requested
+	Granted     bool      `json:"granted,omitempty"`
+	// Cut counts the calls still in flight when rotation.drain_timeout passed.
+	Cut int `json:"cut,omitempty"`
+	// Failed is why the next process could not be started; the old incarnation stays in service.
+	Failed string `json:"failed,omitempty"`
+	// Observed says that the decision was only recorded (policy.mode = "observe").
+	Observed bool `json:"observed,omitempty"`
+}
+
+// WorkerMetrics answers the query metrics.
+type WorkerMetrics struct {
+	State lifecycle.State `json:"state"`
+	Metrics
+}
+
+// Metrics count over a worker's whole life. Memory and CPU are those of the process tree at the last checkpoint.
+type Metrics struct {
+	ID                  string     `json:"id"`
+	RequestsServed      int64      `json:"requests_served"`
+	RequestsFailed      int64      `json:"requests_failed"`
+	TotalCallTimeMS     int64      `json:"total_call_time_ms"`
+	AvgCallTimeMS       float64    `json:"avg_call_time_ms"`
+	CurrentMemoryBytes  int64      `json:"current_memory_bytes"`
+	PeakMemoryBytes     int64      `json:"peak_memory_bytes"`
+	CPUPercent          float64    `json:"cpu_percent"`
+	OpenFiles           int        `json:"open_files"`
+	Threads             int        `json:"threads"`
+	StartedAt           *time.Time `json:"started_at"`
+	LastRequestAt       *time.Time `json:"last_request_at"`
+	UptimeS             float64    `json:"uptime_s"`
+	Restarts            int64      `json:"restarts"`
+	ConsecutiveFailures int        `json:"consecutive_failures"`
+	Rotations           int64      `json:"rotations"`
+	LeasesGranted       int64      `json:"leases_granted"`
+	LeasesRefused       int64      `json:"leases_refused"` // rejected or stale signals; a rejected update leaves no trace by design
+	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
+	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
+	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+	// CallsCut counts the calls still in flight when rotation.drain_timeout passed.
+	CallsCut int64 `json:"calls_cut,omitempty"`
+	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.
+	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
+	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
+	// Warnings has a sentence for each measure that is graded degraded or worse.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Worker is one row of ctl ps: state and metrics merged into one object.
+type Worker struct {
+	WorkerState
+	Metrics
+	// Endpoint is the base URL of its host's gateway; empty while it has no process.
+	Endpoint string `json:"endpoint,omitempty"`
+	// ControlPlane is "ok", or "lost" while that gateway does not reach Temporal; empty if the gateway was not asked.
+	ControlPlane string `json:"control_plane,omitempty"`
+	// Error is why the worker's query failed; the other fields are then those of the roster.
+	Error string `json:"error,omitempty"`
+}

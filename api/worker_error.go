@@ -1,0 +1,26 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// WorkerError is a worker's own error: the worker read the call and failed it. It stands behind an Error with CodeWorkerError, where
+// errors.As finds it.
+type WorkerError struct {
+	// Code is the worker's own word; for JSON-RPC it is the error's number as text.
+	Code      string          `json:"code"`
+	Type      string          `json:"type,omitempty"` // the exception's class in the worker's language
+	Message   string          `json:"message"`
+	Traceback string          `json:"traceback,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+	// Fatal says that the worker asked to be replaced.
+	Fatal bool `json:"fatal,omitempty"`
+}
+
+func (e *WorkerError) Error() string {
+	if e.Type != "" {
+		return fmt.Sprintf("%s: %s: %s", e.Code, e.Type, e.Message)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Message)
+}

@@ -1,0 +1,325 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			g := newFakeGateway(t, network)
+			c := clientOf(t, g)
+			var answer Answer
+			o := CallOptions{Session: "anna", Priority: 7, Timeout: time.Minute, Header: http.Header{"X-Trace": {"t"}}, Answered: func(a Answer) { answer = a }}
+			var out struct{ Name string }
+			require.NoError(t, c.Pool("p").With(o).Call(t.Context(), "tools/call it", map[string]string{"name": "you"}, &out))
+			require.Equal(t, "you", out.Name)
+			request, body := g.last()
+			require.Equal(t, "/v1/pools/p/call/tools/call%20it", request.URL.EscapedPath())
+			require.JSONEq(t, `{"name":"you"}`, body)
+			require.Equal(t, "application/json", request.Header.Get("Content-Type"))
+			require.Equal(t, []string{"anna", "7", "60000", "t"}, []string{request.Header.Get("Tempool-Session"),
+				request.Header.Get("Tempool-Priority"), request.Header.Get("Tempool-Timeout"), request.Header.Get("X-Trace")})
+			require.Equal(t, "p/0", answer.Worker)
+			require.EqualValues(t, 3, answer.Incarnation)
+			require.Equal(t, g.endpoint, answer.Endpoint)
+			raw, err := c.Pool("p").CallRaw(t.Context(), "echo", []byte("\x00 not JSON"))
+			require.NoError(t, err)
+			require.Equal(t, "\x00 not JSON", string(raw))
+			require.NoError(t, c.Pool("p").Call(t.Context(), "echo", nil, nil))
+			_, body = g.last()
+			require.Empty(t, body, "nil is no body")
+		})
+	}
+}
+
+func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	pool := clientOf(t, g).Pool("p")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for timeout, most := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: time.Minute, 2 * time.Hour: time.Hour} {
+		_, err := pool.With(CallOptions{Timeout: timeout}).CallRaw(ctx, "m", nil)
+		require.NoError(t, err)
+		request, _ := g.last()
+		ms, err := strconv.Atoi(request.Header.Get("Tempool-Timeout"))
+		require.NoError(t, err)
+		require.InDelta(t, most.Milliseconds(), ms, 60_000)
+		require.LessOrEqual(t, int64(ms), most.Milliseconds())
+	}
+	_, err := pool.CallRaw(t.Context(), "m", nil)
+	require.NoError(t, err)
+	request, _ := g.last()
+	require.Empty(t, request.Header.Get("Tempool-Timeout"))
+}
+
+func TestACallEndsWithItsContext(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	entered := make(chan struct{}, 2)
+	g.answer = func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-r.Context().Done()
+	}
+	pool := clientOf(t, g).Pool("p")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := pool.Call(ctx, "slow", nil, nil)
+	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.True(t, transport.MayHaveStarted(err))
+	<-entered
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() {
+		<-entered
+		cancel()
+	}()
+	err = pool.Call(ctx, "slow", nil, nil)
+	require.ErrorIs(t, err, api.ErrCancelled)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 2, g.served(), "a started call is not retried")
+	err = pool.Call(ctx, "slow", nil, nil)
+	require.ErrorIs(t, err, api.ErrCancelled)
+	require.False(t, transport.MayHaveStarted(err), "nothing was sent")
+}
+
+func TestOnlyAnUnstartedCallIsRetriedElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		code    api.Code
+		started bool
+		again   bool
+	}{
+		{api.CodeUnavailable, false, true}, {api.CodeNoWorkers, false, true}, {api.CodeQueueFull, false, true}, {api.CodeWorkerCrashed, false, true},
+		{api.CodeUnavailable, true, false}, {api.CodeWorkerCrashed, true, false}, {api.CodeWorkerError, true, false}, {api.CodeQueueFull, true, false},
+		{api.CodeDeadlineExceeded, false, false}, {api.CodeQueueTimeout, false, false}, {api.CodeRateLimited, false, false},
+		{api.CodeInvalid, false, false}, {api.CodePoolNotFound, false, false}, {api.CodePayloadTooLarge, false, false},
+	} {
+		t.Run(fmt.Sprintf("%s, started %t", c.code, c.started), func(t *testing.T) {
+			bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+			bad.answer = refusing(c.code, c.started)
+			client := clientOf(t, bad, good)
+			chooseFirst(t, client, bad)
+			out, err := client.Pool("p").CallRaw(t.Context(), "m", []byte("hi"))
+			require.Equal(t, 1, bad.served())
+			if c.again {
+				require.NoError(t, err)
+				require.Equal(t, "hi", string(out))
+				return
+			}
+			require.Zero(t, good.served())
+			var coded *api.Error
+			require.ErrorAs(t, err, &coded)
+			require.Equal(t, c.code, coded.Code)
+			require.Equal(t, c.started, coded.Started)
+			require.Equal(t, 1500*time.Millisecond, coded.RetryAfter)
+			require.ErrorIs(t, err, &api.Error{Code: c.code})
+		})
+	}
+}
+
+func TestADeadGatewayIsSkipped(t *testing.T) {
+	dead, live := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	client := clientOf(t, dead, live)
+	dead.server.Close()
+	for range 50 {
+		require.NoError(t, client.Pool("p").Call(t.Context(), "m", 1, nil))
+	}
+	require.Equal(t, 50, live.served())
+	live.server.Close()
+	client.transport.Close() // else the call may go out on a connection whose end was not noticed yet
+	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.False(t, transport.MayHaveStarted(err), "a refused connection starts no call")
+}
+
+func TestACallLostAfterSendingIsNotRetried(t *testing.T) {
+	first, second := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	first.answer = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	client := clientOf(t, first, second)
+	chooseFirst(t, client, first)
+	err := client.Pool("p").Call(t.Context(), "m", 1, nil)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.True(t, transport.MayHaveStarted(err))
+	require.Zero(t, second.served())
+}
+
+func TestAWorkersErrorIsReturnedInFull(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, `{"code":"worker_error","detail":"m on p/0 failed","started":true,
+			"worker_error":{"code":"-32602","message":"no such tool","data":{"tool":"x"}}}`)
+	}
+	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
+	require.ErrorIs(t, err, api.ErrWorkerError)
+	require.ErrorContains(t, err, "no such tool")
+	var theirs *WorkerError
+	require.True(t, errors.As(err, &theirs))
+	require.Equal(t, "-32602", theirs.Code)
+	require.JSONEq(t, `{"tool":"x"}`, string(theirs.Data))
+}
+
+func TestAnAnswerThatIsNotAGatewaysIsUnavailable(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.answer = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }
+	err := clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, nil)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.Equal(t, 1, g.served(), "a redirect is not followed")
+	g.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{") }
+	var out any
+	require.ErrorIs(t, clientOf(t, g).Pool("p").Call(t.Context(), "m", nil, &out), api.ErrWorkerError)
+}
+
+func TestInvalidCallsFailBeforeSending(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "", nil, nil), api.ErrInvalid)
+	require.ErrorIs(t, c.Pool("p").Call(t.Context(), "m", func() {}, nil), api.ErrInvalid)
+	require.ErrorIs(t, c.Pool("../x").Call(t.Context(), "m", nil, nil), api.ErrPoolNotFound)
+	require.ErrorIs(t, (&Lease{Lease: api.Lease{ID: "p.0.1.1"}}).Call(t.Context(), "m", nil, nil), api.ErrInvalid)
+	require.Zero(t, g.served())
+}
+
+func TestAStreamYieldsChunksAsTheyArrive(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	next := make(chan struct{})
+	g.answer = func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 3 {
+			<-next
+			_, _ = fmt.Fprintf(w, "chunk %d;", i)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+	pool := clientOf(t, g).Pool("p")
+	var chunks []string
+	go func() { next <- struct{}{} }()
+	for chunk, err := range pool.Stream(t.Context(), "m", strings.NewReader("body")) {
+		require.NoError(t, err)
+		chunks = append(chunks, string(chunk))
+		if len(chunks) < 3 { // the gateway sends the next chunk only after this one was read
+			next <- struct{}{}
+		}
+	}
+	require.Equal(t, []string{"chunk 0;", "chunk 1;", "chunk 2;"}, chunks)
+	_, body := g.last()
+	require.Equal(t, "body", body)
+}
+
+func TestLeavingAStreamEarlyCancelsTheCall(t *testing.T) {
+	g, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	cancelled := make(chan struct{})
+	g.answer = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		cancelled <- struct{}{}
+	}
+	client := clientOf(t, g, other)
+	chooseFirst(t, client, g)
+	for range 3 { // were one of these calls still in flight, the balancer would choose the other gateway by the third
+		for chunk, err := range client.Pool("p").Stream(t.Context(), "m", nil) {
+			require.NoError(t, err)
+			require.Equal(t, "first", string(chunk))
+			break
+		}
+		select {
+		case <-cancelled:
+		case <-time.After(testTimeout):
+			require.FailNow(t, "the call was not cancelled")
+		}
+	}
+	require.Zero(t, other.served())
+}
+
+func TestAnInterruptedStreamEndsWithAnError(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.answer = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	var last error
+	var got string
+	for chunk, err := range clientOf(t, g).Pool("p").Stream(t.Context(), "m", []byte("x")) {
+		got += string(chunk)
+		last = err
+	}
+	require.Equal(t, "half", got)
+	require.ErrorIs(t, last, api.ErrUnavailable)
+	require.True(t, transport.MayHaveStarted(last))
+}
+
+func TestAReaderIsResentOnlyIfUnread(t *testing.T) {
+	dead, live := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	client := clientOf(t, dead, live)
+	dead.server.Close()
+	chooseFirst(t, client, dead)
+	for chunk, err := range client.Pool("p").Stream(t.Context(), "m", io.LimitReader(strings.NewReader("whole"), 5)) {
+		require.NoError(t, err)
+		require.Equal(t, "whole", string(chunk))
+	}
+	require.Equal(t, 1, live.served())
+	refused, never := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+	refused.answer = refusing(api.CodeNoWorkers, false)
+	client = clientOf(t, refused, never)
+	chooseFirst(t, client, refused)
+	for _, err := range client.Pool("p").Stream(t.Context(), "m", io.LimitReader(strings.NewReader("whole"), 5)) {
+		require.ErrorIs(t, err, api.ErrNoWorkers)
+	}
+	require.Zero(t, never.served(), "a consumed body cannot be sent again")
+}
+
+func TestTheGatewayTokenIsSentToLoopback(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c, err := Dial(t.Context(), Options{Gateways: []string{g.endpoint}, GatewayToken: "secret secret secret"})
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Pool("p").Call(t.Context(), "m", nil, nil))
+	request, _ := g.last()
+	require.Equal(t, "Bearer secret secret secret", request.Header.Get("Authorization"))
+}
+
+func TestAReferralToAnotherGatewayIsFollowed(t *testing.T) {
+	known, other := newFakeGateway(t, "tcp"), newFakeGateway(t, "unix")
+	known.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, `{"code":"no_workers","detail":"elsewhere","started":false,"gateways":[{"host":"b","endpoint":%q},{"host":"c","endpoint":""}]}`, other.endpoint)
+	}
+	client := clientOf(t, known)
+	for range 2 {
+		var out string
+		require.NoError(t, client.Pool("p").Call(t.Context(), "echo", "there", &out))
+		require.Equal(t, "there", out)
+	}
+	require.Equal(t, 2, other.served())
+}
+
+func TestALeaseStaysWithItsGatewayUntilThatRefersToAnother(t *testing.T) {
+	granting, serving := newFakeGateway(t, "unix"), newFakeGateway(t, "tcp")
+	client := clientOf(t, granting)
+	granting.endpoint = "http://192.0.2.1:7460" // the gateway's own name does not resolve here
+	lease, err := client.Pool("p").TryCheckout(t.Context(), CheckoutOptions{Holder: "me", TTL: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, granting.endpoint, lease.Endpoint)
+	require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	granting.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprintf(w, `{"code":"lease_not_found","detail":"it is on another host","started":false,"host":"b","endpoint":%q}`, serving.endpoint)
+	}
+	for range 2 {
+		require.NoError(t, lease.Call(t.Context(), "echo", 1, nil))
+	}
+	require.Equal(t, 2, serving.served())
+}

@@ -1,0 +1,181 @@
+package tempool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// CheckoutOptions describe the lease that a checkout asks for.
+type CheckoutOptions struct {
+	Holder  string        // required
+	Session string        // optional
+	TTL     time.Duration // 0: the spec's lease.ttl
+	Slot    *int          // a particular worker; nil: any
+	// RequestID makes the checkout idempotent for one worker; empty: a random one.
+	RequestID string
+	// Wait bounds how long Checkout waits for a free worker; 0: until its context ends.
+	Wait time.Duration
+	// NoRenew leaves the renewal to the caller, as for a lease that outlives this program.
+	NoRenew bool
+}
+
+const (
+	checkoutMinBackoff = 20 * time.Millisecond
+	checkoutMaxBackoff = time.Second
+	// checkoutOverrun is how long an attempt may go on after the end of the wait.
+	checkoutOverrun = 2 * time.Second
+)
+
+// Checkout takes a lease on a free worker, or on the worker o.Slot. It waits with jittered backoff until o.Wait or ctx ends, then it fails
+// with CodeQueueTimeout. The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx
+// must last as long as the lease is needed, and o.Wait bounds the waiting.
+func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	waiting := ctx
+	if o.Wait > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+	}
+	lease, err := p.awaitLease(waiting, o)
+	if err == nil && !o.NoRenew {
+		lease.state.keepRenewed(ctx)
+	}
+	return lease, err
+}
+
+// awaitLease tries to check out until it succeeds or ctx ends.
+func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	// An attempt may outlast ctx a little: a lease granted at the last moment is then checked in instead of blocking its worker until it expires.
+	attempt, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(checkoutOverrun, cancel) })()
+	backoff := checkoutMinBackoff
+	for {
+		lease, err := p.TryCheckout(attempt, o)
+		if err == nil && ctx.Err() != nil {
+			return nil, errors.Join(context.Cause(ctx), lease.Checkin(attempt, api.OutcomeOK))
+		}
+		if err == nil || !api.CodeOf(err).Retryable() {
+			return lease, err
+		}
+		pause := time.NewTimer(backoff/2 + rand.N(backoff))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, api.Errorf(api.CodeQueueTimeout, "timed out waiting for a free worker of pool %s: %w", p.name, err)
+		case <-pause.C:
+		}
+		backoff = min(2*backoff, checkoutMaxBackoff)
+	}
+}
+
+// TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none was free. The client does
+// not renew the lease in the background. A client with Options.Gateways leaves the choice to a gateway and cannot name a slot.
+func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	if p.client.fixed != nil {
+		return p.checkoutByGateway(ctx, o)
+	}
+	if o.Slot != nil {
+		return p.CheckoutOnce(ctx, *o.Slot, o)
+	}
+	status, err := p.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size).After(time.Second))
+	for _, entry := range candidates(status.Workers) {
+		lease, err := p.CheckoutOnce(ctx, entry.Slot, o)
+		if err == nil {
+			return lease, nil
+		}
+		if !api.CodeOf(err).Retryable() && api.CodeOf(err) != api.CodeWorkerNotFound {
+			return nil, err
+		}
+		refusal = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", p.name, err).After(checkoutMinBackoff)
+	}
+	return nil, refusal
+}
+
+// CheckoutOnce asks one worker for a lease, once. A refusal is an *Error whose code is the reason. The client does not renew the lease in the
+// background.
+func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
+	request := api.CheckoutRequest{RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds()}
+	requested := time.Now()
+	var lease api.Lease
+	err := p.client.update(ctx, workflowUpdate{
+		workflowID: api.WorkerWorkflowID(p.name, slot), name: api.UpdateCheckout, updateID: request.RequestID,
+		argument: request, action: "check out " + api.WorkerName(p.name, slot),
+	}, &lease)
+	if err != nil {
+		return nil, err
+	}
+	return p.client.newLease(lease, requested), nil
+}
+
+// candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many clients do not ask the
+// same worker.
+func candidates(roster []api.RosterEntry) []api.RosterEntry {
+	inService := slices.DeleteFunc(slices.Clone(roster), func(e api.RosterEntry) bool { return e.Gone || !e.State.InService() })
+	rand.Shuffle(len(inService), func(i, j int) { inService[i], inService[j] = inService[j], inService[i] })
+	slices.SortStableFunc(inService, func(a, b api.RosterEntry) int { return cmp.Compare(rank(a), rank(b)) })
+	return inService
+}
+
+// rank is lower for workers that are more likely to be free.
+func rank(e api.RosterEntry) int {
+	switch {
+	case e.Leaving:
+		return 2
+	case e.State == lifecycle.Busy:
+		return 1
+	}
+	return 0
+}
+
+// checkoutByGateway asks each of the fixed gateways once for a lease on any free worker.
+func (p *Pool) checkoutByGateway(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	if o.Slot != nil {
+		return nil, api.Errorf(api.CodeInvalid, "a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
+	}
+	body, err := transport.JSONBody(map[string]any{
+		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": cmp.Or(o.RequestID, uuid.NewString()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	request := transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body}
+	tried := map[string]bool{}
+	var refusal error
+	for {
+		endpoint, err := p.client.fixed.Acquire(ctx, tried)
+		if err != nil || endpoint == nil {
+			return nil, cmp.Or(refusal, err)
+		}
+		requested := time.Now()
+		var lease api.Lease
+		err = p.client.askGateway(ctx, endpoint.URL(), request, &lease)
+		p.client.fixed.Release(endpoint, err)
+		if err == nil {
+			// The gateway's own name for itself may not resolve here; if the lease is on another host, the first call is redirected.
+			granted := p.client.newLease(lease, requested)
+			granted.state.setGateway(endpoint.URL())
+			return granted, nil
+		}
+		if !api.CodeOf(err).Retryable() {
+			return nil, err
+		}
+		refusal, tried[endpoint.URL()] = err, true
+	}
+}

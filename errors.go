@@ -1,0 +1,61 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+)
+
+// retryExhausted is the retry hint when Temporal rejects a request for its rate.
+const retryExhausted = 200 * time.Millisecond
+
+// fromTemporal turns an error of Temporal into a coded one; action says what failed. A nil error stays nil.
+func (c *Client) fromTemporal(err error, action string) error {
+	if err == nil {
+		return nil
+	}
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) && app.Type() != "" {
+		coded := &api.Error{Code: api.Code(app.Type()), Message: app.Message(), Err: err}
+		var details api.RefusalDetails
+		if app.HasDetails() && app.Details(&details) == nil {
+			coded.RetryAfter = time.Duration(details.RetryAfterMS) * time.Millisecond
+		}
+		return coded
+	}
+	var namespaceNotFound *serviceerror.NamespaceNotFound
+	var exhausted *serviceerror.ResourceExhausted
+	var noPoller *serviceerror.WorkflowNotReady
+	var unavailable *serviceerror.Unavailable
+	switch {
+	case errors.As(err, &namespaceNotFound):
+		return api.Errorf(api.CodeUnavailable, "%s: Temporal has no namespace %q; create it, or set --namespace or TEMPORAL_NAMESPACE: %w", action, c.namespace, err)
+	case isNotFound(err):
+		return api.Errorf(api.CodeWorkerNotFound, "%s: no such workflow is running: %w", action, err)
+	case errors.As(err, &exhausted):
+		return api.Errorf(api.CodeBusy, "%s: Temporal's rate limit is exceeded: %w", action, err).After(retryExhausted)
+	case errors.As(err, &noPoller), errors.Is(err, context.DeadlineExceeded):
+		return api.Errorf(api.CodeUnavailable, "%s: timed out; check that an agent is running (worker, or go run ./cmd/starter): %w", action, err)
+	case errors.As(err, &unavailable), isTimeout(err):
+		return api.Errorf(api.CodeUnavailable, "%s: no answer from Temporal or the agents; check that the server and an agent are running: %w", action, err)
+	}
+	return fmt.Errorf("%s: %w", action, err)
+}
+
+// isNotFound reports whether Temporal does not know the workflow or run.
+func isNotFound(err error) bool {
+	var notFound *serviceerror.NotFound
+	return errors.As(err, &notFound)
+}
+
+// isTimeout reports whether a request to Temporal timed out.
+func isTimeout(err error) bool {
+	var deadline *serviceerror.DeadlineExceeded
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &deadline)
+}

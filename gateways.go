@@ -1,0 +1,109 @@
+package tempool
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/balance"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+// A request that every gateway rejected is repeated in rounds over all gateways, with a refresh of the roster in between.
+const (
+	maxRounds   = 4
+	roundPause  = 50 * time.Millisecond
+	roundGrowth = 4
+)
+
+// poolRequest is a request that any gateway of a pool may answer.
+type poolRequest struct {
+	send func(endpoint string) (*transport.Reply, error)
+	// retryElsewhere reports whether another gateway may answer after this failure.
+	retryElsewhere func(error) bool
+	body           transport.Body
+}
+
+// tryGateways sends a request to one gateway after another until one answers, in rounds.
+func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply, error) {
+	balancer := p.balancer()
+	pause := roundPause
+	for round := 1; ; round++ {
+		reply, err := r.tryEach(ctx, balancer)
+		if api.CodeOf(err) == api.CodePoolNotFound {
+			p.client.forgetBalancer(p.name)
+		}
+		if err == nil || !retryRound(err) || round == maxRounds || r.body.Consumed() {
+			return reply, err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+		pause *= roundGrowth
+		if balancer.Refresh(ctx) != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryEach sends the request to each gateway once, the best first, until one answers. Its error is that of the last gateway that was reached.
+func (r poolRequest) tryEach(ctx context.Context, balancer *balance.Balancer) (*transport.Reply, error) {
+	tried := map[string]bool{}
+	var failure error
+	for {
+		endpoint, err := balancer.Acquire(ctx, tried)
+		if err != nil || endpoint == nil {
+			if failure == nil {
+				failure = err
+			}
+			return nil, failure
+		}
+		reply, err := r.send(endpoint.URL())
+		if err == nil {
+			reply.OnClose(func() { balancer.Release(endpoint, nil) })
+			return reply, nil
+		}
+		balancer.Release(endpoint, err)
+		if !r.retryElsewhere(err) || r.body.Consumed() {
+			return nil, err
+		}
+		tried[endpoint.URL()] = true
+		balancer.Add(transport.OtherGateways(err))
+		if failure == nil || api.CodeOf(err) != api.CodeUnavailable { // a gateway's own error says more than a lost connection
+			failure = err
+		}
+	}
+}
+
+// retryRound reports whether a further round may succeed after a round that ended with err.
+func retryRound(err error) bool {
+	return !transport.MayHaveStarted(err) && (api.CodeOf(err) == api.CodeUnavailable || api.CodeOf(err) == api.CodeNoWorkers)
+}
+
+// balancer returns the balancer of the pool's calls.
+func (p *Pool) balancer() *balance.Balancer {
+	c := p.client
+	if c.fixed != nil {
+		return c.fixed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.balancers[p.name]
+	if b == nil {
+		b = balance.New(c.Pool(p.name).Running, c.goBackground)
+		c.balancers[p.name] = b
+	}
+	return b
+}
+
+// forgetBalancer drops the balancer of a pool that does not exist.
+func (c *Client) forgetBalancer(pool string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.balancers, pool)
+}

@@ -1,0 +1,158 @@
+// Package balance spreads the calls of one pool over the gateways of its hosts.
+package balance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+const (
+	// rosterMaxAge is how old a roster may be before a call triggers a refresh in the background.
+	rosterMaxAge = 2 * time.Second
+	// rosterMinInterval is the least time between two refreshes.
+	rosterMinInterval = 250 * time.Millisecond
+	// maxEndpoints bounds what Add adds.
+	maxEndpoints = 256
+)
+
+// Balancer knows the gateways that carry the calls of one pool and chooses one for each call. It reads the pool's roster at the first call,
+// and again while calls go on; while the roster cannot be read, the known gateways stay in use. It is safe for concurrent use.
+type Balancer struct {
+	read  func(context.Context) (api.PoolStatus, error) // nil: the endpoints are fixed
+	start func(work func(context.Context)) error        // runs work in the background
+	now   func() time.Time
+
+	mu         sync.Mutex
+	endpoints  []*Endpoint
+	failure    error // of the last refresh
+	readAt     time.Time
+	refreshing chan struct{} // closed at the end of the refresh in progress; nil if there is none
+}
+
+// New returns a Balancer that learns its gateways from read, which start runs in the background. An error of start counts as one of read.
+func New(read func(context.Context) (api.PoolStatus, error), start func(work func(context.Context)) error) *Balancer {
+	return &Balancer{read: read, start: start, now: time.Now}
+}
+
+// NewFixed returns a Balancer for these gateways; only Add adds others.
+func NewFixed(endpoints []string) *Balancer {
+	b := &Balancer{now: time.Now}
+	for _, url := range endpoints {
+		b.endpoints = append(b.endpoints, reuse(url, 1, b.endpoints))
+	}
+	return b
+}
+
+// Add adds gateways that another gateway referred to, up to 256 in all. A Balancer with a roster ignores them.
+func (b *Balancer) Add(endpoints []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, url := range endpoints {
+		known := slices.ContainsFunc(b.endpoints, func(e *Endpoint) bool { return e.url == url })
+		if b.read == nil && !known && url != "" && len(b.endpoints) < maxEndpoints {
+			b.endpoints = append(b.endpoints, &Endpoint{url: url, workers: 1})
+		}
+	}
+}
+
+// Acquire chooses the gateway for a call and counts the call as in flight until Release. nil without an error means that tried names all
+// gateways. If no gateway is known, the error is that of the last refresh, or CodeNoWorkers.
+func (b *Balancer) Acquire(ctx context.Context, tried map[string]bool) (*Endpoint, error) {
+	for {
+		b.mu.Lock()
+		now := b.now()
+		if b.read != nil && now.Sub(b.readAt) > rosterMaxAge && b.refreshing == nil {
+			b.startRefreshLocked()
+		}
+		if len(b.endpoints) > 0 || b.refreshing == nil {
+			e, err := b.acquireLocked(tried, now)
+			b.mu.Unlock()
+			return e, err
+		}
+		refreshing := b.refreshing
+		b.mu.Unlock()
+		if err := waitClosed(ctx, refreshing); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (b *Balancer) acquireLocked(tried map[string]bool, now time.Time) (*Endpoint, error) {
+	if len(b.endpoints) == 0 {
+		if b.failure != nil {
+			return nil, b.failure
+		}
+		return nil, api.Errorf(api.CodeNoWorkers, "no worker of the pool has a gateway yet; see ctl ps").After(time.Second)
+	}
+	e := pick(b.endpoints, tried, now)
+	if e != nil {
+		e.inFlight++
+	}
+	return e, nil
+}
+
+// Release ends a call that returned err, and records what err says about the gateway's health.
+func (b *Balancer) Release(e *Endpoint, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.inFlight--
+	timedOut := errors.Is(err, context.DeadlineExceeded) // in this client; a gateway's own timeout wraps nothing
+	switch {
+	case api.CodeOf(err) == api.CodeUnavailable, timedOut && !transport.MayHaveStarted(err): // the host may drop packets
+		e.markFailed(b.now())
+	case timedOut, errors.Is(err, context.Canceled): // says nothing about the gateway
+	default:
+		e.markHealthy()
+	}
+}
+
+// Refresh reads the roster and waits for the result, unless the last refresh ended less than 250 ms ago.
+func (b *Balancer) Refresh(ctx context.Context) error {
+	b.mu.Lock()
+	if b.read != nil && b.refreshing == nil && b.now().Sub(b.readAt) > rosterMinInterval {
+		b.startRefreshLocked()
+	}
+	refreshing := b.refreshing
+	b.mu.Unlock()
+	if refreshing == nil {
+		return nil
+	}
+	return waitClosed(ctx, refreshing)
+}
+
+func (b *Balancer) startRefreshLocked() {
+	done := make(chan struct{})
+	b.refreshing = done
+	if err := b.start(func(ctx context.Context) { b.refresh(ctx, done) }); err != nil {
+		b.refreshing, b.readAt, b.failure = nil, b.now(), err
+	}
+}
+
+func (b *Balancer) refresh(ctx context.Context, done chan struct{}) {
+	status, err := b.read(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer close(done)
+	b.refreshing, b.readAt, b.failure = nil, b.now(), err
+	switch {
+	case err == nil:
+		b.endpoints = fromRoster(status.Workers, b.endpoints)
+	case api.CodeOf(err) == api.CodePoolNotFound:
+		b.endpoints = nil
+	}
+}
+
+func waitClosed(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return transport.Error(ctx, ctx.Err(), "waiting for the pool's roster", false)
+	}
+}

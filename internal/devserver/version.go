@@ -1,0 +1,50 @@
+package devserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Version is the release of the temporal command line that Binary installs: the newest that go install can build, since later ones have replace
+// directives.
+const Version = "v1.5.1"
+
+// The oldest server that enables updates with validators by default.
+const (
+	oldestMajor = 1
+	oldestMinor = 25
+)
+
+var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)`)
+
+// checkVersion returns an error unless the program at path is a temporal command line with a server that Tempool can use.
+func checkVersion(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Env = environment()
+	cmd.WaitDelay = time.Second
+	output, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", path, err)
+	}
+	found := serverVersion.FindStringSubmatch(string(output))
+	if found == nil {
+		return fmt.Errorf("%s --version does not name a Temporal server: %q", path, strings.TrimSpace(string(output)))
+	}
+	major, errMajor := strconv.Atoi(found[1])
+	minor, errMinor := strconv.Atoi(found[2])
+	if err := errors.Join(errMajor, errMinor); err != nil {
+		return fmt.Errorf("%s --version: %w", path, err)
+	}
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return fmt.Errorf("its Temporal server %d.%d is older than %d.%d", major, minor, oldestMajor, oldestMinor)
+	}
+	return nil
+}

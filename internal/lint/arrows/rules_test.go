@@ -1,0 +1,124 @@
+// Package arrows checks that the packages of this module import each other in one direction only, from the shells down to the pure core. Its
+// test checks the module itself.
+package arrows
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Module is the import path of the root package.
+const Module = "github.com/tempool/tempool"
+
+// MaxMainLines bounds the code of a main package: cmd holds no logic.
+const MaxMainLines = 60
+
+// Package is one package without its tests.
+type Package struct {
+	Path    string   // import path
+	Name    string   // "main" for a command
+	Imports []string // direct
+	Deps    []string // direct and indirect
+	Lines   int      // in all files
+}
+
+// rule binds the packages at path, which is relative to the module and "" for its root; a trailing "/..." includes the packages below. The
+// first rule that matches a package applies. Every package may import api.
+type rule struct {
+	path  string
+	ours  []string // packages of the module that it may import, in the notation of path
+	never []string // modules outside that it must not even depend on
+}
+
+const temporal = "go.temporal.io"
+
+// clients are the modules that the packages below the client never depend on.
+var clients = []string{temporal, "google.golang.org/grpc"}
+
+// outside makes a package impure: the system, the network, randomness and Temporal.
+var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
+
+// rules define the allowed imports. A package without a rule may import everything, but only packages that name it may import it.
+var rules = []rule{
+	{path: "lifecycle/...", never: clients},
+	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
+	{path: "spec/...", never: clients},
+	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
+	{path: "internal/loopback", never: clients},
+	{path: "internal/updatelimit", never: clients},
+	{path: "internal/transport", ours: []string{"internal/loopback"}, never: clients},
+	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
+	{path: "", ours: []string{"lifecycle", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
+	{path: "workflows/...", ours: []string{"lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
+	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
+	{path: "process/...", ours: []string{"lifecycle", "process/...", "spec"}, never: clients},
+	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
+	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/..."}},
+	{path: "gateway/...", ours: []string{"", "lifecycle", "process/...", "sessions/...", "spec", "gateway/...", "internal/loopback"}},
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},
+	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
+	{path: "cmd/worker", ours: []string{"internal/...", "worker", "process"}},
+	{path: "cmd/starter", ours: []string{"internal/...", "process"}},
+	{path: "cmd/...", ours: []string{"internal/...", "worker"}},
+	{path: "internal/devserver", ours: []string{"", "internal/installcache"}},
+}
+
+// pure packages import nothing in outside; indirect dependencies do not count.
+var pure = []string{"lifecycle/...", "policy/..."}
+
+// Check returns one sentence for each violation, sorted.
+func Check(packages []Package) []string {
+	var wrong []string
+	for _, p := range packages {
+		name := relative(p.Path)
+		if p.Name == "main" && fits(name, "cmd/...") && p.Lines > MaxMainLines {
+			wrong = append(wrong, fmt.Sprintf("%s has %d lines, a main package at most %d; move its logic to internal/", p.Path, p.Lines, MaxMainLines))
+		}
+		if fitsAny(name, pure) {
+			for _, imported := range p.Imports {
+				if below(imported, outside) {
+					wrong = append(wrong, fmt.Sprintf("%s imports %s; it is pure, so pass such facts as values", p.Path, imported))
+				}
+			}
+		}
+		at := slices.IndexFunc(rules, func(r rule) bool { return fits(name, r.path) })
+		if at < 0 {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if ours(imported) && relative(imported) != "api" && !fitsAny(relative(imported), rules[at].ours) {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s; that arrow points up", p.Path, imported))
+			}
+		}
+		for _, dependency := range p.Deps {
+			if below(dependency, rules[at].never) {
+				wrong = append(wrong, fmt.Sprintf("%s depends on %s; it must not, even indirectly", p.Path, dependency))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return slices.Compact(wrong)
+}
+
+func ours(path string) bool { return path == Module || strings.HasPrefix(path, Module+"/") }
+
+func relative(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, Module), "/")
+}
+
+func fits(name, pattern string) bool {
+	if folder, all := strings.CutSuffix(pattern, "/..."); all {
+		return below(name, []string{folder})
+	}
+	return name == pattern
+}
+
+func fitsAny(name string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return fits(name, pattern) })
+}
+
+// below reports whether a path is one of the folders or inside one.
+func below(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") })
+}

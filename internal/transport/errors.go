@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Error is the failure of a request that no gateway answered; message says what failed, and started whether a worker may have seen it.
+func Error(ctx context.Context, err error, message string, started bool) *api.Error {
+	var inURL *url.Error
+	if errors.As(err, &inURL) { // its text repeats the URL
+		err = inURL.Err
+	}
+	code := api.CodeUnavailable
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		code, err, message = api.CodeDeadlineExceeded, ctx.Err(), "the call timed out"
+	case ctx.Err() != nil:
+		code, err, message = api.CodeCancelled, ctx.Err(), "the caller cancelled the call"
+	}
+	failure := api.Errorf(code, "%s: %w", message, err)
+	failure.Started = started
+	return failure
+}
+
+// MayHaveStarted reports whether a worker may have seen the call that failed with err; without a code nobody knows, so it may.
+func MayHaveStarted(err error) bool {
+	var coded *api.Error
+	return !errors.As(err, &coded) || coded.Started
+}
+
+// OtherGateways lists the gateways that the answering gateway referred to, for a call that no worker has seen.
+func OtherGateways(err error) []string {
+	var coded *api.Error
+	if errors.As(err, &coded) && !coded.Started {
+		return coded.Gateways
+	}
+	return nil
+}
+
+// problem parses a gateway's error (RFC 9457, with our code). If the answer does not say whether a worker may have seen the call, one may have.
+func problem(response *http.Response, content []byte) *api.Error {
+	var parsed struct {
+		Code         api.Code         `json:"code"`
+		Detail       string           `json:"detail"`
+		Started      *bool            `json:"started"`
+		RetryAfterMS int64            `json:"retry_after_ms"`
+		WorkerError  *api.WorkerError `json:"worker_error"`
+		Endpoint     string           `json:"endpoint"` // of the gateway that has the lease
+		Gateways     []struct {
+			Endpoint string `json:"endpoint"`
+		} `json:"gateways"` // with workers of the pool
+	}
+	if json.Unmarshal(content, &parsed) != nil || parsed.Code == "" {
+		failure := api.Errorf(api.CodeUnavailable, "the answer is truncated or not from a Tempool gateway: %s", response.Status)
+		failure.Started = true
+		return failure
+	}
+	failure := &api.Error{Code: parsed.Code, Message: cmp.Or(parsed.Detail, response.Status), Started: parsed.Started == nil || *parsed.Started}
+	failure.RetryAfter = time.Duration(parsed.RetryAfterMS) * time.Millisecond
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && failure.RetryAfter <= 0 {
+		failure.RetryAfter = time.Duration(max(0, seconds)) * time.Second
+	}
+	if parsed.Endpoint != "" {
+		failure.Gateways = append(failure.Gateways, parsed.Endpoint)
+	}
+	for _, other := range parsed.Gateways {
+		failure.Gateways = append(failure.Gateways, other.Endpoint)
+	}
+	if parsed.WorkerError != nil {
+		failure.Err = parsed.WorkerError
+		if !strings.Contains(failure.Message, parsed.WorkerError.Message) {
+			failure.Message += ": " + parsed.WorkerError.Message
+		}
+	}
+	return failure
+}

@@ -1,0 +1,149 @@
+// Package transport carries HTTP requests to gateways by their endpoints, http://HOST:PORT, https://HOST:PORT or unix:PATH, and turns
+// failures into coded errors. It knows nothing of pools.
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/loopback"
+)
+
+const (
+	// dialTimeout bounds each of the TCP and the TLS handshake with a gateway.
+	dialTimeout = 3 * time.Second
+	// maxIdleConnections is for each gateway.
+	maxIdleConnections = 256
+	idleTimeout        = time.Minute
+	// maxProblemBytes bounds what is read of an error answer.
+	maxProblemBytes = 4 << 20
+)
+
+// Transport keeps the connections to gateways. It is safe for concurrent use.
+type Transport struct {
+	token string
+	tls   *tls.Config
+
+	mu      sync.Mutex
+	clients map[string]*http.Client // by Unix socket; "" is the one for TCP
+}
+
+// New returns a Transport that sends token, if it is not empty, over TLS and to loopback only. A nil config trusts the system's
+// authorities.
+func New(token string, config *tls.Config) *Transport {
+	return &Transport{token: token, tls: config, clients: map[string]*http.Client{}}
+}
+
+// Request is one HTTP request to a gateway.
+type Request struct {
+	Method string
+	Path   string // escaped, with its query
+	Header http.Header
+	Body   Body
+	// Timeout bounds the request and the reading of its answer; 0 leaves that to the context.
+	Timeout time.Duration
+}
+
+// Do sends a request and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
+// code and Started. A failure to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or
+// CodeCancelled; Started is false then only if nothing of the request was sent.
+func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
+	ctx, cancel := withTimeout(ctx, r.Timeout)
+	response, err := t.send(ctx, endpoint, r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &Reply{Response: response, ctx: ctx, cancel: cancel}, nil
+}
+
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout > 0 {
+		return context.WithTimeout(ctx, timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http.Response, error) {
+	client, base := t.client(endpoint)
+	var written atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { written.Store(false) }, // net/http retries only what it has not sent
+		WroteHeaders: func() { written.Store(true) },
+	})
+	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", endpoint, err)
+	}
+	if r.Header != nil {
+		request.Header = r.Header.Clone()
+	}
+	if r.Body.contentType != "" && request.Header.Get("Content-Type") == "" {
+		request.Header.Set("Content-Type", r.Body.contentType)
+	}
+	if t.token != "" && private(request.URL) {
+		request.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, Error(ctx, err, "request to the gateway at "+endpoint+" failed", written.Load())
+	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	content, _ := io.ReadAll(io.LimitReader(response.Body, maxProblemBytes)) // a truncated problem parses as none
+	return nil, problem(response, content)
+}
+
+// client returns the HTTP client for an endpoint and the base of its URLs.
+func (t *Transport) client(endpoint string) (client *http.Client, base string) {
+	socket, isSocket := strings.CutPrefix(endpoint, "unix:")
+	base = "http://gateway"
+	if !isSocket {
+		socket, base = "", strings.TrimRight(endpoint, "/")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if client = t.clients[socket]; client == nil {
+		client = t.newClient(socket)
+		t.clients[socket] = client
+	}
+	return client, base
+}
+
+func (t *Transport) newClient(socket string) *http.Client {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	transport := &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: t.tls, TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
+	}
+	if socket != "" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		}
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// private reports whether nobody else can read what is sent to a URL, so that a token may be.
+func private(u *url.URL) bool { return u.Scheme == "https" || loopback.Host(u.Hostname()) }
+
+// Close closes idle connections. Requests in flight go on.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, client := range t.clients {
+		client.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,90 @@
+package tempool
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Background renewal.
+const (
+	renewTimeout  = 10 * time.Second // of one attempt, and at most half of the TTL
+	renewMinPause = 20 * time.Millisecond
+	renewMaxPause = 5 * time.Second // between failed attempts
+)
+
+// keepRenewed renews the lease in the background until its checkin, its loss or the end of ctx.
+func (s *leaseState) keepRenewed(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stopped := make(chan struct{})
+	c, id := s.client, s.lease.ID
+	c.mu.Lock()
+	c.renewals[id] = func() {
+		s.mu.Lock()
+		s.checkedIn = true
+		s.mu.Unlock()
+		cancel(nil)
+		<-stopped
+		s.finish(nil)
+	}
+	c.mu.Unlock()
+	err := c.goBackground(func(life context.Context) {
+		defer close(stopped)
+		defer cancel(nil)
+		defer context.AfterFunc(life, func() { cancel(errClosed) })()
+		failure := s.renewLoop(ctx)
+		s.mu.Lock()
+		checkedIn := s.checkedIn
+		s.mu.Unlock()
+		if !checkedIn {
+			s.finish(failure)
+		}
+		c.mu.Lock()
+		delete(c.renewals, id)
+		c.mu.Unlock()
+	})
+	if err != nil {
+		close(stopped)
+		s.finish(err)
+	}
+}
+
+// renewLoop renews the lease before it expires and returns why it stops.
+func (s *leaseState) renewLoop(ctx context.Context) error {
+	failures := 0
+	timer := time.NewTimer(s.nextRenewal(0))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+		attempt, cancel := context.WithTimeout(ctx, max(renewMinPause, min(renewTimeout, s.ttl/2)))
+		err := s.renew(attempt)
+		cancel()
+		switch api.CodeOf(err) {
+		case api.CodeLeaseFenced, api.CodeLeaseNotFound, api.CodeWorkerNotFound, api.CodeInvalid:
+			return err
+		}
+		if err == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		timer.Reset(s.nextRenewal(failures))
+	}
+}
+
+// nextRenewal returns the pause before the next attempt: about half of the TTL, or a growing backoff after failures. An expiry by this clock
+// ends nothing, since only the worker's workflow decides whether the lease has ended.
+func (s *leaseState) nextRenewal(failures int) time.Duration {
+	if failures > 0 {
+		pause := min(max(s.ttl/16, renewMinPause)<<min(failures-1, 8), renewMaxPause)
+		return pause/2 + rand.N(pause)
+	}
+	half := s.ttl / 2
+	return max(renewMinPause, half-rand.N(half/4+1))
+}

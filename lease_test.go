@@ -1,0 +1,172 @@
+package tempool
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+// leaseTTL is short for fast renewals, but long enough for a slow machine.
+const leaseTTL = 200 * time.Millisecond
+
+func checkedOut(t *testing.T, ctx context.Context, c *Client, o CheckoutOptions) *Lease {
+	t.Helper()
+	o.Holder = "me"
+	lease, err := c.Pool("p").Checkout(ctx, o)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestALeaseIsRenewedUntilItsCheckin(t *testing.T) {
+	g := newFakeGateway(t, "unix")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
+	require.Eventually(t, func() bool { return g.renewed() >= 4 }, testTimeout, pollEvery, "more than twice the TTL")
+	require.True(t, lease.Expires().After(lease.ExpiresAt))
+	var out string
+	require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
+	require.Equal(t, "hello", out)
+	request, _ := g.last()
+	for ; request.Method != "POST"; request, _ = g.last() { // a renewal came in between
+		require.NoError(t, lease.Call(t.Context(), "echo", "hello", &out))
+	}
+	require.Equal(t, "/v1/leases/p.0.3.1/call/echo", request.URL.Path)
+	require.NoError(t, lease.Notify(t.Context(), "textDocument/didChange", "x"))
+	require.True(t, slices.ContainsFunc(g.requests(), func(r *http.Request) bool { return r.URL.Path == "/v1/leases/p.0.3.1/notify/textDocument/didChange" }))
+	require.NoError(t, lease.Err())
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	<-lease.Done()
+	require.NoError(t, lease.Err())
+	require.Equal(t, []string{"ok"}, g.outcomes)
+	require.Empty(t, c.renewals, "no renewal is left")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK), "a second checkin does nothing")
+	require.Equal(t, []string{"ok"}, g.outcomes)
+	served := g.served()
+	require.ErrorIs(t, lease.Call(t.Context(), "echo", 1, nil), api.ErrLeaseFenced)
+	for _, err := range lease.Stream(t.Context(), "echo", 1) {
+		require.ErrorIs(t, err, api.ErrLeaseFenced)
+	}
+	require.Equal(t, served, g.served(), "a lease that is checked in sends nothing")
+}
+
+func TestTheEndOfTheContextStopsTheRenewal(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	ctx, cancel := context.WithCancel(t.Context())
+	lease := checkedOut(t, ctx, clientOf(t, g), CheckoutOptions{TTL: leaseTTL, Wait: time.Minute})
+	require.Eventually(t, func() bool { return g.renewed() >= 1 }, testTimeout, pollEvery)
+	cancel()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), context.Canceled)
+	require.NotNil(t, g.lease, "the lease is not checked in")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeClose), "the holder still can check it in")
+	require.Equal(t, []string{"close"}, g.outcomes)
+}
+
+func TestClosingTheClientStopsTheRenewal(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	c.Close()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), api.ErrUnavailable)
+	late := c.newLease(api.Lease{ID: "p.0.1.9"}, time.Now())
+	late.state.keepRenewed(t.Context())
+	<-late.Done()
+	require.ErrorIs(t, late.Err(), api.ErrUnavailable, "a closed client starts no renewal")
+}
+
+func TestALostLeaseReportsWhy(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL})
+	g.mu.Lock()
+	g.refusal = api.CodeUnavailable
+	g.mu.Unlock()
+	before := g.served()
+	require.Eventually(t, func() bool { return g.served() >= before+4 }, testTimeout, pollEvery)
+	require.NoError(t, lease.Err(), "an unreachable gateway does not end the lease")
+	g.mu.Lock()
+	g.refusal = api.CodeLeaseFenced
+	g.mu.Unlock()
+	<-lease.Done()
+	require.ErrorIs(t, lease.Err(), api.ErrLeaseFenced)
+}
+
+func TestNoRenewLeavesTheRenewalToTheCaller(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: leaseTTL, NoRenew: true})
+	require.Empty(t, c.renewals)
+	require.NoError(t, lease.Renew(t.Context()), "the caller can still renew")
+	require.Equal(t, 1, g.renewed())
+	text, err := json.Marshal(lease)
+	require.NoError(t, err)
+	var message api.Lease
+	require.NoError(t, json.Unmarshal(text, &message))
+	unbound := Lease{Lease: message}
+	require.ErrorIs(t, unbound.Renew(t.Context()), api.ErrInvalid, "a decoded lease is not usable")
+	require.ErrorIs(t, unbound.Checkin(t.Context(), api.OutcomeOK), api.ErrInvalid)
+	adopted := c.Adopt(message)
+	raw, err := adopted.CallRaw(t.Context(), "echo", []byte("mine"))
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(raw))
+	require.NoError(t, adopted.Checkin(t.Context(), api.OutcomeError))
+	require.Equal(t, []string{"error"}, g.outcomes)
+}
+
+func TestAFailedCheckinMayBeRepeated(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	lease := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	g.mu.Lock()
+	g.refusal = api.CodeUnavailable
+	g.mu.Unlock()
+	require.ErrorIs(t, lease.Checkin(t.Context(), api.OutcomeOK), api.ErrUnavailable)
+	g.mu.Lock()
+	g.refusal = ""
+	g.mu.Unlock()
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	require.Equal(t, []string{"ok"}, g.outcomes)
+}
+
+func TestACheckoutWaitsForAFreeWorker(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	c := clientOf(t, g)
+	first := checkedOut(t, t.Context(), c, CheckoutOptions{TTL: time.Minute})
+	_, err := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute, Wait: 50 * time.Millisecond})
+	require.ErrorIs(t, err, api.ErrQueueTimeout)
+	require.ErrorIs(t, err, api.ErrNoWorkers)
+	granted := make(chan *Lease)
+	go func() {
+		lease, _ := c.Pool("p").Checkout(t.Context(), CheckoutOptions{Holder: "you", TTL: time.Minute})
+		granted <- lease
+	}()
+	require.NoError(t, first.Checkin(t.Context(), api.OutcomeOK))
+	second := <-granted
+	require.NotNil(t, second)
+	require.Greater(t, second.Seq, first.Seq)
+	require.NoError(t, second.Checkin(t.Context(), api.OutcomeOK))
+}
+
+func TestReadyWorkersAreTriedFirst(t *testing.T) {
+	var roster []api.RosterEntry
+	for i, state := range []string{"busy", "failed", "ready", "busy", "ready", "starting"} {
+		var e api.RosterEntry
+		require.NoError(t, json.Unmarshal([]byte(`{"state":"`+state+`"}`), &e))
+		e.Slot = i
+		roster = append(roster, e)
+	}
+	roster[4].Leaving = true
+	order := candidates(roster)
+	require.Len(t, order, 4)
+	require.Equal(t, 2, order[0].Slot)
+	require.ElementsMatch(t, []int{0, 3}, []int{order[1].Slot, order[2].Slot})
+	require.Equal(t, 4, order[3].Slot)
+}

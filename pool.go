@@ -1,0 +1,96 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// Pool is one pool by its name. It is safe for concurrent use.
+type Pool struct {
+	client *Client
+	name   string
+	call   CallOptions
+}
+
+// Pool returns the pool with this name without contacting anything; requests about a pool that is not running fail with CodePoolNotFound.
+func (c *Client) Pool(name string) *Pool { return &Pool{client: c, name: name} }
+
+// Name returns the pool's name.
+func (p *Pool) Name() string { return p.name }
+
+// With returns the pool with other options for its calls; p is not changed.
+func (p *Pool) With(o CallOptions) *Pool {
+	other := *p
+	other.call = o
+	return &other
+}
+
+// Scale sets the number of workers. It returns when the pool has recorded the size; the workers follow in the background.
+func (p *Pool) Scale(ctx context.Context, size int) (r api.ScaleResult, err error) {
+	err = p.update(ctx, api.UpdateScale, api.ScaleRequest{Size: size}, &r)
+	return r, err
+}
+
+// Apply sets the pool's spec. The pool rolls it out in the background, at most rotation.max_unavailable workers at a time.
+func (p *Pool) Apply(ctx context.Context, s spec.Spec) (r api.ApplyResult, err error) {
+	err = p.update(ctx, api.UpdateApply, api.ApplyRequest{Spec: s}, &r)
+	return r, err
+}
+
+// Restart restarts the worker of the request, or all workers in a rolling restart if it names none. It also starts workers that gave up.
+func (p *Pool) Restart(ctx context.Context, request api.RestartRequest) (r api.RestartResult, err error) {
+	err = p.update(ctx, api.UpdateRestart, request, &r)
+	return r, err
+}
+
+// Stop stops the pool: its workers drain and end. It returns when the pool has recorded that; Wait waits for the end.
+func (p *Pool) Stop(ctx context.Context, reason string) (r api.PoolStopResult, err error) {
+	err = p.update(ctx, api.UpdateStop, api.Control{Reason: reason}, &r)
+	return r, err
+}
+
+// Wait waits until the pool has ended for any reason, termination and cancellation of its workflow included.
+func (p *Pool) Wait(ctx context.Context) error {
+	err := p.client.temporal.GetWorkflow(ctx, api.PoolWorkflowID(p.name), "").Get(ctx, nil)
+	var ended *temporal.WorkflowExecutionError
+	if errors.As(err, &ended) {
+		return nil
+	}
+	return p.asPoolNotFound(p.client.fromTemporal(err, "wait for pool "+p.name))
+}
+
+// Signal sends a signal to one worker: api.SignalDrain, SignalStop, SignalSuspend or SignalResume. It returns when Temporal has recorded the
+// signal.
+func (p *Pool) Signal(ctx context.Context, slot int, signal string, control api.Control) error {
+	return p.client.fromTemporal(
+		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+api.WorkerName(p.name, slot))
+}
+
+func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
+	return p.asPoolNotFound(p.client.update(ctx, workflowUpdate{
+		workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name + " pool " + p.name,
+	}, result))
+}
+
+// asPoolNotFound replaces the error that fromTemporal makes of an unknown workflow by CodePoolNotFound.
+func (p *Pool) asPoolNotFound(err error) error {
+	var coded *api.Error
+	if errors.As(err, &coded) && coded.Code == api.CodeWorkerNotFound && isNotFound(coded.Err) {
+		return api.Errorf(api.CodePoolNotFound, "pool %s is not running; ctl pool list shows the running pools: %w", p.name, coded.Err)
+	}
+	return err
+}
+
+// validName returns CodePoolNotFound for a name that no pool can have.
+func (p *Pool) validName() error {
+	if api.ValidPoolName(p.name) {
+		return nil
+	}
+	return api.Errorf(api.CodePoolNotFound, "invalid pool name %q; use 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
+}

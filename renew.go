@@ -1,0 +1,77 @@
+package tempool
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+// Renew extends the lease to the TTL of its checkout, from now. Leases that Checkout returned are renewed in the background.
+func (l *Lease) Renew(ctx context.Context) error {
+	if l.state == nil {
+		return errUnbound
+	}
+	return l.state.renew(ctx)
+}
+
+// Renew extends a lease to ttl from now (0: the spec's lease.ttl) and returns it. It fails with lease_fenced, lease_not_found,
+// worker_not_found, invalid or unavailable.
+func (c *Client) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
+	lease, err := c.renew(ctx, leaseID, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return c.Adopt(lease), nil
+}
+
+func (c *Client) renew(ctx context.Context, leaseID string, ttl time.Duration) (lease api.Lease, err error) {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil {
+		return lease, err
+	}
+	err = c.update(ctx, workflowUpdate{
+		workflowID: api.WorkerWorkflowID(ref.Pool, ref.Slot), name: api.UpdateRenew, updateID: uuid.NewString(),
+		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds()}, action: "renew " + leaseID,
+	}, &lease)
+	return lease, err
+}
+
+func (s *leaseState) renew(ctx context.Context) error {
+	requested := time.Now()
+	var renewed api.Lease
+	var err error
+	if s.client.fixed != nil {
+		var body transport.Body
+		if body, err = transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()}); err == nil {
+			err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Body: body}, &renewed)
+		}
+	} else {
+		renewed, err = s.client.renew(ctx, s.lease.ID, s.ttl)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.expires = renewed.ExpiresAt; s.ttl > 0 { // the clock behind ExpiresAt may differ from this one
+		s.expires = requested.Add(s.ttl)
+	}
+	return nil
+}
+
+// askGateway sends a request to a gateway and reads the answer's JSON into out.
+func (c *Client) askGateway(ctx context.Context, endpoint string, request transport.Request, out any) error {
+	reply, err := c.transport.Do(ctx, endpoint, request)
+	if err != nil {
+		return err
+	}
+	return reply.ReadJSON(out)
+}
+
+func leasePath(leaseID string) string { return "/v1/leases/" + url.PathEscape(leaseID) }

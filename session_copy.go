@@ -1,0 +1,70 @@
+package tempool
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+// copyPath is served only on an agent's Unix socket; on TCP a gateway refers callers on its own machine there.
+const copyPath = "/v1/admin/sessions/copy"
+
+// SessionCopy reports the copy of the pool's sessions to another store. It fails with pool_not_found, unavailable, or forbidden if this
+// program may not open the agent's socket; CopySessions and StepSessionCopy do, too.
+func (p *Pool) SessionCopy(ctx context.Context) (*api.SessionCopy, error) {
+	return p.copyRequest(ctx, http.MethodGet, "", nil)
+}
+
+// CopySessions starts to copy the sessions of the pool's store to another store while they are in use: from now on both stores receive every
+// change. Repeating the request of the running copy is not an error. It fails with invalid and with store_unavailable.
+func (p *Pool) CopySessions(ctx context.Context, request api.SessionCopyRequest) (*api.SessionCopy, error) {
+	return p.copyRequest(ctx, http.MethodPost, "?"+url.Values{"pool": {p.name}}.Encode(), request)
+}
+
+// StepSessionCopy moves the copy a step forward or back. It fails with invalid if the step is not possible now, and with store_unavailable.
+func (p *Pool) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (*api.SessionCopy, error) {
+	return p.copyRequest(ctx, http.MethodPost, "/step", step)
+}
+
+func (p *Pool) copyRequest(ctx context.Context, method, suffix string, in any) (*api.SessionCopy, error) {
+	if err := p.validName(); err != nil {
+		return nil, err
+	}
+	body, err := transport.JSONBody(in)
+	if err != nil {
+		return nil, err
+	}
+	request := transport.Request{Method: method, Path: copyPath + suffix, Body: body, Timeout: sessionTimeout}
+	reply, err := p.tryGateways(ctx, poolRequest{
+		send: func(endpoint string) (*transport.Reply, error) {
+			reply, err := p.client.transport.Do(ctx, endpoint, request)
+			for _, socket := range transport.OtherGateways(err) {
+				if path, ok := strings.CutPrefix(socket, "unix:"); ok && socket != endpoint && isSocket(path) {
+					return p.client.transport.Do(ctx, socket, request)
+				}
+			}
+			return reply, err
+		},
+		retryElsewhere: func(err error) bool { return api.CodeOf(err) == api.CodeUnavailable && !transport.MayHaveStarted(err) },
+		body:           body,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var report api.SessionCopy
+	if err := reply.ReadJSON(&report); err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// isSocket reports whether a socket exists at path here: a gateway on another machine names a path of that machine.
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == os.ModeSocket
+}

@@ -1,0 +1,90 @@
+package tempool
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestSessionRequestsGoThroughAGateway(t *testing.T) {
+	g := newFakeGateway(t, "unix")
+	g.session = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`))
+	}
+	session := clientOf(t, g).Pool("p").Session("user:4?")
+	state, err := session.Get(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(4), state.Version)
+	require.Equal(t, "2h", state.TTL.String())
+	request, body := g.last()
+	require.Equal(t, "GET /v1/sessions/user:4%3F?pool=p", request.Method+" "+request.URL.RequestURI())
+	require.Empty(t, body)
+
+	_, err = session.Put(t.Context(), *state)
+	require.NoError(t, err)
+	request, body = g.last()
+	require.Equal(t, http.MethodPut, request.Method)
+	require.JSONEq(t, `{"id":"a b","data":{"k":1},"programs":{},"metadata":{},"version":4,"ttl":"2h"}`, body)
+	_, err = session.Create(t.Context(), *state)
+	require.NoError(t, err)
+	request, body = g.last()
+	require.Equal(t, "*", request.Header.Get("If-None-Match"))
+	require.NotContains(t, body, "version")
+	_, err = session.Patch(t.Context(), json.RawMessage(`{"data":{"k":null}}`), 4)
+	require.NoError(t, err)
+	request, body = g.last()
+	require.Equal(t, []string{http.MethodPatch, `"4"`, `{"data":{"k":null}}`}, []string{request.Method, request.Header.Get("If-Match"), body})
+	require.NoError(t, session.Delete(t.Context()))
+	request, _ = g.last()
+	require.Equal(t, http.MethodDelete, request.Method)
+	_, err = clientOf(t, g).Pool("p").Session("..").Get(t.Context())
+	require.ErrorIs(t, err, api.ErrInvalid)
+}
+
+func TestOnlyAReadOrAnUnstartedChangeIsRetriedElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		code                       api.Code
+		started                    bool
+		readRetried, changeRetried bool
+	}{
+		{api.CodeUnavailable, false, true, true}, {api.CodeUnavailable, true, true, false}, {api.CodePoolNotFound, false, true, true},
+		{api.CodeStoreUnavailable, false, true, false}, {api.CodeSessionNotFound, false, false, false}, {api.CodeVersionConflict, false, false, false},
+	} {
+		bad, good := newFakeGateway(t, "tcp"), newFakeGateway(t, "tcp")
+		bad.session = refusing(c.code, c.started)
+		good.session = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"id":"a","version":1}`)) }
+		try := func(retried bool, ask func(*Session) error) {
+			t.Helper()
+			client := clientOf(t, bad, good)
+			chooseFirst(t, client, bad)
+			before := good.served()
+			err := ask(client.Pool("p").Session("a"))
+			if retried {
+				require.NoError(t, err, "%s", c.code)
+				return
+			}
+			require.ErrorIs(t, err, &api.Error{Code: c.code})
+			require.Equal(t, before, good.served(), "%s", c.code)
+		}
+		try(c.readRetried, func(s *Session) error { _, err := s.Get(t.Context()); return err })
+		try(c.changeRetried, func(s *Session) error { _, err := s.Patch(t.Context(), map[string]any{}, 0); return err })
+		try(c.changeRetried, func(s *Session) error { return s.Delete(t.Context()) })
+	}
+}
+
+func TestSessionsAreListedByPage(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	g.session = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"sessions":[{"id":"a","version":2,"bytes":44,"ttl":"1h"}],"next":"a"}`))
+	}
+	list, err := clientOf(t, g).Pool("p").Sessions(t.Context(), "0", 1)
+	require.NoError(t, err)
+	require.Equal(t, "a", list.Next)
+	require.Equal(t, 44, list.Sessions[0].Bytes)
+	request, _ := g.last()
+	require.Equal(t, "/v1/sessions?after=0&limit=1&pool=p", request.URL.RequestURI())
+}

@@ -1,0 +1,101 @@
+package tempool
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// queryTimeout bounds a query; without an agent nothing answers.
+	queryTimeout = 10 * time.Second
+	// queryFirstTimeout bounds the first attempt. The server now and then loses an answer: that of an agent that leaves, and one that arrives
+	// before the server has recorded the waiter.
+	queryFirstTimeout = time.Second
+)
+
+// workflowUpdate is an update of one workflow.
+type workflowUpdate struct {
+	workflowID string
+	name       string
+	updateID   string // makes the update idempotent
+	argument   any
+	action     string // for errors
+}
+
+// update sends an update and waits for its result, which it reads into result.
+func (c *Client) update(ctx context.Context, u workflowUpdate, result any) error {
+	release, err := c.updates.Acquire(ctx, u.workflowID)
+	if err != nil {
+		return api.Errorf(api.CodeUnavailable, "%s: too many requests of this client are in flight: %w", u.action, err)
+	}
+	defer release()
+	handle, err := c.temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: u.workflowID, UpdateName: u.name, UpdateID: u.updateID, Args: []any{u.argument},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err == nil {
+		err = handle.Get(ctx, result)
+	}
+	return c.fromTemporal(err, u.action)
+}
+
+// query queries a workflow, open or closed.
+func (c *Client) query(ctx context.Context, workflowID, name string, result any) error {
+	_, err := c.queryUnless(ctx, workflowID, name, enums.QUERY_REJECT_CONDITION_NONE, result)
+	return err
+}
+
+// queryUnless queries a workflow unless it is in the condition to reject; rejected is not an error. Each further attempt waits twice as long
+// as the one before, since its answer may be slow, not lost.
+func (c *Client) queryUnless(ctx context.Context, workflowID, name string, reject enums.QueryRejectCondition, result any) (rejected bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	request := &client.QueryWorkflowWithOptionsRequest{WorkflowID: workflowID, QueryType: name, QueryRejectCondition: reject}
+	timeout := queryFirstTimeout
+	answer, err := c.queryOnce(ctx, request, timeout)
+	for isTimeout(err) && ctx.Err() == nil && timeout < queryTimeout {
+		timeout *= 2
+		answer, err = c.queryOnce(ctx, request, timeout)
+	}
+	if err == nil && answer.QueryRejected != nil {
+		return true, nil
+	}
+	if err == nil {
+		err = answer.QueryResult.Get(result)
+	}
+	return false, c.fromTemporal(err, "query "+name+" of "+workflowID)
+}
+
+// queryOnce waits for timeout. The SDK gives a request half of the time left in its context, at least a second, so the context lasts twice as
+// long.
+func (c *Client) queryOnce(ctx context.Context, request *client.QueryWorkflowWithOptionsRequest, timeout time.Duration) (*client.QueryWorkflowWithOptionsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+	defer cancel()
+	return c.temporal.QueryWorkflowWithOptions(ctx, request)
+}
+
+// listWorkflows returns the ID of every workflow that matches a visibility query.
+func (c *Client) listWorkflows(ctx context.Context, query string) ([]string, error) {
+	var ids []string
+	var page []byte
+	for {
+		answer, err := c.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Namespace: c.namespace, Query: query, NextPageToken: page,
+		})
+		if err != nil {
+			return ids, c.fromTemporal(err, "list workflows")
+		}
+		for _, execution := range answer.GetExecutions() {
+			ids = append(ids, execution.GetExecution().GetWorkflowId())
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return ids, nil
+		}
+	}
+}
