@@ -9,7 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/twin"
+	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -31,7 +31,7 @@ func (s *stores) resumeCopy() error {
 }
 
 // openPair opens the two stores of a copy. The one that is the truth must open; without the other, sessions go on. s.mu is held.
-func (s *stores) openPair(settings spec.Sessions) (*twin.Store, error) {
+func (s *stores) openPair(settings spec.Sessions) (*dualwrite.Store, error) {
 	truth, follower := s.copy.From, s.copy.To
 	if s.copy.CutOver {
 		truth, follower = follower, truth
@@ -42,9 +42,9 @@ func (s *stores) openPair(settings spec.Sessions) (*twin.Store, error) {
 	}
 	second, err := s.openStore(follower.of(settings))
 	if err != nil {
-		second = twin.Absent(err)
+		second = dualwrite.Absent(err)
 	}
-	store := twin.Of(first)
+	store := dualwrite.Of(first)
 	store.Begin(second, s.copy.CutOver, true)
 	return store, nil
 }
@@ -193,7 +193,7 @@ func (s *stores) StepSessionCopy(ctx context.Context, step api.SessionCopyStep) 
 	return report, nil
 }
 
-func (s *stores) step(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+func (s *stores) step(ctx context.Context, store *dualwrite.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
 	wrong := func(why string) error {
 		return api.Errorf(api.CodeInvalid, "%s cannot be done now: %s", step.Step, why)
 	}
@@ -246,7 +246,7 @@ func (a storeAddress) inWords() string {
 }
 
 // endCopy keeps one of the two stores.
-func (s *stores) endCopy(store *twin.Store, record copyRecord, kept storeAddress) error {
+func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, kept storeAddress) error {
 	released, err := store.End(func() error { return removeCopy(s.dir) })
 	if err != nil {
 		return err

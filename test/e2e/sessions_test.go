@@ -63,7 +63,7 @@ func TestASessionOutlivesWorkersAndItsAgent(t *testing.T) {
 	listed, _ := w.ctl(cli.ExitOK, "sessions", "list", "mind")
 	require.Contains(t, listed, "mine")
 	_, none := w.ctl(cli.ExitFailed, "sessions", "rm", "mind", "nobodys")
-	require.Contains(t, none, "there is no session nobodys")
+	require.Contains(t, none, "session nobodys not found")
 	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
 
 	// What one worker was taught, another does, at once when the first one dies.

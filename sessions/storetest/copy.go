@@ -15,27 +15,14 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// mirrored are the tests of stores that are a sessions.Mirror, too.
-var mirrored = map[string]func(*testing.T, *stage){
-	"a session that is put is there exactly as it was elsewhere": putExactly,
-	"a session that is put takes the place of another":           putOver,
-	"a session that has expired is put as none":                  putExpired,
-	"bounds do not count for what is put":                        putBeyond,
-	"what was put is evicted by its last use":                    putOrder,
-	"what no store has made cannot be put":                       putImpossible,
-	"peeking is no use":                                          peeked,
-	"an update that meets a session put meanwhile starts again":  putMeanwhile,
-	"many put at one time":                                       putMany,
-}
-
-func (s *stage) mirror(config sessions.Config) sessions.Mirror {
-	store, is := s.store(config).(sessions.Mirror)
-	require.True(s.t, is, "the store cannot mirror another")
+func (s *storeEnv) mirror(config sessions.Config) sessions.Mirror {
+	store, ok := s.store(config).(sessions.Mirror)
+	require.True(s.t, ok, "the store does not implement sessions.Mirror")
 	return store
 }
 
-// elsewhere is a session as another store has made it.
-func (s *stage) elsewhere(id string, ttl time.Duration) *sessions.Session {
+// foreign is a session as another store could have created it.
+func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
 	now := s.clock.read().UTC()
 	return &sessions.Session{
 		ID: id, Version: 7, CreatedAt: now.Add(-time.Hour), LastAccessed: now.Add(-time.Minute), TTL: spec.Duration(ttl),
@@ -51,66 +38,66 @@ func peek(t *testing.T, store sessions.Mirror, id string) *sessions.Session {
 	return found[0]
 }
 
-func putExactly(t *testing.T, s *stage) {
+func testPut(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
-	want := s.elsewhere("a", 10*time.Minute)
+	want := s.foreign("a", 10*time.Minute)
 	require.NoError(t, store.Put(t.Context(), want))
-	same(t, want, peek(t, store, "a"))
-	require.True(t, sessions.Same(want, peek(t, store, "a")))
-	require.True(t, live(t, store, "a"))
+	requireSame(t, want, peek(t, store, "a"))
+	require.True(t, sessions.Equal(want, peek(t, store, "a")))
+	require.True(t, isLive(t, store, "a"))
 	s.clock.advance(9*time.Minute - time.Millisecond)
-	require.True(t, live(t, store, "a"), "its life is counted from its own last use")
+	require.True(t, isLive(t, store, "a"), "the TTL counts from the copied last use")
 	s.clock.advance(time.Millisecond)
-	require.False(t, live(t, store, "a"))
+	require.False(t, isLive(t, store, "a"))
 	require.Nil(t, peek(t, store, "a"))
 
-	require.NoError(t, store.Put(t.Context(), s.elsewhere("a", 10*time.Minute)))
-	updated, err := store.Update(t.Context(), "a", put("k", "2"))
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", 10*time.Minute)))
+	updated, err := store.Update(t.Context(), "a", setData("k", "2"))
 	require.NoError(t, err)
 	require.Equal(t, int64(8), updated.Version)
 	require.Equal(t, s.clock.read().UTC(), updated.LastAccessed)
 }
 
-func putOver(t *testing.T, s *stage) {
+func testPutReplaces(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	_, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
-	want := s.elsewhere("a", 10*time.Minute)
+	want := s.foreign("a", 10*time.Minute)
 	for _, version := range []int64{9, 3} {
 		want.Version = version
 		require.NoError(t, store.Put(t.Context(), want))
-		same(t, want, peek(t, store, "a"))
+		requireSame(t, want, peek(t, store, "a"))
 	}
 	count, err := store.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, count)
 }
 
-func putExpired(t *testing.T, s *stage) {
+func testPutExpired(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
-	require.NoError(t, store.Put(t.Context(), s.elsewhere("a", time.Minute)))
-	require.False(t, live(t, store, "a"))
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", time.Minute)))
+	require.False(t, isLive(t, store, "a"))
 	create(t, store, "a", time.Hour)
-	require.NoError(t, store.Put(t.Context(), s.elsewhere("a", time.Minute)))
-	require.False(t, live(t, store, "a"))
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", time.Minute)))
+	require.False(t, isLive(t, store, "a"))
 	create(t, store, "a", time.Hour)
 }
 
-func putBeyond(t *testing.T, s *stage) {
+func testPutIgnoresMax(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{Max: 1, OnFull: sessions.Evict})
 	for _, id := range []string{"a", "b", "c"} {
-		require.NoError(t, store.Put(t.Context(), s.elsewhere(id, time.Hour)))
+		require.NoError(t, store.Put(t.Context(), s.foreign(id, time.Hour)))
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		require.True(t, live(t, store, id), id)
+		require.True(t, isLive(t, store, id), id)
 	}
 }
 
-func putOrder(t *testing.T, s *stage) {
+func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{Max: 3, OnFull: sessions.Evict})
 	for i, id := range []string{"b", "c", "a"} {
-		session := s.elsewhere(id, time.Hour)
+		session := s.foreign(id, time.Hour)
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
 		require.NoError(t, store.Put(t.Context(), session))
 	}
@@ -118,35 +105,35 @@ func putOrder(t *testing.T, s *stage) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b", "c"}, ids)
 	create(t, store, "d", time.Hour)
-	require.False(t, live(t, store, "a"))
-	require.True(t, live(t, store, "b"))
+	require.False(t, isLive(t, store, "a"))
+	require.True(t, isLive(t, store, "b"))
 }
 
-func putImpossible(t *testing.T, s *stage) {
+func testPutInvalid(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
 	invalid := &api.Error{Code: api.CodeInvalid}
-	for name, spoil := range map[string]func(*sessions.Session){
-		"no id":             func(x *sessions.Session) { x.ID = "" },
-		"no version":        func(x *sessions.Session) { x.Version = 0 },
-		"no beginning":      func(x *sessions.Session) { x.CreatedAt = time.Time{} },
-		"used before made":  func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
-		"no life":           func(x *sessions.Session) { x.TTL = 0 },
-		"too long a life":   func(x *sessions.Session) { x.TTL = spec.Duration(sessions.MaxTTL + time.Second) },
-		"a value, not JSON": func(x *sessions.Session) { x.Data["k"] = raw("{") },
+	for name, corrupt := range map[string]func(*sessions.Session){
+		"no id":                      func(x *sessions.Session) { x.ID = "" },
+		"no version":                 func(x *sessions.Session) { x.Version = 0 },
+		"no creation time":           func(x *sessions.Session) { x.CreatedAt = time.Time{} },
+		"used before it was created": func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
+		"no ttl":                     func(x *sessions.Session) { x.TTL = 0 },
+		"ttl too long":               func(x *sessions.Session) { x.TTL = spec.Duration(sessions.MaxTTL + time.Second) },
+		"a value, not JSON":          func(x *sessions.Session) { x.Data["k"] = raw("{") },
 	} {
-		session := s.elsewhere("a", time.Hour)
-		spoil(session)
+		session := s.foreign("a", time.Hour)
+		corrupt(session)
 		require.ErrorIs(t, store.Put(t.Context(), session), invalid, name)
 	}
-	session := s.elsewhere("a", time.Hour)
+	session := s.foreign("a", time.Hour)
 	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
 	require.ErrorIs(t, store.Put(t.Context(), session), &api.Error{Code: api.CodePayloadTooLarge})
-	require.False(t, live(t, store, "a"))
+	require.False(t, isLive(t, store, "a"))
 	_, err := store.Peek(t.Context(), []string{"a/b"})
 	require.ErrorIs(t, err, invalid)
 }
 
-func peeked(t *testing.T, s *stage) {
+func testPeek(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
 	made := create(t, store, "a", time.Minute)
 	s.clock.advance(time.Minute - time.Millisecond)
@@ -154,7 +141,7 @@ func peeked(t *testing.T, s *stage) {
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	require.Nil(t, found[0])
-	same(t, made, found[1])
+	requireSame(t, made, found[1])
 	ids, err := store.IDs(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, ids)
@@ -165,13 +152,13 @@ func peeked(t *testing.T, s *stage) {
 	require.Empty(t, ids)
 }
 
-func putMeanwhile(t *testing.T, s *stage) {
+func testPutDuringUpdate(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	calls := 0
 	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
 		if calls++; calls == 1 {
-			other := s.elsewhere("a", time.Hour)
+			other := s.foreign("a", time.Hour)
 			other.Version = 1
 			require.NoError(t, store.Put(t.Context(), other))
 		}
@@ -183,7 +170,7 @@ func putMeanwhile(t *testing.T, s *stage) {
 	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "n": raw("1")}, updated.Data)
 }
 
-func putMany(t *testing.T, s *stage) {
+func testConcurrentPuts(t *testing.T, s *storeEnv) {
 	store := s.mirror(sessions.Config{})
 	const writers, each = 8, 25
 	var group sync.WaitGroup
@@ -193,7 +180,7 @@ func putMany(t *testing.T, s *stage) {
 		for n := range each {
 			id := string(rune('a'+w)) + "-" + strings.Repeat("x", n)
 			want = append(want, id)
-			group.Go(func() { failures <- store.Put(t.Context(), s.elsewhere(id, time.Hour)) })
+			group.Go(func() { failures <- store.Put(t.Context(), s.foreign(id, time.Hour)) })
 		}
 	}
 	group.Wait()

@@ -8,22 +8,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACallThatWaitedDoesNotUndoAMove(t *testing.T) {
+func TestFollowDoesNotUndoAMove(t *testing.T) {
 	table := New(nil)
 	table.Follow("p", "s", "", "p/0")
 	require.Equal(t, "p/0", table.Where("p", "s"))
 	table.Follow("p", "s", "p/0", "p/1")
-	require.Equal(t, "p/1", table.Where("p", "s"), "who served it last has it")
+	require.Equal(t, "p/1", table.Where("p", "s"), "the last worker that served it")
 	require.True(t, table.Move("p", "s", "p/1", "p/2"))
 	table.Follow("p", "s", "p/1", "p/1")
 	require.Equal(t, "p/2", table.Where("p", "s"))
 	hits, misses := table.Lookups()
-	require.Zero(t, hits+misses, "only calls' lookups are counted")
+	require.Zero(t, hits+misses, "Where counts no lookup")
 }
 
-func TestASessionMovesUnlessSomebodyElseHasItMeanwhile(t *testing.T) {
+func TestMoveFailsIfTheSessionIsBoundToAThirdWorker(t *testing.T) {
 	table := New(nil)
-	require.True(t, table.Move("p", "s", "p/0", "p/1"), "one that nobody has")
+	require.True(t, table.Move("p", "s", "p/0", "p/1"), "an unbound session")
 	require.True(t, table.Move("p", "s", "p/0", "p/1"), "again")
 	require.False(t, table.Move("p", "s", "p/0", "p/2"))
 	require.True(t, table.Move("p", "s", "p/1", "p/2"))
@@ -33,7 +33,7 @@ func TestASessionMovesUnlessSomebodyElseHasItMeanwhile(t *testing.T) {
 	require.Empty(t, table.Where("p", "s"))
 }
 
-func TestAClosedWorkerKeepsItsSessionsAndGetsNoOthers(t *testing.T) {
+func TestAClosedWorkerKeepsItsSessionsAndAcceptsNoNewOnes(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	table.Bind("p", "old", "p/0")
@@ -45,20 +45,20 @@ func TestAClosedWorkerKeepsItsSessionsAndGetsNoOthers(t *testing.T) {
 	now = now.Add(time.Minute)
 	table.Follow("p", "old", "p/0", "p/0")
 	now = now.Add(DefaultTTL - time.Second)
-	require.Equal(t, "p/0", table.Where("p", "old"), "its life goes on")
+	require.Equal(t, "p/0", table.Where("p", "old"), "Follow extends the binding")
 	require.Empty(t, table.Closed("p"))
 	table.Follow("p", "new", "", "p/0")
 	require.Equal(t, "p/0", table.Where("p", "new"))
 
 	table.Close("p/0", time.Hour)
 	require.Equal(t, 2, table.UnbindWorker("p/0"))
-	require.Empty(t, table.Closed("p"), "its next process begins anew")
+	require.Empty(t, table.Closed("p"), "UnbindWorker reopens the worker")
 	table.Close("p/0", time.Hour)
 	table.Close("p/0", 0)
 	require.Empty(t, table.Closed("p"))
 }
 
-func TestTheSessionsOfAWorkerAreCountedAndListedInPages(t *testing.T) {
+func TestSessionsAreCountedPerWorkerAndListedInPages(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	table.Bind("p", "gone", "p/0")

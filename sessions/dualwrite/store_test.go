@@ -1,4 +1,4 @@
-package twin
+package dualwrite
 
 import (
 	"context"
@@ -28,15 +28,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 60 * time.Second
+const testTimeout = 60 * time.Second
 
-func nothing() error { return nil }
+func noCommit() error { return nil }
 
-func TestOneStoreDoesWhatEveryStoreMust(t *testing.T) {
+func TestConformanceWithoutACopy(t *testing.T) {
 	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return Of(memory.Open(config)) })
 }
 
-func TestTwoStoresDoWhatEveryStoreMust(t *testing.T) {
+func TestConformanceDuringACopy(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
 		store := Of(memory.Open(config))
 		store.Begin(memory.Open(config), false, false)
@@ -44,33 +44,33 @@ func TestTwoStoresDoWhatEveryStoreMust(t *testing.T) {
 	})
 }
 
-func TestTwoStoresThatHaveChangedRolesDoWhatEveryStoreMust(t *testing.T) {
+func TestConformanceAfterASwap(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
 		store := Of(memory.Open(config))
 		store.Begin(memory.Open(config), false, false)
-		inStep(t, store)
-		_, err := store.Swap(t.Context(), false, nothing)
+		awaitInStep(t, store)
+		_, err := store.Swap(t.Context(), false, noCommit)
 		require.NoError(t, err)
 		return store
 	})
 }
 
-// inStep waits until a comparison has found both stores equal.
-func inStep(t *testing.T, store *Store) {
+// awaitInStep waits until a comparison has found both stores equal.
+func awaitInStep(t *testing.T, store *Store) {
 	t.Helper()
-	require.Eventually(t, func() bool { return store.Report().InStep }, patience, 5*time.Millisecond, "%+v", store.Report())
+	require.Eventually(t, func() bool { return store.Report().InStep }, testTimeout, 5*time.Millisecond, "%+v", store.Report())
 }
 
-// ends are two real stores: a file and a Redis server.
-type ends struct {
+// realStores are an embedded store and a Redis store.
+type realStores struct {
 	server *redistest.Server
 	file   *embedded.Store
 	redis  *redis.Store
 }
 
-func open(t *testing.T) ends {
+func openStores(t *testing.T) realStores {
 	t.Helper()
-	e := ends{server: redistest.Start(t)}
+	e := realStores{server: redistest.Start(t)}
 	var err error
 	e.file, err = embedded.Open(embedded.Options{Path: filepath.Join(t.TempDir(), "s.db")})
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func open(t *testing.T) ends {
 	return e
 }
 
-// requireEqual compares two stores session by session, without a word of Store's own.
+// requireEqual compares two stores session by session, independently of Store's own comparison.
 func requireEqual(t *testing.T, a, b sessions.Mirror) (count int) {
 	t.Helper()
 	all := func(store sessions.Mirror) map[string]string {
@@ -101,8 +101,8 @@ func requireEqual(t *testing.T, a, b sessions.Mirror) (count int) {
 	return len(all(a))
 }
 
-func TestACopyHasVersionsAndTimesAndDoesWithoutWhatTheSecondStoreHad(t *testing.T) {
-	e := open(t)
+func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *testing.T) {
+	e := openStores(t)
 	for n := range 300 {
 		_, err := e.file.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
 		require.NoError(t, err)
@@ -117,13 +117,13 @@ func TestACopyHasVersionsAndTimesAndDoesWithoutWhatTheSecondStoreHad(t *testing.
 	require.NoError(t, err)
 	store := Of(e.file)
 	store.Begin(e.redis, false, false)
-	inStep(t, store)
+	awaitInStep(t, store)
 	require.Equal(t, 300, requireEqual(t, e.file, e.redis))
 	report := store.Report()
 	require.Equal(t, api.CopyInStep, report.Phase)
 	require.Equal(t, 300, report.Compared.Compared)
 	require.True(t, report.Compared.Equal())
-	released, err := store.End(nothing)
+	released, err := store.End(noCommit)
 	require.NoError(t, err)
 	require.Equal(t, sessions.Mirror(e.redis), released)
 	require.Equal(t, api.CopyNone, store.Report().Phase)
@@ -137,28 +137,28 @@ func add(key string) func(*sessions.Session) error {
 	}
 }
 
-// storm has writers count in sessions, and delete, make and read others, until it is ended; it knows what was acknowledged.
-type storm struct {
-	store  *Store
-	counts []atomic.Int64 // acknowledged, by session
-	group  sync.WaitGroup
-	stop   chan struct{}
-	wrong  chan error
+// load runs writers that count in sessions, and create, read and delete others, until it is stopped. It counts acknowledged updates.
+type load struct {
+	store    *Store
+	counts   []atomic.Int64 // acknowledged, by session
+	group    sync.WaitGroup
+	stop     chan struct{}
+	failures chan error
 }
 
-func rage(store *Store, writers, each int) *storm {
-	s := &storm{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}), wrong: make(chan error, writers)}
+func startLoad(store *Store, writers, each int) *load {
+	s := &load{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}), failures: make(chan error, writers)}
 	for w := range writers {
 		s.group.Go(func() {
 			if err := s.write(w*each, each); err != nil {
-				s.wrong <- err
+				s.failures <- err
 			}
 		})
 	}
 	return s
 }
 
-func (s *storm) write(first, each int) error {
+func (s *load) write(first, each int) error {
 	ctx := context.Background()
 	for {
 		select {
@@ -178,45 +178,45 @@ func (s *storm) write(first, each int) error {
 		default:
 			return err
 		}
-		brief := fmt.Sprint("brief", n)
-		if _, err := s.store.Create(ctx, &sessions.Session{ID: brief}); err != nil {
+		shortLived := fmt.Sprint("shortLived", n)
+		if _, err := s.store.Create(ctx, &sessions.Session{ID: shortLived}); err != nil {
 			return err
 		}
 		if _, err := s.store.Get(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 			return err
 		}
-		if err := s.store.Delete(ctx, brief); err != nil {
+		if err := s.store.Delete(ctx, shortLived); err != nil {
 			return err
 		}
 	}
 }
 
-// progress waits until the storm has made some more updates, so that it is known to go on.
-func (s *storm) progress(t *testing.T) {
+// awaitProgress waits until the load has made more updates.
+func (s *load) awaitProgress(t *testing.T) {
 	t.Helper()
 	before := s.sum()
-	require.Eventually(t, func() bool { return s.sum() > before+50 || len(s.wrong) > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.sum() > before+50 || len(s.failures) > 0 }, testTimeout, time.Millisecond)
 }
 
-func (s *storm) sum() (sum int64) {
+func (s *load) sum() (sum int64) {
 	for n := range s.counts {
 		sum += s.counts[n].Load()
 	}
 	return sum
 }
 
-// end stops the storm and requires that a store has each update that was acknowledged, and no other.
-func (s *storm) end(t *testing.T, kept sessions.Store) {
+// stopAndCheck stops the load and requires that a store has exactly the acknowledged updates.
+func (s *load) stopAndCheck(t *testing.T, store sessions.Store) {
 	t.Helper()
 	close(s.stop)
 	s.group.Wait()
-	close(s.wrong)
-	for err := range s.wrong {
+	close(s.failures)
+	for err := range s.failures {
 		require.NoError(t, err)
 	}
 	for n := range s.counts {
 		if want := s.counts[n].Load(); want > 0 {
-			found, err := kept.Get(t.Context(), fmt.Sprint("count", n))
+			found, err := store.Get(t.Context(), fmt.Sprint("count", n))
 			require.NoError(t, err)
 			require.Equal(t, strconv.FormatInt(want, 10), string(found.Data["n"]), found.ID)
 			require.Equal(t, want+1, found.Version)
@@ -224,67 +224,67 @@ func (s *storm) end(t *testing.T, kept sessions.Store) {
 	}
 }
 
-func TestNoUpdateIsLostWhileStoresAreCopiedComparedChangedAndChangedBack(t *testing.T) {
-	e := open(t)
+func TestNoUpdateIsLostDuringCopyCompareSwapAndSwapBack(t *testing.T) {
+	e := openStores(t)
 	store := Of(e.file)
-	s := rage(store, 8, 10)
-	s.progress(t)
+	s := startLoad(store, 8, 10)
+	s.awaitProgress(t)
 	store.Begin(e.redis, false, false)
-	for turn := range 4 { // to Redis, back, to Redis, back
-		inStep(t, store)
-		s.progress(t)
-		_, err := store.Swap(t.Context(), false, nothing)
-		require.NoError(t, err, "turn %d", turn)
-		s.progress(t)
+	for swap := range 4 { // to Redis, back, to Redis, back
+		awaitInStep(t, store)
+		s.awaitProgress(t)
+		_, err := store.Swap(t.Context(), false, noCommit)
+		require.NoError(t, err, "swap %d", swap)
+		s.awaitProgress(t)
 		want := api.CopyCutOver
-		if turn%2 == 1 {
+		if swap%2 == 1 {
 			want = api.CopyInStep
 		}
-		require.Eventually(t, func() bool { return store.Report().Phase == want }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return store.Report().Phase == want }, testTimeout, 5*time.Millisecond)
 	}
-	s.end(t, store)
-	inStep(t, store)
-	require.Eventually(t, func() bool { return store.Report().Pending == 0 }, patience, 5*time.Millisecond)
+	s.stopAndCheck(t, store)
+	awaitInStep(t, store)
+	require.Eventually(t, func() bool { return store.Report().Pending == 0 }, testTimeout, 5*time.Millisecond)
 	require.Positive(t, requireEqual(t, e.file, e.redis))
-	released, err := store.End(nothing)
+	released, err := store.End(noCommit)
 	require.NoError(t, err)
-	require.Equal(t, sessions.Mirror(e.redis), released, "the file is the truth again")
+	require.Equal(t, sessions.Mirror(e.redis), released, "the file is the primary again")
 }
 
-func TestCallsGoOnWhileTheSecondStoreIsDownAndTheComparisonTells(t *testing.T) {
-	e := open(t)
+func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
+	e := openStores(t)
 	store := Of(e.file)
 	store.Begin(e.redis, false, false)
-	s := rage(store, 4, 5)
-	s.progress(t)
-	inStep(t, store)
+	s := startLoad(store, 4, 5)
+	s.awaitProgress(t)
+	awaitInStep(t, store)
 	e.server.Kill()
-	s.progress(t)
-	require.Eventually(t, func() bool { return store.Report().Problem != "" }, patience, 5*time.Millisecond)
+	s.awaitProgress(t)
+	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, 5*time.Millisecond)
 	report := store.Report()
 	require.False(t, report.InStep)
 	require.Equal(t, api.CopyCopying, report.Phase)
-	_, err := store.Swap(t.Context(), false, nothing)
+	_, err := store.Swap(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "not in step yet")
-	s.progress(t)
+	s.awaitProgress(t)
 	e.server.Restart()
-	s.progress(t)
-	inStep(t, store)
-	_, err = store.Swap(t.Context(), false, nothing)
+	s.awaitProgress(t)
+	awaitInStep(t, store)
+	_, err = store.Swap(t.Context(), false, noCommit)
 	require.NoError(t, err)
-	s.progress(t)
-	s.end(t, e.redis)
-	_, err = store.End(nothing)
+	s.awaitProgress(t)
+	s.stopAndCheck(t, e.redis)
+	_, err = store.End(noCommit)
 	require.NoError(t, err)
 }
 
-func TestOneCanGoBackThoughTheSecondStoreIsGone(t *testing.T) {
-	e := open(t)
+func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
+	e := openStores(t)
 	store := Of(e.file)
 	store.Begin(e.redis, false, false)
-	inStep(t, store)
-	_, err := store.Swap(t.Context(), false, nothing)
+	awaitInStep(t, store)
+	_, err := store.Swap(t.Context(), false, noCommit)
 	require.NoError(t, err)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
@@ -295,27 +295,27 @@ func TestOneCanGoBackThoughTheSecondStoreIsGone(t *testing.T) {
 	e.server.Kill()
 	_, err = store.Get(t.Context(), "a")
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	lost, err := store.Swap(t.Context(), true, nothing)
+	lost, err := store.Swap(t.Context(), true, noCommit)
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	found, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "20", string(found.Data["n"]))
-	_, err = store.End(nothing)
+	_, err = store.End(noCommit)
 	require.NoError(t, err)
 }
 
-func TestWhatCannotBeCommittedChangesNothing(t *testing.T) {
+func TestAFailedCommitChangesNothing(t *testing.T) {
 	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
 	store := Of(first)
 	mine := errors.New("the disk is full")
 	no := func() error { return mine }
-	_, err := store.Swap(t.Context(), false, nothing)
+	_, err := store.Swap(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
-	_, err = store.End(nothing)
+	_, err = store.End(noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
 	store.Begin(second, false, false)
-	inStep(t, store)
+	awaitInStep(t, store)
 	_, err = store.Swap(t.Context(), false, no)
 	require.ErrorIs(t, err, mine)
 	require.Equal(t, api.CopyInStep, store.Report().Phase)
@@ -327,14 +327,14 @@ func TestWhatCannotBeCommittedChangesNothing(t *testing.T) {
 	require.NoError(t, store.Close())
 }
 
-func TestATruthThatLostAllDoesNotEmptyTheOther(t *testing.T) {
+func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
 	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
 	_, err := second.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
 	store := Of(first)
 	store.Begin(second, false, true)
-	require.Eventually(t, func() bool { return store.Report().Problem != "" }, patience, time.Millisecond)
-	require.Contains(t, store.Report().Problem, "left as they are")
+	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, time.Millisecond)
+	require.Contains(t, store.Report().Problem, "left unchanged")
 	count, err := second.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, count)

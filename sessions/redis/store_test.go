@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func start(t *testing.T, options Options) *Store {
+func openStore(t *testing.T, options Options) *Store {
 	t.Helper()
 	store, err := Open(options)
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func start(t *testing.T, options Options) *Store {
 	return store
 }
 
-func TestRedisDoesWhatEveryStoreMust(t *testing.T) {
+func TestConformance(t *testing.T) {
 	for name, url := range map[string]func() string{
 		"one server": func() string { return redistest.Start(t).URL() + "/1" },
 		"a cluster": func() string {
@@ -42,7 +42,7 @@ func TestRedisDoesWhatEveryStoreMust(t *testing.T) {
 			address := url()
 			var stores atomic.Int64
 			open := func(t *testing.T, config sessions.Config) sessions.Store {
-				return start(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
+				return openStore(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
 			}
 			storetest.Run(t, open)
 			storetest.RunMirror(t, open)
@@ -50,9 +50,9 @@ func TestRedisDoesWhatEveryStoreMust(t *testing.T) {
 	}
 }
 
-func TestHostsShareAStore(t *testing.T) {
+func TestConcurrentUpdatesFromTwoHostsAreAllApplied(t *testing.T) {
 	server := redistest.Start(t)
-	here, there := start(t, Options{URL: server.URL()}), start(t, Options{URL: server.URL()})
+	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
 	_, err := here.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
 	const writers = 20
@@ -60,7 +60,7 @@ func TestHostsShareAStore(t *testing.T) {
 	failures := make(chan error, 2*writers)
 	for _, store := range []*Store{here, there} {
 		for range writers {
-			group.Go(func() { _, err := count(t, store, "a"); failures <- err })
+			group.Go(func() { _, err := increment(t, store, "a"); failures <- err })
 		}
 	}
 	group.Wait()
@@ -72,7 +72,7 @@ func TestHostsShareAStore(t *testing.T) {
 	require.Equal(t, json.RawMessage("40"), s.Data["n"])
 }
 
-func count(t *testing.T, store *Store, id string) (n int, err error) {
+func increment(t *testing.T, store *Store, id string) (n int, err error) {
 	_, err = store.Update(t.Context(), id, func(s *sessions.Session) error {
 		n, _ = strconv.Atoi(string(s.Data["n"]))
 		n++
@@ -82,8 +82,8 @@ func count(t *testing.T, store *Store, id string) (n int, err error) {
 	return n, err
 }
 
-func TestTheServerItselfEndsASession(t *testing.T) {
-	store := start(t, Options{URL: redistest.Start(t).URL()})
+func TestTheServerExpiresASession(t *testing.T) {
+	store := openStore(t, Options{URL: redistest.Start(t).URL()})
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(50 * time.Millisecond)})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -94,13 +94,13 @@ func TestTheServerItselfEndsASession(t *testing.T) {
 	require.Equal(t, 1, swept)
 }
 
-func TestAWriteThatArrivesTwiceWritesOnce(t *testing.T) {
-	store := start(t, Options{URL: redistest.Start(t).URL()})
+func TestADuplicatedScriptWritesOnce(t *testing.T) {
+	store := openStore(t, Options{URL: redistest.Start(t).URL()})
 	now := time.Now().UnixMilli()
 	for range 2 {
-		made, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now, 60_000).Int()
+		unused, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now, 60_000).Int()
 		require.NoError(t, err)
-		require.Equal(t, 1, made)
+		require.Equal(t, 1, unused)
 	}
 	for range 2 {
 		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", 2, "second", "{}", now, 60_000).Int64()
@@ -112,12 +112,12 @@ func TestAWriteThatArrivesTwiceWritesOnce(t *testing.T) {
 	require.Equal(t, int64(2), s.Version)
 }
 
-func TestTheIndexForgetsWhatWasLeftBehind(t *testing.T) {
+func TestAReviewRemovesAStaleIndexEntry(t *testing.T) {
 	now := time.Now()
-	store := start(t, Options{URL: redistest.Start(t).URL(), Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
+	store := openStore(t, Options{URL: redistest.Start(t).URL(), Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})
 	require.NoError(t, err)
-	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err()) // as one who dies on the way leaves it
+	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err()) // as a crash halfway through a delete leaves it
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
 	require.ErrorIs(t, err, api.ErrStoreFull)
 	now = now.Add(reviewAfter)
@@ -125,10 +125,10 @@ func TestTheIndexForgetsWhatWasLeftBehind(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
+func TestWritersContinueAfterTheServerWasKilled(t *testing.T) {
 	const writers, kills = 8, 3
 	server := redistest.Start(t)
-	store := start(t, Options{URL: server.URL()})
+	store := openStore(t, Options{URL: server.URL()})
 	for w := range writers {
 		_, err := store.Create(t.Context(), &sessions.Session{ID: strconv.Itoa(w)})
 		require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
 		group.Go(func() {
 			for !stop.Load() {
 				began := time.Now()
-				n, err := count(t, store, strconv.Itoa(w))
+				n, err := increment(t, store, strconv.Itoa(w))
 				took := time.Since(began)
 				switch {
 				case err == nil && int64(n) > acknowledged[w].Load():
@@ -155,7 +155,7 @@ func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
 			}
 		})
 	}
-	progress := func(of *[writers]atomic.Int64) {
+	awaitProgress := func(of *[writers]atomic.Int64) {
 		t.Helper()
 		var before [writers]int64
 		for w := range writers {
@@ -172,12 +172,12 @@ func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
 	}
 	t.Cleanup(func() { stop.Store(true); group.Wait() })
 	for range kills {
-		progress(&acknowledged)
+		awaitProgress(&acknowledged)
 		server.Kill()
-		progress(&failed)
+		awaitProgress(&failed)
 		server.Restart()
 	}
-	progress(&acknowledged)
+	awaitProgress(&acknowledged)
 	stop.Store(true)
 	group.Wait()
 	close(problems)
@@ -193,18 +193,18 @@ func TestWritersGoOnAfterTheServerWasKilled(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsSilentIsNotWaitedForLong(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, as the system does for it, and says nothing
+func TestAnOperationTimesOutIfTheServerDoesNotAnswer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, nothing answers
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	store := start(t, Options{URL: "redis://" + silent.Addr().String()})
+	store := openStore(t, Options{URL: "redis://" + silent.Addr().String()})
 	began := time.Now()
 	_, err = store.Get(t.Context(), "a")
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.Less(t, time.Since(began), 4*operationTimeout)
 }
 
-func TestAURLOfNoRedisIsRefused(t *testing.T) {
+func TestAMalformedURLIsRejected(t *testing.T) {
 	for _, url := range []string{"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%"} {
 		_, err := Open(Options{URL: url})
 		require.ErrorIs(t, err, &api.Error{Code: api.CodeInvalid}, url)

@@ -22,17 +22,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(victimVariable); path != "" {
+	if path := os.Getenv(killTestVariable); path != "" {
 		writeUntilKilled(path)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func TestTheFileDoesWhatEveryStoreMust(t *testing.T) {
+func TestConformance(t *testing.T) {
 	for _, sync := range []Sync{SyncAlways, SyncInterval} {
 		t.Run(string(sync), func(t *testing.T) {
 			open := func(t *testing.T, config sessions.Config) sessions.Store {
-				return start(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
+				return openStore(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
 			}
 			storetest.Run(t, open)
 			storetest.RunMirror(t, open)
@@ -40,7 +40,7 @@ func TestTheFileDoesWhatEveryStoreMust(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, options Options) *Store {
+func openStore(t *testing.T, options Options) *Store {
 	t.Helper()
 	store, err := Open(options)
 	require.NoError(t, err)
@@ -52,11 +52,11 @@ func put(key, value string) func(*sessions.Session) error {
 	return func(s *sessions.Session) error { s.Data[key] = json.RawMessage(value); return nil }
 }
 
-func TestAStoreOpenedAgainHasWhatItHad(t *testing.T) {
+func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
 	for _, sync := range []Sync{SyncAlways, SyncInterval} {
 		now := time.Now()
 		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync, Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
-		store := start(t, options)
+		store := openStore(t, options)
 		for _, id := range []string{"a", "b", "c"} {
 			_, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(time.Hour)})
 			require.NoError(t, err)
@@ -71,11 +71,11 @@ func TestAStoreOpenedAgainHasWhatItHad(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.Close())
 
-		store = start(t, options)
+		store = openStore(t, options)
 		got, err := store.List(t.Context(), "", 10)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		for _, id := range []string{"d", "e"} { // e has no room, and b was not used for longest
+		for _, id := range []string{"d", "e"} { // e does not fit, and b is the least recently used one
 			_, err := store.Create(t.Context(), &sessions.Session{ID: id})
 			require.NoError(t, err)
 		}
@@ -83,23 +83,23 @@ func TestAStoreOpenedAgainHasWhatItHad(t *testing.T) {
 		require.ErrorIs(t, err, api.ErrSessionNotFound)
 		now = now.Add(time.Hour)
 		require.NoError(t, store.Close())
-		store = start(t, options)
+		store = openStore(t, options)
 		count, err := store.Count(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, count, "time goes on while the store is closed")
+		require.Zero(t, count, "sessions expire while the store is closed")
 		require.NoError(t, store.Close())
 	}
 }
 
-func TestAnotherProcessIsToldWhoHasTheFile(t *testing.T) {
+func TestAFileInUseIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	start(t, Options{Path: path})
+	openStore(t, Options{Path: path})
 	_, err := Open(Options{Path: path})
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.ErrorContains(t, err, "another process has the session store")
 }
 
-func TestAFolderThatCannotBeMadeIsNamed(t *testing.T) {
+func TestADirectoryThatCannotBeCreatedIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Open(Options{Path: filepath.Join(file, "s.db")})
@@ -108,10 +108,10 @@ func TestAFolderThatCannotBeMadeIsNamed(t *testing.T) {
 	require.NotContains(t, err.Error(), "damaged")
 }
 
-// filled makes a file with sessions large and small.
-func filled(t *testing.T) (path string, content []byte) {
+// filledFile makes a file with sessions of many sizes.
+func filledFile(t *testing.T) (path string, content []byte) {
 	path = filepath.Join(t.TempDir(), "s.db")
-	store := start(t, Options{Path: path, Sync: SyncInterval})
+	store := openStore(t, Options{Path: path, Sync: SyncInterval})
 	for i := range 300 {
 		_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i), Data: map[string]json.RawMessage{"k": json.RawMessage(fmt.Sprintf(`"%0*d"`, i*7, i))}})
 		require.NoError(t, err)
@@ -122,31 +122,31 @@ func filled(t *testing.T) (path string, content []byte) {
 	return path, content
 }
 
-func TestATruncatedFileIsRefusedWithASentence(t *testing.T) {
-	path, content := filled(t)
+func TestATruncatedFileIsReported(t *testing.T) {
+	path, content := filledFile(t)
 	for _, length := range []int{1, 100, 4096, 8192, 12288, 16384, 20000, 32768, len(content) / 8} {
 		require.NoError(t, os.WriteFile(path, content[:length], 0o600))
 		_, err := Open(Options{Path: path})
 		require.ErrorIs(t, err, api.ErrStoreUnavailable, "%d bytes", length)
-		require.ErrorContains(t, err, path+" is damaged: put back a copy", "%d bytes", length)
+		require.ErrorContains(t, err, path+" is damaged: restore a backup", "%d bytes", length)
 	}
 }
 
-// Wherever bytes were changed, the store either says so, or has every session as it was because nothing was kept there.
-func TestADamagedFileIsRefusedOrHarmless(t *testing.T) {
-	path, content := filled(t)
-	refused := 0
-	// Of the first two pages one is always the transaction before the last: a crash may tear the other.
+// Damage either makes Open fail, or hits unused bytes and every session is intact.
+func TestADamagedFileIsReportedOrHarmless(t *testing.T) {
+	path, content := filledFile(t)
+	reported := 0
+	// The first two pages hold the last two transactions; a crash may damage one of them, so they are left out.
 	for page := 2; page < len(content)/4096; page += 11 {
-		broken := append([]byte{}, content...)
+		damaged := append([]byte{}, content...)
 		for i := range 400 {
-			broken[page*4096+i*10] ^= 0x55
+			damaged[page*4096+i*10] ^= 0x55
 		}
-		require.NoError(t, os.WriteFile(path, broken, 0o600))
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
 		store, err := Open(Options{Path: path})
 		if err != nil {
 			require.ErrorContains(t, err, "is damaged", "page %d", page)
-			refused++
+			reported++
 			continue
 		}
 		count, err := store.Count(t.Context())
@@ -159,11 +159,11 @@ func TestADamagedFileIsRefusedOrHarmless(t *testing.T) {
 		}
 		require.NoError(t, store.Close())
 	}
-	require.Greater(t, refused, 5, "most pages are in use")
+	require.Greater(t, reported, 5, "most pages are in use")
 }
 
-func TestAWriterThatWaitsForTheDiskIsInCompany(t *testing.T) {
-	store := start(t, Options{Path: filepath.Join(t.TempDir(), "s.db")})
+func TestConcurrentWritersShareCommits(t *testing.T) {
+	store := openStore(t, Options{Path: filepath.Join(t.TempDir(), "s.db")})
 	const writers, each = 64, 8
 	before := store.db.Stats()
 	var group sync.WaitGroup
@@ -183,20 +183,20 @@ func TestAWriterThatWaitsForTheDiskIsInCompany(t *testing.T) {
 	require.NoError(t, <-failures)
 	after := store.db.Stats()
 	commits := after.TxStats.GetWrite() - before.TxStats.GetWrite()
-	require.Less(t, commits, int64(writers*each*2), "each write had pages of its own written, so nobody shared a commit")
+	require.Less(t, commits, int64(writers*each*2), "as many page writes as if each write had its own commit")
 	count, err := store.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, writers*each, count)
 }
 
-func TestReadingExtendsALifeWithoutWritingEachTime(t *testing.T) {
+func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
 	now := time.Now()
 	path := filepath.Join(t.TempDir(), "s.db")
 	options := Options{Path: path, Config: sessions.Config{Now: func() time.Time { return now }}}
-	store := start(t, options)
+	store := openStore(t, options)
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})
 	require.NoError(t, err)
-	noted := func() int {
+	pendingUses := func() int {
 		store.mu.Lock()
 		defer store.mu.Unlock()
 		n := len(store.next.uses)
@@ -209,7 +209,7 @@ func TestReadingExtendsALifeWithoutWritingEachTime(t *testing.T) {
 		now = now.Add(time.Second)
 		_, err := store.Get(t.Context(), "a")
 		require.NoError(t, err)
-		require.Zero(t, noted())
+		require.Zero(t, pendingUses())
 	}
 	now = now.Add(time.Second)
 	used := now
@@ -231,16 +231,16 @@ func TestReadingExtendsALifeWithoutWritingEachTime(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// A limit on the size of files stands for a full disk: writing fails in the same place.
-func TestAStoreThatCannotWriteSaysSoAndRecovers(t *testing.T) {
+// A file size limit stands in for a full disk.
+func TestAStoreThatCannotWriteRejectsWritesAndRecovers(t *testing.T) {
 	for _, sync := range []Sync{SyncAlways, SyncInterval} {
-		t.Run(string(sync), func(t *testing.T) { cannotWrite(t, sync) })
+		t.Run(string(sync), func(t *testing.T) { testFullDisk(t, sync) })
 	}
 }
 
-func cannotWrite(t *testing.T, sync Sync) {
+func testFullDisk(t *testing.T, sync Sync) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	store := start(t, Options{Path: path, Sync: sync})
+	store := openStore(t, Options{Path: path, Sync: sync})
 	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
 
@@ -253,26 +253,26 @@ func cannotWrite(t *testing.T, sync Sync) {
 	full.Cur = 1 << 20
 	long := `"` + strings.Repeat("x", sessions.MaxBody/2) + `"`
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
-	var told error
-	require.Eventually(t, func() bool { // the first may be acknowledged before it is tried
-		_, told = store.Update(t.Context(), "a", put("k", long))
-		return told != nil
+	var writeErr error
+	require.Eventually(t, func() bool { // with SyncInterval, the first one may be acknowledged before it is written
+		_, writeErr = store.Update(t.Context(), "a", put("k", long))
+		return writeErr != nil
 	}, 10*time.Second, time.Millisecond)
-	require.ErrorIs(t, told, api.ErrStoreUnavailable)
-	require.ErrorContains(t, told, "cannot write its file")
+	require.ErrorIs(t, writeErr, api.ErrStoreUnavailable)
+	require.ErrorContains(t, writeErr, "cannot write its file")
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
 	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrStoreUnavailable)
 	_, err = store.Get(t.Context(), "a")
-	require.NoError(t, err, "reading goes on")
+	require.NoError(t, err, "reads still succeed")
 
 	lift()
 	require.Eventually(t, func() bool {
 		_, err := store.Update(t.Context(), "a", put("k", "2"))
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond, "it takes changes again by itself")
+	}, 10*time.Second, 10*time.Millisecond, "writes succeed again")
 	require.NoError(t, store.Close())
-	store = start(t, Options{Path: path})
+	store = openStore(t, Options{Path: path})
 	s, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "2", string(s.Data["k"]))
@@ -281,24 +281,24 @@ func cannotWrite(t *testing.T, sync Sync) {
 	require.Equal(t, 1, count)
 }
 
-func TestWhatWasPutIsTheSameAfterTheFileWasOpenedAgain(t *testing.T) {
+func TestACopiedSessionSurvivesAReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	store := start(t, Options{Path: path})
-	for range 2 { // over a session that was used later, in the file as well
+	store := openStore(t, Options{Path: path})
+	for range 2 { // replaces a session with a later use, which the file has too
 		_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
 		require.NoError(t, err)
 		_, err = store.Get(t.Context(), "a")
 		require.NoError(t, err)
 		require.NoError(t, store.Close())
-		store = start(t, Options{Path: path})
-		long := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Minute)
-		want := &sessions.Session{ID: "a", Version: 5, CreatedAt: long, LastAccessed: long, TTL: spec.Duration(time.Hour)}
+		store = openStore(t, Options{Path: path})
+		past := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Minute)
+		want := &sessions.Session{ID: "a", Version: 5, CreatedAt: past, LastAccessed: past, TTL: spec.Duration(time.Hour)}
 		require.NoError(t, store.Put(t.Context(), want))
 		require.NoError(t, store.Close())
-		store = start(t, Options{Path: path})
+		store = openStore(t, Options{Path: path})
 		got, err := store.Peek(t.Context(), []string{"a"})
 		require.NoError(t, err)
-		require.True(t, sessions.Same(want, got[0]), "%+v", got[0])
+		require.True(t, sessions.Equal(want, got[0]), "%+v", got[0])
 		require.NoError(t, store.Delete(t.Context(), "a"))
 	}
 }

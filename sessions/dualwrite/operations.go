@@ -1,4 +1,4 @@
-package twin
+package dualwrite
 
 import (
 	"context"
@@ -7,27 +7,27 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// write runs an operation that changes a session, and has the follower follow.
+// write runs an operation that changes a session and replicates the result.
 func (s *Store) write(ctx context.Context, id string, change func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	p := s.pair
-	if p == nil {
-		return change(s.truth)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.replicator
+	if r == nil {
+		return change(s.primary)
 	}
-	p.book.begin(id)
-	defer p.book.end(id)
-	changed, err := change(s.truth)
+	r.backlog.begin(id)
+	defer r.backlog.end(id)
+	changed, err := change(s.primary)
 	if err == nil {
-		p.follow(ctx, id, changed)
-	} else if !nothingHappened(err) {
-		p.owe(id)
+		r.replicate(ctx, id, changed)
+	} else if !certainlyUnchanged(err) {
+		r.enqueue(id)
 	}
 	return changed, err
 }
 
-// nothingHappened reports whether a failure leaves no doubt that nothing was changed.
-func nothingHappened(err error) bool {
+// certainlyUnchanged reports whether an operation that failed with err cannot have changed anything.
+func certainlyUnchanged(err error) bool {
 	switch api.CodeOf(err) {
 	case api.CodeSessionNotFound, api.CodeSessionExists, api.CodeStoreFull, api.CodeInvalid, api.CodePayloadTooLarge, api.CodeVersionConflict:
 		return true
@@ -35,76 +35,76 @@ func nothingHappened(err error) bool {
 	return false
 }
 
-// use runs an operation that at most extends a session's life, which the follower learns a moment later.
+// use runs an operation that only extends a session's TTL. The next flush replicates it.
 func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	p := s.pair
-	if p == nil {
-		return use(s.truth)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.replicator
+	if r == nil {
+		return use(s.primary)
 	}
-	p.book.begin(id)
-	defer p.book.end(id)
-	found, err := use(s.truth)
-	if err == nil || !nothingHappened(err) {
-		p.book.owe(id, false)
+	r.backlog.begin(id)
+	defer r.backlog.end(id)
+	found, err := use(s.primary)
+	if err == nil || !certainlyUnchanged(err) {
+		r.backlog.add(id, false)
 	}
 	return found, err
 }
 
-// Create is part of sessions.Store.
+// Create implements sessions.Store.
 func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
 	return s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
 }
 
-// Update is part of sessions.Store.
+// Update implements sessions.Store.
 func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
 	return s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return store.Update(ctx, id, change) })
 }
 
-// Delete is part of sessions.Store.
+// Delete implements sessions.Store.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	_, err := s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Delete(ctx, id) })
 	return err
 }
 
-// Get is part of sessions.Store.
+// Get implements sessions.Store.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	return s.use(id, func(store sessions.Store) (*sessions.Session, error) { return store.Get(ctx, id) })
 }
 
-// Touch is part of sessions.Store.
+// Touch implements sessions.Store.
 func (s *Store) Touch(ctx context.Context, id string) error {
 	_, err := s.use(id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Touch(ctx, id) })
 	return err
 }
 
-// List is part of sessions.Store.
+// List implements sessions.Store.
 func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	return s.truth.List(ctx, after, limit)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.List(ctx, after, limit)
 }
 
-// Count is part of sessions.Store.
+// Count implements sessions.Store.
 func (s *Store) Count(ctx context.Context) (int, error) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	return s.truth.Count(ctx)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.Count(ctx)
 }
 
-// DeleteExpired is part of sessions.Store. It sweeps the follower, too; what that fails with, its own keeper notices.
+// DeleteExpired implements sessions.Store. It also sweeps the secondary and ignores its failures, which comparisons report.
 func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	swept, err := s.truth.DeleteExpired(ctx)
-	if s.pair != nil && !s.pair.fails() {
-		_, _ = s.pair.follower.DeleteExpired(ctx) // nothing depends on it: expired is gone
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	swept, err := s.primary.DeleteExpired(ctx)
+	if s.replicator != nil && !s.replicator.secondaryFails() {
+		_, _ = s.secondary.DeleteExpired(ctx)
 	}
 	return swept, err
 }
 
-// SetBounds is part of sessions.Store.
+// SetBounds implements sessions.Store.
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.Each(func(store sessions.Mirror) { store.SetBounds(max, onFull) })
 }

@@ -1,4 +1,4 @@
-package ledger
+package expirylru
 
 import (
 	"math/rand/v2"
@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func order(l *Ledger[int]) (ids []string) {
+func order(l *LRU[int]) (ids []string) {
 	for e := range l.All {
 		ids = append(ids, e.ID)
 	}
 	return ids
 }
 
-func TestTheOrderIsThatOfUse(t *testing.T) {
+func TestEntriesAreOrderedByLastUse(t *testing.T) {
 	l := New[int]()
 	require.Nil(t, l.Oldest())
 	entries := map[string]*Entry[int]{}
@@ -26,7 +26,7 @@ func TestTheOrderIsThatOfUse(t *testing.T) {
 	l.Touch(entries["a"], 1, 10)
 	require.Equal(t, []string{"b", "c", "a"}, order(l))
 	l.Touch(entries["a"], 0, 10)
-	require.Equal(t, int64(1), entries["a"].LastAccessed, "time does not run back")
+	require.Equal(t, int64(1), entries["a"].LastAccessed, "LastAccessed never goes backwards")
 	l.Touch(entries["c"], 2, 10)
 	l.Remove(entries["b"])
 	require.Equal(t, []string{"a", "c"}, order(l))
@@ -37,28 +37,28 @@ func TestTheOrderIsThatOfUse(t *testing.T) {
 	require.Equal(t, entries["a"], l.Live("a", 10))
 }
 
-func TestAnEntryIsInsertedAtItsPlace(t *testing.T) {
+func TestInsertKeepsTheOrderOfLastUse(t *testing.T) {
 	for _, moments := range [][]int64{{1, 2, 3}, {3, 2, 1}, {2, 1, 3}, {2, 3, 1}, {1, 3, 2}, {1, 1, 1}} {
 		l := New[int]()
 		for i, at := range moments {
 			l.Insert(&Entry[int]{ID: string(rune('a' + i)), LastAccessed: at, TTL: 10})
 		}
-		var forth, back []int64
+		var forward, backward []int64
 		for e := range l.All {
-			forth = append(forth, e.LastAccessed)
+			forward = append(forward, e.LastAccessed)
 		}
-		for e := l.newest; e != nil; e = e.older {
-			back = append(back, e.LastAccessed)
+		for at := l.order.Back(); at != nil; at = at.Prev() {
+			backward = append(backward, at.Value.(*Entry[int]).LastAccessed)
 		}
-		require.IsIncreasing(t, append([]int64{0}, slices.Compact(slices.Clone(forth))...))
-		slices.Reverse(back)
-		require.Equal(t, forth, back)
-		require.Len(t, forth, 3)
+		require.IsIncreasing(t, append([]int64{0}, slices.Compact(slices.Clone(forward))...))
+		slices.Reverse(backward)
+		require.Equal(t, forward, backward)
+		require.Len(t, forward, 3)
 	}
 }
 
-// Whatever happens, sweeping finds what expired, as a look at every entry would.
-func TestASweepMissesNothing(t *testing.T) {
+// Sweep's shortcut must never skip an expired entry: a scan of all entries says which ones have expired.
+func TestSweepRemovesEveryExpiredEntry(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	ids := []string{"a", "b", "c", "d", "e", "f"}
 	for range 200 {
@@ -83,7 +83,9 @@ func TestASweepMissesNothing(t *testing.T) {
 				}
 			}
 			got := map[string]bool{}
-			l.Sweep(now, func(e *Entry[int]) { got[e.ID] = true })
+			for _, e := range l.Sweep(now) {
+				got[e.ID] = true
+			}
 			require.Equal(t, want, got)
 			require.Len(t, order(l), l.Len())
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/tempool/tempool/sessions/redis/redistest"
 )
 
-func TestWhatIsRememberedOfASessionIsNeverTakenForWhatItIs(t *testing.T) {
+func TestAnOutdatedCacheEntryIsDetected(t *testing.T) {
 	server := redistest.Start(t)
-	here, there := start(t, Options{URL: server.URL()}), start(t, Options{URL: server.URL()})
+	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
 	_, err := here.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
-	for range 2 { // the second time it is remembered
+	for range 2 { // the second time from the cache
 		mine, err := here.Get(t.Context(), "a")
 		require.NoError(t, err)
 		mine.Data["mine"] = json.RawMessage("1")
@@ -29,7 +29,7 @@ func TestWhatIsRememberedOfASessionIsNeverTakenForWhatItIs(t *testing.T) {
 		seen = append(seen, s.Version)
 		return sessions.CheckVersion(s, 2)
 	})
-	require.NoError(t, err, "a change that fails on an outdated session is made on the stored one")
+	require.NoError(t, err, "a change that fails on a cached session is tried on the stored one")
 	require.Equal(t, []int64{1, 2}, seen)
 	require.Equal(t, map[string]json.RawMessage{"theirs": json.RawMessage("1")}, updated.Data)
 
@@ -40,30 +40,30 @@ func TestWhatIsRememberedOfASessionIsNeverTakenForWhatItIs(t *testing.T) {
 	require.Len(t, got.Data, 2)
 	require.NoError(t, there.Delete(t.Context(), "a"))
 	_, err = here.Update(t.Context(), "a", func(*sessions.Session) error { return nil })
-	require.ErrorContains(t, err, "there is no session a")
+	require.ErrorContains(t, err, "session a not found")
 }
 
-func TestLittleIsRemembered(t *testing.T) {
-	r := newRecent()
-	of := func(n int) record { return record{&sessions.Session{ID: fmt.Sprint(n)}, fmt.Sprint("word", n)} }
-	r.keep(of(0), recentOne+1)
-	require.Empty(t, r.find("0").word, "what is large is not remembered")
-	const many = 2 * recentBytes / recentOne
+func TestTheCacheIsBounded(t *testing.T) {
+	c := newCache()
+	of := func(n int) record { return record{&sessions.Session{ID: fmt.Sprint(n)}, fmt.Sprint("write", n)} }
+	c.put(of(0), maxCachedBody+1)
+	require.Empty(t, c.get("0").writeID, "a large body is not cached")
+	const many = 2 * cacheBytes / maxCachedBody
 	for n := range many {
-		r.keep(of(n), recentOne)
-		r.keep(of(n), recentOne)
-		require.Equal(t, "word0", r.find("0").word, "what is used stays")
-		require.LessOrEqual(t, r.bytes, recentBytes)
+		c.put(of(n), maxCachedBody)
+		c.put(of(n), maxCachedBody)
+		require.Equal(t, "write0", c.get("0").writeID, "a used entry stays")
+		require.LessOrEqual(t, c.bytes, cacheBytes)
 	}
-	require.Equal(t, len(r.byID), r.order.Len())
-	require.Empty(t, r.find("1").word)
-	found, known := r.take(fmt.Sprint(many - 1))
-	require.True(t, known)
-	require.Equal(t, fmt.Sprint("word", many-1), found.word)
-	_, known = r.take(fmt.Sprint(many - 1))
-	require.False(t, known)
+	require.Equal(t, len(c.byID), c.order.Len())
+	require.Empty(t, c.get("1").writeID)
+	found, cached := c.take(fmt.Sprint(many - 1))
+	require.True(t, cached)
+	require.Equal(t, fmt.Sprint("write", many-1), found.writeID)
+	_, cached = c.take(fmt.Sprint(many - 1))
+	require.False(t, cached)
 	for n := range many {
-		r.take(fmt.Sprint(n))
+		c.take(fmt.Sprint(n))
 	}
-	require.Zero(t, r.bytes)
+	require.Zero(t, c.bytes)
 }
