@@ -1,4 +1,4 @@
-"""How a call ends on the wire: a response, or an error that says what happened."""
+"""Responses: runs a handler and sends its result or its error."""
 
 import json
 import traceback
@@ -7,8 +7,8 @@ from . import frames
 from .errors import Cancelled, Error
 
 
-def failure(error):
-    """An exception as the payload of an ERROR frame, cut to what fits into one."""
+def exception_payload(error):
+    """Encodes an exception as the payload of an ERROR frame, truncated to its limit."""
     report = {
         "code": error.code if isinstance(error, Error) else "error",
         "type": type(error).__name__,
@@ -17,7 +17,7 @@ def failure(error):
     }
     if isinstance(error, Error):
         if error.data is not None:
-            report["data"] = _data(error.data)
+            report["data"] = _json_or_repr(error.data)
         if error.fatal:
             report["fatal"] = True
     payload = json.dumps(report).encode()
@@ -27,7 +27,7 @@ def failure(error):
     return payload
 
 
-def _data(data):
+def _json_or_repr(data):
     try:
         json.dumps(data)
         return data
@@ -39,50 +39,51 @@ def not_found(name, methods):
     known = ", ".join(sorted(method.decode() for method in methods)) or "none"
     return json.dumps({
         "code": "method_not_found",
-        "message": "no method %.100r here; this worker has: %.1000s" % (name.decode(errors="replace"), known),
+        "message": "method %.100r not found; this worker has: %.1000s" % (name.decode(errors="replace"), known),
     }).encode()
 
 
-def refusal(code, message):
+def error_payload(code, message):
+    """Encodes an ERROR payload of a code and a message."""
     return json.dumps({"code": code, "message": message}).encode()
 
 
 def serve(connection, method, id, body):
-    """Runs a handler and sends its answer.
+    """Runs a handler and sends its response.
 
-    SystemExit and KeyboardInterrupt pass through: they end the worker, and the host sees the call cut.
+    SystemExit and KeyboardInterrupt propagate: they end the worker, and the host sees the connection close during the call.
     """
     try:
         payload = _stream(connection, method, id, body) if method.streams else method.call(body)
     except Exception as error:
-        fail(connection, id, error)
+        send_exception(connection, id, error)
     else:
-        conclude(connection, id, payload)
+        send_result(connection, id, payload)
 
 
-def conclude(connection, id, payload):
-    """Sends a result, or why it cannot be sent."""
+def send_result(connection, id, payload):
+    """Sends a result, or an error if it cannot be sent."""
     try:
         if len(payload) > connection.max_message:
-            raise Error("the result has %d bytes, the host takes %d" % (len(payload), connection.max_message), code="too_large")
-        made = connection.made
-        headers = b"" if made is None else made.answer_headers()
+            raise Error("the result has %d bytes, the limit is %d" % (len(payload), connection.max_message), code="too_large")
+        context = connection.current
+        headers = b"" if context is None else context.encoded_headers()
     except Exception as error:
-        fail(connection, id, error)
+        send_exception(connection, id, error)
     else:
         connection.send(frames.RESPONSE, id, payload, headers)
 
 
-def fail(connection, id, error):
-    """Sends an exception as the call's answer."""
-    connection.send(frames.ERROR, id, failure(error), _headers_after_failure(connection.made))
+def send_exception(connection, id, error):
+    """Sends an exception as the call's response."""
+    connection.send(frames.ERROR, id, exception_payload(error), _headers_or_none(connection.current))
 
 
-def _headers_after_failure(made):
+def _headers_or_none(context):
     try:
-        return b"" if made is None else made.answer_headers()
+        return b"" if context is None else context.encoded_headers()
     except Exception:
-        return b""  # the headers may be what the failure is about
+        return b""  # invalid headers may be the error being reported
 
 
 def _stream(connection, method, id, body):
@@ -94,7 +95,7 @@ def _stream(connection, method, id, body):
             except StopIteration as end:
                 return b"" if end.value is None else method.to_payload(end.value)
             if len(chunk) > connection.max_message:
-                raise Error("a chunk has %d bytes, the host takes %d" % (len(chunk), connection.max_message), code="too_large")
+                raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")
             connection.send(frames.CHUNK, id, chunk)
             if connection.is_cancelled(id):
                 raise Cancelled()

@@ -1,26 +1,26 @@
-// How a call ends on the wire: a response, or an error that says what happened.
+// Responses: runs a handler and encodes its result or its error.
 
-import { within } from './context.js'
+import { runIn } from './context.js'
 import { Cancelled, TempoolError } from './errors.js'
 import * as frames from './frames.js'
 
 const empty = Buffer.alloc(0)
 
-/** The payload of an ERROR frame that needs no more than a code and a sentence. */
-export function refusal(code, message) {
+/** Encodes an ERROR payload of a code and a message. */
+export function errorPayload(code, message) {
   return JSON.stringify({ code, message })
 }
 
-/** Runs a handler and resolves, always, to its answer: {type, headers, payload, error}. sendChunk sends a piece of a stream. */
-export async function answer(method, call, body, maxMessage, sendChunk) {
+/** Runs a handler and resolves to its response: {type, headers, payload, error}. It never rejects. sendChunk sends a piece of a stream. */
+export async function respond(method, call, body, maxMessage, sendChunk) {
   try {
-    let payload = await within(call, () => method.call(body))
+    let payload = await runIn(call, () => method.call(body))
     if (isStream(payload)) payload = await stream(method, call, payload, maxMessage, sendChunk)
     else payload = method.encode(payload)
-    fits(payload, maxMessage, 'the result')
-    return { type: frames.RESPONSE, headers: frames.encodeHeaders(call.answerHeaders()), payload }
+    checkSize(payload, maxMessage, 'the result')
+    return { type: frames.RESPONSE, headers: frames.encodeHeaders(call.responseHeaderFields()), payload }
   } catch (error) {
-    return { type: frames.ERROR, headers: headersAfterFailure(call), payload: failure(error), error }
+    return { type: frames.ERROR, headers: headersOrNone(call), payload: exceptionPayload(error), error }
   }
 }
 
@@ -32,12 +32,12 @@ function isStream(value) {
 async function stream(method, call, chunks, maxMessage, sendChunk) {
   try {
     for (;;) {
-      const { value, done } = await within(call, () => chunks.next())
+      const { value, done } = await runIn(call, () => chunks.next())
       if (done) return value === undefined ? empty : method.encode(value)
       const chunk = method.encodeChunk(value)
-      fits(chunk, maxMessage, 'a chunk')
+      checkSize(chunk, maxMessage, 'a chunk')
       await sendChunk(chunk)
-      // A generator that never waits would keep the cancel from being read.
+      // Let a cancel be read, also during a generator that never waits.
       await new Promise(setImmediate)
       if (call.cancelled) throw new Cancelled()
     }
@@ -46,21 +46,21 @@ async function stream(method, call, chunks, maxMessage, sendChunk) {
   }
 }
 
-function fits(payload, maxMessage, what) {
+function checkSize(payload, maxMessage, what) {
   const size = Buffer.byteLength(payload)
-  if (size > maxMessage) throw new TempoolError(`${what} has ${size} bytes, the host takes ${maxMessage}`, { code: 'too_large' })
+  if (size > maxMessage) throw new TempoolError(`${what} has ${size} bytes, the limit is ${maxMessage}`, { code: 'too_large' })
 }
 
-function headersAfterFailure(call) {
+function headersOrNone(call) {
   try {
-    return frames.encodeHeaders(call.answerHeaders())
+    return frames.encodeHeaders(call.responseHeaderFields())
   } catch {
-    return empty // the headers may be what the failure is about
+    return empty // invalid headers may be the error being reported
   }
 }
 
-/** Anything thrown as the payload of an ERROR frame, cut to what fits into one. */
-export function failure(thrown) {
+/** Encodes anything thrown as the payload of an ERROR frame, truncated to its limit. */
+export function exceptionPayload(thrown) {
   const error = thrown instanceof Error ? thrown : new Error(String(thrown))
   const report = {
     code: error instanceof TempoolError ? error.code : 'error',
@@ -69,7 +69,7 @@ export function failure(thrown) {
     traceback: error.stack,
   }
   if (error instanceof TempoolError) {
-    if (error.data !== undefined) report.data = data(error.data)
+    if (error.data !== undefined) report.data = jsonOrString(error.data)
     if (error.fatal) report.fatal = true
   }
   const payload = JSON.stringify(report)
@@ -77,7 +77,7 @@ export function failure(thrown) {
   return JSON.stringify({ ...report, data: undefined, message: report.message.slice(0, 2000), traceback: report.traceback?.slice(0, 4000) })
 }
 
-function data(value) {
+function jsonOrString(value) {
   try {
     JSON.stringify(value)
     return value
