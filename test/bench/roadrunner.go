@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// roadrunner is RoadRunner's pool in a process of its own, built from a module of its own.
+// roadrunner is RoadRunner's pool in a separate process, built from a separate module.
 type roadrunner struct {
-	cmd     *exec.Cmd
-	orders  io.WriteCloser
-	answers *json.Decoder
+	cmd      *exec.Cmd
+	requests io.WriteCloser
+	results  *json.Decoder
 }
 
 func (b *bench) startRoadrunner(ctx context.Context, workers int) (*roadrunner, error) {
@@ -26,9 +26,9 @@ func (b *bench) startRoadrunner(ctx context.Context, workers int) (*roadrunner, 
 		return nil, err
 	}
 	r := &roadrunner{cmd: exec.Command(program, strconv.Itoa(workers), b.python, filepath.Join(source, "worker.py"))}
-	answers, err := r.cmd.StdoutPipe()
+	stdout, err := r.cmd.StdoutPipe()
 	if err == nil {
-		r.orders, err = r.cmd.StdinPipe()
+		r.requests, err = r.cmd.StdinPipe()
 	}
 	if err == nil {
 		err = r.cmd.Start()
@@ -36,28 +36,28 @@ func (b *bench) startRoadrunner(ctx context.Context, workers int) (*roadrunner, 
 	if err != nil {
 		return nil, fmt.Errorf("start RoadRunner's pool: %w", err)
 	}
-	r.answers = json.NewDecoder(answers)
+	r.results = json.NewDecoder(stdout)
 	return r, nil
 }
 
-// perSecond has RoadRunner measured for a span.
+// perSecond measures RoadRunner for a span and returns the calls per second.
 func (r *roadrunner) perSecond(callers, bytes int, span time.Duration) (float64, error) {
-	err := json.NewEncoder(r.orders).Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()})
-	var answer struct {
+	err := json.NewEncoder(r.requests).Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()})
+	var result struct {
 		PerSecond float64 `json:"per_second"`
 	}
 	if err == nil {
-		err = r.answers.Decode(&answer)
+		err = r.results.Decode(&result)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("measure RoadRunner's pool: %w", err)
 	}
-	return answer.PerSecond, nil
+	return result.PerSecond, nil
 }
 
 // stop ends RoadRunner and its workers.
 func (r *roadrunner) stop() error {
-	force := time.AfterFunc(actorPatience, func() { _ = r.cmd.Process.Kill() })
+	force := time.AfterFunc(stopTimeout, func() { _ = r.cmd.Process.Kill() })
 	defer force.Stop()
-	return errors.Join(r.orders.Close(), r.cmd.Wait())
+	return errors.Join(r.requests.Close(), r.cmd.Wait())
 }

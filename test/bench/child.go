@@ -14,15 +14,15 @@ import (
 	"github.com/tempool/tempool/internal/agentcmd"
 )
 
-// roleVariable makes this program another one: those that a comparison needs in a process of their own.
+// roleEnv selects what a child process of this program runs.
 const (
-	roleVariable = "TEMPOOL_BENCH_ROLE"
-	roleAgent    = "agent" // args: those of the agent
-	roleNoop     = "noop"  // args: Temporal's address
+	roleEnv   = "TEMPOOL_BENCH_ROLE"
+	roleAgent = "agent" // arguments: those of the agent
+	roleNoop  = "noop"  // argument: the address of Temporal
 )
 
-// play is the main of a process in a role. It ends in good order when its parent closes its stdin, or dies.
-func play(role string, args []string) int {
+// runRole is the main function of a child process. The child shuts down when its parent closes its stdin or exits.
+func runRole(role string, args []string) int {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // cannot fail for this process itself
@@ -38,28 +38,28 @@ func play(role string, args []string) int {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}
-	fmt.Fprintf(os.Stderr, "bench: there is no role %q\n", role)
+	fmt.Fprintf(os.Stderr, "bench: unknown role %q\n", role)
 	return 2
 }
 
-// actor is this program in a role.
-type actor struct {
+// child is this program running in a role.
+type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	log   *os.File
 }
 
-// start starts this program in a role; its output goes to a file of the run's folder.
-func (b *bench) start(role, name string, args ...string) (*actor, error) {
+// start starts this program in a role. Its output goes to a log file in the run's directory.
+func (b *bench) start(role, name string, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	a := &actor{cmd: exec.Command(self, args...)}
+	a := &child{cmd: exec.Command(self, args...)}
 	if a.log, err = os.Create(filepath.Join(b.dir, name+".log")); err != nil {
-		return nil, fmt.Errorf("make the log of %s: %w", name, err)
+		return nil, fmt.Errorf("create the log of %s: %w", name, err)
 	}
-	a.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	a.cmd.Env = append(os.Environ(), roleEnv+"="+role)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	a.cmd.WaitDelay = time.Second
 	stdin, err := a.cmd.StdinPipe()
@@ -74,8 +74,8 @@ func (b *bench) start(role, name string, args ...string) (*actor, error) {
 	return a, nil
 }
 
-// agent starts an agent in a process of its own, as users have it.
-func (b *bench) agent(ctx context.Context, hostID string, args ...string) (*actor, error) {
+// agent starts an agent in its own process.
+func (b *bench) agent(ctx context.Context, hostID string, args ...string) (*child, error) {
 	if err := b.temporal(ctx); err != nil {
 		return nil, err
 	}
@@ -84,17 +84,17 @@ func (b *bench) agent(ctx context.Context, hostID string, args ...string) (*acto
 	}, args...)...)
 }
 
-// actorPatience is how long an actor may take to end.
-const actorPatience = 90 * time.Second
+// stopTimeout limits how long a child process may take to exit.
+const stopTimeout = 90 * time.Second
 
-// stop ends the actor in good order and returns when it is gone. Where it does not end well, the error has its last output.
-func (a *actor) stop() error {
+// stop shuts the child down and waits for it. If the child fails, the error includes its last output.
+func (a *child) stop() error {
 	defer a.log.Close()
-	force := time.AfterFunc(actorPatience, func() { _ = a.cmd.Process.Kill() })
+	force := time.AfterFunc(stopTimeout, func() { _ = a.cmd.Process.Kill() })
 	defer force.Stop()
-	_ = a.stdin.Close() // it may have ended already, which Wait tells
+	_ = a.stdin.Close() // fails if the child has exited, which Wait reports
 	if err := a.cmd.Wait(); err != nil {
-		content, _ := os.ReadFile(a.log.Name()) // without it the exit alone is told
+		content, _ := os.ReadFile(a.log.Name()) // best effort
 		return fmt.Errorf("%s: %w:\n%s", filepath.Base(a.log.Name()), err, content[max(0, len(content)-4096):])
 	}
 	return nil
