@@ -5,14 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
 
-// Host calls a worker makes about the session of the call it serves.
+// Host calls with which a worker uses the session of the call it serves.
 const (
 	MethodGet           = "session.get"
 	MethodUpdate        = "session.update"
@@ -23,18 +22,18 @@ const (
 	MethodDeleteProgram = "programs.delete"
 )
 
-// HostCalls answers host calls from a store.
+// HostCalls serves host calls from a store.
 //
-// The session of a call begins with its first use: get, touch, update without a version, and programs.put make the session if there
-// is none. An update with a version, programs.get and both deletes do not.
+// get, touch, update without a version, and programs.put create the session if it does not exist. An update with a version,
+// programs.get and both deletes do not.
 type HostCalls struct {
 	Store Store
-	// TTL and AnonymousTTL are the lives of sessions made here, named by a client and not.
+	// TTL applies to sessions that HostCalls creates under a client's id, AnonymousTTL to those under a temporary id.
 	TTL          time.Duration
 	AnonymousTTL time.Duration
 }
 
-// Serves reports whether a host call is about sessions.
+// Serves reports whether HostCalls serves a method.
 func Serves(method string) bool {
 	switch method {
 	case MethodGet, MethodUpdate, MethodTouch, MethodDelete, MethodPutProgram, MethodGetProgram, MethodDeleteProgram:
@@ -43,15 +42,15 @@ func Serves(method string) bool {
 	return false
 }
 
-// Serve runs one host call for the session id and returns its result as JSON. Errors are coded: those of Store, CodeInvalid for
-// arguments that do not fit, CodeVersionConflict for an update of another version, CodeProgramNotFound.
+// Serve runs one host call for the session id and returns its result as JSON. Errors have the codes of Store, CodeInvalid (malformed
+// arguments), CodeVersionConflict, or CodeProgramNotFound.
 func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byte) ([]byte, error) {
 	switch method {
 	case MethodGet, MethodTouch:
 		if err := noArguments(method, arguments); err != nil {
 			return nil, err
 		}
-		return result(h.begin(ctx, id))
+		return encodeResult(h.getOrCreate(ctx, id))
 	case MethodUpdate:
 		return h.update(ctx, id, arguments)
 	case MethodDelete:
@@ -61,7 +60,7 @@ func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byt
 		if err := h.Store.Delete(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
 			return nil, err
 		}
-		return nothing, nil
+		return nullResult, nil
 	case MethodPutProgram:
 		return h.putProgram(ctx, id, arguments)
 	case MethodGetProgram:
@@ -69,41 +68,41 @@ func (h HostCalls) Serve(ctx context.Context, id, method string, arguments []byt
 	case MethodDeleteProgram:
 		return h.deleteProgram(ctx, id, arguments)
 	}
-	return nil, api.Errorf(api.CodeInvalid, "%q is no host call about sessions", method)
+	return nil, api.Errorf(api.CodeInvalid, "unknown session host call %q", method)
 }
 
-// nothing is the result of a host call that has none.
-var nothing = []byte("null")
+// nullResult is the result of a host call without one.
+var nullResult = []byte("null")
 
-func result(s *Session, err error) ([]byte, error) {
+func encodeResult(s *Session, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	return encode(s)
 }
 
-// begin returns the session, made now if there is none.
-func (h HostCalls) begin(ctx context.Context, id string) (*Session, error) {
+// getOrCreate returns the session and creates it if it does not exist.
+func (h HostCalls) getOrCreate(ctx context.Context, id string) (*Session, error) {
 	for {
 		s, err := h.Store.Get(ctx, id)
 		if !errors.Is(err, api.ErrSessionNotFound) {
 			return s, err
 		}
-		s, err = h.Store.Create(ctx, h.fresh(id))
+		s, err = h.Store.Create(ctx, h.newSession(id))
 		if !errors.Is(err, api.ErrSessionExists) {
 			return s, err
 		}
 	}
 }
 
-// change updates the session, or makes it as change leaves an empty one.
-func (h HostCalls) change(ctx context.Context, id string, change func(*Session) error) (*Session, error) {
+// updateOrCreate updates the session; if it does not exist, it creates one and applies change to it.
+func (h HostCalls) updateOrCreate(ctx context.Context, id string, change func(*Session) error) (*Session, error) {
 	for {
 		s, err := h.Store.Update(ctx, id, change)
 		if !errors.Is(err, api.ErrSessionNotFound) {
 			return s, err
 		}
-		s = h.fresh(id)
+		s = h.newSession(id)
 		if err := change(s); err != nil {
 			return nil, err
 		}
@@ -114,23 +113,23 @@ func (h HostCalls) change(ctx context.Context, id string, change func(*Session) 
 	}
 }
 
-func (h HostCalls) fresh(id string) *Session {
-	return &Session{ID: id, Programs: filled(nil), Data: filled(nil), Metadata: filled(nil), TTL: h.life(id)}
+func (h HostCalls) newSession(id string) *Session {
+	return &Session{ID: id, Programs: orEmpty(nil), Data: orEmpty(nil), Metadata: orEmpty(nil), TTL: h.defaultTTL(id)}
 }
 
-// life is the TTL of a session that has none of its own.
-func (h HostCalls) life(id string) spec.Duration {
+// defaultTTL is the TTL of a session without one of its own.
+func (h HostCalls) defaultTTL(id string) spec.Duration {
 	if IsTemporary(id) {
 		return spec.Duration(h.AnonymousTTL)
 	}
 	return spec.Duration(h.TTL)
 }
 
-// Patch applies a merge patch to a session in a store, as Session.Patch does; call it inside Update's change.
+// Patch is Session.Patch with the default TTL of h. Call it inside the change of Update.
 func (h HostCalls) Patch(s *Session, patch json.RawMessage) error {
 	err := s.Patch(patch)
 	if s.TTL == 0 {
-		s.TTL = h.life(s.ID)
+		s.TTL = h.defaultTTL(s.ID)
 	}
 	return err
 }
@@ -140,13 +139,13 @@ func (h HostCalls) update(ctx context.Context, id string, arguments []byte) ([]b
 		Patch   json.RawMessage `json:"patch"`
 		Version *int64          `json:"version"`
 	}
-	if err := read(MethodUpdate, arguments, &a); err != nil {
+	if err := decodeArguments(MethodUpdate, arguments, &a); err != nil {
 		return nil, err
 	}
 	if a.Version == nil {
-		return result(h.change(ctx, id, func(s *Session) error { return h.Patch(s, a.Patch) }))
+		return encodeResult(h.updateOrCreate(ctx, id, func(s *Session) error { return h.Patch(s, a.Patch) }))
 	}
-	return result(h.Store.Update(ctx, id, func(s *Session) error {
+	return encodeResult(h.Store.Update(ctx, id, func(s *Session) error {
 		if err := CheckVersion(s, *a.Version); err != nil {
 			return err
 		}
@@ -154,12 +153,12 @@ func (h HostCalls) update(ctx context.Context, id string, arguments []byte) ([]b
 	}))
 }
 
-// CheckVersion fails with CodeVersionConflict unless the session has the version; call it inside Update's change.
+// CheckVersion fails with CodeVersionConflict unless the session has the version. Call it inside the change of Update.
 func CheckVersion(s *Session, version int64) error {
 	if s.Version == version {
 		return nil
 	}
-	return api.Errorf(api.CodeVersionConflict, "session %s has version %d, not %d: read it again and repeat the change", s.ID, s.Version, version)
+	return api.Errorf(api.CodeVersionConflict, "session %s has version %d, not %d: read it again and retry the update", s.ID, s.Version, version)
 }
 
 type program struct {
@@ -168,21 +167,21 @@ type program struct {
 }
 
 func (h HostCalls) putProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := readProgram(MethodPutProgram, arguments)
+	p, err := decodeProgram(MethodPutProgram, arguments)
 	if err == nil && p.Program == nil {
-		err = api.Errorf(api.CodeInvalid, `%s needs the member "program"`, MethodPutProgram)
+		err = api.Errorf(api.CodeInvalid, `%s: missing argument "program"`, MethodPutProgram)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := h.change(ctx, id, func(s *Session) error { s.Programs[p.ID] = p.Program; return nil }); err != nil {
+	if _, err := h.updateOrCreate(ctx, id, func(s *Session) error { s.Programs[p.ID] = p.Program; return nil }); err != nil {
 		return nil, err
 	}
-	return nothing, nil
+	return nullResult, nil
 }
 
 func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := readProgram(MethodGetProgram, arguments)
+	p, err := decodeProgram(MethodGetProgram, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -198,11 +197,11 @@ func (h HostCalls) getProgram(ctx context.Context, id string, arguments []byte) 
 	return nil, api.Errorf(api.CodeProgramNotFound, "session %s has no program %q", id, p.ID)
 }
 
-// errUnchanged ends an update that would change nothing.
+// errUnchanged aborts an update that would change nothing.
 var errUnchanged = errors.New("unchanged")
 
 func (h HostCalls) deleteProgram(ctx context.Context, id string, arguments []byte) ([]byte, error) {
-	p, err := readProgram(MethodDeleteProgram, arguments)
+	p, err := decodeProgram(MethodDeleteProgram, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -216,31 +215,25 @@ func (h HostCalls) deleteProgram(ctx context.Context, id string, arguments []byt
 	if err != nil && !errors.Is(err, errUnchanged) && !errors.Is(err, api.ErrSessionNotFound) {
 		return nil, err
 	}
-	return nothing, nil
+	return nullResult, nil
 }
 
-func readProgram(method string, arguments []byte) (p program, err error) {
-	if err := read(method, arguments, &p); err != nil {
+func decodeProgram(method string, arguments []byte) (p program, err error) {
+	if err := decodeArguments(method, arguments, &p); err != nil {
 		return p, err
 	}
 	if p.ID == "" {
-		return p, api.Errorf(api.CodeInvalid, `%s needs the member "id"`, method)
+		return p, api.Errorf(api.CodeInvalid, `%s: missing argument "id"`, method)
 	}
 	return p, nil
 }
 
-// read decodes a host call's arguments, strictly: a misspelt member must not be lost.
-func read(method string, arguments []byte, into any) error {
+// decodeArguments decodes a host call's arguments and rejects unknown members, so that a misspelt one is not ignored.
+func decodeArguments(method string, arguments []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil {
-		if _, trailing := d.Token(); trailing != io.EOF {
-			err = errTrailing
-		}
-	}
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "the arguments of %s do not fit (docs/protocol.md): %w", method, err)
+	if err := decodeOne(d, into); err != nil {
+		return api.Errorf(api.CodeInvalid, "%s: invalid arguments (see docs/protocol.md): %w", method, err)
 	}
 	return nil
 }

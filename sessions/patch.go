@@ -3,27 +3,25 @@ package sessions
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 
 	"github.com/tempool/tempool/api"
 )
 
-// MergePatch applies a JSON merge patch (RFC 7396) to a JSON document; an empty target is no document. Numbers keep their digits.
+// mergePatch applies a JSON merge patch (RFC 7396) to a JSON document; an empty target means no document. Numbers keep their digits.
 // It fails with CodeInvalid if either is not JSON.
-func MergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
-	var was any
+func mergePatch(target, patch json.RawMessage) (json.RawMessage, error) {
+	var document any
 	if len(target) > 0 {
 		var err error
-		if was, err = decode(target); err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "what is to be patched is not JSON: %w", err)
+		if document, err = decodeNumber(target); err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "the value to patch is not valid JSON: %w", err)
 		}
 	}
-	change, err := decode(patch)
+	changes, err := decodeNumber(patch)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "the patch is not JSON: %w", err)
+		return nil, api.Errorf(api.CodeInvalid, "the patch is not valid JSON: %w", err)
 	}
-	return encode(merge(was, change))
+	return encode(merge(document, changes))
 }
 
 func merge(target, patch any) any {
@@ -45,43 +43,32 @@ func merge(target, patch any) any {
 	return result
 }
 
-// decode reads exactly one JSON value.
-func decode(data []byte) (any, error) {
+// decodeNumber decodes one JSON value and preserves the digits of numbers.
+func decodeNumber(data []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errTrailing
-	}
-	return v, nil
+	err = decodeOne(d, &v)
+	return v, err
 }
 
-var errTrailing = errors.New("more follows the value")
-
 // Patch applies a JSON merge patch (RFC 7396) to a session. A patch is an object with some of data, programs, metadata and ttl; null
-// empties the first three and sets ttl to the store's default. What only the store may write, and what no session has, is
-// refused with CodeInvalid, and then s is unchanged.
+// empties the first three and resets ttl to the store's default. Patch rejects read-only and unknown fields with CodeInvalid and then
+// leaves s unchanged.
 func (s *Session) Patch(patch json.RawMessage) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &members); err != nil || members == nil {
-		return api.Errorf(api.CodeInvalid, `a patch of a session is a JSON object such as {"data": {"key": "value"}}`)
+		return api.Errorf(api.CodeInvalid, `a session patch must be a JSON object, for example {"data": {"key": "value"}}`)
 	}
 	draft := s.Clone()
 	for name, change := range members {
 		var err error
 		switch name {
 		case "data":
-			draft.Data, err = patched(name, draft.Data, change)
+			draft.Data, err = patchMap(name, draft.Data, change)
 		case "programs":
-			draft.Programs, err = patched(name, draft.Programs, change)
+			draft.Programs, err = patchMap(name, draft.Programs, change)
 		case "metadata":
-			draft.Metadata, err = patched(name, draft.Metadata, change)
+			draft.Metadata, err = patchMap(name, draft.Metadata, change)
 		case "ttl":
 			draft.TTL = 0
 			if !isNull(change) {
@@ -90,9 +77,9 @@ func (s *Session) Patch(patch json.RawMessage) error {
 				}
 			}
 		case "id", "version", "created_at", "last_accessed":
-			err = api.Errorf(api.CodeInvalid, "%s is the store's to write: leave it out of the patch", name)
+			err = api.Errorf(api.CodeInvalid, "%s is read-only: remove it from the patch", name)
 		default:
-			err = api.Errorf(api.CodeInvalid, "a session has no %q: a patch may hold data, programs, metadata and ttl", name)
+			err = api.Errorf(api.CodeInvalid, "unknown field %q: a session patch may contain data, programs, metadata and ttl", name)
 		}
 		if err != nil {
 			return err
@@ -102,24 +89,24 @@ func (s *Session) Patch(patch json.RawMessage) error {
 	return nil
 }
 
-// patched is a map of a session after its member of the patch. It may reuse the map.
-func patched(name string, current map[string]json.RawMessage, patch json.RawMessage) (map[string]json.RawMessage, error) {
+// patchMap applies a patch to the session's map name. It may modify current.
+func patchMap(name string, current map[string]json.RawMessage, patch json.RawMessage) (map[string]json.RawMessage, error) {
 	if isNull(patch) {
 		return map[string]json.RawMessage{}, nil
 	}
 	var changes map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &changes); err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "%s is a JSON object, and so is its patch", name)
+		return nil, api.Errorf(api.CodeInvalid, "the patch of %s must be a JSON object or null", name)
 	}
-	current = filled(current)
+	current = orEmpty(current)
 	for key, change := range changes {
 		switch {
 		case isNull(change):
 			delete(current, key)
-		case change[0] != '{': // nothing to merge
+		case change[0] != '{': // a value that is no object replaces the old one
 			current[key] = change
 		default:
-			merged, err := MergePatch(current[key], change)
+			merged, err := mergePatch(current[key], change)
 			if err != nil {
 				return nil, err
 			}

@@ -15,7 +15,7 @@ import (
 var invalid = &api.Error{Code: api.CodeInvalid}
 
 // The cases of RFC 7396, appendix A.
-func TestAMergePatchDoesWhatItsStandardSays(t *testing.T) {
+func TestMergePatchFollowsRFC7396(t *testing.T) {
 	for _, c := range [][3]string{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
 		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
@@ -34,20 +34,20 @@ func TestAMergePatchDoesWhatItsStandardSays(t *testing.T) {
 		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
 		{``, `{"a":{"b":null},"n":12345678901234567890.0}`, `{"a":{},"n":12345678901234567890.0}`},
 	} {
-		got, err := MergePatch(json.RawMessage(c[0]), json.RawMessage(c[1]))
+		got, err := mergePatch(json.RawMessage(c[0]), json.RawMessage(c[1]))
 		require.NoError(t, err)
 		require.Equal(t, c[2], string(got), "%s with %s", c[0], c[1])
 	}
 }
 
-func TestAMergePatchOfWhatIsNotJSONIsRefused(t *testing.T) {
+func TestMergePatchRejectsInvalidJSON(t *testing.T) {
 	for _, c := range [][2]string{{`{`, `{}`}, {`{}`, ``}, {`{}`, `{} {}`}, {`{}`, `{"a":}`}} {
-		_, err := MergePatch(json.RawMessage(c[0]), json.RawMessage(c[1]))
+		_, err := mergePatch(json.RawMessage(c[0]), json.RawMessage(c[1]))
 		require.ErrorIs(t, err, invalid, "%s with %s", c[0], c[1])
 	}
 }
 
-func TestASessionsPatchChangesItsMembers(t *testing.T) {
+func TestPatchChangesTheFieldsItNames(t *testing.T) {
 	s := &Session{
 		ID: "a", Version: 3, TTL: spec.Duration(time.Hour), Metadata: map[string]json.RawMessage{"m": json.RawMessage("1")},
 		Data: map[string]json.RawMessage{"old": json.RawMessage("1"), "deep": json.RawMessage(`{"x":1,"y":2}`), "flat": json.RawMessage("5")},
@@ -56,7 +56,7 @@ func TestASessionsPatchChangesItsMembers(t *testing.T) {
 	patch := `{"data":{"old":null,"new":[1],"deep":{"x":null,"z":3},"flat":{"in":null}},"programs":{"p":"code"},"metadata":null,"ttl":"10m"}`
 	draft := s.Clone()
 	require.NoError(t, draft.Patch(json.RawMessage(patch)))
-	require.Equal(t, before, s, "the copy shares no map")
+	require.Equal(t, before, s, "a clone shares no map")
 	require.Equal(t, &Session{
 		ID: "a", Version: 3, TTL: spec.Duration(10 * time.Minute), Metadata: map[string]json.RawMessage{}, Programs: map[string]json.RawMessage{"p": json.RawMessage(`"code"`)},
 		Data: map[string]json.RawMessage{"new": json.RawMessage("[1]"), "deep": json.RawMessage(`{"y":2,"z":3}`), "flat": json.RawMessage("{}")},
@@ -65,7 +65,7 @@ func TestASessionsPatchChangesItsMembers(t *testing.T) {
 	require.Zero(t, draft.TTL)
 }
 
-func TestASessionsPatchThatDoesNotFitIsRefusedAndChangesNothing(t *testing.T) {
+func TestAnInvalidPatchIsRejectedAndChangesNothing(t *testing.T) {
 	for _, patch := range []string{
 		``, `null`, `5`, `[]`, `{`, `{"data":5}`, `{"programs":[]}`, `{"ttl":5}`, `{"ttl":"soon"}`, `{"id":"b"}`, `{"version":2}`, `{"created_at":null}`, `{"last_accessed":1}`,
 		`{"data":{"a":1},"dta":{}}`, `{"Data":{}}`,
@@ -77,7 +77,7 @@ func TestASessionsPatchThatDoesNotFitIsRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
-func FuzzASessionsPatch(f *testing.F) {
+func FuzzPatch(f *testing.F) {
 	f.Add([]byte(`{"data":{"a":{"b":null}},"ttl":"1s"}`))
 	f.Add([]byte(`{"data":{"k":{"x":{"y":[{}]}}},"metadata":null}`))
 	f.Add([]byte(strings.Repeat(`{"data":`, 50)))
@@ -88,7 +88,7 @@ func FuzzASessionsPatch(f *testing.F) {
 		}
 		encoded, err := s.Body()
 		if err != nil {
-			require.ErrorIs(t, err, invalid) // what is not UTF-8
+			require.ErrorIs(t, err, invalid) // a value that is not UTF-8
 			return
 		}
 		var again Session

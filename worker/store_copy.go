@@ -9,7 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/twin"
+	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -32,7 +32,7 @@ func (s *stores) resumeCopy() error {
 
 // openDualWriteLocked opens both stores of a copy. It fails if the primary cannot be opened; without the secondary, the primary alone
 // serves.
-func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error) {
+func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, error) {
 	primary, secondary := s.copy.From, s.copy.To
 	if s.copy.CutOver {
 		primary, secondary = secondary, primary
@@ -43,9 +43,9 @@ func (s *stores) openDualWriteLocked(settings spec.Sessions) (*twin.Store, error
 	}
 	second, err := s.openBackend(secondary.applyTo(settings))
 	if err != nil {
-		second = twin.Absent(err)
+		second = dualwrite.Absent(err)
 	}
-	store := twin.Of(first)
+	store := dualwrite.Of(first)
 	store.Begin(second, s.copy.CutOver, true)
 	return store, nil
 }
@@ -205,7 +205,7 @@ func stepRefused(step api.CopyStep, format string, values ...any) error {
 }
 
 // swapCopy makes the other store of the copy the primary, and returns how many sessions a forced step back lost.
-func (s *stores) swapCopy(ctx context.Context, store *twin.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
+func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record copyRecord, step api.SessionCopyStep) (lost int, err error) {
 	back := step.Step == api.CopyStepBack
 	switch {
 	case back && !record.CutOver:
@@ -231,7 +231,7 @@ func (s *stores) swapCopy(ctx context.Context, store *twin.Store, record copyRec
 }
 
 // endCopy keeps the primary of the copy and closes the secondary.
-func (s *stores) endCopy(store *twin.Store, record copyRecord, step api.CopyStep) error {
+func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.CopyStep) error {
 	kept, released, swap := record.From, record.To, api.CopyStepBack
 	if step == api.CopyStepFinish {
 		kept, released, swap = record.To, record.From, api.CopyStepCutOver

@@ -16,10 +16,10 @@ import (
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
+	"github.com/tempool/tempool/sessions/dualwrite"
 	"github.com/tempool/tempool/sessions/embedded"
 	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
-	"github.com/tempool/tempool/sessions/twin"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -60,7 +60,7 @@ type poolSessions struct {
 
 // openStore is a store and its current settings.
 type openStore struct {
-	store    *twin.Store
+	store    *dualwrite.Store
 	settings spec.Sessions
 }
 
@@ -212,7 +212,7 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 	if known := s.open[key]; known != nil {
 		return known, nil
 	}
-	var store *twin.Store
+	var store *dualwrite.Store
 	if s.copy != nil && key == s.copy.From.key() {
 		pair, err := s.openDualWriteLocked(settings)
 		if err != nil {
@@ -224,7 +224,7 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 		if err != nil {
 			return nil, err
 		}
-		store = twin.Of(one)
+		store = dualwrite.Of(one)
 	}
 	known := &openStore{store: store, settings: settings}
 	s.open[key] = known

@@ -12,8 +12,8 @@ its decisions, which is how it is counted here. Decisions are:
     for and if in a comprehension             1 each
     case                                      1 each, except one that always matches; and 1 for its guard
 
-else, finally, with, try and return decide nothing. A function's complexity leaves out the functions and classes defined inside it,
-which are measured by themselves; lambdas count where they stand. Code outside of functions has no complexity of its own.
+else, finally, with, try and return are no decisions. A function's complexity excludes nested functions and classes, which are measured
+separately; a lambda counts for the function that contains it. Code outside of functions has no complexity.
 """
 
 import ast
@@ -21,17 +21,17 @@ import warnings
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ONE_EACH = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert)
-_MATCH_CASE = getattr(ast, "match_case", ())  # Python 3.10 brought it
+_MATCH_CASE = getattr(ast, "match_case", ())  # since Python 3.10
 
 
 def measure_file(path, top):
-    """The measures of one file as a dict:
+    """Measures one file and returns a dict:
 
-    path, bytes, lines   always; a file that cannot be read has 0
-    functions, classes   how many it defines, at any depth
+    path, bytes, lines   0 for an unreadable file
+    functions, classes   their number, at any depth
     complexity           the sum over its functions
     worst                its `top` most complex functions, worst first: {"name", "line", "complexity"}
-    problem              why it could not be read or parsed; None if it could. Then the counts above are 0.
+    problem              why the file could not be read or parsed, else None. With a problem, the counts above are 0.
     """
     result = {"path": path, "bytes": 0, "lines": 0, "functions": 0, "classes": 0, "complexity": 0, "worst": [], "problem": None}
     try:
@@ -44,7 +44,7 @@ def measure_file(path, top):
     result["lines"] = source.count(b"\n") + (1 if source and not source.endswith(b"\n") else 0)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the measured code, which is not ours
+            warnings.simplefilter("ignore")  # warnings about the measured code
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         result["problem"] = "%s: %s" % (type(e).__name__, e)
@@ -58,34 +58,34 @@ def measure_file(path, top):
 
 
 def measure_source(source):
-    """All functions of a source text, in order of their lines, as measure_file's worst describes them."""
+    """Returns all functions of a source text, ordered by line, in the format of worst in measure_file."""
     functions, _ = _definitions(ast.parse(source))
     return sorted(functions, key=lambda f: f["line"])
 
 
 def _definitions(tree):
-    """(functions, number of classes). Walks with a stack of its own: generated code nests deeper than Python may recurse."""
+    """Returns (functions, number of classes). It uses an explicit stack, because generated code can exceed Python's recursion limit."""
     functions, classes = [], 0
-    waiting = [(tree, None, "")]  # node, the function it counts for, and the prefix of names defined in it
-    while waiting:
-        node, function, prefix = waiting.pop()
+    stack = [(tree, None, "")]  # node, the function it counts for, and the prefix of names defined in it
+    while stack:
+        node, function, prefix = stack.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
                 measured = {"name": prefix + child.name, "line": child.lineno, "complexity": 1}
                 functions.append(measured)
-                waiting.append((child, measured, measured["name"] + "."))
+                stack.append((child, measured, measured["name"] + "."))
             elif isinstance(child, ast.ClassDef):
                 classes += 1
-                waiting.append((child, None, prefix + child.name + "."))
+                stack.append((child, None, prefix + child.name + "."))
             else:
                 if function is not None:
                     function["complexity"] += _decisions(child)
-                waiting.append((child, function, prefix))
+                stack.append((child, function, prefix))
     return functions, classes
 
 
 def _decisions(node):
-    """How many decisions a node makes by itself, without its children."""
+    """Returns the number of decisions in a node, without its children."""
     if isinstance(node, _ONE_EACH):
         return 1
     if isinstance(node, ast.BoolOp):
@@ -98,5 +98,5 @@ def _decisions(node):
 
 
 def _always_matches(pattern):
-    """`_`, a bare name, or either of them in parentheses or behind `as`."""
+    """Whether a pattern is irrefutable: `_` or a name, also in parentheses or with `as`."""
     return isinstance(pattern, ast.MatchAs) and (pattern.pattern is None or _always_matches(pattern.pattern))

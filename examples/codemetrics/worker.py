@@ -1,4 +1,4 @@
-"""A pool worker that measures Python source files. Run by Tempool, see pool.toml next to it."""
+"""A pool worker that measures Python source files. Tempool runs it, see pool.toml."""
 
 import tempool
 
@@ -7,14 +7,14 @@ from complexity import measure_file
 
 @tempool.method
 def measure(paths, top=5):
-    """Measures the files at paths and returns one object for each, in order; complexity.measure_file says what is in it.
+    """Measures the files at paths and returns the result of complexity.measure_file for each, in order.
 
-    top is how many of each file's most complex functions are named.
+    top limits the most complex functions listed for each file.
     """
     call = tempool.context()
     results = []
     for path in paths:
-        # A worker that looks up now and then answers health probes in the midst of a long call, and stops when nobody waits for it.
+        # check() also answers health probes during a long call, and raises if the call was cancelled.
         call.check()
         results.append(measure_file(path, top))
     return results

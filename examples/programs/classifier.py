@@ -1,4 +1,4 @@
-"""A text classifier as a program that JSON can hold: naive Bayes over words."""
+"""A text classifier whose trained model is JSON: naive Bayes over words."""
 
 import math
 import re
@@ -8,26 +8,26 @@ _word = re.compile(r"[A-Za-z]{3,}")
 
 
 def words(text):
-    """The words of a text, in lower case, those of fooBar and foo_bar one by one."""
+    """Returns the words of a text in lower case; fooBar and foo_bar are two words each."""
     return [word.lower() for word in _word.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text))]
 
 
 def train(samples, vocabulary=800):
-    """Makes a program of samples, pairs of a label and a text; ValueError without any.
+    """Trains a program on samples, pairs of a label and a text. Raises ValueError without samples.
 
-    Each label keeps its `vocabulary` most frequent words with the logarithms of their probabilities, smoothed by one (Laplace), so
-    that a program stays small however much it was trained on.
+    A program holds the `vocabulary` most frequent words of each label with the logarithms of their probabilities (Laplace smoothing), so
+    its size does not depend on the number of samples.
     """
     texts, counts = Counter(), {}
     for label, text in samples:
         texts[label] += 1
         counts.setdefault(label, Counter()).update(words(text))
     if not texts:
-        raise ValueError("there is nothing to train on")
-    different = len(set().union(*counts.values()))
+        raise ValueError("no samples to train on")
+    distinct = len(set().union(*counts.values()))
     labels = {}
     for label, count in sorted(counts.items()):
-        total = sum(count.values()) + different
+        total = sum(count.values()) + distinct
         frequent = sorted(count.items(), key=lambda item: (-item[1], item[0]))[:vocabulary]
         labels[label] = {
             "prior": _log(texts[label] / sum(texts.values())),
@@ -38,9 +38,9 @@ def train(samples, vocabulary=800):
 
 
 def run(program, text):
-    """The label that a program finds likeliest for a text."""
+    """Returns the most likely label of a text."""
     if program.get("kind") != "naive-bayes":
-        raise ValueError("this is no program of train(): %.80r" % (program,))
+        raise ValueError("not a program made by train(): %.80r" % (program,))
     seen = Counter(words(text))
 
     def likelihood(label):

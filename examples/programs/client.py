@@ -1,4 +1,4 @@
-"""Trains a classifier on one worker of the pool "programs" and runs it on every other one.
+"""Trains a classifier on one worker of the pool "programs" and runs it on all others.
 
     PYTHONPATH=sdk/python python3 examples/programs/client.py [ENDPOINT]
 """
@@ -17,11 +17,11 @@ PROGRAM = "which-package"
 
 def main(endpoint=None):
     labels, texts = zip(*corpus.samples("test"))
-    with Client(endpoint) as client, ExitStack() as held:
+    with Client(endpoint) as client, ExitStack() as leases:
         pool = client.pool("programs")
         session = "programs-" + uuid.uuid4().hex
-        # A lease on each worker at the same time, so that each is another one.
-        author, *others = [held.enter_context(pool.lease(holder="examples/programs", session=session)) for _ in range(pool.status()["size"])]
+        # Simultaneous leases are on different workers.
+        author, *others = [leases.enter_context(pool.lease(holder="examples/programs", session=session)) for _ in range(pool.status()["size"])]
         began = time.monotonic()
         trained = author.call("train", {"id": PROGRAM}, timeout=60)
         print("%s trained a program of %d words on %d pieces of code, in %.1f s." % (

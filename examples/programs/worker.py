@@ -1,6 +1,6 @@
-"""A pool worker that trains classifiers and runs them. Run by Tempool, see pool.toml next to it.
+"""A pool worker that trains and runs classifiers. Tempool runs it, see pool.toml.
 
-What it trains it keeps in the session of the call, so any worker of the pool runs what another has made.
+It stores trained programs in the session of the call, so every worker of the pool can run them.
 """
 
 import tempool
@@ -11,7 +11,7 @@ import corpus
 
 @tempool.method
 def train(id, labels=corpus.LABELS):
-    """Trains a classifier that tells from which package of the standard library a piece of code is, and keeps it as program id."""
+    """Trains a classifier that finds the standard library package of a piece of code, and stores it as program id."""
     samples = list(corpus.samples("train", labels))
     program = classifier.train(samples)
     call = tempool.context()
@@ -23,7 +23,7 @@ def train(id, labels=corpus.LABELS):
 
 @tempool.method
 def classify(id, texts):
-    """The label that program id gives to each of the texts."""
+    """Returns the label of each text, according to program id."""
     call = tempool.context()
     program = call.programs.get(id)
     call.session.change("classified", lambda n: (n or 0) + len(texts))

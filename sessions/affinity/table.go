@@ -1,130 +1,131 @@
-// Package affinity remembers which worker served a session last. It is a preference: losing it costs speed, never correctness, so it
-// lives in memory.
+// Package affinity remembers which worker served a session last. Affinity is a preference: losing it costs speed, never correctness, so
+// it is held in memory only.
 package affinity
 
 import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/sessions/ledger"
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 const (
-	// DefaultTTL is how long a binding lasts since its last use.
+	// DefaultTTL is how long a binding lasts after its last use.
 	DefaultTTL = 5 * time.Minute
-	// MaxBindings bounds a Table; one more drops the binding that was not used for longest.
+	// MaxBindings limits a Table; one more binding evicts the least recently used one.
 	MaxBindings = 100_000
 )
 
-// Table binds sessions to workers. Its methods are safe for concurrent use and take well under a microsecond, UnbindWorker excepted,
-// which looks at every binding.
+// Table binds sessions to workers. Its methods are safe for concurrent use. Bind, Unbind, Lookup, Follow, Where and Move take well under a
+// microsecond; the others scan all bindings.
 type Table struct {
 	now func() time.Time
 
-	mu     sync.Mutex
-	ledger *ledger.Ledger[string] // the worker, by pool and session
-	ttls   map[string]int64       // of pools, in milliseconds
-	looks  map[string]*Looks      // of pools
-	closed map[string]int64       // workers that get no further sessions, and until when, in milliseconds since 1970
+	mu       sync.Mutex
+	bindings *expirylru.LRU[string] // workers by pool and session
+	ttls     map[string]int64       // by pool, in milliseconds
+	stats    map[string]*Looks      // by pool
+	closed   map[string]int64       // workers that accept no new sessions, until when, in milliseconds since 1970
 }
 
-// New makes an empty table. The default of now is time.Now.
+// New makes an empty table. now defaults to time.Now.
 func New(now func() time.Time) *Table {
 	if now == nil {
 		now = time.Now
 	}
-	return &Table{now: now, ledger: ledger.New[string](), ttls: make(map[string]int64), looks: make(map[string]*Looks), closed: make(map[string]int64)}
+	return &Table{
+		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*Looks), closed: make(map[string]int64),
+	}
 }
 
-// SetTTL sets how long the pool's bindings last since their last use; without it that is DefaultTTL.
+// SetTTL sets how long a pool's bindings last after their last use. Default: DefaultTTL.
 func (t *Table) SetTTL(pool string, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ttls[pool] = ttl.Milliseconds()
 }
 
-func (t *Table) ttl(pool string) int64 {
+func (t *Table) ttlLocked(pool string) int64 {
 	if ttl, set := t.ttls[pool]; set {
 		return ttl
 	}
 	return DefaultTTL.Milliseconds()
 }
 
-// key of a binding: no pool's name holds a slash.
+// key is a binding's id; pool names contain no slash.
 func key(pool, session string) string { return pool + "/" + session }
 
-// Lookup finds the worker that a session prefers, and counts whether there is one.
+// Lookup returns the worker that a session is bound to, extends the binding, and counts a hit or a miss.
 func (t *Table) Lookup(pool, session string) (worker string, found bool) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.ledger.Live(key(pool, session), now)
+	e := t.bindings.Live(key(pool, session), now)
 	if e == nil {
-		t.looksOf(pool).Misses++
+		t.statsLocked(pool).Misses++
 		return "", false
 	}
-	t.looksOf(pool).Hits++
-	t.ledger.Touch(e, now, t.ttl(pool))
+	t.statsLocked(pool).Hits++
+	t.bindings.Touch(e, now, t.ttlLocked(pool))
 	return e.Value, true
 }
 
-// Bind notes that the session was served by the worker.
+// Bind binds a session to the worker that served it.
 func (t *Table) Bind(pool, session, worker string) {
 	now, id := t.now().UnixMilli(), key(pool, session)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.bind(id, pool, worker, now)
+	t.bindLocked(id, pool, worker, now)
 }
 
-// bind is Bind under mu.
-func (t *Table) bind(id, pool, worker string, now int64) {
-	if e := t.ledger.Get(id); e != nil {
+func (t *Table) bindLocked(id, pool, worker string, now int64) {
+	if e := t.bindings.Get(id); e != nil {
 		e.Value = worker
-		t.ledger.Touch(e, now, t.ttl(pool))
+		t.bindings.Touch(e, now, t.ttlLocked(pool))
 		return
 	}
-	t.ledger.Sweep(now, func(*ledger.Entry[string]) {})
-	if t.ledger.Len() >= MaxBindings {
-		t.ledger.Remove(t.ledger.Oldest())
+	t.bindings.Sweep(now)
+	if t.bindings.Len() >= MaxBindings {
+		t.bindings.Remove(t.bindings.Oldest())
 	}
-	t.ledger.Add(&ledger.Entry[string]{ID: id, LastAccessed: now, TTL: t.ttl(pool), Value: worker})
+	t.bindings.Add(&expirylru.Entry[string]{ID: id, LastAccessed: now, TTL: t.ttlLocked(pool), Value: worker})
 }
 
-// Unbind forgets a session, and reports whether it was bound.
+// Unbind removes a session's binding and reports whether there was one.
 func (t *Table) Unbind(pool, session string) bool {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.ledger.Get(key(pool, session))
+	e := t.bindings.Get(key(pool, session))
 	if e == nil {
 		return false
 	}
-	live := t.ledger.Live(e.ID, now) != nil
-	t.ledger.Remove(e)
+	live := t.bindings.Live(e.ID, now) != nil
+	t.bindings.Remove(e)
 	return live
 }
 
-// UnbindWorker forgets the sessions of a worker that has gone, and that it was closed, and says how many sessions those were.
+// UnbindWorker removes all bindings of a worker that has ended, reopens it, and returns the number of bindings removed.
 func (t *Table) UnbindWorker(worker string) (unbound int) {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.closed, worker)
-	t.ledger.Sweep(now, func(*ledger.Entry[string]) {})
-	for e := range t.ledger.All {
+	t.bindings.Sweep(now)
+	for e := range t.bindings.All {
 		if e.Value == worker {
-			t.ledger.Remove(e)
+			t.bindings.Remove(e)
 			unbound++
 		}
 	}
 	return unbound
 }
 
-// Len counts the bindings.
+// Len returns the number of bindings.
 func (t *Table) Len() int {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ledger.Sweep(now, func(*ledger.Entry[string]) {})
-	return t.ledger.Len()
+	t.bindings.Sweep(now)
+	return t.bindings.Len()
 }

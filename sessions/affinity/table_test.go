@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestASessionPrefersTheWorkerThatServedItLast(t *testing.T) {
+func TestLookupReturnsTheLastBoundWorker(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	_, found := table.Lookup("p", "s")
@@ -28,7 +28,7 @@ func TestASessionPrefersTheWorkerThatServedItLast(t *testing.T) {
 	require.Equal(t, 1, table.Len())
 }
 
-func TestABindingLastsSinceItsLastUse(t *testing.T) {
+func TestABindingExpiresAfterItsLastUse(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	table.SetTTL("short", time.Minute)
@@ -49,7 +49,7 @@ func TestABindingLastsSinceItsLastUse(t *testing.T) {
 	require.Zero(t, table.Len())
 }
 
-func TestWhenAWorkerGoesItsBindingsGo(t *testing.T) {
+func TestUnbindWorkerRemovesAllItsBindings(t *testing.T) {
 	table := New(nil)
 	for i := range 30 {
 		table.Bind("p", fmt.Sprint(i), fmt.Sprint("p/", i%3))
@@ -63,7 +63,7 @@ func TestWhenAWorkerGoesItsBindingsGo(t *testing.T) {
 	require.True(t, found)
 }
 
-func TestATableIsBounded(t *testing.T) {
+func TestTheLeastRecentlyUsedBindingIsEvictedAtMaxBindings(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	for i := range MaxBindings + 10 {
@@ -76,7 +76,7 @@ func TestATableIsBounded(t *testing.T) {
 	require.True(t, found)
 }
 
-func TestManyAskAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	table := New(nil)
 	var group sync.WaitGroup
 	for g := range 8 {
@@ -91,11 +91,11 @@ func TestManyAskAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	looks := table.Pools()["p"]
-	require.Equal(t, int64(4000), looks.Hits+looks.Misses)
+	stats := table.Pools()["p"]
+	require.Equal(t, int64(4000), stats.Hits+stats.Misses)
 }
 
-func TestLookupsAndBindingsAreCountedByPool(t *testing.T) {
+func TestLookupsAndBindingsAreCountedPerPool(t *testing.T) {
 	now := time.Now()
 	table := New(func() time.Time { return now })
 	require.Empty(t, table.Pools())

@@ -1,63 +1,69 @@
-// Package embedded is a durable session store in one file, for one host. The engine is bbolt: the file is whole after every crash,
-// whether of the process or of the machine.
+// Package embedded is a durable session store in one file, for one host. It uses bbolt, whose file stays consistent after a crash of the
+// process or of the machine.
 //
-// A committer writes what has gathered as one transaction, so that many writers share one wait for the disk. What is not written
-// yet is served from memory.
+// A committer goroutine writes pending records in one transaction, so that concurrent writers share an fsync. Records that are not yet
+// written are served from memory.
 package embedded
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/ledger"
+	"github.com/tempool/tempool/sessions/expirylru"
 )
 
 // Sync says when a write is acknowledged.
 type Sync string
 
-// Words of Sync.
+// Values of Sync.
 const (
-	// SyncAlways acknowledges what is on disk.
+	// SyncAlways acknowledges a write when it is on disk.
 	SyncAlways Sync = "always"
-	// SyncInterval acknowledges at once; a crash loses at most the last 100 ms, as long as the disk takes writes in that time, and
-	// writers wait for it when it does not.
+	// SyncInterval acknowledges a write at once. A crash loses at most the last 100 ms: if the disk is slower than that, writers wait.
 	SyncInterval Sync = "interval"
 )
-
-// lifeLostMost: reading and touching are written so rarely that a crash takes at most this part of a session's life (and one
-// second) off its end.
-const lifeLostMost = 60
 
 // Options of a store.
 type Options struct {
 	sessions.Config
-	// Path is the file, made with its folder where it is missing. One process has it at a time.
+	// Path is the file. Open creates it and its directory. Only one process can open it at a time.
 	Path string
-	// Sync is SyncAlways by default.
+	// Sync defaults to SyncAlways.
 	Sync Sync
 }
 
-// saved is what an entry knows of the file.
-type saved struct{ accessed int64 }
+// state is what the store holds in memory about a session, besides its expiry.
+type state struct {
+	version int64
+	// savedAccess is the last use that is in the file or in a batch.
+	savedAccess int64
+}
 
-// Store is a sessions.Store in a file. A write that ends with CodeStoreUnavailable or with its context may have happened.
+type entry = expirylru.Entry[state]
+
+func newEntry(id string, h sessions.Header) *entry {
+	return &entry{ID: id, LastAccessed: h.LastAccessed, TTL: h.TTL, Value: state{h.Version, h.LastAccessed}}
+}
+
+// Store is a sessions.Store in a file. A write that fails with CodeStoreUnavailable or with its context's error may have been stored.
 type Store struct {
-	options Options // but for Max, OnFull and Sync
+	options Options // except Max, OnFull and Sync
 	db      *bbolt.DB
 
-	hurry, work, closing chan struct{} // to the committer
-	committer            sync.WaitGroup
+	commitNow, commitSoon, closing chan struct{} // to the committer
+	committer                      sync.WaitGroup
 
-	// mu guards what follows.
-	mu     sync.Mutex
-	ledger *ledger.Ledger[saved]
-	// next gathers; current is being written, if any.
+	// mu guards the fields below.
+	mu       sync.Mutex
+	sessions *expirylru.LRU[state]
+	// next collects records; current is being written, nil for none.
 	next, current *batch
-	broken        error // why the file cannot be written
+	writeErr      error // why the last batch could not be written
 	max           int
 	onFull        sessions.OnFull
 	sync          Sync
@@ -65,28 +71,29 @@ type Store struct {
 	closeErr      error
 }
 
-var _ sessions.Store = (*Store)(nil)
-
-// Open opens the file. It fails with CodeStoreUnavailable if another process has it or if it is damaged, and says so.
+// Open opens the file. It fails with CodeStoreUnavailable if another process has it open or if it is damaged.
 func Open(options Options) (*Store, error) {
 	options.Config = options.Config.WithDefaults()
 	if options.Sync == "" {
 		options.Sync = SyncAlways
 	}
-	db, known, err := openFile(options.Path)
+	db, stored, err := openFile(options.Path)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, ledger: known, next: newBatch(),
-		hurry: make(chan struct{}, 1), work: make(chan struct{}, 1), closing: make(chan struct{}),
+		options: options, max: options.Max, onFull: options.OnFull, sync: options.Sync, db: db, sessions: stored, next: newBatch(),
+		commitNow: make(chan struct{}, 1), commitSoon: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	s.committer.Go(s.commit)
 	return s, nil
 }
 
-// enter locks the store for one operation at the moment it returns.
-func (s *Store) enter(ctx context.Context, doing, id string) (now int64, err error) {
+// anySession is passed to lock by operations without a session id. It is not a valid id.
+const anySession = "/"
+
+// lock locks the store for one operation and returns the current time; the caller unlocks mu unless lock fails.
+func (s *Store) lock(ctx context.Context, operation, id string) (now int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -98,34 +105,35 @@ func (s *Store) enter(ctx context.Context, doing, id string) (now int64, err err
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return 0, sessions.Unavailable(doing, sessions.ErrClosed)
+		return 0, sessions.Unavailable(operation, sessions.ErrClosed)
 	}
 	return s.options.Now().UnixMilli(), nil
 }
 
-// anySession stands for the id in operations on no session in particular; it is none.
-const anySession = "/"
-
-// enterToWrite is enter for operations that change something.
-func (s *Store) enterToWrite(ctx context.Context, doing, id string) (now int64, err error) {
-	now, err = s.enter(ctx, doing, id)
-	if err == nil && s.broken != nil {
-		err = errBroken(doing, s.broken)
+// lockForWrite is lock for operations that change something. It fails while the file cannot be written.
+func (s *Store) lockForWrite(ctx context.Context, operation, id string) (now int64, err error) {
+	now, err = s.lock(ctx, operation, id)
+	if err == nil && s.writeErr != nil {
+		err = cannotWrite(operation, s.writeErr)
 		s.mu.Unlock()
 	}
 	return now, err
 }
 
-// finish unlocks the store and waits for the disk where the writer has to.
-func (s *Store) finish(ctx context.Context, doing string, b *batch, wait bool) error {
+func cannotWrite(operation string, err error) error {
+	return sessions.Unavailable(operation, fmt.Errorf("cannot write its file and rejects changes until it can: %w", err))
+}
+
+// unlockAndWait unlocks the store and, if wait is set, waits until the batch is written.
+func (s *Store) unlockAndWait(ctx context.Context, operation string, b *batch, wait bool) error {
 	s.mu.Unlock()
 	if !wait {
 		return nil
 	}
 	select {
-	case <-b.done:
+	case <-b.tried:
 		if b.err != nil {
-			return errBroken(doing, b.err)
+			return cannotWrite(operation, b.err)
 		}
 		return nil
 	case <-ctx.Done():
@@ -135,182 +143,219 @@ func (s *Store) finish(ctx context.Context, doing string, b *batch, wait bool) e
 
 // Create stores a new session.
 func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.Session, error) {
-	doing := "create session " + draft.ID
-	made, body, err := s.options.New(draft, s.options.Now())
+	operation := "create session " + draft.ID
+	created, body, err := s.options.PrepareCreate(draft, s.options.Now())
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.enterToWrite(ctx, doing, draft.ID)
+	now, err := s.lockForWrite(ctx, operation, draft.ID)
 	if err != nil {
 		return nil, err
 	}
-	s.sweep(now)
-	if s.ledger.Get(made.ID) != nil {
+	s.sweepLocked(now)
+	if s.sessions.Get(created.ID) != nil {
 		s.mu.Unlock()
-		return nil, sessions.Exists(made.ID)
+		return nil, sessions.Exists(created.ID)
 	}
-	if s.ledger.Len() >= s.max {
+	if s.sessions.Len() >= s.max {
 		if max := s.max; s.onFull != sessions.Evict {
 			s.mu.Unlock()
 			return nil, sessions.Full(max)
 		}
-		s.remove(s.ledger.Oldest())
+		s.removeLocked(s.sessions.Oldest())
 	}
-	accessed := made.LastAccessed.UnixMilli()
-	s.ledger.Add(&ledger.Entry[saved]{
-		ID: made.ID, Version: made.Version, Created: made.CreatedAt.UnixMilli(), LastAccessed: accessed,
-		TTL: made.TTL.D().Milliseconds(), Value: saved{accessed: accessed},
-	})
-	b, wait := s.add(made.ID, appendRecord(made, body))
-	if err := s.finish(ctx, doing, b, wait); err != nil {
+	s.sessions.Add(newEntry(created.ID, created.Header()))
+	b, wait := s.enqueueLocked(created.ID, encodeRecord(created, body))
+	if err := s.unlockAndWait(ctx, operation, b, wait); err != nil {
 		return nil, err
 	}
-	return made.Clone(), nil
+	return created.Clone(), nil
 }
 
-// remove takes a session out of the ledger and, by and by, out of the file.
-func (s *Store) remove(e *ledger.Entry[saved]) (b *batch, wait bool) {
-	s.ledger.Remove(e)
-	return s.add(e.ID, nil)
+// removeLocked removes a session from memory and enqueues its removal from the file.
+func (s *Store) removeLocked(e *entry) (b *batch, wait bool) {
+	s.sessions.Remove(e)
+	return s.enqueueLocked(e.ID, nil)
 }
 
-func (s *Store) sweep(now int64) (found int) {
-	s.ledger.Sweep(now, func(e *ledger.Entry[saved]) {
-		found++
-		s.add(e.ID, nil)
-	})
-	return found
+// sweepLocked removes expired sessions and returns their number.
+func (s *Store) sweepLocked(now int64) int {
+	expired := s.sessions.Sweep(now)
+	for _, e := range expired {
+		s.enqueueLocked(e.ID, nil)
+	}
+	return len(expired)
 }
 
-// Get returns a session and extends its life.
+// Get returns a session and extends its TTL.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	_, found, err := s.get(ctx, "get session "+id, id)
 	return found, err
 }
 
-func (s *Store) get(ctx context.Context, doing, id string) (*ledger.Entry[saved], *sessions.Session, error) {
+func (s *Store) get(ctx context.Context, operation, id string) (*entry, *sessions.Session, error) {
 	for {
-		now, err := s.enter(ctx, doing, id)
+		now, err := s.lock(ctx, operation, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		e := s.ledger.Live(id, now)
+		e := s.sessions.Live(id, now)
 		if e == nil {
 			s.mu.Unlock()
 			return nil, nil, sessions.NotFound(id)
 		}
-		s.use(e, now)
+		s.touchLocked(e, now)
 		accessed, ttl := e.LastAccessed, e.TTL
-		record := s.unwritten(id)
+		record := s.unwrittenLocked(id)
 		s.mu.Unlock()
-		found, err := s.read(doing, id, record)
+		found, err := s.read(operation, id, record)
 		if err != nil {
 			return nil, nil, err
 		}
-		if found != nil {
-			// The record may be newer than e, and older than the last use.
-			if found.TTL.D().Milliseconds() == ttl && found.LastAccessed.UnixMilli() < accessed {
-				found.LastAccessed = time.UnixMilli(accessed).UTC()
-			}
-			return e, found, nil
-		} // it was deleted in between
+		if found == nil {
+			continue // it was deleted between the unlock and the read
+		}
+		// The record may be newer than accessed and ttl, and it may lack the last use.
+		if found.TTL.D().Milliseconds() == ttl && found.LastAccessed.UnixMilli() < accessed {
+			found.LastAccessed = time.UnixMilli(accessed).UTC()
+		}
+		return e, found, nil
 	}
 }
 
-// unwritten is the record of a session that has not reached the file yet, or nil.
-func (s *Store) unwritten(id string) []byte {
+// unwrittenLocked returns the session's record if it is not in the file yet, else nil.
+func (s *Store) unwrittenLocked(id string) []byte {
 	if record, found := s.next.records[id]; found || s.current == nil {
 		return record
 	}
 	return s.current.records[id]
 }
 
-// read makes a session of its record, from the file if it has not been given. It returns nil if the file has none.
-func (s *Store) read(doing, id string, record []byte) (found *sessions.Session, err error) {
+// read decodes a session's record, which it reads from the file if record is nil. It returns nil if the file has none.
+func (s *Store) read(operation, id string, record []byte) (found *sessions.Session, err error) {
 	if record != nil {
-		return session(id, record)
+		return decodeSession(id, record)
 	}
-	err = guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			if record = tx.Bucket(bucketRecords).Get([]byte(id)); record == nil {
-				return nil
+	err = recoverDamage(func() error {
+		return s.db.View(func(tx *bbolt.Tx) (err error) {
+			if record := tx.Bucket(bucketRecords).Get([]byte(id)); record != nil {
+				found, err = decodeSession(id, record)
 			}
-			var err error
-			found, err = session(id, record)
 			return err
 		})
 	})
 	if err != nil {
-		return nil, sessions.Unavailable(doing, err)
+		return nil, sessions.Unavailable(operation, err)
 	}
 	return found, nil
 }
 
-// Update changes a session; change runs without the store's lock.
+// Update changes a session. It calls change without holding the lock.
 func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
-	doing := "update session " + id
+	operation := "update session " + id
 	for {
-		e, current, err := s.get(ctx, doing, id)
+		e, current, err := s.get(ctx, operation, id)
 		if err != nil {
 			return nil, err
 		}
-		next, body, err := s.options.Changed(current, change, s.options.Now())
+		next, body, err := s.options.PrepareUpdate(current, change, s.options.Now())
 		if err != nil {
 			return nil, err
 		}
-		if stored, err := s.swap(ctx, doing, e, current.Version, next, body); err != nil {
+		if swapped, err := s.swap(ctx, e, current.Version, next, body); err != nil {
 			return nil, err
-		} else if stored {
+		} else if swapped {
 			return next.Clone(), nil
 		}
 	}
 }
 
-// swap stores next if the session is still e, in that version.
-func (s *Store) swap(ctx context.Context, doing string, e *ledger.Entry[saved], version int64, next *sessions.Session, body []byte) (bool, error) {
-	now, err := s.enterToWrite(ctx, doing, next.ID)
+// swap stores next and returns true if the session still has this entry and version.
+func (s *Store) swap(ctx context.Context, e *entry, version int64, next *sessions.Session, body []byte) (bool, error) {
+	operation := "update session " + next.ID
+	now, err := s.lockForWrite(ctx, operation, next.ID)
 	if err != nil {
 		return false, err
 	}
-	if s.ledger.Live(next.ID, now) != e || e.Version != version {
+	if s.sessions.Live(next.ID, now) != e || e.Value.version != version {
 		s.mu.Unlock()
 		return false, nil
 	}
-	e.Version = next.Version
-	s.ledger.Touch(e, next.LastAccessed.UnixMilli(), next.TTL.D().Milliseconds())
+	s.sessions.Touch(e, next.LastAccessed.UnixMilli(), next.TTL.D().Milliseconds())
 	next.LastAccessed = time.UnixMilli(e.LastAccessed).UTC()
-	e.Value.accessed = e.LastAccessed
-	b, wait := s.add(next.ID, appendRecord(next, body))
-	return true, s.finish(ctx, doing, b, wait)
+	e.Value = state{next.Version, e.LastAccessed}
+	b, wait := s.enqueueLocked(next.ID, encodeRecord(next, body))
+	return true, s.unlockAndWait(ctx, operation, b, wait)
 }
 
-// Touch extends a session's life.
+// Touch extends a session's TTL.
 func (s *Store) Touch(ctx context.Context, id string) error {
-	now, err := s.enter(ctx, "touch session "+id, id)
+	now, err := s.lock(ctx, "touch session "+id, id)
 	if err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
-	e := s.ledger.Live(id, now)
+	e := s.sessions.Live(id, now)
 	if e == nil {
 		return sessions.NotFound(id)
 	}
-	s.use(e, now)
+	s.touchLocked(e, now)
 	return nil
 }
 
 // Delete removes a session.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	doing := "delete session " + id
-	now, err := s.enterToWrite(ctx, doing, id)
+	operation := "delete session " + id
+	now, err := s.lockForWrite(ctx, operation, id)
 	if err != nil {
 		return err
 	}
-	e := s.ledger.Live(id, now)
+	e := s.sessions.Live(id, now)
 	if e == nil {
 		s.mu.Unlock()
 		return sessions.NotFound(id)
 	}
-	b, wait := s.remove(e)
-	return s.finish(ctx, doing, b, wait)
+	b, wait := s.removeLocked(e)
+	return s.unlockAndWait(ctx, operation, b, wait)
+}
+
+// SetBounds replaces the limits that Create enforces.
+func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.max, s.onFull = max, onFull
+}
+
+// SetSync replaces Options.Sync.
+func (s *Store) SetSync(sync Sync) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sync = sync
+}
+
+// Close writes all pending records and closes the file.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		defer s.mu.Unlock()
+		return s.closeErr
+	}
+	s.closed = true
+	for e := range s.sessions.All {
+		if e.LastAccessed > e.Value.savedAccess {
+			s.next.uses[e.ID] = e.LastAccessed
+		}
+	}
+	s.mu.Unlock()
+	close(s.closing)
+	s.committer.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writeErr != nil {
+		s.closeErr = cannotWrite("close the session store", s.writeErr)
+	}
+	if err := recoverDamage(s.db.Close); err != nil && s.closeErr == nil {
+		s.closeErr = sessions.Unavailable("close the session store", err)
+	}
+	return s.closeErr
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Times that bound an exchange with the server, and all exchanges of an operation together.
+// Timeouts of one exchange with the server; operationTimeout covers all exchanges of an operation.
 const (
 	dialTimeout      = 2 * time.Second
 	replyTimeout     = 3 * time.Second
 	operationTimeout = 5 * time.Second
 )
 
-func init() { redis.SetLogger(silent{}) }
+func init() { redis.SetLogger(discardLogger{}) }
 
-// silent drops the client library's own log: whatever fails is told by the operation that failed.
-type silent struct{}
+// discardLogger drops the client library's log lines; the operation that fails returns the error.
+type discardLogger struct{}
 
-func (silent) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
-// connect makes a client, which connects when it is used. A single server is told nothing twice.
+// connect makes a client, which connects on first use. It does not retry commands: only the client of a cluster may send one twice.
 func connect(address string) (redis.UniversalClient, error) {
 	parsed, err := url.Parse(address)
 	if err != nil {

@@ -2,22 +2,21 @@ package redis
 
 import "github.com/redis/go-redis/v9"
 
-// A session is a hash: v its version, g the word of the write that left it so, b its body, c, t and l when it was made, when it was last
-// used, and how long it lives after that, in milliseconds. Each script has that one key, so that it runs on one node of a cluster.
-// ARGV[1] is the caller's clock; the server's own clock ends a session's key, too.
+// A session is a hash: v is its version, g the id of the last write, b its body, c the time it was created, t the time of its last use,
+// and l its TTL, all times in milliseconds. Each script has that one key, so it runs on one node of a cluster. ARGV[1] is the caller's
+// clock; in addition the server expires the key by its own clock.
 //
-// Each write has a word of its own, so a script that arrives twice, which a client of a cluster may cause, writes once and answers the
-// same.
+// Each write has a unique id, so a script that a cluster client sends twice writes once and returns the same result.
 
-// fresh is the beginning of scripts: nothing is left of h where the session has expired.
-const fresh = `
+// luaLoad starts a script: h holds the fields, live says whether the session exists and has not expired.
+const luaLoad = `
 local h = redis.call('HMGET', KEYS[1], 'v', 'g', 't', 'l', 'c')
 local now = tonumber(ARGV[1])
 local live = h[1] and now < tonumber(h[3]) + tonumber(h[4])
 `
 
-// use notes a use, which an earlier clock does not set back.
-const use = `
+// luaTouch extends the TTL. The time of the last use never goes backwards.
+const luaTouch = `
 if now > tonumber(h[3]) then
   redis.call('HSET', KEYS[1], 't', ARGV[1])
   redis.call('PEXPIRE', KEYS[1], h[4])
@@ -25,24 +24,24 @@ if now > tonumber(h[3]) then
 end
 `
 
-// withBody ends scripts that return v, g, t, l, c and the body.
-const withBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
+// luaReturnBody ends a script that returns v, g, t, l, c and the body.
+const luaReturnBody = `h[6] = redis.call('HGET', KEYS[1], 'b') return h`
 
 var (
-	// getScript returns a session with its body, or nothing. The body is left out if its word is the one that ARGV[2] knows.
-	getScript = redis.NewScript(fresh + `if not live then return {} end` + use + `
+	// getScript returns a session and extends its TTL, or returns nothing. It omits the body if the last write has the id ARGV[2].
+	getScript = redis.NewScript(luaLoad + `if not live then return {} end` + luaTouch + `
 if h[2] ~= ARGV[2] then h[6] = redis.call('HGET', KEYS[1], 'b') end
 return h`)
-	// readScript does so without a use.
-	readScript = redis.NewScript(fresh + `if not live then return {} end ` + withBody)
-	// peekScript returns v, g, t, l and c without a use, or nothing.
-	peekScript = redis.NewScript(fresh + `if not live then return {} end return h`)
-	// touchScript returns whether there is a session.
-	touchScript = redis.NewScript(fresh + `if not live then return 0 end` + use + `return 1`)
-	// deleteScript returns whether there was one.
-	deleteScript = redis.NewScript(fresh + `redis.call('DEL', KEYS[1]) if live then return 1 end return 0`)
-	// createScript returns whether the id was free. Arguments: v, g, b, c, t, l.
-	createScript = redis.NewScript(fresh + `
+	// readScript returns a session with its body without extending its TTL, or nothing.
+	readScript = redis.NewScript(luaLoad + `if not live then return {} end ` + luaReturnBody)
+	// peekScript returns v, g, t, l and c without extending the TTL, or nothing.
+	peekScript = redis.NewScript(luaLoad + `if not live then return {} end return h`)
+	// touchScript extends the TTL and returns whether the session exists.
+	touchScript = redis.NewScript(luaLoad + `if not live then return 0 end` + luaTouch + `return 1`)
+	// deleteScript returns whether the session existed.
+	deleteScript = redis.NewScript(luaLoad + `redis.call('DEL', KEYS[1]) if live then return 1 end return 0`)
+	// createScript returns whether the id was unused. Arguments: v, g, b, c, t, l.
+	createScript = redis.NewScript(luaLoad + `
 if live then
   if h[2] == ARGV[3] then return 1 end
   return 0
@@ -51,7 +50,7 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return 1`)
-	// putScript stores a session in the place of whatever is there, or nothing if it has expired. Arguments: v, g, b, c, t, l.
+	// putScript replaces the session; an expired one is only deleted. It returns whether it stored one. Arguments: v, g, b, c, t, l.
 	putScript = redis.NewScript(`
 local left = tonumber(ARGV[6]) + tonumber(ARGV[7]) - tonumber(ARGV[1])
 redis.call('DEL', KEYS[1])
@@ -59,9 +58,9 @@ if left <= 0 then return 0 end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'g', ARGV[3], 'b', ARGV[4], 'c', ARGV[5], 't', ARGV[6], 'l', ARGV[7])
 redis.call('PEXPIRE', KEYS[1], left)
 return 1`)
-	// swapScript returns the time of the last use, 0 if the session is not the one that was read, -1 if there is none. Arguments: v and g as
-	// read, then v, g, b, t, l.
-	swapScript = redis.NewScript(fresh + `
+	// swapScript replaces a session that was not changed since it was read. It returns the time of the last use, 0 if the session was
+	// changed, -1 if it does not exist. Arguments: v and g as read, then the new v, g, b, t, l.
+	swapScript = redis.NewScript(luaLoad + `
 if not live then return -1 end
 if h[2] == ARGV[5] then return tonumber(h[3]) end
 if h[1] ~= ARGV[2] or h[2] ~= ARGV[3] then return 0 end
@@ -71,16 +70,16 @@ redis.call('HSET', KEYS[1], 'v', ARGV[4], 'g', ARGV[5], 'b', ARGV[6], 't', t, 'l
 redis.call('PEXPIRE', KEYS[1], ARGV[8])
 return tonumber(t)`)
 
-	// reserveScript gives an id a place in the index and returns whether there is one. KEYS: by use, by review. Arguments: use, id, review,
-	// places.
+	// reserveScript adds an id to the index unless that is full, and returns whether the id is in the index. KEYS: by use, by review.
+	// Arguments: time of use, id, time of review, limit.
 	reserveScript = redis.NewScript(`
 if redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 1 end
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
 redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
 return 1`)
-	// forgetScript takes ids out of the index whose review is due still and returns how many. KEYS: by use, by review. Arguments: now, ids.
-	forgetScript = redis.NewScript(`
+	// removeScript removes those ids from the index whose review is due, and returns how many. KEYS: by use, by review. Arguments: now, ids.
+	removeScript = redis.NewScript(`
 local gone = 0
 for i = 2, #ARGV do
   local due = redis.call('ZSCORE', KEYS[2], ARGV[i])

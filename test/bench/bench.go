@@ -22,15 +22,15 @@ import (
 //go:embed workers
 var workers embed.FS
 
-// bench is one run: a folder, a Python, and a Temporal server once somebody needs one.
+// bench is one run: a temporary directory, a Python interpreter, and a Temporal server that starts on first use.
 type bench struct {
 	rounds int
 	report report
-	result *result // of the benchmark that runs
+	result *result // of the current benchmark
 
 	root   string // of the repository
 	dir    string // temporary
-	python string // the interpreter itself, not a wrapper: all sides of all comparisons run it
+	python string // the interpreter itself, not a wrapper; every side runs it
 
 	server *devserver.Server
 	client *tempool.Client
@@ -46,7 +46,7 @@ func newBench(ctx context.Context, rounds int) (*bench, error) {
 		return nil, err
 	}
 	if b.dir, err = os.MkdirTemp("", "bench"); err != nil {
-		return nil, fmt.Errorf("make a temporary folder: %w", err)
+		return nil, fmt.Errorf("create a temporary directory: %w", err)
 	}
 	programs, err := fs.Sub(workers, "workers")
 	if err == nil {
@@ -56,7 +56,7 @@ func newBench(ctx context.Context, rounds int) (*bench, error) {
 		return nil, errors.Join(fmt.Errorf("unpack the Python programs: %w", err), os.RemoveAll(b.dir))
 	}
 	b.report = report{At: time.Now().UTC().Truncate(time.Second), CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
-	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // only told, not needed
+	b.report.Python, _ = output(ctx, b.dir, b.python, "--version") // optional
 	b.report.Commit, _ = output(ctx, root, "git", "rev-parse", "--short", "HEAD")
 	return b, nil
 }
@@ -70,10 +70,10 @@ func (b *bench) close() {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 		}
 	}
-	_ = os.RemoveAll(b.dir) // a temporary folder
+	_ = os.RemoveAll(b.dir) // temporary
 }
 
-// temporal starts the server that all benchmarks of a run share, on a file as users have it.
+// temporal starts the Temporal server that all benchmarks of a run share, with a database file.
 func (b *bench) temporal(ctx context.Context) error {
 	if b.server != nil {
 		return nil
@@ -90,7 +90,7 @@ func (b *bench) temporal(ctx context.Context) error {
 	return err
 }
 
-// repository is the root of the module that the working directory is in: the Python SDK and the comparisons' sources are there.
+// repository returns the root of the repository that contains the working directory.
 func repository(ctx context.Context) (string, error) {
 	file, err := output(ctx, "", "go", "env", "GOMOD")
 	if err != nil {
@@ -98,12 +98,12 @@ func repository(ctx context.Context) (string, error) {
 	}
 	root := filepath.Dir(file)
 	if _, err := os.Stat(filepath.Join(root, "sdk", "python", "tempool")); err != nil {
-		return "", fmt.Errorf("run the benchmarks from within Tempool's repository: %w", err)
+		return "", fmt.Errorf("run the benchmarks in the Tempool repository: %w", err)
 	}
 	return root, nil
 }
 
-// interpreter finds the Python that Debian's packages run if there is one, and else the real program behind python3.
+// interpreter returns the system's Python, which gunicorn and uWSGI use, or else the executable behind python3.
 func interpreter(ctx context.Context) (string, error) {
 	const system = "/usr/bin/python3"
 	if _, err := os.Stat(system); err == nil {
@@ -112,21 +112,21 @@ func interpreter(ctx context.Context) (string, error) {
 	return output(ctx, "", "python3", "-c", "import sys; print(sys.executable)")
 }
 
-// output runs a command and returns what it printed, trimmed.
+// output runs a command and returns its trimmed stdout.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	printed, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(printed)), nil
 }
 
-// echo is the spec of a pool of workers that answer with what they get, and stay: what they are compared with replaces none for the
-// requests it has served, and at these rates the default limit is reached within seconds.
+// echo returns the spec of a pool of workers that return their input. It disables rotation.max_requests, which these rates would reach
+// within seconds and the other programs do not have.
 func (b *bench) echo(name string, size int) spec.Spec {
 	s := spec.Default()
 	s.Pool.Name, s.Pool.Size, s.Pool.Command = name, size, []string{b.python, "echo.py"}

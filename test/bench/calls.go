@@ -16,44 +16,44 @@ const (
 	callWorkers = 2
 	callers     = 8
 	callBytes   = 100
-	// callWarm goes by before callSpan is measured, in each turn of each side.
+	// Each side runs for callWarm before callSpan is measured.
 	callWarm = 150 * time.Millisecond
 	callSpan = time.Second
 )
 
-// turn is one side of a comparison of calls.
-type turn struct {
+// callSide is one side of the comparison.
+type callSide struct {
 	callers int
 	call    func(context.Context, int) error // nil for RoadRunner
 	row     *series
 }
 
-// measureCalls compares calls within one process: from a caller through the pool to a Python worker and back.
+// measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's pool.
 func measureCalls(ctx context.Context, b *bench) (err error) {
 	agent, err := b.localAgent(ctx, "calls", "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Stop()) }()
-	rival, err := b.startRoadrunner(ctx, callWorkers)
+	rr, err := b.startRoadrunner(ctx, callWorkers)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rival.stop()) }()
+	defer func() { err = errors.Join(err, rr.stop()) }()
 
 	r, g := b.result, agent.Gateway()
-	var turns []*turn
+	var sides []*callSide
 	rates := map[string]*series{}
 	add := func(name string, callers int, call func(context.Context, int) error) {
 		rates[name] = r.row(name, "calls/s")
-		turns = append(turns, &turn{callers, call, rates[name]})
+		sides = append(sides, &callSide{callers, call, rates[name]})
 	}
-	const single, eight, four, rivalSingle, rivalEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
+	const single, eight, four, rrSingle, rrEight = "1 caller, max_inflight 1", "8 callers, max_inflight 1",
 		"8 callers, max_inflight 4", "1 caller, RoadRunner", "8 callers, RoadRunner"
-	const bound = ", a core each"
-	add(rivalEight, callers, nil)
+	const bound = ", one core per worker"
+	add(rrEight, callers, nil)
 	for _, kind := range []struct{ inflight, coresEach int }{{1, 0}, {1, 1}, {4, 0}, {4, 1}} {
-		sp := b.steady(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
+		sp := b.withLongLeases(fmt.Sprintf("calls-%d-%d", kind.inflight, kind.coresEach), callWorkers, kind.inflight)
 		sp.Limits.CPUAffinityEach = kind.coresEach
 		pool, err := b.startPool(ctx, sp)
 		if err != nil {
@@ -78,48 +78,48 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		add(eight+how, callers, byPool)
 		add(single+how, 1, byPool)
 		if kind.coresEach == 0 {
-			add(rivalSingle, 1, nil)
+			add(rrSingle, 1, nil)
 		}
 	}
-	leased, drop, err := b.leased(ctx, g)
+	leased, release, err := b.leased(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, drop()) }()
-	add("8 callers, max_inflight 4, leases held by the callers", callers, leased)
+	defer func() { err = errors.Join(err, release()) }()
+	add("8 callers, max_inflight 4, client leases", callers, leased)
 
 	for round := range b.rounds {
-		for i := range turns {
-			t := turns[(i+round)%len(turns)] // nobody is always first
-			n, err := t.measure(ctx, rival)
+		for i := range sides {
+			side := sides[(i+round)%len(sides)] // each side starts a round in turn
+			n, err := side.measure(ctx, rr)
 			if err != nil {
 				return err
 			}
-			t.row.add(n)
+			side.row.add(n)
 		}
 	}
 	for _, c := range []struct {
 		ours, theirs string
 		target       float64
-	}{{eight, rivalEight, 1}, {four, rivalEight, 1.5}, {single, rivalSingle, 1}} {
+	}{{eight, rrEight, 1}, {four, rrEight, 1.5}, {single, rrSingle, 1}} {
 		ratio := ratios(c.ours+" ÷ RoadRunner", rates[c.ours], rates[c.theirs])
 		r.Rows = append(r.Rows, ratio)
-		r.atLeast(c.ours+", in RoadRunner's calls", ratio.Median, c.target, "×")
+		r.atLeast(c.ours+", relative to RoadRunner", ratio.Median, c.target, "×")
 	}
 	for _, ours := range []string{eight, four} {
-		r.Rows = append(r.Rows, ratios(ours+bound+" ÷ RoadRunner", rates[ours+bound], rates[rivalEight]))
+		r.Rows = append(r.Rows, ratios(ours+bound+" ÷ RoadRunner", rates[ours+bound], rates[rrEight]))
 	}
-	r.Rows = append(r.Rows, ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rivalSingle]))
-	r.note("%d Python workers each, an echo of %d bytes; each side %s a turn after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
+	r.Rows = append(r.Rows, ratios(single+bound+" ÷ RoadRunner", rates[single+bound], rates[rrSingle]))
+	r.note("%d Python workers per side, echo of %d bytes; %s per side and round after a warm-up of %s", callWorkers, callBytes, callSpan, callWarm)
 	return nil
 }
 
-func (t *turn) measure(ctx context.Context, rival *roadrunner) (float64, error) {
+func (s *callSide) measure(ctx context.Context, rr *roadrunner) (float64, error) {
 	measure := func(span time.Duration) (float64, error) {
-		if t.call == nil {
-			return rival.perSecond(t.callers, callBytes, span)
+		if s.call == nil {
+			return rr.perSecond(s.callers, callBytes, span)
 		}
-		return perSecond(ctx, t.callers, span, t.call)
+		return perSecond(ctx, s.callers, span, s.call)
 	}
 	if _, err := measure(callWarm); err != nil {
 		return 0, err
@@ -130,15 +130,15 @@ func (t *turn) measure(ctx context.Context, rival *roadrunner) (float64, error) 
 func checkEcho(body []byte) func(*gateway.Response, error) error {
 	return func(response *gateway.Response, err error) error {
 		if err == nil && !bytes.Equal(response.Body, body) {
-			err = fmt.Errorf("the echo of %d bytes has %d", len(body), len(response.Body))
+			err = fmt.Errorf("sent %d bytes, got %d back", len(body), len(response.Body))
 		}
 		return err
 	}
 }
 
-// leased checks out the workers of a pool of its own for as long as callers use them, half of the callers each.
-func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, drop func() error, err error) {
-	pool, err := b.startPool(ctx, b.steady("leased", callWorkers, 4))
+// leased starts a pool and checks out its workers; the callers share the leases evenly.
+func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, release func() error, err error) {
+	pool, err := b.startPool(ctx, b.withLongLeases("leased", callWorkers, 4))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,7 +153,7 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(conte
 	call = func(ctx context.Context, caller int) error {
 		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
 	}
-	drop = func() error {
+	release = func() error {
 		ctx := context.WithoutCancel(ctx)
 		for _, lease := range leases {
 			if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}); err != nil {
@@ -162,5 +162,5 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(conte
 		}
 		return stopPool(ctx, pool)
 	}
-	return call, drop, nil
+	return call, release, nil
 }

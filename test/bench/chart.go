@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// The chart's measures, in pixels.
+// Dimensions of the chart, in pixels.
 const (
 	chartWidth  = 900
-	chartLabels = 430 // where the bars begin
-	chartUnit   = 150 // the length of a bar that is exactly at its target
+	chartLabels = 430 // x of the bars
+	chartUnit   = 150 // length of a bar that equals its target
 	chartRow    = 26
 	chartTop    = 44
-	chartMost   = 2.6 // longer bars are cut, and say so by their number
+	chartMost   = 2.6 // maximum length in units of the target
 )
 
-// chart draws each verdict as a bar in units of its target: where the line is, the target is met exactly.
+// chart draws each target as a bar in units of the target; a vertical line marks the target.
 func (r *report) chart() string {
-	var verdicts []*verdict
+	var targets []*targetResult
 	for _, result := range r.Results {
-		verdicts = append(verdicts, result.Verdicts...)
+		targets = append(targets, result.Targets...)
 	}
-	height := chartTop + chartRow*len(verdicts) + 16
+	height := chartTop + chartRow*len(targets) + 16
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", chartWidth, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", chartWidth, height)
 	line := chartLabels + chartUnit
 	fmt.Fprintf(&b, `<text x="%d" y="20" text-anchor="middle">target</text>`+"\n", line)
-	for i, v := range verdicts {
+	for i, v := range targets {
 		y := chartTop + i*chartRow
 		share := min(max(v.Measured/v.Target, 0), chartMost)
 		color := "#c0392b"
@@ -47,6 +47,6 @@ func (r *report) chart() string {
 
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
+	_ = xml.EscapeText(&b, []byte(s)) // writes to a Builder do not fail
 	return b.String()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheChartIsWellFormedAndHasABarForEachVerdict(t *testing.T) {
+func TestTheChartIsWellFormedXMLWithABarPerTarget(t *testing.T) {
 	r := &result{}
 	r.atMost("a < b & c", -20, 250, "ms")
 	r.atLeast("many", 1e9, 1, "×")

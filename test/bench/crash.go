@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// kills is how often the worker is killed while it is asked in a quick rhythm, and as often while it is hardly asked.
-	kills = 20
-	// healthyReset makes every crash the first of its row, as after a long healthy life: without backoff.
+	// crashKills is the number of kills for each polling interval.
+	crashKills = 20
+	// healthyReset is short, so that every crash counts as the first and restarts without backoff.
 	healthyReset = 500 * time.Millisecond
-	// quickPoll and slowPoll are the pauses between two questions for a worker's state.
-	quickPoll = 5 * time.Millisecond
-	slowPoll  = 400 * time.Millisecond
-	// crashTarget is how much later than by hand the next incarnation may be ready.
-	crashTarget = 250.0
+	// fastPoll and slowPoll are the polling intervals for a worker's state.
+	fastPoll = 5 * time.Millisecond
+	slowPoll = 400 * time.Millisecond
+	// crashTarget limits the time to ready beyond that of a bare process.
+	crashTarget = 250.0 // ms
 )
 
-// measureCrash kills an idle worker again and again, and spawns the same program by hand in between.
+// measureCrash alternates between killing an idle worker and starting the same program without Tempool.
+//
+// Polling every 5 ms slows the worker, so every other kill polls rarely and is timed by the timestamps of the worker's history.
 func measureCrash(ctx context.Context, b *bench) (err error) {
 	agent, err := b.agent(ctx, "crash")
 	if err != nil {
@@ -40,27 +42,27 @@ func measureCrash(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 
 	r := b.result
-	byHand := r.row("spawned by hand until its hello", "ms")
-	seen := r.row("SIGKILL until state says ready, asked every 5 ms", "ms")
-	recorded := r.row("the same kills, by the worker's own history", "ms")
-	undisturbed := r.row("SIGKILL until ready by history, hardly asked", "ms")
-	question := r.row("one question for the state", "ms")
+	bare := r.row("bare process, start to hello", "ms")
+	observed := r.row("SIGKILL to ready, polled every 5 ms", "ms")
+	recorded := r.row("same kills, by the timestamps of the history", "ms")
+	undisturbed := r.row("SIGKILL to ready, by the timestamps of the history, without polling", "ms")
+	queryTime := r.row("one query of the state", "ms")
 	phases := newPhases(r)
-	for range kills {
-		took, err := timeByHand(ctx, s)
+	for range crashKills {
+		took, err := timeBareSpawn(ctx, s)
 		if err != nil {
 			return err
 		}
-		byHand.add(took)
-		for _, pause := range []time.Duration{quickPoll, slowPoll} {
+		bare.add(took)
+		for _, pause := range []time.Duration{fastPoll, slowPoll} {
 			c, err := b.crashOnce(ctx, pool, pause)
 			if err != nil {
 				return err
 			}
-			if pause == quickPoll {
-				seen.add(milliseconds(c.seen))
+			if pause == fastPoll {
+				observed.add(milliseconds(c.observed))
 				recorded.add(milliseconds(c.recorded))
-				question.add(milliseconds(c.question))
+				queryTime.add(milliseconds(c.queryTime))
 				continue
 			}
 			undisturbed.add(milliseconds(c.recorded))
@@ -69,14 +71,14 @@ func measureCrash(ctx context.Context, b *bench) (err error) {
 			}
 		}
 	}
-	r.atMost("next incarnation ready, median, beyond a spawn by hand", seen.Median-byHand.Median, crashTarget, "ms")
-	r.note("the phases are of the kills that were hardly asked for, from the event history of the worker; \"spawn\" is what the agent's log calls took")
+	r.atMost("SIGKILL to ready, beyond the start of a bare process", observed.Median-bare.Median, crashTarget, "ms")
+	r.note("the phases are those of the kills without polling, from the worker's event history; the spawn is \"took\" in the agent's log")
 	return nil
 }
 
-func timeByHand(ctx context.Context, s spec.Spec) (float64, error) {
+func timeBareSpawn(ctx context.Context, s spec.Spec) (float64, error) {
 	began := time.Now()
-	h, err := spawnByHand(ctx, s)
+	h, err := spawnBare(ctx, s)
 	if err != nil {
 		return 0, err
 	}
@@ -87,15 +89,15 @@ func timeByHand(ctx context.Context, s spec.Spec) (float64, error) {
 
 // crash is one kill and what followed.
 type crash struct {
-	killedAt time.Time
-	exited   lifecycle.Transition // the old incarnation's end
-	ready    lifecycle.Transition // the next one's beginning
-	seen     time.Duration        // from the kill until the state said ready
-	recorded time.Duration        // from the kill until the history's ready
-	question time.Duration        // what asking for the state takes, when nothing happens
+	killedAt  time.Time
+	exited    lifecycle.Transition // exit of the old incarnation
+	ready     lifecycle.Transition // start of the next one
+	observed  time.Duration        // from the kill until polling returned ready
+	recorded  time.Duration        // from the kill until ready in the history
+	queryTime time.Duration        // duration of a query of the idle worker
 }
 
-// crashOnce lets the worker live for long enough, kills it, and waits for its next incarnation.
+// crashOnce waits until the worker counts as healthy, kills it, and waits for its next incarnation.
 func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Duration) (c crash, err error) {
 	if err := wait(ctx, healthyReset+100*time.Millisecond); err != nil {
 		return c, err
@@ -105,15 +107,15 @@ func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Du
 	if err != nil {
 		return c, err
 	}
-	c.question = time.Since(asked)
+	c.queryTime = time.Since(asked)
 	if before.State != lifecycle.Ready || before.PID == 0 {
-		return c, fmt.Errorf("the worker is %s with PID %d; it should be ready", before.State, before.PID)
+		return c, fmt.Errorf("the worker is %s with PID %d, expected ready", before.State, before.PID)
 	}
 	c.killedAt = time.Now()
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		return c, fmt.Errorf("kill process %d: %w", before.PID, err)
 	}
-	if pause > quickPoll {
+	if pause > fastPoll {
 		if err := wait(ctx, pause); err != nil {
 			return c, err
 		}
@@ -121,7 +123,7 @@ func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Du
 	if _, err = awaitWorker(ctx, pool, 0, before.Incarnation+1, pause); err != nil {
 		return c, err
 	}
-	c.seen = time.Since(c.killedAt)
+	c.observed = time.Since(c.killedAt)
 	history, err := pool.History(ctx, 0)
 	if err != nil {
 		return c, err
@@ -135,7 +137,7 @@ func (b *bench) crashOnce(ctx context.Context, pool *tempool.Pool, pause time.Du
 		}
 	}
 	if c.exited.Timestamp.IsZero() || c.ready.Timestamp.IsZero() {
-		return c, fmt.Errorf("the history of %s lacks the end of incarnation %d or the beginning of the next", before.Worker, before.Incarnation)
+		return c, fmt.Errorf("the history of %s lacks the exit of incarnation %d or the start of the next", before.Worker, before.Incarnation)
 	}
 	c.recorded = c.ready.Timestamp.Sub(c.killedAt)
 	return c, nil

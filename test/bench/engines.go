@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// storageEngines are what could hold sessions in a file; the first one does.
+// storageEngines are candidates for the embedded session store, which uses the first one.
 var storageEngines = []string{"bbolt", "pebble", "badger"}
 
-// measureEngines runs each engine in a process of its own, in turns, with the records of ten thousand small sessions.
+// measureEngines runs each engine in a separate process, alternating, with the records of 10,000 small sessions.
 func measureEngines(ctx context.Context, b *bench) error {
 	source, program := filepath.Join(b.root, "test", "bench", "engines"), filepath.Join(b.dir, "engines")
 	if _, err := output(ctx, source, "go", "build", "-o", program, "."); err != nil {
@@ -30,8 +30,8 @@ func measureEngines(ctx context.Context, b *bench) error {
 		}
 	}
 	for round := range b.rounds {
-		for turn := range storageEngines {
-			engine := storageEngines[(turn+round)%len(storageEngines)] // nobody is always first
+		for i := range storageEngines {
+			engine := storageEngines[(i+round)%len(storageEngines)] // each engine is first in turn
 			folder := filepath.Join(b.dir, fmt.Sprint("engine-", engine, "-", round))
 			printed, err := output(ctx, b.dir, program, engine, folder)
 			if err != nil {
@@ -39,18 +39,18 @@ func measureEngines(ctx context.Context, b *bench) error {
 			}
 			var measured map[string]any
 			if err := json.NewDecoder(strings.NewReader(printed)).Decode(&measured); err != nil {
-				return fmt.Errorf("read what %s measured: %w", engine, err)
+				return fmt.Errorf("read the result of %s: %w", engine, err)
 			}
 			for _, f := range figures {
 				value, is := measured[f.key].(float64)
 				if !is {
-					return fmt.Errorf("%s tells no %s", engine, f.key)
+					return fmt.Errorf("the result of %s lacks %s", engine, f.key)
 				}
 				rows[f.key+engine].add(value)
 			}
-			_ = os.RemoveAll(folder) // a temporary folder
+			_ = os.RemoveAll(folder) // temporary
 		}
 	}
-	b.result.note("10,000 records of 300 bytes, each batch on disk before it counts; docs/dependencies.md says why the session store is on %s", storageEngines[0])
+	b.result.note("10,000 records of 300 bytes; a batch counts when it is on disk; docs/dependencies.md explains the choice of %s", storageEngines[0])
 	return nil
 }

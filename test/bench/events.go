@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// leasesCounted are taken in a row to count what one writes.
+	// leasesCounted is the number of consecutive leases.
 	leasesCounted = 50
-	// checkpointsCounted pass, at a quicker rhythm than by default, to count what one writes.
+	// checkpointsCounted is the number of checkpoints, at a shorter interval than the default.
 	checkpointsCounted = 10
-	quickCheckpoint    = time.Second
-	// lifeEvents is what a day adds that checkpoints do not account for: the start, the end and a Watch.
+	fastCheckpoint     = time.Second
+	// lifeEvents estimates the events of a day besides checkpoints: start, stop and Watch.
 	lifeEvents = 100
 
 	leaseEventsTarget = 9
 	idleEventsTarget  = 4000
 )
 
-// measureEvents counts what leases and idle days write into a worker's history.
+// measureEvents counts the history events of leases and of an idle day.
 func measureEvents(ctx context.Context, b *bench) (err error) {
 	agent, err := b.agent(ctx, "events")
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 		if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: id}); err != nil {
 			return err
 		}
-		_, err := awaitWorker(ctx, pool, 0, 1, quickPoll) // the signal has had its workflow task then, as after a lease of some length
+		_, err := awaitWorker(ctx, pool, 0, 1, fastPoll) // ready means that the workflow task of the signal is complete
 		return err
 	}
 	byUpdate := func(id string) error {
@@ -58,11 +58,11 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 		return err
 	}
 	worst := 0.0
-	for _, way := range []struct {
+	for _, kind := range []struct {
 		name    string
 		checkin func(string) error
-	}{{"events of a lease, given back by signal", bySignal}, {"events of a lease, given back by update", byUpdate}} {
-		row := r.row(way.name, "events")
+	}{{"events per lease, checkin by signal", bySignal}, {"events per lease, checkin by update", byUpdate}} {
+		row := r.row(kind.name, "events")
 		for range leasesCounted {
 			before, err := b.countEvents(ctx, "events", 0)
 			if err != nil {
@@ -70,7 +70,7 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 			}
 			lease, err := pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "bench"})
 			if err == nil {
-				err = way.checkin(lease.ID)
+				err = kind.checkin(lease.ID)
 			}
 			if err != nil {
 				return err
@@ -83,24 +83,24 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 		}
 		worst = max(worst, row.Max)
 	}
-	r.atMost("history events of the costliest lease", worst, leaseEventsTarget, "events")
+	r.atMost("history events per lease, maximum", worst, leaseEventsTarget, "events")
 	return nil
 }
 
 func (b *bench) idleEvents(ctx context.Context) (err error) {
 	r := b.result
 	s := b.echo("idle", 1)
-	perDay := float64(24*time.Hour) / float64(s.Health.Checkpoint.D()) // by the default spec
-	s.Health.Checkpoint = spec.Duration(quickCheckpoint)
+	perDay := float64(24*time.Hour) / float64(s.Health.Checkpoint.D()) // default spec
+	s.Health.Checkpoint = spec.Duration(fastCheckpoint)
 	pool, err := b.startPool(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
-	if _, err := b.awaitActivities(ctx, "idle", 2); err != nil { // Start and a first checkpoint
+	if _, err := b.awaitActivities(ctx, "idle", 2); err != nil { // Start and the first checkpoint
 		return err
 	}
-	each := r.row("events of a health checkpoint", "events")
+	each := r.row("events per health checkpoint", "events")
 	before, err := b.countEvents(ctx, "idle", 0)
 	if err != nil {
 		return err
@@ -113,17 +113,17 @@ func (b *bench) idleEvents(ctx context.Context) (err error) {
 		each.add(float64(after.all-before.all) / float64(after.activities-before.activities))
 		before = after
 	}
-	day := r.row("events of an idle worker in a day of the default spec", "events")
+	day := r.row("events of an idle worker per day, default spec", "events")
 	day.add(each.Median*perDay + lifeEvents)
-	r.note("a day has %.0f checkpoints by the default spec; %d events are added for the start, the end and the Watch", perDay, lifeEvents)
-	r.atMost("history events of an idle worker in a day", day.Median, idleEventsTarget, "events")
+	r.note("a day has %.0f checkpoints with the default spec; %d events are added for start, stop and Watch", perDay, lifeEvents)
+	r.atMost("history events of an idle worker per day", day.Median, idleEventsTarget, "events")
 	return nil
 }
 
-// written is what a history holds: events of all kinds, and activities that have ended.
-type written struct{ all, activities int }
+// eventCount is the number of events in a history, and of completed activities among them.
+type eventCount struct{ all, activities int }
 
-func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w written, err error) {
+func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w eventCount, err error) {
 	id := api.WorkerWorkflowID(pool, slot)
 	iterator := b.client.Temporal().GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for iterator.HasNext() {
@@ -139,9 +139,9 @@ func (b *bench) countEvents(ctx context.Context, pool string, slot int) (w writt
 	return w, nil
 }
 
-// awaitActivities waits until so many activities of an idle worker have ended, and what follows each is written, too.
-func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (written, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// awaitActivities polls until n activities of an idle worker are completed.
+func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (eventCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		w, err := b.countEvents(ctx, pool, 0)
@@ -149,7 +149,7 @@ func (b *bench) awaitActivities(ctx context.Context, pool string, n int) (writte
 			return w, err
 		}
 		if err := wait(ctx, 20*time.Millisecond); err != nil {
-			return w, fmt.Errorf("pool %s ended %d activities in %s, not %d: %w", pool, w.activities, patience, n, err)
+			return w, fmt.Errorf("pool %s completed %d activities in %s, expected %d: %w", pool, w.activities, waitTimeout, n, err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	fleetSize = 100
-	// fleetPoll is the pause between two questions whether all are ready.
+	// fleetPoll is the polling interval for the readiness of a pool.
 	fleetPoll = 20 * time.Millisecond
 
 	fleetFactor = 1.3
@@ -26,7 +26,7 @@ const (
 	eachMemoryTarget  = 200.0 // KB
 )
 
-// measureFleet starts a pool of a hundred, and a hundred of the same program by hand as many at a time.
+// measureFleet compares the start of a pool of 100 workers with starting the same program 100 times.
 func measureFleet(ctx context.Context, b *bench) (err error) {
 	agent, err := b.agent(ctx, "fleet", "--capacity", strconv.Itoa(2*fleetSize))
 	if err != nil {
@@ -34,50 +34,50 @@ func measureFleet(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, agent.stop()) }()
 	r := b.result
-	byHand := r.row(fmt.Sprintf("%d spawned by hand, %d at a time", fleetSize, runtime.NumCPU()), "s")
-	pool := r.row(fmt.Sprintf("pool of %d, from StartPool until all are ready", fleetSize), "s")
-	memory := r.row(fmt.Sprintf("agent's resident memory with %d workers, after ever more have ended", fleetSize), "MB")
-	first := r.row("agent's resident memory with 1 worker", "MB")
+	bare := r.row(fmt.Sprintf("%d bare processes, %d at a time", fleetSize, runtime.NumCPU()), "s")
+	pool := r.row(fmt.Sprintf("pool of %d, StartPool until all workers are ready", fleetSize), "s")
+	memory := r.row(fmt.Sprintf("agent RSS with %d workers", fleetSize), "MB")
+	first := r.row("agent RSS with 1 worker", "MB")
 
-	alone, err := b.startPool(ctx, b.echo("first", 1)) // a first worker has the agent settle
+	single, err := b.startPool(ctx, b.echo("first", 1)) // warms the agent up
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), alone)) }()
+	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), single)) }()
 	one, err := residentMB(agent.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	first.add(one)
 	for round := range b.rounds {
-		took, err := spawnFleet(ctx, b.echo("byhand", fleetSize))
+		took, err := spawnBareFleet(ctx, b.echo("bare", fleetSize))
 		if err != nil {
 			return err
 		}
-		byHand.add(took.Seconds())
+		bare.add(took.Seconds())
 		if err := b.startFleet(ctx, fmt.Sprintf("fleet-%d", round), agent, pool, memory); err != nil {
 			return err
 		}
 	}
-	beyond := &series{Name: "pool's time beyond 1.3 × by hand", Unit: "s"}
+	beyond := &series{Name: "pool beyond 1.3 × bare processes", Unit: "s"}
 	for i := range pool.Values {
-		beyond.add(pool.Values[i] - fleetFactor*byHand.Values[i])
+		beyond.add(pool.Values[i] - fleetFactor*bare.Values[i])
 	}
 	r.Rows = append(r.Rows, beyond)
-	r.atMost(fmt.Sprintf("pool of %d ready, beyond 1.3 × by hand", fleetSize), beyond.Median, fleetExtra, "s")
-	// Only the first pool has an agent without a past; the target holds for the others, too.
+	r.atMost(fmt.Sprintf("pool of %d ready, beyond 1.3 × bare processes", fleetSize), beyond.Median, fleetExtra, "s")
+	// In the first round the agent is fresh; in the last one, many workers have ended. The target applies to both.
 	fresh, last := memory.Values[0], memory.Values[len(memory.Values)-1]
-	r.atMost(fmt.Sprintf("agent's memory with %d workers, freshly started", fleetSize), fresh, agentMemoryTarget, "MB")
-	r.atMost("agent's memory for each further worker", (fresh-one)*1000/fleetSize, eachMemoryTarget, "KB")
+	r.atMost(fmt.Sprintf("agent RSS with %d workers, fresh agent", fleetSize), fresh, agentMemoryTarget, "MB")
+	r.atMost("agent RSS per additional worker", (fresh-one)*1000/fleetSize, eachMemoryTarget, "KB")
 	if ended := fleetSize * (b.rounds - 1); ended > 0 {
-		r.atMost(fmt.Sprintf("agent's memory with %d workers, after %d have ended", fleetSize, ended), last, agentMemoryTarget, "MB")
-		r.row("agent's memory for each worker that has ended", "KB").add((last - fresh) * 1000 / float64(ended))
+		r.atMost(fmt.Sprintf("agent RSS with %d workers, after %d have ended", fleetSize, ended), last, agentMemoryTarget, "MB")
+		r.row("agent RSS per ended worker", "KB").add((last - fresh) * 1000 / float64(ended))
 	}
 	return nil
 }
 
-// startFleet starts a pool, looks at the agent, and takes the pool down again.
-func (b *bench) startFleet(ctx context.Context, name string, agent *actor, pool, memory *series) error {
+// startFleet starts a pool, measures the time and the agent's memory, and stops the pool.
+func (b *bench) startFleet(ctx context.Context, name string, agent *child, pool, memory *series) error {
 	s := b.echo(name, fleetSize)
 	began := time.Now()
 	p, err := b.startPoolWithin(ctx, s, fleetPoll)
@@ -92,18 +92,18 @@ func (b *bench) startFleet(ctx context.Context, name string, agent *actor, pool,
 	return errors.Join(err, stopPool(context.WithoutCancel(ctx), p))
 }
 
-// spawnFleet times a fleet spawned by hand, as many at a time as the machine has cores, which is an agent's default, too.
-func spawnFleet(ctx context.Context, s spec.Spec) (time.Duration, error) {
-	fleet := make([]*handmade, s.Pool.Size)
+// spawnBareFleet measures the start of bare processes, one per core at a time, which is also an agent's default.
+func spawnBareFleet(ctx context.Context, s spec.Spec) (time.Duration, error) {
+	fleet := make([]*bareWorker, s.Pool.Size)
 	failures := make([]error, s.Pool.Size)
-	room := make(chan struct{}, runtime.NumCPU())
+	slots := make(chan struct{}, runtime.NumCPU())
 	var group sync.WaitGroup
 	began := time.Now()
 	for i := range fleet {
-		room <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-room }()
-			fleet[i], failures[i] = spawnByHand(ctx, s)
+			defer func() { <-slots }()
+			fleet[i], failures[i] = spawnBare(ctx, s)
 		})
 	}
 	group.Wait()
@@ -116,11 +116,11 @@ func spawnFleet(ctx context.Context, s spec.Spec) (time.Duration, error) {
 	return took, errors.Join(failures...)
 }
 
-// residentMB is what a process has in memory, in millions of bytes.
+// residentMB returns the RSS of a process in MB.
 func residentMB(pid int) (float64, error) {
 	p, err := process.NewProcess(int32(pid))
 	if err != nil {
-		return 0, fmt.Errorf("look at process %d: %w", pid, err)
+		return 0, fmt.Errorf("find process %d: %w", pid, err)
 	}
 	info, err := p.MemoryInfo()
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 
 const (
 	idleConnections = 10_000
-	// idleFiles is how many descriptors each side of this needs beside the connections'.
+	// idleFiles is the number of descriptors needed besides the connections.
 	idleFiles = 500
-	// idleTarget is what a connection may cost that does nothing.
+	// idleTarget limits the memory per idle connection.
 	idleTarget = 32.0 // KB
 )
 
-// measureIdle opens ten thousand connections to an agent, has each answered once, and calls while they idle.
+// measureIdle opens 10,000 connections to an agent, sends one request on each, and measures calls while they are idle.
 func measureIdle(ctx context.Context, b *bench) (err error) {
-	if err := raiseFiles(idleConnections + idleFiles); err != nil { // the agent inherits it
+	if err := raiseFileLimit(idleConnections + idleFiles); err != nil { // the agent inherits the limit
 		return err
 	}
 	address, err := freeAddress()
@@ -35,7 +35,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.stop()) }()
-	pool, err := b.startPool(ctx, b.steady("idle", callWorkers, 1))
+	pool, err := b.startPool(ctx, b.withLongLeases("idle", callWorkers, 1))
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	r := b.result
-	alone, crowded := r.row("requests with no idle connection", "requests/s"), r.row(fmt.Sprintf("requests beside %d idle connections", idleConnections), "requests/s")
+	withoutIdle, withIdle := r.row("requests without idle connections", "requests/s"), r.row(fmt.Sprintf("requests with %d idle connections", idleConnections), "requests/s")
 	load := func(into *series) error {
 		for range b.rounds {
 			rate, err := b.wrk(ctx, url, webConnections, webWarm)
@@ -60,7 +60,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		}
 		return nil
 	}
-	if err := load(alone); err != nil {
+	if err := load(withoutIdle); err != nil {
 		return err
 	}
 	conns := make([]net.Conn, 0, idleConnections)
@@ -70,7 +70,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		}
 	}()
 	for range idleConnections {
-		conn, err := greet(address)
+		conn, err := openIdleConnection(address)
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", len(conns)+1, err)
 		}
@@ -80,36 +80,36 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := load(crowded); err != nil {
+	if err := load(withIdle); err != nil {
 		return err
 	}
-	r.atMost("agent's memory for each idle connection", (after-before)*1000/idleConnections, idleTarget, "KB")
+	r.atMost("agent RSS per idle connection", (after-before)*1000/idleConnections, idleTarget, "KB")
 	return nil
 }
 
-// greet opens a connection that has been answered once.
-func greet(address string) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", address, patience)
+// openIdleConnection opens a connection and completes one request on it.
+func openIdleConnection(address string) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience)) // a TCP connection has deadlines
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout)) // TCP connections support deadlines
 	_, err = fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", address)
 	if err == nil {
-		var answer *http.Response
-		if answer, err = http.ReadResponse(bufio.NewReaderSize(conn, 512), nil); err == nil && answer.StatusCode != http.StatusOK {
-			err = errors.New(answer.Status)
+		var response *http.Response
+		if response, err = http.ReadResponse(bufio.NewReaderSize(conn, 512), nil); err == nil && response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
 		}
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("ask for health: %w", err)
+		return nil, fmt.Errorf("request /healthz: %w", err)
 	}
 	return conn, nil
 }
 
-// raiseFiles has this process, and those it starts, open so many files.
-func raiseFiles(need uint64) error {
+// raiseFileLimit raises the limit of open files for this process and its children.
+func raiseFileLimit(need uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
@@ -119,7 +119,7 @@ func raiseFiles(need uint64) error {
 	}
 	limit.Cur, limit.Max = need, max(limit.Max, need)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("open %d files at one time (raise the hard limit: ulimit -Hn): %w", need, err)
+		return fmt.Errorf("raise the limit of open files to %d (see ulimit -Hn): %w", need, err)
 	}
 	return nil
 }

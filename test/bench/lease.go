@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// leasesEach is how many leases, and no-op updates, are timed in one round; each takes its turn with the other.
-	leasesEach = 30
-	// leaseWorkers hold leases at one time when throughput is measured, for leaseSpan on each side of a round.
+	// leasesPerRound is how many checkouts, and no-op updates, are timed in a round, alternately.
+	leasesPerRound = 30
+	// Throughput is measured with leaseWorkers concurrent leases, for leaseSpan per side and round.
 	leaseWorkers = 16
 	leaseSpan    = 4 * time.Second
 
@@ -22,7 +22,7 @@ const (
 	throughputTarget = 0.9
 )
 
-// measureLease times the durable checkout against a no-op update, first one by one and then sixteen at a time.
+// measureLease compares the latency of a checkout with a no-op update, then the throughput of sixteen at a time.
 func measureLease(ctx context.Context, b *bench) (err error) {
 	agent, err := b.agent(ctx, "lease")
 	if err != nil {
@@ -53,14 +53,14 @@ func measureLease(ctx context.Context, b *bench) (err error) {
 	return b.leaseThroughput(ctx, pool, ids)
 }
 
-// checkoutLatency gives each lease back, and sees that back, before the next is timed: the worker is then idle, as is the no-op workflow.
+// checkoutLatency completes each checkin before the next checkout, so that worker and no-op workflow are idle.
 func (b *bench) checkoutLatency(ctx context.Context, pool *tempool.Pool, noop string) error {
 	r := b.result
-	checkout := r.row(fmt.Sprintf("checkout, p50 of %d", leasesEach), "ms")
-	update := r.row(fmt.Sprintf("no-op update, p50 of %d", leasesEach), "ms")
+	checkout := r.row(fmt.Sprintf("checkout, p50 of %d", leasesPerRound), "ms")
+	update := r.row(fmt.Sprintf("no-op update, p50 of %d", leasesPerRound), "ms")
 	for range b.rounds {
 		var checkouts, updates []float64
-		for range leasesEach {
+		for range leasesPerRound {
 			began := time.Now()
 			lease, err := pool.CheckoutOnce(ctx, 0, tempool.CheckoutOptions{Holder: "bench"})
 			if err != nil {
@@ -75,7 +75,7 @@ func (b *bench) checkoutLatency(ctx context.Context, pool *tempool.Pool, noop st
 				return err
 			}
 			updates = append(updates, milliseconds(time.Since(began)))
-			if err := b.updateNoop(ctx, noop); err != nil { // the counterpart of the checkin
+			if err := b.updateNoop(ctx, noop); err != nil { // corresponds to the checkin
 				return err
 			}
 		}
@@ -84,77 +84,49 @@ func (b *bench) checkoutLatency(ctx context.Context, pool *tempool.Pool, noop st
 	}
 	ratio := ratios("checkout ÷ no-op update", checkout, update)
 	r.Rows = append(r.Rows, ratio)
-	r.atMost("checkout p50, in no-op updates", ratio.Median, checkoutTarget, "×")
+	r.atMost("checkout p50, relative to a no-op update", ratio.Median, checkoutTarget, "×")
 	return nil
 }
 
 func (b *bench) leaseThroughput(ctx context.Context, pool *tempool.Pool, noops []string) error {
 	r := b.result
-	leases := r.row(fmt.Sprintf("checkout and checkin, over %d workers", leaseWorkers), "/s")
-	pairs := r.row(fmt.Sprintf("no-op update and signal, over %d workflows", leaseWorkers), "/s")
-	refused := r.row("checkouts refused and tried again, share of a round's", "%")
-	lease := func(ctx context.Context, i int) (refusals int, err error) {
+	leases := r.row(fmt.Sprintf("checkout and checkin, %d workers", leaseWorkers), "/s")
+	pairs := r.row(fmt.Sprintf("no-op update and signal, %d workflows", leaseWorkers), "/s")
+	refused := r.row("checkouts refused and retried", "%")
+	var refusals atomic.Int64
+	lease := func(ctx context.Context, slot int) error {
 		for {
-			got, err := pool.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"})
+			lease, err := pool.CheckoutOnce(ctx, slot, tempool.CheckoutOptions{Holder: "bench"})
 			if err == nil {
-				return refusals, b.client.Checkin(ctx, api.CheckinRequest{LeaseID: got.ID})
+				return b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID})
 			}
 			if !api.CodeOf(err).Retryable() || ctx.Err() != nil {
-				return refusals, err
+				return err
 			}
-			refusals++
+			refusals.Add(1)
 		}
 	}
-	pair := func(ctx context.Context, i int) (int, error) {
+	pair := func(ctx context.Context, i int) error {
 		if err := b.updateNoop(ctx, noops[i]); err != nil {
-			return 0, err
+			return err
 		}
-		return 0, b.signalNoop(ctx, noops[i])
+		return b.signalNoop(ctx, noops[i])
 	}
 	for range b.rounds {
-		n, refusals, err := throughput(ctx, lease)
+		refusals.Store(0)
+		n, err := perSecond(ctx, leaseWorkers, leaseSpan, lease)
 		if err != nil {
 			return err
 		}
 		leases.add(n)
-		refused.add(100 * refusals / n)
-		if n, _, err = throughput(ctx, pair); err != nil {
+		refused.add(100 * float64(refusals.Load()) / (n * leaseSpan.Seconds()))
+		if n, err = perSecond(ctx, leaseWorkers, leaseSpan, pair); err != nil {
 			return err
 		}
 		pairs.add(n)
 	}
-	ratio := ratios("leases ÷ no-op pairs", leases, pairs)
+	ratio := ratios("checkout and checkin ÷ no-op update and signal", leases, pairs)
 	r.Rows = append(r.Rows, ratio)
-	r.atLeast("checkout and checkin throughput, in no-op pairs", ratio.Median, throughputTarget, "×")
+	r.atLeast("checkout and checkin throughput, relative to no-op update and signal", ratio.Median, throughputTarget, "×")
 	return nil
-}
-
-// throughput has leaseWorkers goroutines do something for leaseSpan, each with its own number, and returns how often they did it,
-// and how often they were refused, in a second.
-func throughput(ctx context.Context, do func(context.Context, int) (refusals int, err error)) (perSecond, refusals float64, err error) {
-	var (
-		group sync.WaitGroup
-		mu    sync.Mutex
-		done  int
-		no    int
-		fails error
-	)
-	began := time.Now()
-	for i := range leaseWorkers {
-		group.Go(func() {
-			var n, refused int
-			var err error
-			for time.Since(began) < leaseSpan && err == nil {
-				var more int
-				more, err = do(ctx, i)
-				n, refused = n+1, refused+more
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			done, no, fails = done+n, no+refused, errors.Join(fails, err)
-		})
-	}
-	group.Wait()
-	span := time.Since(began).Seconds()
-	return float64(done) / span, float64(no) / span, fails
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// perSecond has callers call, each again as soon as it is answered, for a span, and returns the calls in a second of all of them.
-// Each caller has a number from 0.
+// perSecond runs a number of callers for a span and returns their calls per second. Each caller, numbered from 0, calls again as soon as
+// its last call returns.
 func perSecond(ctx context.Context, callers int, span time.Duration, call func(ctx context.Context, caller int) error) (float64, error) {
 	counts := make([]int, callers)
 	failures := make([]error, callers)

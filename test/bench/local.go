@@ -13,7 +13,7 @@ import (
 	"github.com/tempool/tempool/worker"
 )
 
-// localAgent starts an agent within this process, for calls that never leave it. listen is its gateway's TCP address.
+// localAgent starts an agent within this process, for in-process calls. listen is its gateway's TCP address.
 func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.Agent, error) {
 	if err := b.temporal(ctx); err != nil {
 		return nil, err
@@ -28,8 +28,8 @@ func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.
 	return agent, nil
 }
 
-// steady is the spec of a pool whose gateway keeps its leases between two turns and whose workers stay, as RoadRunner's do.
-func (b *bench) steady(name string, size, inflight int) spec.Spec {
+// withLongLeases returns the spec of an echo pool whose gateway keeps its leases for the whole run, as RoadRunner keeps its workers.
+func (b *bench) withLongLeases(name string, size, inflight int) spec.Spec {
 	s := b.echo(name, size)
 	s.Pool.MaxInflight = inflight
 	s.Lease.IdleReturn = spec.Duration(10 * time.Minute)
@@ -37,9 +37,9 @@ func (b *bench) steady(name string, size, inflight int) spec.Spec {
 	return s
 }
 
-// awaitCalls calls until so many workers have answered: a gateway leases them one by one as callers wait.
+// awaitCalls calls until size workers have answered: the gateway leases workers one by one while callers wait.
 func awaitCalls(ctx context.Context, call func(context.Context) (*gateway.Response, error), size int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	var (
 		group  sync.WaitGroup
@@ -51,7 +51,7 @@ func awaitCalls(ctx context.Context, call func(context.Context) (*gateway.Respon
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			failed = fmt.Errorf("%d of %d workers have answered: %w", len(served), size, err)
+			failed = fmt.Errorf("%d of %d workers answered: %w", len(served), size, err)
 		} else {
 			served[response.Worker] = true
 		}

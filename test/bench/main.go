@@ -1,6 +1,6 @@
-// Bench measures Tempool against what it is compared with: the same program spawned by hand, a no-op workflow on the same
-// server, RoadRunner's pool, gunicorn and uWSGI. Both sides take turns in one run, round by round, so that both see the same
-// machine; docs/benchmarks.md explains each comparison. It prints tables and writes JSON, and is run from the repository:
+// Bench compares Tempool with other programs: the same worker program without Tempool, a no-op workflow on the same Temporal server,
+// RoadRunner's pool, gunicorn and uWSGI. The sides of a comparison alternate in rounds within one run; README.md describes the method and
+// each benchmark. It prints tables and writes JSON. Run it in the repository:
 //
 //	go run ./test/bench -only crash,lease
 package main
@@ -21,31 +21,31 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// benchmark is one comparison that can be chosen by name.
+// benchmark is a group that -only selects by name.
 type benchmark struct {
 	name, what string
 	run        func(context.Context, *bench) error
 }
 
 var benchmarks = []benchmark{
-	{"crash", "a killed worker's next incarnation, against spawning the program by hand", measureCrash},
-	{"cut", "a call whose worker is killed", measureCut},
-	{"lease", "durable leases, against no-op updates and signals on the same server", measureLease},
-	{"calls", "calls within one process, against RoadRunner's pool", measureCalls},
-	{"web", "calls over HTTP, against gunicorn and uWSGI", measureWeb},
-	{"idle", "ten thousand idle connections", measureIdle},
-	{"sessions", "the embedded session store, and what sessions weigh", measureSessions},
-	{"redis", "sessions in Redis, against a bare client of the same server", measureRedis},
-	{"engines", "the session store's engine, against two others", measureEngines},
-	{"spread", "how calls fall upon eight workers, with sessions", measureSpread},
-	{"events", "what leases and idle days write into histories", measureEvents},
-	{"fleet", "a pool of a hundred, against a hundred spawned by hand", measureFleet},
+	{"crash", "restart of a killed worker, compared with starting the program alone", measureCrash},
+	{"cut", "error latency of a call whose worker is killed", measureCut},
+	{"lease", "durable leases, compared with no-op updates and signals on the same server", measureLease},
+	{"calls", "in-process calls, compared with RoadRunner's pool", measureCalls},
+	{"web", "calls over HTTP, compared with gunicorn and uWSGI", measureWeb},
+	{"idle", "memory and throughput with 10,000 idle connections", measureIdle},
+	{"sessions", "latency, throughput and memory of the embedded session store", measureSessions},
+	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
+	{"engines", "bbolt, compared with pebble and badger", measureEngines},
+	{"spread", "distribution of calls over eight workers, with and without sessions", measureSpread},
+	{"events", "history events of leases and of an idle day", measureEvents},
+	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
 }
 
 func main() {
 	process.RunReaperIfAsked()
-	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(play(role, os.Args[1:]))
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(runRole(role, os.Args[1:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -63,19 +63,19 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", strings.Join(names, ","), "benchmarks to run, separated by commas")
-	rounds := flags.Int("rounds", 10, "rounds in which the two sides of a comparison take turns")
-	out := flags.String("json", "", "file for the results as JSON (default bin/bench.json in the repository)")
+	rounds := flags.Int("rounds", 10, "number of rounds in which the sides alternate")
+	out := flags.String("json", "", "JSON file for the results (default bin/bench.json in the repository)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *rounds < 1 || flags.NArg() > 0 {
-		return fmt.Errorf("-rounds is %d and must be at least 1, and there are no arguments; got %q", *rounds, flags.Args())
+		return fmt.Errorf("-rounds must be at least 1, got %d; unexpected arguments: %q", *rounds, flags.Args())
 	}
 	var chosen []benchmark
 	for name := range strings.SplitSeq(*only, ",") {
 		at := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == name })
 		if at < 0 {
-			return fmt.Errorf("there is no benchmark %q; choose from %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("unknown benchmark %q; choose from %s", name, strings.Join(names, ", "))
 		}
 		chosen = append(chosen, benchmarks[at])
 	}
@@ -86,25 +86,25 @@ func run(ctx context.Context, args []string) error {
 	defer b.close()
 	path := cmp.Or(*out, filepath.Join(b.root, "bin", "bench.json"))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("make the folder of %s: %w", path, err)
+		return fmt.Errorf("create the directory of %s: %w", path, err)
 	}
 	for _, one := range chosen {
 		if err := b.measure(ctx, one); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		if err := b.report.write(path); err != nil { // after each, so that a later failure costs nothing
+		if err := b.report.write(path); err != nil { // after each benchmark, so that a later failure loses nothing
 			return err
 		}
 	}
-	picture := strings.TrimSuffix(path, ".json") + ".svg"
-	if err := replaceFile(picture, []byte(b.report.chart())); err != nil {
-		return err
+	chart := strings.TrimSuffix(path, ".json") + ".svg"
+	if err := os.WriteFile(chart, []byte(b.report.chart()), 0o644); err != nil {
+		return fmt.Errorf("write the chart: %w", err)
 	}
-	fmt.Println("\nwritten to", path, "and", picture)
+	fmt.Println("\nwrote", path, "and", chart)
 	return nil
 }
 
-// measure runs one benchmark and prints what came of it.
+// measure runs one benchmark and prints its result.
 func (b *bench) measure(ctx context.Context, one benchmark) error {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)

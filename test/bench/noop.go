@@ -15,7 +15,7 @@ import (
 	"github.com/tempool/tempool"
 )
 
-// The workflow that leases are compared with: it does nothing, and costs what Temporal itself costs.
+// The no-op workflow measures the cost of Temporal itself, for comparison with leases.
 const (
 	noopQueue    = "bench-noop"
 	noopWorkflow = "Noop"
@@ -23,7 +23,7 @@ const (
 	noopSignal   = "noop-signal"
 )
 
-// Noop takes updates and signals, and continues as new when Temporal suggests it, as every workflow of long life must.
+// Noop accepts updates and signals, and continues as new when Temporal suggests it.
 func Noop(ctx workflow.Context) error {
 	if err := workflow.SetUpdateHandler(ctx, noopUpdate, func(workflow.Context) error { return nil }); err != nil {
 		return err
@@ -39,7 +39,7 @@ func Noop(ctx workflow.Context) error {
 	}
 }
 
-// serveNoop runs Noop in a process of its own, as an agent runs the workflows of workers.
+// serveNoop runs a Temporal worker for Noop until the process is signalled.
 func serveNoop(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,7 +58,7 @@ func serveNoop(address string) error {
 	return nil
 }
 
-// startNoop starts one no-op workflow; it is warm when this returns.
+// startNoop starts a no-op workflow and sends it a first update.
 func (b *bench) startNoop(ctx context.Context, id string) error {
 	_, err := b.client.Temporal().ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: noopQueue}, noopWorkflow)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *bench) signalNoop(ctx context.Context, id string) error {
 
 func (b *bench) endNoop(ctx context.Context, id string) error {
 	if err := b.client.Temporal().TerminateWorkflow(ctx, id, "", "measured"); err != nil {
-		return fmt.Errorf("end the no-op workflow %s: %w", id, err)
+		return fmt.Errorf("terminate the no-op workflow %s: %w", id, err)
 	}
 	return nil
 }

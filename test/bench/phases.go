@@ -12,25 +12,25 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// phases split the time from a kill to the next ready by the events that Temporal wrote meanwhile.
+// phases splits the time from a kill to ready by the history events in between.
 type phases struct {
-	watched, noticed, decided, taken, spawned, around, ready, answered *series
+	watchEnded, exitTask, startScheduled, startStarted, spawned, startRest, ready, readyDone *series
 }
 
 func newPhases(r *result) *phases {
 	return &phases{
-		watched:  r.row("… kill until Temporal has the Watch's end", "ms"),
-		noticed:  r.row("… until the workflow task for it starts (exited)", "ms"),
-		decided:  r.row("… until it is done and Start is scheduled", "ms"),
-		taken:    r.row("… until an agent has taken Start", "ms"),
-		spawned:  r.row("… the spawn within Start", "ms"),
-		around:   r.row("… the rest of Start until Temporal has its end", "ms"),
-		ready:    r.row("… until the workflow task for it starts (ready)", "ms"),
-		answered: r.row("… until that is done (the state says so)", "ms"),
+		watchEnded:     r.row("… SIGKILL to ActivityTaskCompleted of Watch", "ms"),
+		exitTask:       r.row("… to the start of its workflow task", "ms"),
+		startScheduled: r.row("… to ActivityTaskScheduled of Start", "ms"),
+		startStarted:   r.row("… to ActivityTaskStarted of Start", "ms"),
+		spawned:        r.row("… spawn within Start", "ms"),
+		startRest:      r.row("… rest of Start, to its ActivityTaskCompleted", "ms"),
+		ready:          r.row("… to the start of its workflow task (ready)", "ms"),
+		readyDone:      r.row("… to the end of that workflow task (state is ready)", "ms"),
 	}
 }
 
-// add reads what was written since the kill.
+// add reads the history events since the kill.
 func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	id := api.WorkerWorkflowID("crash", 0)
 	var since []*history.HistoryEvent
@@ -80,13 +80,13 @@ func (p *phases) add(ctx context.Context, b *bench, c crash) error {
 	if err := converter.GetDefaultDataConverter().FromPayloads(completed.GetActivityTaskCompletedEventAttributes().GetResult(), &started); err != nil {
 		return fmt.Errorf("read the result of Start: %w", err)
 	}
-	p.watched.add(milliseconds(times[0].Sub(c.killedAt)))
-	p.noticed.add(milliseconds(times[1].Sub(times[0])))
-	p.decided.add(milliseconds(times[2].Sub(times[1])))
-	p.taken.add(milliseconds(times[3].Sub(times[2])))
+	p.watchEnded.add(milliseconds(times[0].Sub(c.killedAt)))
+	p.exitTask.add(milliseconds(times[1].Sub(times[0])))
+	p.startScheduled.add(milliseconds(times[2].Sub(times[1])))
+	p.startStarted.add(milliseconds(times[3].Sub(times[2])))
 	p.spawned.add(float64(started.TookMS))
-	p.around.add(milliseconds(times[4].Sub(times[3])) - float64(started.TookMS))
+	p.startRest.add(milliseconds(times[4].Sub(times[3])) - float64(started.TookMS))
 	p.ready.add(milliseconds(times[5].Sub(times[4])))
-	p.answered.add(milliseconds(times[6].Sub(times[5])))
+	p.readyDone.add(milliseconds(times[6].Sub(times[5])))
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.temporal.io/sdk/log"
@@ -13,15 +14,15 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// patience bounds every wait for something that comes by itself.
-const patience = 2 * time.Minute
+// waitTimeout limits every wait.
+const waitTimeout = 2 * time.Minute
 
-// startPool starts a pool and waits until all of it is ready.
+// startPool starts a pool and waits until all workers are ready.
 func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, error) {
 	return b.startPoolWithin(ctx, s, 50*time.Millisecond)
 }
 
-// startPoolWithin is startPool that sees the end within a pause.
+// startPoolWithin is startPool with a polling interval.
 func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Duration) (*tempool.Pool, error) {
 	if err := b.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
 		return nil, err
@@ -30,9 +31,9 @@ func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Dur
 	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
 }
 
-// awaitPool asks the pool, again and again after a pause, until it says that so many of its workers are ready.
+// awaitPool polls the pool until size workers are ready.
 func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		status, err := pool.Status(ctx)
@@ -40,14 +41,14 @@ func awaitPool(ctx context.Context, pool *tempool.Pool, size int, pause time.Dur
 			return nil
 		}
 		if waited := wait(ctx, pause); waited != nil {
-			return fmt.Errorf("pool %s has %d of %d workers ready after %s (last error: %v): %w", pool.Name(), status.Ready, size, patience, err, waited)
+			return fmt.Errorf("pool %s has %d of %d workers ready after %s (last error: %v): %w", pool.Name(), status.Ready, size, waitTimeout, err, waited)
 		}
 	}
 }
 
-// awaitWorker asks a worker, again and again after a pause, until it is ready under the incarnation or a later one.
+// awaitWorker polls a worker until it is ready with at least this incarnation.
 func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation int64, pause time.Duration) (api.WorkerState, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		state, err := pool.State(ctx, slot)
@@ -55,14 +56,14 @@ func awaitWorker(ctx context.Context, pool *tempool.Pool, slot int, incarnation 
 			return state, nil
 		}
 		if waited := wait(ctx, pause); waited != nil {
-			return state, fmt.Errorf("worker %d of pool %s is %s, not ready, after %s (last error: %v): %w", slot, pool.Name(), state.State, patience, err, waited)
+			return state, fmt.Errorf("worker %d of pool %s is %s, not ready, after %s (last error: %v): %w", slot, pool.Name(), state.State, waitTimeout, err, waited)
 		}
 	}
 }
 
-// stopPool ends a pool and waits until its processes are gone.
+// stopPool stops a pool and waits until its processes have exited.
 func stopPool(ctx context.Context, pool *tempool.Pool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	if _, err := pool.Stop(ctx, "measured"); err != nil {
 		return err
@@ -70,7 +71,7 @@ func stopPool(ctx context.Context, pool *tempool.Pool) error {
 	return pool.Wait(ctx)
 }
 
-// wait waits for a while, or until ctx ends.
+// wait sleeps for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -84,12 +85,5 @@ func wait(ctx context.Context, d time.Duration) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// silentLog drops what Temporal's SDK says.
-func silentLog() log.Logger { return noLog{} }
-
-type noLog struct{}
-
-func (noLog) Debug(string, ...any) {}
-func (noLog) Info(string, ...any)  {}
-func (noLog) Warn(string, ...any)  {}
-func (noLog) Error(string, ...any) {}
+// silentLog discards the log of Temporal's SDK.
+func silentLog() log.Logger { return log.NewStructuredLogger(slog.New(slog.DiscardHandler)) }

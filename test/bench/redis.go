@@ -18,10 +18,10 @@ import (
 	"github.com/tempool/tempool/sessions/redis"
 )
 
-const redisRatioTarget = 1.3 // of one bare round trip
+const redisRatioTarget = 1.3 // relative to one round trip
 
-// measureRedis times sessions in Redis beside a bare client of the same server: one operation of each kind after the other, over and over,
-// so that all see the same machine.
+// measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation alternate one by one,
+// so that all see the same load.
 func measureRedis(ctx context.Context, b *bench) (err error) {
 	server, err := b.startRedis(ctx)
 	if err != nil {
@@ -51,9 +51,9 @@ func measureRedis(ctx context.Context, b *bench) (err error) {
 		name string
 		do   func(n int) error
 	}{
-		{"bare GET of as many bytes", func(n int) error { return client.Get(ctx, sessionID(n)).Err() }},
+		{"plain GET of the same size", func(n int) error { return client.Get(ctx, sessionID(n)).Err() }},
 		{"session get", func(n int) error { _, err := store.Get(ctx, sessionID(n)); return err }},
-		{"bare GET and SET", func(n int) error {
+		{"plain GET and SET", func(n int) error {
 			if err := client.Get(ctx, sessionID(n)).Err(); err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func measureRedis(ctx context.Context, b *bench) (err error) {
 		took := make([][]float64, len(kinds))
 		for n := range sessionsTimed {
 			for turn := range kinds {
-				i := (turn + round) % len(kinds) // nobody is always first
+				i := (turn + round) % len(kinds) // each kind is first in turn
 				began := time.Now()
 				if err := kinds[i].do(n); err != nil {
 					return fmt.Errorf("%s: %w", kinds[i].name, err)
@@ -88,59 +88,53 @@ func measureRedis(ctx context.Context, b *bench) (err error) {
 			row.add(median(took[i]))
 		}
 	}
-	get, update := ratios("get ÷ bare GET", rows[1], rows[0]), ratios("update ÷ bare GET", rows[3], rows[0])
-	r.Rows = append(r.Rows, get, update, ratios("update ÷ bare GET and SET", rows[3], rows[2]))
-	r.atMost("session get in Redis, in bare round trips", get.Median, redisRatioTarget, "×")
-	r.atMost("session update in Redis, in bare round trips", update.Median, redisRatioTarget, "×")
-	r.note("one redis-server on this machine, without a file; the store has seen each session before")
+	get, update := ratios("session get ÷ plain GET", rows[1], rows[0]), ratios("session update ÷ plain GET", rows[3], rows[0])
+	r.Rows = append(r.Rows, get, update, ratios("session update ÷ plain GET and SET", rows[3], rows[2]))
+	r.atMost("session get in Redis, relative to a plain GET", get.Median, redisRatioTarget, "×")
+	r.atMost("session update in Redis, relative to a plain GET", update.Median, redisRatioTarget, "×")
+	r.note("one redis-server on this machine, without persistence; each session is in the store's cache")
 	return nil
 }
 
-// redisServer is a redis-server of this run.
+// redisServer is a redis-server for this run.
 type redisServer struct {
 	cmd     *exec.Cmd
 	address string
 }
 
 func (b *bench) startRedis(ctx context.Context) (*redisServer, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
-		return nil, fmt.Errorf("find a port for Redis: %w", err)
+		return nil, err
 	}
-	address := listener.Addr().String()
-	_, port, err := net.SplitHostPort(address)
-	if err = errors.Join(err, listener.Close()); err != nil {
-		return nil, fmt.Errorf("find a port for Redis: %w", err)
-	}
+	_, port, _ := net.SplitHostPort(address) // freeAddress has a port
 	folder := filepath.Join(b.dir, "redis")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for Redis: %w", err)
+		return nil, fmt.Errorf("create a directory for Redis: %w", err)
 	}
 	s := &redisServer{cmd: exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "no", "--logfile", "redis.log"), address: address}
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start redis-server, which scripts/setup-debian.sh installs: %w", err)
+		return nil, fmt.Errorf("start redis-server (scripts/setup-debian.sh installs it): %w", err)
 	}
 	client := bare.NewClient(&bare.Options{Addr: address})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, actorPatience)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for {
 		if err = client.Ping(ctx).Err(); err == nil {
 			return s, nil
 		}
-		select {
-		case <-ctx.Done():
+		if wait(ctx, 20*time.Millisecond) != nil {
 			return nil, errors.Join(fmt.Errorf("redis-server does not answer: %w", err), s.stop())
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// stop ends the server, which keeps nothing.
+// stop kills the server, which has no data to save.
 func (s *redisServer) stop() error {
 	if err := s.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("end redis-server: %w", err)
+		return fmt.Errorf("kill redis-server: %w", err)
 	}
-	_ = s.cmd.Wait() // it was killed: that is its error
+	_ = s.cmd.Wait() // always fails: it was killed
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -25,21 +24,21 @@ type report struct {
 	Results []*result `json:"results"`
 }
 
-// result is what one benchmark found.
+// result is the result of one benchmark.
 type result struct {
-	Name       string     `json:"name"`
-	What       string     `json:"what"`
-	Rounds     int        `json:"rounds"`
-	Seconds    float64    `json:"seconds"`
-	LoadBefore string     `json:"load_before"` // of 1, 5 and 15 minutes
-	LoadAfter  string     `json:"load_after"`
-	Rows       []*series  `json:"rows"`
-	Verdicts   []*verdict `json:"verdicts"`
-	Notes      []string   `json:"notes,omitempty"`
+	Name       string          `json:"name"`
+	What       string          `json:"what"`
+	Rounds     int             `json:"rounds"`
+	Seconds    float64         `json:"seconds"`
+	LoadBefore string          `json:"load_before"` // averages over 1, 5 and 15 minutes
+	LoadAfter  string          `json:"load_after"`
+	Rows       []*series       `json:"rows"`
+	Targets    []*targetResult `json:"targets"`
+	Notes      []string        `json:"notes,omitempty"`
 }
 
-// verdict holds one measured number against its target.
-type verdict struct {
+// targetResult compares one measured number with its target.
+type targetResult struct {
 	What     string  `json:"what"`
 	Measured float64 `json:"measured"`
 	Unit     string  `json:"unit"`
@@ -56,18 +55,18 @@ func (r *result) row(name, unit string) *series {
 }
 
 func (r *result) atMost(what string, measured, target float64, unit string) {
-	r.Verdicts = append(r.Verdicts, &verdict{what, measured, unit, "≤", target, measured <= target})
+	r.Targets = append(r.Targets, &targetResult{what, measured, unit, "≤", target, measured <= target})
 }
 
 func (r *result) atLeast(what string, measured, target float64, unit string) {
-	r.Verdicts = append(r.Verdicts, &verdict{what, measured, unit, "≥", target, measured >= target})
+	r.Targets = append(r.Targets, &targetResult{what, measured, unit, "≥", target, measured >= target})
 }
 
 func (r *result) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// print writes the result as tables for people.
+// print writes the result as text.
 func (r *result) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tmedian\tq1\tq3\tmin\tmax\tn\tunit\t")
@@ -80,7 +79,7 @@ func (r *result) print(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, v := range r.Verdicts {
+	for _, v := range r.Targets {
 		word := "MISSED"
 		if v.Met {
 			word = "met"
@@ -90,11 +89,11 @@ func (r *result) print(out io.Writer) error {
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, "  "+note)
 	}
-	_, err := fmt.Fprintf(out, "  load average %s before, %s after, on %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter, runtime.NumCPU(), r.Seconds)
+	_, err := fmt.Fprintf(out, "  load average %s before, %s after, %d cores; took %.0f s\n", r.LoadBefore, r.LoadAfter, runtime.NumCPU(), r.Seconds)
 	return err
 }
 
-// number shows about three digits.
+// number formats v with about three digits.
 func number(v float64) string {
 	switch {
 	case v >= 100 || v <= -100:
@@ -105,35 +104,19 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// write replaces the file at once.
+// write writes the report as JSON.
 func (r *report) write(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the results: %w", err)
 	}
-	return replaceFile(path, append(text, '\n'))
-}
-
-func replaceFile(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".bench-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = file.Write(content)
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // the first error is the one to tell
-		return fmt.Errorf("write %s: %w", path, err)
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write the results: %w", err)
 	}
 	return nil
 }
 
-// loadAverage is that of 1, 5 and 15 minutes, or "unknown" on a system that does not tell in a file.
+// loadAverage returns the averages over 1, 5 and 15 minutes, or "unknown" without /proc.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(text))
@@ -143,7 +126,7 @@ func loadAverage() string {
 	return strings.Join(fields[:3], " ")
 }
 
-// cpuModel is what the processor calls itself, or "".
+// cpuModel returns the model name of the processor, or "".
 func cpuModel() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -2,12 +2,12 @@ package main
 
 import "slices"
 
-// series are the values of one quantity, one for each round or event.
+// series holds the values of one quantity, one per round or event.
 type series struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
 	Values []float64 `json:"values"`
-	// Median, Low and High quartile, Min and Max are of Values.
+	// Median, quartiles, minimum and maximum of Values.
 	Median float64 `json:"median"`
 	Low    float64 `json:"q1"`
 	High   float64 `json:"q3"`
@@ -22,7 +22,7 @@ func (s *series) add(values ...float64) {
 	s.Min, s.Max = sorted[0], sorted[len(sorted)-1]
 }
 
-// quantile interpolates between the two nearest of sorted, which is not empty.
+// quantile interpolates linearly between the two nearest values. sorted must not be empty.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	below := int(at)
@@ -34,7 +34,7 @@ func quantile(sorted []float64, q float64) float64 {
 
 func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }
 
-// ratios divides the values of two series round by round: what the machine did in a round then cancels out.
+// ratios divides the values of two series per round, so that the load of the machine in a round cancels out.
 func ratios(name string, over, under *series) *series {
 	r := &series{Name: name, Unit: "×"}
 	for i := range min(len(over.Values), len(under.Values)) {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// sessionsStored are in a store before anything is timed, and what memory is measured by.
+	// sessionsStored is the number of sessions in the store when timing starts and when memory is measured.
 	sessionsStored = 10_000
-	// sessionsTimed are the operations of each kind, one after the other, whose median is a round's value.
+	// sessionsTimed is the number of sequential operations whose median is the value of a round.
 	sessionsTimed = 1_000
 	sessionSpan   = 500 * time.Millisecond
 
@@ -25,20 +25,20 @@ const (
 	sessionWriteTarget  = 200.0 // µs
 	sessionGetsTarget   = 100_000.0
 	sessionWritesTarget = 10_000.0
-	sessionMemoryTarget = 1.0 // MB for a thousand
+	sessionMemoryTarget = 1.0 // MB per 1,000 sessions
 )
 
-// measureSessions times the embedded store without a gateway before it, and weighs what it and the store in memory hold.
+// measureSessions measures the embedded store without a gateway, and the memory of the embedded and the memory store.
 func measureSessions(ctx context.Context, b *bench) (err error) {
-	// More than all that is ever made here, so that no creation is refused.
+	// More than this benchmark creates, so that no create is refused.
 	config := sessions.Config{Max: 2 * (sessionsStored + b.rounds*sessionsTimed)}
 	empty := heapMB()
-	kept := memory.Open(config)
-	if err := fillSessions(ctx, kept); err != nil {
+	inMemoryStore := memory.Open(config)
+	if err := fillSessions(ctx, inMemoryStore); err != nil {
 		return err
 	}
 	inMemory := (heapMB() - empty) * 1000 / sessionsStored
-	if err := kept.Close(); err != nil {
+	if err := inMemoryStore.Close(); err != nil {
 		return err
 	}
 	empty = heapMB()
@@ -50,7 +50,7 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 	if err := fillSessions(ctx, store); err != nil {
 		return err
 	}
-	// Until they are written, which takes a moment, records are on the heap, too: who waits for the disk waits for all before it.
+	// Unwritten records are on the heap, too. A durable write waits until all of them are written.
 	store.SetSync(embedded.SyncAlways)
 	if _, err := store.Update(ctx, sessionID(0), func(*sessions.Session) error { return nil }); err != nil {
 		return err
@@ -70,10 +70,10 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 		})
 		return err
 	}
-	made := sessionsStored
+	created := sessionsStored
 	create := func(ctx context.Context, _ int) error {
-		made++
-		_, err := store.Create(ctx, smallSession(made))
+		created++
+		_, err := store.Create(ctx, smallSession(created))
 		return err
 	}
 	gets, updates, creates := r.row("get, p50 of 1,000", "µs"), r.row("update, p50 of 1,000", "µs"), r.row("create, p50 of 1,000", "µs")
@@ -91,10 +91,10 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 			row *series
 			do  func(context.Context, int) error
 		}{{getRate, get}, {updateRate, update}} {
-			turns := make([]int, callers)
+			calls := make([]int, callers)
 			rate, err := perSecond(ctx, callers, sessionSpan, func(ctx context.Context, caller int) error {
-				turns[caller]++
-				return one.do(ctx, turns[caller]*callers+caller) // each has sessions of its own
+				calls[caller]++
+				return one.do(ctx, calls[caller]*callers+caller) // each caller uses its own sessions
 			})
 			if err != nil {
 				return err
@@ -102,20 +102,20 @@ func measureSessions(ctx context.Context, b *bench) (err error) {
 			one.row.add(rate)
 		}
 	}
-	r.row("heap for 1,000 small sessions, embedded", "MB").add(inFile)
-	r.row("heap for 1,000 small sessions, in memory", "MB").add(inMemory)
-	r.atMost("get, p50", gets.Median, sessionGetTarget, "µs")
-	r.atMost("update, p50", updates.Median, sessionWriteTarget, "µs")
-	r.atMost("create, p50", creates.Median, sessionWriteTarget, "µs")
-	r.atLeast("gets", getRate.Median, sessionGetsTarget, "/s")
-	r.atLeast("updates", updateRate.Median, sessionWritesTarget, "/s")
-	r.atMost("memory for 1,000 small sessions, embedded", inFile, sessionMemoryTarget, "MB")
-	r.atMost("memory for 1,000 small sessions, in memory", inMemory, sessionMemoryTarget, "MB")
-	r.note("sync = \"interval\", %d sessions in the store at first; what the system caches of the file is not in the heap", sessionsStored)
+	r.row("heap per 1,000 small sessions, embedded", "MB").add(inFile)
+	r.row("heap per 1,000 small sessions, memory store", "MB").add(inMemory)
+	r.atMost("session get, p50", gets.Median, sessionGetTarget, "µs")
+	r.atMost("session update, p50", updates.Median, sessionWriteTarget, "µs")
+	r.atMost("session create, p50", creates.Median, sessionWriteTarget, "µs")
+	r.atLeast("session gets, 8 callers", getRate.Median, sessionGetsTarget, "/s")
+	r.atLeast("session updates, 8 callers", updateRate.Median, sessionWritesTarget, "/s")
+	r.atMost("heap per 1,000 small sessions, embedded", inFile, sessionMemoryTarget, "MB")
+	r.atMost("heap per 1,000 small sessions, memory store", inMemory, sessionMemoryTarget, "MB")
+	r.note("sync = \"interval\", %d sessions at the start; the heap does not include the page cache of the file", sessionsStored)
 	return nil
 }
 
-// timeEach adds the median of operations that follow one another.
+// timeEach adds the median duration of sequential operations.
 func timeEach(ctx context.Context, row *series, do func(context.Context, int) error) error {
 	took := make([]float64, sessionsTimed)
 	for i := range took {
@@ -131,7 +131,7 @@ func timeEach(ctx context.Context, row *series, do func(context.Context, int) er
 
 func sessionID(n int) string { return fmt.Sprintf("user:%06d", n) }
 
-// smallSession holds what a client with little to remember would.
+// smallSession is a session with three short values.
 func smallSession(n int) *sessions.Session {
 	return &sessions.Session{ID: sessionID(n), Data: map[string]json.RawMessage{
 		"name": json.RawMessage(`"Ada Lovelace"`), "step": json.RawMessage("1"), "cart": json.RawMessage(`["a book","two pens"]`),
@@ -147,10 +147,10 @@ func fillSessions(ctx context.Context, store sessions.Store) error {
 	return nil
 }
 
-// heapMB is what lives on this process's heap, in millions of bytes.
+// heapMB returns the live heap of this process in MB.
 func heapMB() float64 {
 	runtime.GC()
-	runtime.GC() // what the first one's finalizers let go of
+	runtime.GC() // frees what finalizers of the first cycle released
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return float64(stats.HeapAlloc) / 1e6

@@ -19,14 +19,14 @@ const (
 	spreadTarget   = 1.05
 )
 
-// measureSpread counts how calls fall upon a pool's workers, with sessions, which prefer the worker that served them last, and without.
+// measureSpread measures how evenly calls are distributed over a pool's workers, with sessions, which have an affinity, and without.
 func measureSpread(ctx context.Context, b *bench) (err error) {
 	agent, err := b.localAgent(ctx, "spread", "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Stop()) }()
-	pool, err := b.startPool(ctx, b.steady("spread", spreadWorkers, 1))
+	pool, err := b.startPool(ctx, b.withLongLeases("spread", spreadWorkers, 1))
 	if err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func measureSpread(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	r := b.result
-	with := r.row(fmt.Sprintf("busiest ÷ mean of %d workers, %d sessions", spreadWorkers, spreadSessions), "×")
-	without := r.row("busiest ÷ mean, no sessions", "×")
+	with := r.row(fmt.Sprintf("calls of the busiest worker ÷ mean of %d workers, %d sessions", spreadWorkers, spreadSessions), "×")
+	without := r.row("calls of the busiest worker ÷ mean, no sessions", "×")
 	for range b.rounds {
 		for _, side := range []struct {
 			row  *series
@@ -57,12 +57,12 @@ func measureSpread(ctx context.Context, b *bench) (err error) {
 			side.row.add(busiest)
 		}
 	}
-	r.atMost("busiest worker's calls ÷ the mean, with sessions", with.Median, spreadTarget, "×")
-	r.note("%d callers, each call in one of %d sessions at random; %s a turn", callers, spreadSessions, spreadSpan)
+	r.atMost("calls of the busiest worker ÷ mean, with sessions", with.Median, spreadTarget, "×")
+	r.note("%d callers, each call in one of %d random sessions; %s per side and round", callers, spreadSessions, spreadSpan)
 	return nil
 }
 
-// spread has callers call for a while and returns the calls of the busiest worker over the mean of all.
+// spread runs callers for spreadSpan and returns the calls of the busiest worker divided by the mean.
 func spread(ctx context.Context, call func(context.Context) (*gateway.Response, error)) (float64, error) {
 	var mu sync.Mutex
 	served, all := map[string]int{}, 0

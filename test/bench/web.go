@@ -17,7 +17,7 @@ const (
 	uwsgiTarget    = 1.0
 )
 
-// measureWeb compares calls over HTTP with the servers that Python programs usually stand behind.
+// measureWeb compares calls over HTTP with gunicorn and uWSGI.
 func measureWeb(ctx context.Context, b *bench) (err error) {
 	var stops []func() error
 	defer func() {
@@ -50,22 +50,22 @@ func measureWeb(ctx context.Context, b *bench) (err error) {
 			rows[at].add(rate)
 		}
 	}
-	for i, rival := range []struct {
+	for i, other := range []struct {
 		name   string
 		target float64
 	}{{"gunicorn", gunicornTarget}, {"uWSGI", uwsgiTarget}} {
-		ratio := ratios("gateway, max_inflight 1 ÷ "+rival.name, rows[2], rows[i])
+		ratio := ratios("gateway, max_inflight 1 ÷ "+other.name, rows[2], rows[i])
 		r.Rows = append(r.Rows, ratio)
-		r.atLeast("requests over HTTP, max_inflight 1, in those of "+rival.name, ratio.Median, rival.target, "×")
+		r.atLeast("requests over HTTP, max_inflight 1, relative to "+other.name, ratio.Median, other.target, "×")
 	}
-	r.note("%d Python processes each, an echo of %d bytes, wrk with %d connections and one thread on the same machine", callWorkers, webBytes, webConnections)
-	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each answer, the gateway keeps it")
+	r.note("%d Python processes per side, echo of %d bytes; wrk with %d connections and one thread on the same machine", callWorkers, webBytes, webConnections)
+	r.note("gunicorn's sync workers and uWSGI's --http-socket close the connection after each response; the gateway keeps it open")
 	return nil
 }
 
 type webSide struct{ name, url string }
 
-// startWeb starts all sides; what ends them is added to stops.
+// startWeb starts all sides and adds their stop functions to stops.
 func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide, error) {
 	var addresses [3]string
 	for i := range addresses {
@@ -80,7 +80,7 @@ func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide,
 		return nil, err
 	}
 	*stops = append(*stops, gunicorn.stop)
-	// It closes each connection without announcing it, which wrk would count as an error.
+	// Without this header, wrk counts each closed connection as an error.
 	uwsgi, err := b.startWebserver("uwsgi", "--plugin", "python3", "--http-socket", addresses[1], "--wsgi-file", "wsgi_echo.py",
 		"--callable", "app", "--master", "--processes", processes, "--need-app", "--die-on-term", "--disable-logging",
 		"--add-header", "Connection: close")
@@ -95,7 +95,7 @@ func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide,
 	*stops = append(*stops, agent.stop)
 	sides := []webSide{{"gunicorn, sync", "http://" + addresses[0] + "/"}, {"uWSGI, --http-socket", "http://" + addresses[1] + "/"}}
 	for _, inflight := range []int{1, 4} {
-		pool, err := b.startPool(ctx, b.steady(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
+		pool, err := b.startPool(ctx, b.withLongLeases(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
 		if err != nil {
 			return nil, err
 		}

@@ -17,44 +17,44 @@ import (
 	"time"
 )
 
-// webserver is a server of others, run from a Debian package.
+// webserver is gunicorn or uWSGI, from a Debian package.
 type webserver struct {
 	name string
 	cmd  *exec.Cmd
-	said *os.File
+	log  *os.File
 }
 
 func (b *bench) startWebserver(name string, args ...string) (*webserver, error) {
 	s := &webserver{name: name, cmd: exec.Command(name, args...)}
 	var err error
-	if s.said, err = os.Create(filepath.Join(b.dir, name+".log")); err != nil {
-		return nil, fmt.Errorf("make the log of %s: %w", name, err)
+	if s.log, err = os.Create(filepath.Join(b.dir, name+".log")); err != nil {
+		return nil, fmt.Errorf("create the log of %s: %w", name, err)
 	}
 	s.cmd.Dir = filepath.Join(b.dir, "workers")
-	s.cmd.Stdout, s.cmd.Stderr = s.said, s.said
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
-		_ = s.said.Close()
+		_ = s.log.Close()
 		return nil, fmt.Errorf("start %s (scripts/setup-bench-debian.sh installs it): %w", name, err)
 	}
 	return s, nil
 }
 
-// stop ends the server and its workers. How it ends is no matter, that it does is.
+// stop ends the server and its workers. It ignores their exit status.
 func (s *webserver) stop() error {
-	defer s.said.Close()
-	force := time.AfterFunc(actorPatience, func() { _ = s.cmd.Process.Kill() })
+	defer s.log.Close()
+	force := time.AfterFunc(stopTimeout, func() { _ = s.cmd.Process.Kill() })
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		content, _ := os.ReadFile(s.said.Name()) // without it the end alone is told
-		return fmt.Errorf("%s had ended before: %w:\n%s", s.name, err, content[max(0, len(content)-4096):])
+		content, _ := os.ReadFile(s.log.Name()) // best effort
+		return fmt.Errorf("%s exited during the benchmark: %w:\n%s", s.name, err, content[max(0, len(content)-4096):])
 	}
 	_ = s.cmd.Wait()
 	if !force.Stop() {
-		return fmt.Errorf("%s did not end within %s of TERM", s.name, actorPatience)
+		return fmt.Errorf("%s did not exit within %s after SIGTERM", s.name, stopTimeout)
 	}
 	return nil
 }
 
-// freeAddress is one of this host that nobody listens on.
+// freeAddress returns an unused loopback address.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,9 +63,9 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-// awaitEcho posts until the echo comes back.
+// awaitEcho sends requests until the server returns their body.
 func awaitEcho(ctx context.Context, url string, size int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	body := bytes.Repeat([]byte("x"), size)
 	for {
@@ -74,7 +74,7 @@ func awaitEcho(ctx context.Context, url string, size int) error {
 			return nil
 		}
 		if waited := wait(ctx, 50*time.Millisecond); waited != nil {
-			return fmt.Errorf("no echo from %s in %s: %w", url, patience, err)
+			return fmt.Errorf("%s did not answer correctly within %s: %w", url, waitTimeout, err)
 		}
 	}
 }
@@ -82,42 +82,42 @@ func awaitEcho(ctx context.Context, url string, size int) error {
 func postEcho(ctx context.Context, url string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make a request: %w", err)
+		return fmt.Errorf("create a request: %w", err)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("post: %w", err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Equal(answer, body)) {
-		err = fmt.Errorf("%s with %.200q", response.Status, answer)
+	returned, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Equal(returned, body)) {
+		err = fmt.Errorf("unexpected response: %s, %.200q", response.Status, returned)
 	}
 	return err
 }
 
 var (
-	wrkRate    = regexp.MustCompile(`(?m)^Requests/sec:\s+([0-9.]+)$`)
-	wrkTrouble = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx or 3xx responses): .*$`)
+	wrkRate   = regexp.MustCompile(`(?m)^Requests/sec:\s+([0-9.]+)$`)
+	wrkErrors = regexp.MustCompile(`(?m)^\s*(Socket errors|Non-2xx or 3xx responses): .*$`)
 )
 
-// wrk loads a server for a span of whole seconds and returns the requests in a second. Any answer but 200 is an error.
+// wrk sends requests for a span of whole seconds and returns the requests per second. Any status but 200 is an error.
 func (b *bench) wrk(ctx context.Context, url string, connections int, span time.Duration) (float64, error) {
-	said, err := output(ctx, filepath.Join(b.dir, "workers"), "wrk", "-t", "1", "-c", strconv.Itoa(connections),
+	printed, err := output(ctx, filepath.Join(b.dir, "workers"), "wrk", "-t", "1", "-c", strconv.Itoa(connections),
 		"-d", strconv.Itoa(int(span.Seconds()))+"s", "-s", "post.lua", url)
 	if err != nil {
 		return 0, fmt.Errorf("load %s (scripts/setup-bench-debian.sh installs wrk): %w", url, err)
 	}
-	return readWrk(said)
+	return readWrk(printed)
 }
 
-func readWrk(said string) (float64, error) {
-	if trouble := wrkTrouble.FindString(said); trouble != "" {
-		return 0, fmt.Errorf("not all requests were answered: %s", strings.TrimSpace(trouble))
+func readWrk(printed string) (float64, error) {
+	if problem := wrkErrors.FindString(printed); problem != "" {
+		return 0, fmt.Errorf("some requests failed: %s", strings.TrimSpace(problem))
 	}
-	rate := wrkRate.FindStringSubmatch(said)
+	rate := wrkRate.FindStringSubmatch(printed)
 	if rate == nil {
-		return 0, fmt.Errorf("wrk named no rate: %s", said)
+		return 0, fmt.Errorf("no rate in the output of wrk: %s", printed)
 	}
 	return strconv.ParseFloat(rate[1], 64)
 }

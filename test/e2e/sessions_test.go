@@ -63,7 +63,7 @@ func TestASessionSurvivesWorkerAndAgentCrashes(t *testing.T) {
 	listed, _ := env.ctl(cli.ExitOK, "sessions", "list", "mind")
 	require.Contains(t, listed, "mine")
 	_, none := env.ctl(cli.ExitFailed, "sessions", "rm", "mind", "nobodys")
-	require.Contains(t, none, "there is no session nobodys")
+	require.Contains(t, none, "session nobodys not found")
 	require.Equal(t, `null`, call("recall", `["age"]`, "another"), "a call reaches its own session only")
 
 	// Another worker takes over what one worker learned, immediately after the first one dies.

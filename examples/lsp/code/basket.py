@@ -1,11 +1,11 @@
-"""A shopping basket: something for a language server to read."""
+"""A shopping basket: sample code for the language server."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Basket:
-    """What somebody is about to buy."""
+    """The items to buy."""
 
     prices: dict[str, int] = field(default_factory=dict)
 

@@ -13,25 +13,25 @@ class Classifier(unittest.TestCase):
     def test_words(self):
         self.assertEqual(classifier.words("def readLine_now(self, n1): return 'Zeile ab'"), ["def", "read", "line", "now", "self", "return", "zeile"])
 
-    def test_it_tells_apart_what_it_was_trained_on(self):
+    def test_training_samples_are_classified(self):
         program = classifier.train([("fruit", "apple pear apple"), ("fruit", "plum"), ("tool", "hammer saw"), ("tool", "drill saw")])
         self.assertEqual([classifier.run(program, text) for text in ("a ripe apple", "saw and apple and saw", "plum")], ["fruit", "tool", "fruit"])
 
-    def test_frequent_labels_win_where_words_do_not_decide(self):
+    def test_frequent_label_wins_for_unknown_words(self):
         program = classifier.train([("rare", "one")] + [("often", "two")] * 5)
         self.assertEqual(classifier.run(program, "unheard"), "often")
 
-    def test_a_program_is_json_of_bounded_size(self):
+    def test_program_is_json_of_bounded_size(self):
         program = classifier.train([("l", " ".join("w" + "abcdefghij"[n % 10] * (n // 10 + 2) for n in range(1000)))], vocabulary=20)
         self.assertEqual(len(program["labels"]["l"]["words"]), 20)
         self.assertEqual(json.loads(json.dumps(program)), program)
 
-    def test_what_is_no_program_is_refused(self):
+    def test_invalid_input_raises(self):
         for do in (lambda: classifier.run({"kind": "other"}, ""), lambda: classifier.train([]), lambda: list(corpus.samples("train", ["json.tool"]))):
             with self.assertRaises(ValueError):
                 do()
 
-    def test_real_code_that_it_has_not_seen_is_mostly_told_right(self):
+    def test_accuracy_on_unseen_code(self):
         program = classifier.train(corpus.samples("train"))
         self.assertLess(len(json.dumps(program)), 500_000)
         tries = list(corpus.samples("test"))

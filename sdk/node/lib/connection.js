@@ -1,15 +1,15 @@
-// The way to the host: frames in from a socket, frames out through a pipe, and the calls in between.
+// The connection to the host: reads frames from a socket, writes frames to a pipe, and runs the calls.
 
 import net from 'node:net'
-import { answer, refusal } from './answers.js'
 import { Context } from './context.js'
 import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { collected } from './garbage.js'
+import { errorPayload, respond } from './responses.js'
 import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
-const hostCallIds = 0x3fffffff
+const maxHostCallId = 0x3fffffff
 
 /** Serves one connection until the host closes it or stop() is called. */
 export class Connection {
@@ -17,18 +17,18 @@ export class Connection {
   #socket
   #out // the socket itself if there is no pipe
   #methods
-  #buffered = [] // pieces read and not yet decoded
-  #size = 0 // bytes of them
-  #wanted = frames.HEAD // bytes until the next frame may be whole
-  #calls = new Map() // id → Context of a call that is not answered
-  #active = 0 // calls and notifications that run
-  #asked = 0
-  #questions = new Map() // host call → {resolve, reject}
+  #buffered = [] // data read and not yet decoded
+  #size = 0 // bytes buffered
+  #wanted = frames.HEAD // bytes needed before the next attempt to decode
+  #calls = new Map() // id → Context of a call in flight
+  #active = 0 // running calls and notifications
+  #hostCallId = 0 // of the latest host call
+  #hostCalls = new Map() // host call id → {resolve, reject}
   #uploads = new Uploads()
   #stopping = false
   #closed = false
 
-  /** Resolves when it is over; rejects with ProtocolError when the host broke the protocol. */
+  /** Resolves when the connection ends; rejects with ProtocolError after a protocol violation. */
   done
 
   #end
@@ -40,12 +40,12 @@ export class Connection {
     })
     this.#socket = new net.Socket({ fd, readable: true, writable: out === null })
     this.#out = out === null ? this.#socket : new net.Socket({ fd: out, readable: false, writable: true })
-    this.#out.setMaxListeners(0) // each stream that waits for room listens
+    this.#out.setMaxListeners(0) // each blocked stream adds a listener
     this.#socket.on('data', (data) => this.#read(data))
-    this.#socket.on('end', () => this.#finish(this.#size ? new ProtocolError('the stream ends in the middle of a frame') : null))
+    this.#socket.on('end', () => this.#finish(this.#size ? new ProtocolError('the stream ended within a frame') : null))
     this.#socket.on('close', () => this.#finish(null))
     this.#socket.on('error', () => this.#finish(null))
-    this.#out.on('error', () => this.#finish(null)) // the host is gone in mid-answer: an end like any other
+    this.#out.on('error', () => this.#finish(null)) // the host exited while the worker was writing
     this.#out.on('close', () => this.#finish(null))
     this.send(frames.HELLO, {
       payload: JSON.stringify({ protocol: frames.PROTOCOL, sdk: 'node/0.1.0', methods: [...methods.keys()].sort() }),
@@ -55,11 +55,11 @@ export class Connection {
   /** Finishes the calls already received, then ends. */
   stop() {
     this.#stopping = true
-    // What has arrived already is read in this turn of the event loop; it is served before the end.
+    // Data that has arrived is read in this turn of the event loop and served before the end.
     setImmediate(() => this.#endWhenIdle())
   }
 
-  /** Sends one frame. Resolves when there is room for more. */
+  /** Sends one frame. Resolves when the buffer has room for more. */
   send(type, fields) {
     const frame = frames.encode(type, fields)
     if (this.#closed || this.#out.write(frame)) return undefined
@@ -101,34 +101,34 @@ export class Connection {
         else this.#request(frame)
         return
       case frames.NOTIFY:
-        this.#notified(frame)
+        this.#notification(frame)
         return
       case frames.CHUNK:
         if (this.#uploads.add(id, payload, this.maxMessage)) {
-          this.send(frames.ERROR, { id, payload: refusal('too_large', `the request body exceeds ${this.maxMessage} bytes`) })
+          this.send(frames.ERROR, { id, payload: errorPayload('too_large', `request body exceeds the limit of ${this.maxMessage} bytes`) })
         }
         return
       case frames.END: {
-        const whole = this.#uploads.end(id)
-        if (whole) this.#request(whole)
+        const request = this.#uploads.end(id)
+        if (request) this.#request(request)
         return
       }
       case frames.CANCEL:
         this.#calls.get(id)?.cancel()
-        if (this.#uploads.drop(id)) this.send(frames.ERROR, { id, payload: refusal('cancelled', 'cancelled before it began') })
+        if (this.#uploads.drop(id)) this.send(frames.ERROR, { id, payload: errorPayload('cancelled', 'cancelled before it started') })
         return
       case frames.PING:
         this.send(frames.PONG, { id })
         return
       case frames.HOST_RESULT:
       case frames.HOST_ERROR:
-        this.#answered(type, id, payload)
+        this.#hostCallEnded(type, id, payload)
         return
       case frames.HELLO:
-        this.maxMessage = welcome(payload)
+        this.maxMessage = maxMessageOf(payload)
         return
       default:
-        throw new ProtocolError(`a frame of type ${type}, which only a worker sends`)
+        throw new ProtocolError(`unexpected frame of type ${type}: only workers send it`)
     }
   }
 
@@ -137,31 +137,31 @@ export class Connection {
     const method = this.#methods.get(frame.method)
     if (!method) {
       const known = [...this.#methods.keys()].sort().join(', ').slice(0, 1000) || 'none'
-      this.send(frames.ERROR, { id, payload: refusal('method_not_found', `no method ${frame.method.slice(0, 100)} here; this worker has: ${known}`) })
+      this.send(frames.ERROR, { id, payload: errorPayload('method_not_found', `method ${frame.method.slice(0, 100)} not found; this worker has: ${known}`) })
       return
     }
-    const call = new Context(frame, (name, params) => this.#ask(id, name, params))
+    const call = new Context(frame, (name, params) => this.#hostCall(id, name, params))
     this.#calls.set(id, call)
     this.#active++
-    const reply = await answer(method, call, frame.payload, this.maxMessage, (chunk) => this.send(frames.CHUNK, { id, payload: chunk }))
+    const response = await respond(method, call, frame.payload, this.maxMessage, (chunk) => this.send(frames.CHUNK, { id, payload: chunk }))
     this.#calls.delete(id)
     this.#active--
-    this.send(reply.type, { id, headers: reply.headers, payload: reply.payload })
+    this.send(response.type, { id, headers: response.headers, payload: response.payload })
     if (this.#stopping) this.#endWhenIdle()
   }
 
-  async #notified(frame) {
+  async #notification(frame) {
     const method = this.#methods.get(frame.method)
     if (!method) {
-      if (!collected(frame.method)) console.error(`tempool: no method ${frame.method} here for a notification`)
+      if (!collected(frame.method)) console.error(`tempool: notification for unknown method ${frame.method} dropped`)
       return
     }
-    const call = new Context(frame, (name, params) => this.#ask(0, name, params))
+    const call = new Context(frame, (name, params) => this.#hostCall(0, name, params))
     this.#active++
-    const reply = await answer(method, call, frame.payload, this.maxMessage, () => undefined)
-    if (reply.error) console.error(reply.error)
+    const response = await respond(method, call, frame.payload, this.maxMessage, () => undefined)
+    if (response.error) console.error(response.error)
     try {
-      await call.tellCounts()
+      await call.reportCounts()
     } catch (error) {
       console.error(error)
     }
@@ -169,34 +169,34 @@ export class Connection {
     if (this.#stopping) this.#endWhenIdle()
   }
 
-  #ask(call, method, params) {
+  #hostCall(call, method, params) {
     return new Promise((resolve, reject) => {
       if (this.#closed) {
         reject(new HostError('the host closed the connection', { code: 'closed' }))
         return
       }
       const payload = params === undefined ? empty : Buffer.from(JSON.stringify(params))
-      if (payload.length > this.maxMessage) throw new RangeError(`params of ${payload.length} bytes, the host takes ${this.maxMessage}`)
-      this.#asked = (this.#asked % hostCallIds) + 1
-      this.#questions.set(this.#asked, { resolve, reject })
+      if (payload.length > this.maxMessage) throw new RangeError(`params of ${payload.length} bytes exceed the limit of ${this.maxMessage}`)
+      this.#hostCallId = (this.#hostCallId % maxHostCallId) + 1
+      this.#hostCalls.set(this.#hostCallId, { resolve, reject })
       const headers = call ? frames.encodeHeaders({ call: String(call) }) : empty
-      this.send(frames.HOST_CALL, { id: this.#asked, method, headers, payload })
+      this.send(frames.HOST_CALL, { id: this.#hostCallId, method, headers, payload })
     })
   }
 
-  #answered(type, id, payload) {
-    const question = this.#questions.get(id)
-    if (!question) throw new ProtocolError(`an answer to host call ${id}, which was not made`)
-    this.#questions.delete(id)
-    let said
+  #hostCallEnded(type, id, payload) {
+    const hostCall = this.#hostCalls.get(id)
+    if (!hostCall) throw new ProtocolError(`result for unknown host call ${id}`)
+    this.#hostCalls.delete(id)
+    let message
     try {
-      said = payload.length ? JSON.parse(payload.toString()) : null
+      message = payload.length ? JSON.parse(payload.toString()) : null
     } catch {
-      question.reject(new HostError('the host answered with something that is not JSON', { code: 'host_error' }))
+      hostCall.reject(new HostError('the host sent a result that is not JSON', { code: 'host_error' }))
       return
     }
-    if (type === frames.HOST_RESULT) question.resolve(said)
-    else question.reject(hostError(said?.message ?? 'no reason given', said?.code, said?.data))
+    if (type === frames.HOST_RESULT) hostCall.resolve(message)
+    else hostCall.reject(hostError(message?.message ?? 'unknown error', message?.code, message?.data))
   }
 
   #endWhenIdle() {
@@ -206,9 +206,9 @@ export class Connection {
   #finish(error) {
     if (this.#closed) return
     this.#closed = true
-    for (const { reject } of this.#questions.values()) reject(new HostError('the host closed the connection', { code: 'closed' }))
+    for (const { reject } of this.#hostCalls.values()) reject(new HostError('the host closed the connection', { code: 'closed' }))
     for (const call of this.#calls.values()) call.cancel()
-    // end() lets what is written reach the host before the pipe closes.
+    // end() flushes buffered writes before the pipe closes.
     if (error) {
       this.#destroy()
       this.#end.reject(error)
@@ -229,16 +229,17 @@ export class Connection {
   }
 }
 
-function welcome(payload) {
-  let said
+/** Decodes the host's hello and returns its max_message. */
+function maxMessageOf(payload) {
+  let message
   try {
-    said = JSON.parse(payload.toString())
+    message = JSON.parse(payload.toString())
   } catch {
-    said = null
+    message = null
   }
-  if (!Number.isInteger(said?.max_message)) throw new ProtocolError('a hello that is not JSON of its shape')
-  if (said.protocol !== frames.PROTOCOL) {
-    throw new ProtocolError(`the host speaks protocol ${said.protocol} and this SDK ${frames.PROTOCOL}: install the SDK of its release`)
+  if (!Number.isInteger(message?.max_message)) throw new ProtocolError('malformed hello')
+  if (message.protocol !== frames.PROTOCOL) {
+    throw new ProtocolError(`the host has protocol version ${message.protocol}, this SDK has ${frames.PROTOCOL}: install the SDK of the host's release`)
   }
-  return said.max_message
+  return message.max_message
 }

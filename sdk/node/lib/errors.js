@@ -1,6 +1,6 @@
-// What a handler may throw to say more than "it failed", and what the SDK throws into handlers.
+// Errors that handlers can throw, and those that the SDK throws in handlers.
 
-/** A failure with a code of your own and, if you like, data for the caller (anything JSON can hold). */
+/** An error with a code of your own and optional data for the caller (anything JSON can represent). */
 export class TempoolError extends Error {
   fatal = false
 
@@ -12,37 +12,37 @@ export class TempoolError extends Error {
   }
 }
 
-/** A failure after which this process should not be used again: Tempool answers the caller, then replaces the worker. */
+/** An error after which this process must not be used again: Tempool returns it to the caller and replaces the process. */
 export class Fatal extends TempoolError {
   fatal = true
 }
 
-/** Nobody waits for this call any more. */
+/** The caller cancelled the call or has disconnected. */
 export class Cancelled extends TempoolError {
   constructor(message = 'the call was cancelled') {
     super(message, { code: 'cancelled' })
   }
 }
 
-/** The host refused or failed what this worker asked of it; code says why. */
+/** The host rejected or failed a host call; code says why. */
 export class HostError extends TempoolError {}
 
-/** The session was changed by somebody else meanwhile. */
+/** Another call changed the session first. */
 export class Conflict extends HostError {}
 
-/** The call's session has ended, or has not begun. */
+/** The call's session does not exist. */
 export class SessionNotFound extends HostError {}
 
-/** The call's session has no program of that id. */
+/** The call's session has no program with that id. */
 export class ProgramNotFound extends HostError {}
 
 const hostErrors = new Map([['version_conflict', Conflict], ['session_not_found', SessionNotFound], ['program_not_found', ProgramNotFound]])
 
-/** The error for what the host said. */
+/** Returns the error for a host error. */
 export function hostError(message, code, data) {
   if (code === 'cancelled') return new Cancelled(message)
   return new (hostErrors.get(code) ?? HostError)(message, { code, data })
 }
 
-/** The bytes are not what the protocol allows. Nothing read after them can be trusted. */
+/** The host violated the protocol. The connection cannot be used further. */
 export class ProtocolError extends Error {}

@@ -1,4 +1,4 @@
-// The frames of the wire protocol: docs/protocol.md describes them, sdk/vectors holds examples.
+// Encodes and decodes the frames of the wire protocol (docs/protocol.md; examples in sdk/vectors).
 
 import { ProtocolError } from './errors.js'
 
@@ -16,12 +16,12 @@ export const HOST_CALL = 11
 export const HOST_RESULT = 12
 export const HOST_ERROR = 13
 
-export const MORE = 1 // flag of a REQUEST whose body goes on in CHUNK frames
+export const MORE = 1 // flag of a REQUEST whose body continues in CHUNK frames
 export const HEAD = 16 // bytes: length 4, type 1, flags 1, method's length 2, id 4, headers' length 4
-export const FIXED = 12 // bytes of the head that length counts
+export const FIXED = 12 // bytes of the head that are included in length
 export const MAX_METHOD = 1024
 export const MAX_HEADERS = 64 * 1024
-export const MAX_CONTROL = 64 * 1024 // a hello or an error may have these whatever a message may have
+export const MAX_CONTROL = 64 * 1024 // limit of a hello or error payload, even if max_message is lower
 export const MAX_MESSAGE = 64 * 1024 * 1024 // until the host's hello says otherwise
 export const PROTOCOL = 1
 
@@ -31,7 +31,7 @@ const control = new Set([HELLO, ERROR, HOST_ERROR])
 const empty = Buffer.alloc(0)
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** One frame as a Buffer. headers is an encoded block, see encodeHeaders; payload a Buffer or a string. */
+/** Returns one frame as a Buffer. headers is an encoded block, see encodeHeaders; payload a Buffer or a string. */
 export function encode(type, { id = 0, method = '', headers = empty, payload = empty, flags = 0 } = {}) {
   const name = Buffer.byteLength(method)
   const size = typeof payload === 'string' ? Buffer.byteLength(payload) : payload.length
@@ -50,8 +50,8 @@ export function encode(type, { id = 0, method = '', headers = empty, payload = e
 }
 
 /**
- * The frame at offset of data, as {type, flags, id, method, headers, payload, size}; method and headers are decoded, payload is a
- * view. null while data does not hold all of it; ProtocolError as soon as it breaks a rule.
+ * Returns the frame at offset of data as {type, flags, id, method, headers, payload, size}; method and headers are decoded, payload is a
+ * view. Returns null if the frame is incomplete; throws ProtocolError if it is invalid.
  */
 export function decode(data, offset = 0, maxMessage = MAX_MESSAGE) {
   if (data.length - offset < HEAD) return null
@@ -69,7 +69,7 @@ export function decode(data, offset = 0, maxMessage = MAX_MESSAGE) {
     type,
     flags,
     id,
-    method: name ? text(data.subarray(offset + HEAD, start), 'a method that is not UTF-8') : '',
+    method: name ? text(data.subarray(offset + HEAD, start), 'method is not valid UTF-8') : '',
     headers: block ? decodeHeaders(data.subarray(start, start + block)) : {},
     payload: data.subarray(start + block, end),
     size: 4 + length,
@@ -78,34 +78,34 @@ export function decode(data, offset = 0, maxMessage = MAX_MESSAGE) {
 
 function check(length, type, flags, name, id, block, maxMessage) {
   if (type < HELLO || type > HOST_ERROR) throw new ProtocolError(`unknown frame type ${type}`)
-  if (flags && (flags !== MORE || type !== REQUEST)) throw new ProtocolError(`flags ${flags} on a frame of type ${type}`)
-  if ((id !== 0) === withoutId.has(type)) throw new ProtocolError(`id ${id} on a frame of type ${type}`)
-  if ((name !== 0) !== withMethod.has(type)) throw new ProtocolError(`a method of ${name} bytes on a frame of type ${type}`)
-  if (name > MAX_METHOD) throw new ProtocolError(`a method of ${name} bytes, the limit is ${MAX_METHOD}`)
-  if (block > MAX_HEADERS) throw new ProtocolError(`headers of ${block} bytes, the limit is ${MAX_HEADERS}`)
+  if (flags && (flags !== MORE || type !== REQUEST)) throw new ProtocolError(`invalid flags ${flags} in a frame of type ${type}`)
+  if ((id !== 0) === withoutId.has(type)) throw new ProtocolError(`invalid id ${id} in a frame of type ${type}`)
+  if ((name !== 0) !== withMethod.has(type)) throw new ProtocolError(`invalid method length ${name} in a frame of type ${type}`)
+  if (name > MAX_METHOD) throw new ProtocolError(`method of ${name} bytes exceeds the limit of ${MAX_METHOD}`)
+  if (block > MAX_HEADERS) throw new ProtocolError(`headers of ${block} bytes exceed the limit of ${MAX_HEADERS}`)
   const payload = length - FIXED - name - block
-  if (payload < 0) throw new ProtocolError(`a frame of length ${length} is shorter than its own parts`)
+  if (payload < 0) throw new ProtocolError(`frame length ${length} is shorter than its method and headers`)
   if (payload > maxMessage && (payload > MAX_CONTROL || !control.has(type))) {
-    throw new ProtocolError(`a payload of ${payload} bytes, the limit is ${maxMessage}`)
+    throw new ProtocolError(`payload of ${payload} bytes exceeds the limit of ${maxMessage}`)
   }
 }
 
-function text(bytes, complaint) {
+function text(bytes, message) {
   try {
     return utf8.decode(bytes)
   } catch {
-    throw new ProtocolError(complaint)
+    throw new ProtocolError(message)
   }
 }
 
-/** An object of strings as a header block. Throws RangeError when a part is too long or a key empty. */
+/** Encodes an object of strings as a header block. Throws RangeError if a part is too long or a key is empty. */
 export function encodeHeaders(headers) {
   const parts = []
   for (const [key, value] of Object.entries(headers)) {
     const k = Buffer.from(key)
     const v = Buffer.from(value)
     if (!k.length || k.length > 0xffff || v.length > 0xffff) {
-      throw new RangeError(`header ${key.slice(0, 40)}: a key has 1 to 65535 bytes, a value at most 65535`)
+      throw new RangeError(`header ${key.slice(0, 40)}: a key must have 1 to 65535 bytes, a value at most 65535`)
     }
     const sizes = Buffer.allocUnsafe(4)
     sizes.writeUInt16BE(k.length, 0)
@@ -121,15 +121,15 @@ export function encodeHeaders(headers) {
 export function decodeHeaders(block) {
   const headers = new Map()
   for (let at = 0; at < block.length; ) {
-    if (block.length - at < 4) throw new ProtocolError('a header cut off in its lengths')
+    if (block.length - at < 4) throw new ProtocolError('truncated header lengths')
     const k = block.readUInt16BE(at)
     const v = block.readUInt16BE(at + 2)
     at += 4
-    if (block.length - at < k + v) throw new ProtocolError('a header longer than its block')
-    if (!k) throw new ProtocolError('a header without a key')
-    const key = text(block.subarray(at, at + k), 'a header that is not UTF-8')
-    if (headers.has(key)) throw new ProtocolError(`header ${key.slice(0, 40)} comes twice`)
-    headers.set(key, text(block.subarray(at + k, at + k + v), 'a header that is not UTF-8'))
+    if (block.length - at < k + v) throw new ProtocolError('header exceeds its block')
+    if (!k) throw new ProtocolError('empty header key')
+    const key = text(block.subarray(at, at + k), 'header is not valid UTF-8')
+    if (headers.has(key)) throw new ProtocolError(`duplicate header ${key.slice(0, 40)}`)
+    headers.set(key, text(block.subarray(at + k, at + k + v), 'header is not valid UTF-8'))
     at += k + v
   }
   return Object.fromEntries(headers)

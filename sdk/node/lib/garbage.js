@@ -1,8 +1,8 @@
-// What every worker does when its host is short of memory and says so.
+// Frees memory when the host asks for it.
 
-const METHOD = 'tempool.gc' // a notification; a method of this name that the program defines is called instead
+const METHOD = 'tempool.gc' // a notification; a method of this name in the program replaces it
 
-/** Collects garbage if the notification asks for that, and says whether it does. Without node's --expose-gc there is nothing to call. */
+/** Runs the garbage collector if name is METHOD and node runs with --expose-gc. Returns whether name is METHOD. */
 export function collected(name) {
   if (name !== METHOD) return false
   globalThis.gc?.()

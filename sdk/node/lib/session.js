@@ -1,12 +1,12 @@
-// The session of a call, and the programs in it: kept by the host, so that every worker of the pool sees the same.
+// The session of a call and its programs, in the host's session store: every worker of the pool sees the same.
 
 import { Conflict } from './errors.js'
 
-const attempts = 16 // of a change that others keep getting in the way of
+const attempts = 16 // of a change that conflicts with others
 
 /**
- * One part of a session, by key; values are what JSON can hold. Nothing is kept here: each access asks the host. set, delete and update
- * are atomic; for a change that depends on what is there, such as counting, use change.
+ * A map in a session: data or metadata. Values are anything JSON can represent. Nothing is cached: each access is a host call. set, delete
+ * and update are atomic; for a change that depends on the current value, such as counting, use change.
  */
 export class Entries {
   #host
@@ -17,12 +17,12 @@ export class Entries {
     this.#part = part
   }
 
-  /** All of it, as an object of your own. */
+  /** Returns a copy as an object. */
   async all() {
     return (await this.#host('session.get'))[this.#part]
   }
 
-  /** What key is set to; undefined if it is not. */
+  /** Returns the value of a key, or undefined. */
   async get(key) {
     const all = await this.all()
     return Object.hasOwn(all, key) ? all[key] : undefined
@@ -40,16 +40,16 @@ export class Entries {
     return Object.entries(await this.all())
   }
 
-  /** Sets key to value, whatever it was before; null or undefined removes it. */
+  /** Sets a key; null or undefined removes it. */
   async set(key, value) {
     checkKey(key)
     value = plain(value)
-    // A patch would merge an object into the one that is there.
+    // A patch would merge the two objects.
     if (isObject(value)) await this.change(key, () => value)
     else await this.#patch({ [key]: value })
   }
 
-  /** Removes key; nothing happens if it is not there. */
+  /** Removes a key if it exists. */
   async delete(key) {
     checkKey(key)
     await this.#patch({ [key]: null })
@@ -60,14 +60,14 @@ export class Entries {
     await this.#patch(null)
   }
 
-  /** Merges an object into what is there, as a JSON merge patch (RFC 7396), at once: null removes a key, and an object is merged into the one that is there. */
+  /** Applies an object as a JSON merge patch (RFC 7396), atomically: null removes a key, and objects are merged. */
   async update(patch) {
     await this.#patch(patch)
   }
 
   /**
-   * Sets key to fn(what it was set to, or undefined), atomically, and resolves to that: change('visits', (n = 0) => n + 1). fn may be
-   * async. It runs again when another call has changed the session meanwhile; after many times, change rejects with Conflict.
+   * Sets a key to fn(current value or undefined), atomically, and resolves to the result: change('visits', (n = 0) => n + 1). fn may be
+   * async. If another call changed the session first, fn runs again; after 16 attempts, change rejects with Conflict.
    */
   async change(key, fn) {
     checkKey(key)
@@ -83,7 +83,7 @@ export class Entries {
         return next ?? undefined
       } catch (error) {
         if (!(error instanceof Conflict) || attempt === attempts) throw error
-        // Those who change one session at once must not stay in step.
+        // A random backoff separates concurrent changes of one session.
         await new Promise((resolve) => setTimeout(resolve, Math.min(2 ** (attempt - 1), 100) * Math.random()))
       }
     }
@@ -95,8 +95,8 @@ export class Entries {
 }
 
 /**
- * The session of a call: its data by key, and what else belongs to it. It begins with its first use. What asks the host rejects with
- * HostError, or one of its kinds, when the host refuses.
+ * The session of a call: its data by key, with metadata, version and more. The first use creates the session. Host calls that fail reject
+ * with HostError or a subclass.
  */
 export class Session extends Entries {
   #host
@@ -104,35 +104,35 @@ export class Session extends Entries {
   constructor(host) {
     super(host, 'data')
     this.#host = host
-    /** its metadata, by key like its data */
+    /** the metadata, by key like the data */
     this.metadata = new Entries(host, 'metadata')
   }
 
-  /** The whole session: id, data, programs, metadata, version, created_at, last_accessed and ttl. */
+  /** Resolves to the session: id, data, programs, metadata, version, created_at, last_accessed and ttl. */
   load() {
     return this.#host('session.get')
   }
 
   /**
-   * Applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl at once, and resolves to the new session. With version, only
-   * if the session has that version still: rejects with Conflict if not.
+   * Applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl atomically, and resolves to the new session. With version,
+   * rejects with Conflict if the session has another version.
    */
   patch(patch, version) {
     return this.#host('session.update', { patch, version })
   }
 
-  /** Extends its life, and resolves to it. */
+  /** Extends the session's ttl, and resolves to the session. */
   touch() {
     return this.#host('session.touch')
   }
 
-  /** Ends it. One with the same id begins with the next use. */
+  /** Deletes the session. The next use creates a new one with the same id. */
   async end() {
     await this.#host('session.delete')
   }
 }
 
-/** Programs of the call's session: anything JSON can hold, put by one worker and got by any other. */
+/** Programs of the call's session: anything JSON can represent, shared by all workers of the pool. */
 export class Programs {
   #host
 
@@ -140,27 +140,27 @@ export class Programs {
     this.#host = host
   }
 
-  /** Keeps a program under id, in place of the one before. */
+  /** Stores a program under id and replaces an existing one. */
   async put(id, program) {
     await this.#host('programs.put', { id, program })
   }
 
-  /** The program; rejects with ProgramNotFound if the session has none of this id. */
+  /** Resolves to the program; rejects with ProgramNotFound if there is none with this id. */
   get(id) {
     return this.#host('programs.get', { id })
   }
 
-  /** Forgets the program; nothing happens if there is none. */
+  /** Deletes the program if it exists. */
   async delete(id) {
     await this.#host('programs.delete', { id })
   }
 }
 
 function checkKey(key) {
-  if (typeof key !== 'string') throw new TypeError(`a session's keys are strings, not ${typeof key}`)
+  if (typeof key !== 'string') throw new TypeError(`session keys must be strings, not ${typeof key}`)
 }
 
-/** value as JSON will hold it; null for what it does not. */
+/** Returns the value as JSON represents it; null if it cannot. */
 function plain(value) {
   const text = JSON.stringify(value)
   return text === undefined ? null : JSON.parse(text)
@@ -170,16 +170,16 @@ function isObject(value) {
   return value !== null && typeof value === 'object' && !Array.isArray(value)
 }
 
-/** Refuses what a merge patch cannot set: null inside of an object means to remove. */
+/** Throws for a null in an object: in a merge patch, null removes a key. */
 function checkStorable(value) {
   if (!isObject(value)) return
   for (const [key, member] of Object.entries(value)) {
-    if (member === null) throw new TypeError(`a session cannot keep null in an object (at ${key}): leave the key out, or put the null into an array`)
+    if (member === null) throw new TypeError(`a session cannot store null in an object (key ${key}): omit the key, or put the null in an array`)
     checkStorable(member)
   }
 }
 
-/** The merge patch that makes next of old. */
+/** Returns the merge patch from old to next. */
 function difference(old, next) {
   if (!isObject(next) || !isObject(old)) return next
   const patch = Object.create(null) // so that "__proto__" is a key like any other

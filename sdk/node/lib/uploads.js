@@ -1,19 +1,19 @@
-// Request bodies that come in pieces: a REQUEST with the flag MORE, CHUNKs, END.
+// Assembles request bodies that arrive in pieces: a REQUEST with the flag MORE, CHUNKs, END.
 
 import { ProtocolError } from './errors.js'
 
 export class Uploads {
-  #open = new Map() // id → {frame, pieces, size}; null once refused, until END
+  #open = new Map() // id → {frame, pieces, size}; null after a refusal, until END
 
   begin(frame) {
-    if (this.#open.has(frame.id)) throw new ProtocolError(`request ${frame.id} begins twice`)
+    if (this.#open.has(frame.id)) throw new ProtocolError(`request ${frame.id} started twice`)
     this.#open.set(frame.id, { frame, pieces: [frame.payload], size: frame.payload.length })
   }
 
-  /** Takes a piece in; true when the body has just become too large, and is refused. */
+  /** Adds a piece. Returns true when the body exceeds maxMessage and is refused. */
   add(id, payload, maxMessage) {
     const upload = this.#open.get(id)
-    if (!upload) return false // the rest of a request that was refused or cancelled
+    if (!upload) return false // the rest of a refused or cancelled request
     upload.pieces.push(payload)
     upload.size += payload.length
     if (upload.size <= maxMessage) return false
@@ -21,17 +21,17 @@ export class Uploads {
     return true
   }
 
-  /** The whole request as one frame; null when it was refused or cancelled. */
+  /** Returns the complete request as one frame; null if it was refused or cancelled. */
   end(id) {
     const upload = this.#open.get(id)
     this.#open.delete(id)
     return upload ? { ...upload.frame, flags: 0, payload: Buffer.concat(upload.pieces, upload.size) } : null
   }
 
-  /** Forgets a request that was cancelled; tells whether its answer was still due. */
+  /** Drops a cancelled request. Returns whether it still needs a response. */
   drop(id) {
-    const due = Boolean(this.#open.get(id))
+    const unanswered = Boolean(this.#open.get(id))
     this.#open.delete(id)
-    return due
+    return unanswered
   }
 }

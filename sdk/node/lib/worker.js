@@ -1,4 +1,4 @@
-// The worker: a set of methods, and run(), which serves them.
+// The Worker: registers methods and hooks, and serves them with run().
 
 import fs from 'node:fs'
 import path from 'node:path'
@@ -7,7 +7,7 @@ import { ProtocolError, TempoolError } from './errors.js'
 import { MAX_METHOD } from './frames.js'
 
 const howToStart = (program) => `\
-This program is a Tempool worker: it is started by Tempool, not by hand.
+This program is a Tempool worker: Tempool starts it, do not run it by hand.
 Name it in a pool.toml, for example
 
     [pool]
@@ -19,7 +19,7 @@ and start the pool with: ctl pool create -f pool.toml
 
 const empty = Buffer.alloc(0)
 
-/** Methods and hooks of one worker. The functions of the package use one that is made for you. */
+/** Methods and hooks of one worker. The functions of the package use a default Worker. */
 export class Worker {
   #methods = new Map()
   #onStart = []
@@ -28,56 +28,56 @@ export class Worker {
   /**
    * Makes fn callable by the pool's clients: method(fn), method(name, fn) or method(name, { raw: true }, fn).
    *
-   * The payload is JSON: fn is called with the decoded value as its one argument, or, if it is an array, with its items; without
-   * arguments for null or nothing. What fn returns, or its promise resolves to, is sent as JSON; undefined as null. With raw, fn
-   * takes a Buffer and returns a Buffer or a string. A generator, async or not, streams what it yields: JSON values one a line, or bytes.
+   * The payload is JSON: an array becomes the arguments of fn, null or an empty payload no arguments, any other value the only argument.
+   * The result, or what its promise resolves to, is sent as JSON; undefined as null. With raw, fn takes a Buffer and returns a Buffer or a
+   * string. A generator, async or not, streams the values it yields: JSON, one value per line, or bytes.
    */
   method(name, options, fn) {
     if (typeof name === 'function') [name, options, fn] = [name.name, {}, name]
     else if (typeof options === 'function') [options, fn] = [{}, options]
-    if (typeof fn !== 'function') throw new TypeError('method needs a function')
+    if (typeof fn !== 'function') throw new TypeError('method requires a function')
     const size = Buffer.byteLength(name)
-    if (size < 1 || size > MAX_METHOD) throw new RangeError(`a method name has 1 to ${MAX_METHOD} bytes: ${name.slice(0, 40)}`)
-    if (this.#methods.has(name)) throw new Error(`method ${name} is defined twice`)
+    if (size < 1 || size > MAX_METHOD) throw new RangeError(`a method name must have 1 to ${MAX_METHOD} bytes: ${name.slice(0, 40)}`)
+    if (this.#methods.has(name)) throw new Error(`method ${name} is already defined`)
     this.#methods.set(name, options.raw ? rawMethod(fn) : jsonMethod(name, fn))
     return fn
   }
 
-  /** fn, which may be async, runs before the worker says that it is ready. A failure fails the start. */
+  /** fn, which may be async, runs before the worker reports ready. If it throws, the start fails. */
   onStart(fn) {
     this.#onStart.push(fn)
   }
 
-  /** fn, which may be async, runs when the worker has been asked to stop and its last call is done. */
+  /** fn, which may be async, runs when the worker stops, after its last call. */
   onStop(fn) {
     this.#onStop.push(fn)
   }
 
   /**
-   * fn(id), which may be async, runs when a session is about to leave this worker for another, as a call of that session: whatever this
-   * process keeps of the session beside the store belongs into context().session now. A failure keeps the session here.
+   * fn(id), which may be async, runs before a session migrates from this worker to another, as a call of that session. Write state that
+   * this process caches for the session to context().session. If fn throws, the migration is cancelled.
    */
   onSessionRelease(fn) {
     this.method('session.release', fn)
   }
 
   /**
-   * fn(id), which may be async, runs when a session has come to this worker, before its next call, as a call of that session: warm up here
-   * what its calls will need. A failure lets the session go back to where it came from.
+   * fn(id), which may be async, runs after a session has migrated to this worker, before its next call, as a call of that session. Warm up
+   * caches here. If fn throws, the migration is undone.
    */
   onSessionLoad(fn) {
     this.method('session.load', fn)
   }
 
   /**
-   * fn(), which may be async, runs when a lease has expired whose holder went silent, where the spec says lease.on_expiry = "reset": forget
-   * what that client left behind. A failure has this process replaced.
+   * fn(), which may be async, runs when a lease expires without a checkin, if the spec has lease.on_expiry = "reset". Reset the state that
+   * the client left behind. If fn throws, Tempool replaces this process.
    */
   onLeaseReset(fn) {
     this.method('lease.reset', fn)
   }
 
-  /** Serves until Tempool ends this worker, then exits the process. Calls run at once, as the spec's max_inflight lets them come. */
+  /** Serves calls until Tempool stops this worker, then exits the process. Calls run concurrently, up to the spec's max_inflight. */
   async run() {
     const fd = descriptor('TEMPOOL_FD')
     const out = descriptor('TEMPOOL_OUT')
@@ -93,13 +93,13 @@ export class Worker {
       process.exit(1)
     }
     let connection
-    process.on('SIGTERM', () => connection.stop()) // before the hello, after which the host may want it
+    process.on('SIGTERM', () => connection.stop()) // before the hello: the host may send SIGTERM right after it
     connection = new Connection(fd, out, this.#methods)
     try {
       await connection.done
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
-      console.error(`tempool: the host broke the protocol: ${error.message}`)
+      console.error(`tempool: protocol error from the host: ${error.message}`)
       code = 1
     }
     for (const hook of this.#onStop) {
@@ -122,7 +122,7 @@ function jsonMethod(name, fn) {
       try {
         params = JSON.parse(body.toString())
       } catch (error) {
-        throw new TempoolError(`${name}: the payload is not JSON: ${error.message}`, { code: 'invalid_params' })
+        throw new TempoolError(`${name}: invalid JSON in the payload: ${error.message}`, { code: 'invalid_params' })
       }
       if (Array.isArray(params)) return fn(...params)
       return params === null ? fn() : fn(params)
@@ -135,7 +135,7 @@ function jsonMethod(name, fn) {
 function toJSON(value) {
   if (value === undefined) return 'null'
   const text = JSON.stringify(value)
-  if (text === undefined) throw new TypeError(`the result is not JSON: a ${typeof value}`)
+  if (text === undefined) throw new TypeError(`cannot encode the result as JSON: a ${typeof value}`)
   return text
 }
 
@@ -146,10 +146,10 @@ function rawMethod(fn) {
 function toBytes(value) {
   if (value === undefined || value === null) return empty
   if (typeof value === 'string' || value instanceof Uint8Array) return value
-  throw new TypeError(`a raw method returns a Buffer, a string or nothing, not ${typeof value}`)
+  throw new TypeError(`a raw method must return a Buffer, a string or nothing, not ${typeof value}`)
 }
 
-/** The number of an open descriptor, taken out of the environment so that no child takes itself for the worker; null without one. */
+/** Reads the number of an open descriptor from the environment, or null, and removes the variable so that children do not inherit it. */
 function descriptor(name) {
   const text = process.env[name] ?? ''
   delete process.env[name]

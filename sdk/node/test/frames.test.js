@@ -21,7 +21,7 @@ test('good vectors decode and encode', () => {
   }
 })
 
-test('malformed vectors are refused with a reason', () => {
+test('malformed vectors are rejected with a reason', () => {
   const all = vectors('malformed.json')
   assert.ok(all.length)
   for (const v of all) {
@@ -32,7 +32,7 @@ test('malformed vectors are refused with a reason', () => {
   }
 })
 
-test('headers that cannot be read are not written', () => {
+test('invalid headers are not encoded', () => {
   for (const headers of [{ '': 'v' }, { k: 'v'.repeat(65536) }, { a: 'v'.repeat(40000), b: 'v'.repeat(40000) }]) {
     assert.throws(() => frames.encodeHeaders(headers), RangeError)
   }

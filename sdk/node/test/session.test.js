@@ -49,7 +49,7 @@ async function store(host, session, id) {
   }
 }
 
-test('a session is read and written by key', async (t) => {
+test('session data by key', async (t) => {
   const host = await start(t, `
     method('f', async () => {
       const s = context().session
@@ -71,7 +71,7 @@ test('a session is read and written by key', async (t) => {
     'TypeError', 'TypeError', 'RangeError', {}])
 })
 
-test('a change that never gets through is a conflict', async (t) => {
+test('change rejects with Conflict after all attempts', async (t) => {
   const host = await start(t, `
     method('f', () => context().session.change('n', () => 1).catch((e) => [e.code, e instanceof tempool.Conflict, e instanceof tempool.HostError]))
     run()`)
@@ -89,7 +89,7 @@ test('a change that never gets through is a conflict', async (t) => {
   assert.deepEqual([json(frame), tries], [['version_conflict', true, true], 16])
 })
 
-test('hooks are calls of the session', async (t) => {
+test('session hooks run as calls of the session', async (t) => {
   const host = await start(t, `
     tempool.onSessionRelease((id) => context().session.set('seen', id))
     tempool.onSessionLoad(() => context().headers['tempool-session'])
@@ -102,7 +102,7 @@ test('hooks are calls of the session', async (t) => {
   assert.equal(await store(host, session, host.request('session.load', '["s1"]', headers)), 's1')
 })
 
-test('the hook of a lease that expired takes nothing', async (t) => {
+test('the lease reset hook takes no arguments', async (t) => {
   const host = await start(t, `let kept = 1; tempool.onLeaseReset(() => { kept = 0 }); method('count', () => kept); run()`)
   assert.deepEqual(host.hello.methods, ['count', 'lease.reset'])
   const session = { id: 's1', data: {}, metadata: {}, programs: {}, version: 1 }
@@ -111,7 +111,7 @@ test('the hook of a lease that expired takes nothing', async (t) => {
   assert.equal(await store(host, session, host.request('count', '[]', {})), 0)
 })
 
-test('a notification tells what it counted', async (t) => {
+test('a notification reports its counters', async (t) => {
   const host = await start(t, `method('note', () => { context().count('api_calls', 3); throw new Error('no') }); run()`)
   host.send(frames.NOTIFY, { method: 'note' })
   const asked = await host.expect(frames.HOST_CALL)
@@ -119,7 +119,7 @@ test('a notification tells what it counted', async (t) => {
   host.send(frames.HOST_RESULT, { id: asked.id })
 })
 
-test('what cannot be counted is refused where it happens', async (t) => {
+test('invalid counts throw', async (t) => {
   const host = await start(t, `
     method('f', () => {
       const bad = [['x', -1], ['x', 1.5], ['x', 2 ** 54], ['X', 1], ['', 1], ['x'.repeat(65), 1], ['a-b', 1], [5, 1], ['x', '1']]

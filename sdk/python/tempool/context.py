@@ -1,4 +1,4 @@
-"""What a handler can know and do about the call it serves."""
+"""The Context of a call: its headers, deadline, session and host calls."""
 
 import json
 import os
@@ -19,21 +19,21 @@ def _counter(name):
 
 
 def context():
-    """The Context of the call that this thread is serving. RuntimeError outside of a call."""
+    """Returns the Context of the call that this thread serves. Raises RuntimeError outside of a call."""
     serving = getattr(_current, "serving", None)
     found = serving.context() if serving is not None else None
     if found is None:
-        raise RuntimeError("tempool.context() works inside a method, on the thread that runs it")
+        raise RuntimeError("tempool.context() must be called in a method, on the thread that runs it")
     return found
 
 
 def bind(serving):
-    """Makes context() on this thread ask serving, an object whose context() returns the Context, or None between calls."""
+    """Sets the object whose context() returns this thread's Context; None between calls."""
     _current.serving = serving
 
 
 def incarnation():
-    """The number of this process in its worker's life, from 1; 0 when it is not known."""
+    """Returns the incarnation of this process, from 1; 0 if unknown."""
     parts = os.environ.get("TEMPOOL_INCARNATION", "").rsplit(":", 2)
     return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
 
@@ -47,12 +47,12 @@ class Context:
         self._counts = {}
         #: headers of the request, such as tempool-session and traceparent
         self.headers = decode_headers(headers)
-        #: headers to send with the answer; str to str
+        #: headers to send with the response; str to str
         self.response_headers = {}
         self.worker = os.environ.get("TEMPOOL_WORKER", "")
         self.incarnation = incarnation()
         timeout = self.headers.get("tempool-timeout", "")
-        #: when the caller stops waiting, on the clock of time.monotonic(); None if it waits forever
+        #: when the caller stops waiting, in time.monotonic() seconds; None without a deadline
         self.deadline = received + int(timeout) / 1000 if timeout.isdigit() else None
 
     @property
@@ -62,7 +62,7 @@ class Context:
 
     @property
     def cancelled(self):
-        """Whether nobody waits for the answer any more. Long handlers look at it now and then."""
+        """Whether the caller cancelled the call. Poll it in long handlers."""
         return self._connection.is_cancelled(self._id)
 
     def check(self):
@@ -71,34 +71,34 @@ class Context:
             raise Cancelled()
 
     def count(self, name, n=1):
-        """Adds n, a whole number from 0, to a counter of this worker's metrics, such as "api_calls". Told to the host with the answer.
+        """Adds n, an integer from 0, to a counter in this worker's metrics, such as "api_calls". The host gets it with the response.
 
-        A name has 1 to 64 of a-z, 0-9 and _. The host keeps 64 counters of a worker; what further ones count goes to "other".
+        A name has 1 to 64 characters of a-z, 0-9 and _. The host has 64 counters per worker and adds further names to "other".
         """
         if not isinstance(n, int) or not 0 <= n <= 1 << 53:
-            raise ValueError("a count is a whole number from 0 to 2^53, not %r" % (n,))
+            raise ValueError("a count must be an integer from 0 to 2^53, not %r" % (n,))
         if not _counter(name):
-            raise ValueError("a counter's name has 1 to 64 of a-z, 0-9 and _: %.80r" % (name,))
+            raise ValueError("a counter name must have 1 to 64 characters of a-z, 0-9 and _: %.80r" % (name,))
         self._counts[name] = min(self._counts.get(name, 0) + int(n), 1 << 53)
 
     def host(self, method, params=None):
-        """Asks the host; params and the result are anything JSON can hold. tempool.HostError when it refuses."""
+        """Makes a host call. params and the result are anything JSON can represent. Raises tempool.HostError if it fails."""
         payload = b"" if params is None else json.dumps(params, allow_nan=False).encode()
         result = self._connection.host_call(self._id, method, payload)
         return json.loads(result) if result else None
 
     @property
     def session(self):
-        """The session of this call, kept by the host: a mapping that every worker of the pool sees."""
+        """The session of this call: a mapping in the host's session store, visible to every worker of the pool."""
         return Session(self.host)
 
     @property
     def programs(self):
-        """The programs of this call's session: put by one worker, got by any other."""
+        """The programs of this call's session, visible to every worker of the pool."""
         return Programs(self.host)
 
-    def answer_headers(self):
-        """The encoded headers of the answer."""
+    def encoded_headers(self):
+        """Returns the encoded headers of the response."""
         if not self._counts and not self.response_headers:
             return b""
         headers = dict(self.response_headers)
@@ -106,7 +106,7 @@ class Context:
             headers["tempool-count-" + name] = str(n)
         return encode_headers(headers)
 
-    def tell_counts(self):
-        """Tells the host what a notification counted, which has no answer to tell it with."""
+    def report_counts(self):
+        """Sends the counters of a notification, which has no response, as a host call."""
         if self._counts:
             self.host("worker.count", self._counts)

@@ -1,8 +1,8 @@
-"""What a handler may raise to say more than "it failed", and what the SDK raises into handlers."""
+"""Exceptions that handlers can raise, and those that the SDK raises in handlers."""
 
 
 class Error(Exception):
-    """A failure with a code of your own and, if you like, data for the caller (anything JSON can hold)."""
+    """An error with a code of your own and optional data for the caller (anything JSON can represent)."""
 
     fatal = False
 
@@ -13,43 +13,43 @@ class Error(Exception):
 
 
 class Fatal(Error):
-    """A failure after which this process should not be used again: Tempool answers the caller, then replaces the worker."""
+    """An error after which this process must not be used again: Tempool returns it to the caller and replaces the process."""
 
     fatal = True
 
 
 class Cancelled(Error):
-    """Nobody waits for this call any more."""
+    """The caller cancelled the call or has disconnected."""
 
     def __init__(self, message="the call was cancelled"):
         super().__init__(message, code="cancelled")
 
 
 class HostError(Error):
-    """The host refused or failed what this worker asked of it; code says why."""
+    """The host rejected or failed a host call; code says why."""
 
 
 class Conflict(HostError):
-    """The session was changed by somebody else meanwhile."""
+    """Another call changed the session first."""
 
 
 class SessionNotFound(HostError):
-    """The call's session has ended, or has not begun."""
+    """The call's session does not exist."""
 
 
 class ProgramNotFound(HostError):
-    """The call's session has no program of that id."""
+    """The call's session has no program with that id."""
 
 
 _HOST_ERRORS = {"version_conflict": Conflict, "session_not_found": SessionNotFound, "program_not_found": ProgramNotFound}
 
 
 def host_error(message, code, data=None):
-    """The exception for what the host said."""
+    """Returns the exception for a host error."""
     if code == "cancelled":
         return Cancelled(message)
     return _HOST_ERRORS.get(code, HostError)(message, code=code, data=data)
 
 
 class ProtocolError(Exception):
-    """The bytes are not what the protocol allows. Nothing read after them can be trusted."""
+    """The host violated the protocol. The connection cannot be used further."""

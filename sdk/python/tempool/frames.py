@@ -1,18 +1,18 @@
-"""The frames of the wire protocol: docs/protocol.md describes them, sdk/vectors holds examples."""
+"""Encodes and decodes the frames of the wire protocol (docs/protocol.md; examples in sdk/vectors)."""
 
 import struct
 
 from .errors import ProtocolError
 
 HELLO, REQUEST, NOTIFY, CHUNK, END, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CALL, HOST_RESULT, HOST_ERROR = range(1, 14)
-MORE = 1  # flag of a REQUEST whose body goes on in CHUNK frames
+MORE = 1  # flag of a REQUEST whose body continues in CHUNK frames
 
 HEAD = struct.Struct(">IBBHII")  # length, type, flags, bytes of method, id, bytes of headers
 HEAD_SIZE = 16
-FIXED = 12  # bytes of the head that length counts
+FIXED = 12  # bytes of the head that are included in length
 MAX_METHOD = 1024
 MAX_HEADERS = 64 << 10
-MAX_CONTROL = 64 << 10  # the payload of a hello or an error may have this many bytes whatever a message may have
+MAX_CONTROL = 64 << 10  # limit of a hello or error payload, even if max_message is lower
 MAX_MESSAGE = 64 << 20  # until the host's hello says otherwise
 PROTOCOL = 1
 
@@ -23,81 +23,81 @@ _WITHOUT_ID = frozenset((HELLO, NOTIFY))
 
 
 def encode(kind, id=0, method=b"", headers=b"", payload=b"", flags=0):
-    """One frame as bytes. headers is an encoded block, see encode_headers."""
+    """Returns one frame as bytes. headers is an encoded block, see encode_headers."""
     head = HEAD.pack(FIXED + len(method) + len(headers) + len(payload), kind, flags, len(method), id, len(headers))
     return b"".join((head, method, headers, payload))
 
 
 def check(length, kind, flags, method, id, headers, max_message=MAX_MESSAGE):
-    """Raises ProtocolError when the fixed part of a frame breaks a rule; the arguments are HEAD's fields."""
+    """Raises ProtocolError if a frame head is invalid. The arguments are HEAD's fields."""
     if not HELLO <= kind <= HOST_ERROR:
         raise ProtocolError("unknown frame type %d" % kind)
     if flags and (flags != MORE or kind != REQUEST):
-        raise ProtocolError("flags %#x on a frame of type %d" % (flags, kind))
+        raise ProtocolError("invalid flags %#x in a frame of type %d" % (flags, kind))
     if (id != 0) == (kind in _WITHOUT_ID):
-        raise ProtocolError("id %d on a frame of type %d" % (id, kind))
+        raise ProtocolError("invalid id %d in a frame of type %d" % (id, kind))
     if (method != 0) != (kind in _WITH_METHOD):
-        raise ProtocolError("a method of %d bytes on a frame of type %d" % (method, kind))
+        raise ProtocolError("invalid method length %d in a frame of type %d" % (method, kind))
     if method > MAX_METHOD:
-        raise ProtocolError("a method of %d bytes, the limit is %d" % (method, MAX_METHOD))
+        raise ProtocolError("method of %d bytes exceeds the limit of %d" % (method, MAX_METHOD))
     if headers > MAX_HEADERS:
-        raise ProtocolError("headers of %d bytes, the limit is %d" % (headers, MAX_HEADERS))
+        raise ProtocolError("headers of %d bytes exceed the limit of %d" % (headers, MAX_HEADERS))
     payload = length - FIXED - method - headers
     if payload < 0:
-        raise ProtocolError("a frame of length %d is shorter than its own parts" % length)
+        raise ProtocolError("frame length %d is shorter than its method and headers" % length)
     if payload > max_message and (payload > MAX_CONTROL or kind not in CONTROL):
-        raise ProtocolError("a payload of %d bytes, the limit is %d" % (payload, max_message))
+        raise ProtocolError("payload of %d bytes exceeds the limit of %d" % (payload, max_message))
 
 
 def decode(data, max_message=MAX_MESSAGE):
-    """The first frame of data, as (type, flags, id, method, headers, payload); headers is a dict."""
+    """Returns the first frame of data as (type, flags, id, method, headers, payload); headers is a dict."""
     if len(data) < HEAD_SIZE:
-        raise ProtocolError("a frame cut off after %d bytes" % len(data))
+        raise ProtocolError("frame cut off after %d bytes" % len(data))
     length, kind, flags, method, id, headers = HEAD.unpack_from(data)
     check(length, kind, flags, method, id, headers, max_message)
     if len(data) < length + 4:
-        raise ProtocolError("a frame cut off after %d of %d bytes" % (len(data), length + 4))
+        raise ProtocolError("frame cut off after %d of %d bytes" % (len(data), length + 4))
     body = HEAD_SIZE + method
     try:
         name = bytes(data[HEAD_SIZE:body]).decode()
     except UnicodeDecodeError:
-        raise ProtocolError("a method that is not UTF-8") from None
+        raise ProtocolError("method is not valid UTF-8") from None
     fields = decode_headers(data[body:body + headers])
     return kind, flags, id, name, fields, bytes(data[body + headers:length + 4])
 
 
 def encode_headers(headers):
-    """A dict of str to str as a header block. ValueError when a part is too long or a key empty."""
+    """Encodes a dict of str to str as a header block. Raises ValueError if a part is too long or a key is empty."""
     out = []
     for key, value in headers.items():
         k, v = key.encode(), value.encode()
         if not k or len(k) > 0xFFFF or len(v) > 0xFFFF:
-            raise ValueError("header %.40r: a key has 1 to 65535 bytes, a value at most 65535" % key)
+            raise ValueError("header %.40r: a key must have 1 to 65535 bytes, a value at most 65535" % key)
         out += (_HEADER.pack(len(k), len(v)), k, v)
     block = b"".join(out)
     if len(block) > MAX_HEADERS:
-        raise ValueError("headers of %d bytes, the limit is %d" % (len(block), MAX_HEADERS))
+        raise ValueError("headers of %d bytes exceed the limit of %d" % (len(block), MAX_HEADERS))
     return block
 
 
 def decode_headers(block):
-    """A header block as a dict of str to str."""
+    """Decodes a header block to a dict of str to str."""
     headers, at = {}, 0
     while at < len(block):
         if len(block) - at < 4:
-            raise ProtocolError("a header cut off in its lengths")
+            raise ProtocolError("truncated header lengths")
         k, v = _HEADER.unpack_from(block, at)
         at += 4
         if len(block) - at < k + v:
-            raise ProtocolError("a header longer than its block")
+            raise ProtocolError("header exceeds its block")
         if not k:
-            raise ProtocolError("a header without a key")
+            raise ProtocolError("empty header key")
         try:
             key, value = bytes(block[at:at + k]).decode(), bytes(block[at + k:at + k + v]).decode()
         except UnicodeDecodeError:
-            raise ProtocolError("a header that is not UTF-8") from None
+            raise ProtocolError("header is not valid UTF-8") from None
         if key in headers:
-            raise ProtocolError("header %.40r comes twice" % key)
+            raise ProtocolError("duplicate header %.40r" % key)
         headers[key] = value
         at += k + v
     return headers

@@ -1,19 +1,19 @@
-"""What every worker does when its host is short of memory and says so."""
+"""Frees memory when the host asks for it."""
 
 import gc
 
-METHOD = b"tempool.gc"  # a notification; a method of this name that the program defines is called instead
+METHOD = b"tempool.gc"  # a notification; a method of this name in the program replaces it
 
 
 def collected(name):
-    """Collects garbage if the notification asks for that, and says whether it does."""
+    """Runs the garbage collector if name is METHOD, and returns whether it is."""
     if name != METHOD:
         return False
     gc.collect()
-    import ctypes  # here, since it takes longer to load than a worker may want to wait for
+    import ctypes  # a slow import, so not at startup
 
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory; other libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory to the system; glibc only
     except (AttributeError, OSError, TypeError):
         pass
     return True

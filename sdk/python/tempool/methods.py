@@ -1,4 +1,4 @@
-"""Handlers: how a payload becomes arguments, and a result a payload."""
+"""Methods: decode a payload to arguments, call the handler, encode its result."""
 
 import inspect
 import json
@@ -15,7 +15,7 @@ def to_json(value):
     try:
         return _encode(value).encode()
     except (TypeError, ValueError, RecursionError) as e:
-        raise TypeError("the result is not JSON: %s (use raw=True to return bytes)" % e) from e
+        raise TypeError("cannot encode the result as JSON: %s (use raw=True to return bytes)" % e) from e
 
 
 def to_bytes(value):
@@ -27,7 +27,7 @@ def to_bytes(value):
         return value.encode()
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    raise TypeError("a raw method returns bytes, str or None, not %s" % type(value).__name__)
+    raise TypeError("a raw method must return bytes, str or None, not %s" % type(value).__name__)
 
 
 def json_chunk(value):
@@ -35,11 +35,11 @@ def json_chunk(value):
 
 
 class Method:
-    """One handler. call(body) gives its result: bytes, or an iterator of chunks when it streams."""
+    """One handler. call(body) returns the encoded result, or an iterator of chunks if the handler streams."""
 
     def __init__(self, name, fn, raw, whole):
         if not 1 <= len(name.encode()) <= MAX_METHOD:
-            raise ValueError("a method name has 1 to %d bytes: %.40r" % (MAX_METHOD, name))
+            raise ValueError("a method name must have 1 to %d bytes: %.40r" % (MAX_METHOD, name))
         self.name = name
         self.fn = fn
         self.run = _awaiting(fn)
@@ -88,7 +88,7 @@ class Method:
         try:
             return _decode(body.decode())
         except (ValueError, RecursionError) as e:
-            raise Error("%s: the payload is not JSON: %s" % (self.name, e), code="invalid_params") from None
+            raise Error("%s: invalid JSON in the payload: %s" % (self.name, e), code="invalid_params") from None
 
 
 _loops = threading.local()
@@ -97,7 +97,7 @@ _loops = threading.local()
 def _event_loop():
     loop = getattr(_loops, "loop", None)
     if loop is None:
-        import asyncio  # takes longer than everything else here together, and few need it
+        import asyncio  # a slow import that few workers need
 
         loop = _loops.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
@@ -105,7 +105,7 @@ def _event_loop():
 
 
 def _awaiting(fn):
-    """fn as a plain function: async ones run to their end on an event loop that is kept from call to call."""
+    """Wraps an async function as a plain one, which runs it on an event loop that all calls of a thread share."""
     if inspect.iscoroutinefunction(fn):
         return lambda *args, **kwargs: _event_loop().run_until_complete(fn(*args, **kwargs))
     if inspect.isasyncgenfunction(fn):

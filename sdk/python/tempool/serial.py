@@ -1,15 +1,16 @@
-"""The default way to serve: one call at a time, on the main thread, with nothing between the socket and the handler."""
+"""The default server: one call at a time on the main thread, with a minimal path from the socket to the handler."""
 
 import sys
 import time
 import traceback
 from collections import deque
 
-from . import answers, frames, garbage
+from . import frames, garbage, responses
 from .connection import Closed
 from .context import Context, bind
-from .host import Uploads, hello, host_result, welcome
 from .errors import ProtocolError
+from .host import hello, host_result, max_message_of
+from .uploads import Uploads
 
 
 class Serial:
@@ -20,21 +21,21 @@ class Serial:
         self.send = self.stream.send
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.uploads = Uploads()
-        self.waiting = deque()  # frames that came while a handler asked the host, or whether it is cancelled
-        self.cancelled = set()  # calls cancelled while they ran or waited
-        self.answers = {}  # host call → its answer
-        self.asked = 0  # id of the newest host call
-        self.busy = False  # between a frame's arrival and the end of what it asks for
+        self.waiting = deque()  # frames received during a handler's host call or check for cancellation
+        self.cancelled = set()  # calls cancelled while running or waiting
+        self.host_results = {}  # host call id → its result
+        self.host_call_id = 0  # of the latest host call
+        self.busy = False  # while a frame is handled
         self.stopping = False
         self.call = None  # (id, headers, arrival) of the call in flight; id 0 for a notification
-        self.made = None  # its Context, once asked for
+        self.current = None  # its Context, once the handler has used it
 
     @property
     def max_message(self):
         return self.stream.max_message
 
     def stop(self):
-        """Finishes the call in flight and those already received, then lets run return. For signal handlers."""
+        """Makes run() return after the call in flight and those already received. Signal handlers may call it."""
         self.stopping = True
         if not self.busy:
             self.stream.stop_reading()
@@ -69,90 +70,90 @@ class Serial:
     def _serve(self, id, name, headers, body):
         method = self.methods.get(name)
         if method is None:
-            self.send(frames.ERROR, id, answers.not_found(name, self.methods))
+            self.send(frames.ERROR, id, responses.not_found(name, self.methods))
             return
-        self.made = None
+        self.current = None
         self.call = (id, headers, time.monotonic() if headers else 0.0)
         try:
             if method.streams:
-                answers.serve(self, method, id, body)
+                responses.serve(self, method, id, body)
             else:
-                self._answer(method, id, body)
+                self._respond(method, id, body)
         finally:
             self.call = None
         if self.cancelled:
             self.cancelled.discard(id)
 
-    def _answer(self, method, id, body):
-        """answers.serve() for the usual case, in as few steps as it takes: a handler that gives bytes and asks for no Context."""
+    def _respond(self, method, id, body):
+        """responses.serve() optimized for the common case: a handler that does not stream and does not use its Context."""
         try:
             payload = method.call(body)
         except Exception as error:
-            answers.fail(self, id, error)
+            responses.send_exception(self, id, error)
             return
-        if self.made is None and len(payload) <= self.stream.max_message:
+        if self.current is None and len(payload) <= self.stream.max_message:
             self.stream.respond(id, payload)
         else:
-            answers.conclude(self, id, payload)
+            responses.send_result(self, id, payload)
 
     def context(self):
-        """The Context of the call in flight, None between calls."""
-        if self.made is None and self.call is not None:
+        """Returns the Context of the call in flight, or None."""
+        if self.current is None and self.call is not None:
             id, headers, arrival = self.call
-            self.made = Context(self, id, headers, arrival)
-        return self.made
+            self.current = Context(self, id, headers, arrival)
+        return self.current
 
     def _handle(self, frame):
-        """Everything but a plain request, when no handler runs."""
+        """Handles every frame except a plain request, while no handler runs."""
         kind, flags, id, name, headers, body = frame
         if kind == frames.NOTIFY:
-            self._notified(name, headers, body)
+            self._notification(name, headers, body)
         elif kind in (frames.REQUEST, frames.CHUNK, frames.END):
-            whole = self.uploads.add(frame, self.max_message)
-            if isinstance(whole, bytes):
-                self.send(frames.ERROR, id, whole)
-            elif whole is not None:
-                self._serve(*whole)
+            request = self.uploads.add(frame, self.max_message)
+            if isinstance(request, bytes):
+                self.send(frames.ERROR, id, request)
+            elif request is not None:
+                self._serve(*request)
         else:
-            self._note(frame)
+            self._handle_now(frame)
 
-    def _note(self, frame):
-        """What is handled at once even while a handler runs; False for what has to wait for its end."""
+    def _handle_now(self, frame):
+        """Handles a frame that cannot wait for the running handler; returns False for one that can."""
         kind, _, id, _, _, body = frame
         if kind == frames.PING:
             self.send(frames.PONG, id)
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):
-            if id not in self.answers:
-                raise ProtocolError("an answer to host call %d, which was not made" % id)
-            self.answers[id] = (kind, body)
+            if id not in self.host_results:
+                raise ProtocolError("result for unknown host call %d" % id)
+            self.host_results[id] = (kind, body)
         elif kind == frames.HELLO:
-            self.stream.max_message = welcome(body)
+            self.stream.max_message = max_message_of(body)
         elif kind in (frames.REQUEST, frames.NOTIFY, frames.CHUNK, frames.END):
             return False
         else:
-            raise ProtocolError("a frame of type %d, which only a worker sends" % kind)
+            raise ProtocolError("unexpected frame of type %d: only workers send it" % kind)
         return True
 
     def _cancel(self, id):
-        """Remembers the cancel of the call in flight, and answers at once for one that has not begun."""
+        """Marks the call in flight as cancelled, or responds at once for a call that has not started."""
         if self.call is not None and self.call[0] == id:
             self.cancelled.add(id)
             return
-        ours = [f for f in self.waiting if f[2] == id and f[0] != frames.NOTIFY]
-        for frame in ours:
+        queued = [f for f in self.waiting if f[2] == id and f[0] != frames.NOTIFY]
+        for frame in queued:
             self.waiting.remove(frame)
-        if self.uploads.drop(id) or ours:
-            self.send(frames.ERROR, id, answers.refusal("cancelled", "cancelled before it began"))
+        if self.uploads.drop(id) or queued:
+            self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
-    def _notified(self, name, headers, body):
+    def _notification(self, name, headers, body):
         method = self.methods.get(name)
         if method is None:
             if not garbage.collected(name):
-                print("tempool: no method %r here for a notification" % name.decode(errors="replace"), file=sys.stderr, flush=True)
+                print("tempool: notification for unknown method %r dropped" % name.decode(errors="replace"), file=sys.stderr, flush=True)
             return
-        self.made = None
+        self.current = None
         self.call = (0, headers, time.monotonic())
         try:
             result = method.call(body)
@@ -162,41 +163,41 @@ class Serial:
         except Exception:
             traceback.print_exc()
         try:
-            if self.made is not None:
-                self.made.tell_counts()
+            if self.current is not None:
+                self.current.report_counts()
         except Exception:
             traceback.print_exc()
         finally:
             self.call = None
 
     def is_cancelled(self, id):
-        """Looks at what the host has sent meanwhile, without waiting."""
+        """Reads what the host has sent meanwhile, without blocking."""
         while id and id not in self.cancelled:
             try:
                 frame = self.stream.next(wait=False)
             except Closed:
-                return True  # nobody is left to wait for the answer
+                return True  # the host is gone
             if frame is None:
                 return False
-            if not self._note(frame):
+            if not self._handle_now(frame):
                 self.waiting.append(frame)
         return bool(id)
 
     def host_call(self, id, method, payload):
-        """Asks the host on behalf of call id (0: of none) and waits for the answer, noting what else comes."""
-        self.asked = self.asked % 0x3FFFFFFF + 1
-        mine = self.asked
-        self.answers[mine] = None
+        """Makes a host call for call id (0: none) and waits for its result; frames received meanwhile are handled or queued."""
+        self.host_call_id = self.host_call_id % 0x3FFFFFFF + 1
+        mine = self.host_call_id
+        self.host_results[mine] = None
         headers = frames.encode_headers({"call": str(id)}) if id else b""
         self.send(frames.HOST_CALL, mine, payload, headers, method.encode())
         try:
-            while self.answers[mine] is None:
+            while self.host_results[mine] is None:
                 try:
                     frame = self.stream.next()
                 except Closed:
                     return host_result(None)
-                if not self._note(frame):
+                if not self._handle_now(frame):
                     self.waiting.append(frame)
-            return host_result(self.answers[mine])
+            return host_result(self.host_results[mine])
         finally:
-            del self.answers[mine]
+            del self.host_results[mine]

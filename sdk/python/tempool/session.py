@@ -1,4 +1,4 @@
-"""The session of a call, and the programs in it: kept by the host, so that every worker of the pool sees the same."""
+"""The session of a call and its programs, in the host's session store: every worker of the pool sees the same."""
 
 import os
 import time
@@ -6,15 +6,15 @@ from collections.abc import MutableMapping
 
 from .errors import Conflict
 
-_ATTEMPTS = 16  # of a change that others keep getting in the way of
+_ATTEMPTS = 16  # of a change that conflicts with others
 _absent = object()
 
 
 class Entries(MutableMapping):
-    """One part of a session, by key, as a mapping of what JSON can hold.
+    """A mapping in a session: data or metadata. Values are anything JSON can represent.
 
-    Nothing is kept here: each access asks the host, and items(), values() and copy() ask once for all. Setting a key and deleting
-    one are atomic; for a change that depends on what is there, such as counting, use change().
+    Nothing is cached: each access is a host call; items(), values() and copy() make one for all keys. Setting and deleting a key are
+    atomic. For a change that depends on the current value, such as counting, use change().
     """
 
     def __init__(self, host, part):
@@ -22,7 +22,7 @@ class Entries(MutableMapping):
         self._part = part
 
     def copy(self):
-        """All of it as a dict of your own."""
+        """Returns a copy as a dict."""
         return self._host("session.get")[self._part]
 
     def __getitem__(self, key):
@@ -55,21 +55,21 @@ class Entries(MutableMapping):
     __hash__ = None
 
     def __setitem__(self, key, value):
-        """Sets a key to value, whatever it was before; None removes it."""
+        """Sets a key; None removes it."""
         if isinstance(value, dict):
-            self.change(key, lambda _: value)  # a patch would merge it into the dict that is there
+            self.change(key, lambda _: value)  # a patch would merge the two dicts
         else:
-            self._patch({_checked(key): value})
+            self._patch({_checked_key(key): value})
 
     def __delitem__(self, key):
-        """Removes a key; KeyError if it is not there."""
+        """Removes a key. Raises KeyError if it is missing."""
         def remove(old):
             if old is _absent:
                 raise KeyError(key)
         self._change(key, remove)
 
     def pop(self, key, default=_absent):
-        """Removes a key and returns what it was set to; without a default, KeyError if it is not there."""
+        """Removes a key and returns its value, or default if it is missing. Raises KeyError if there is no default."""
         taken = []
 
         def remove(old):
@@ -82,7 +82,7 @@ class Entries(MutableMapping):
         return default
 
     def setdefault(self, key, default=None):
-        """What the key is set to, once it is set to default where it was not there."""
+        """Returns the value of a key, after setting it to default if it is missing."""
         return self.change(key, lambda old: default if old is None else old)
 
     def clear(self):
@@ -90,24 +90,23 @@ class Entries(MutableMapping):
         self._host("session.update", {"patch": {self._part: None}})
 
     def update(self, *patch, **more):
-        """Merges a dict, keywords or both into what is there, as a JSON merge patch (RFC 7396), at once: None removes a key, and a dict is
-        merged into the dict that is there."""
+        """Applies a dict, keywords or both as a JSON merge patch (RFC 7396), atomically: None removes a key, and dicts are merged."""
         self._patch(dict(*patch, **more))
 
     def change(self, key, fn):
-        """Sets a key to fn(what it was set to, or None), atomically, and returns that: change("visits", lambda n: (n or 0) + 1).
+        """Sets a key to fn(current value or None), atomically, and returns the result: change("visits", lambda n: (n or 0) + 1).
 
-        fn runs again when another call has changed the session meanwhile; after many times tempool.Conflict is raised.
+        If another call changed the session first, fn runs again. Raises tempool.Conflict after 16 attempts.
         """
         return self._change(key, lambda old: fn(None if old is _absent else old))
 
     def _change(self, key, fn):
-        _checked(key)
+        _checked_key(key)
         for attempt in range(_ATTEMPTS):
             session = self._host("session.get")
             old = session[self._part].get(key, _absent)
             new = _storable(fn(old))
-            if new is None and old is _absent or new == old and _alike(new, old):
+            if new is None and old is _absent or new == old and _same_in_json(new, old):
                 return new
             try:
                 self._patch({key: _difference(old, new)}, session["version"])
@@ -115,7 +114,7 @@ class Entries(MutableMapping):
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                _step_aside(attempt)
+                _backoff(attempt)
 
     def _patch(self, patch, version=None):
         arguments = {"patch": {self._part: patch}}
@@ -128,101 +127,101 @@ class Entries(MutableMapping):
 
 
 class Session(Entries):
-    """The session of a call: a mapping of its data, and what else belongs to it.
+    """The session of a call: a mapping of its data, with metadata, version and more.
 
-    It begins with its first use. tempool.HostError, or one of its kinds, is raised when the host refuses.
+    The first use creates the session. Host calls that fail raise tempool.HostError or a subclass.
     """
 
     def __init__(self, host):
         super().__init__(host, "data")
 
     def load(self):
-        """The whole session: id, data, programs, metadata, version, created_at, last_accessed and ttl."""
+        """Returns the session as a dict: id, data, programs, metadata, version, created_at, last_accessed and ttl."""
         return self._host("session.get")
 
     @property
     def id(self):
-        """Its id: the client's, or one made up for this call alone."""
+        """The id: the client's, or a temporary one for this call."""
         return self.load()["id"]
 
     @property
     def version(self):
-        """How often it was changed."""
+        """The version, which grows by 1 with each change."""
         return self.load()["version"]
 
     @property
     def metadata(self):
-        """Its metadata, a mapping like its data."""
+        """The metadata, a mapping like the data."""
         return Entries(self._host, "metadata")
 
     def patch(self, patch, version=None):
-        """Applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl at once, and returns the new session. With version,
-        only if the session has that version still: tempool.Conflict if not."""
+        """Applies a JSON merge patch (RFC 7396) to data, metadata, programs and ttl atomically, and returns the new session. With version,
+        raises tempool.Conflict if the session has another version."""
         arguments = {"patch": patch}
         if version is not None:
             arguments["version"] = version
         return self._host("session.update", arguments)
 
     def touch(self):
-        """Extends its life, and returns it."""
+        """Extends the session's ttl, and returns the session."""
         return self._host("session.touch")
 
     def delete(self):
-        """Ends it. One with the same id begins with the next use."""
+        """Deletes the session. The next use creates a new one with the same id."""
         self._host("session.delete")
 
 
 class Programs:
-    """Programs of the call's session: anything JSON can hold, put by one worker and got by any other."""
+    """Programs of the call's session: anything JSON can represent, shared by all workers of the pool."""
 
     def __init__(self, host):
         self._host = host
 
     def put(self, id, program):
-        """Keeps a program under id, in place of the one before."""
+        """Stores a program under id and replaces an existing one."""
         self._host("programs.put", {"id": id, "program": program})
 
     def get(self, id):
-        """The program; tempool.ProgramNotFound if the session has none of this id."""
+        """Returns the program. Raises tempool.ProgramNotFound if there is none with this id."""
         return self._host("programs.get", {"id": id})
 
     def delete(self, id):
-        """Forgets the program; nothing happens if there is none."""
+        """Deletes the program if it exists."""
         self._host("programs.delete", {"id": id})
 
 
-def _step_aside(attempt):
-    """Waits for up to a millisecond, and longer each time, so that those who change one session at once do not stay in step."""
+def _backoff(attempt):
+    """Sleeps for a random time, longer with each attempt, before a conflicting change is retried."""
     time.sleep(min(0.001 * 2 ** attempt, 0.1) * os.urandom(1)[0] / 255)
 
 
-def _checked(key):
+def _checked_key(key):
     if not isinstance(key, str):
-        raise TypeError("a session's keys are str, not %s" % type(key).__name__)
+        raise TypeError("session keys must be str, not %s" % type(key).__name__)
     return key
 
 
 def _storable(value):
-    """value, or ValueError for what a merge patch cannot set: null inside of an object means to remove."""
+    """Returns value. Raises ValueError for a None in a dict: in a merge patch, null removes a key."""
     if isinstance(value, dict):
         for key, member in value.items():
             if member is None:
-                raise ValueError("a session cannot keep None in a dict (at %r): leave the key out, or put the None into a list" % (key,))
+                raise ValueError("a session cannot store None in a dict (key %r): omit the key, or put the None in a list" % (key,))
             _storable(member)
     return value
 
 
 def _difference(old, new):
-    """The merge patch that makes new of old."""
+    """Returns the merge patch from old to new."""
     if not isinstance(new, dict) or not isinstance(old, dict):
         return new
     patch = {key: None for key in old if key not in new}
     for key, value in new.items():
-        if key not in old or value != old[key] or not _alike(value, old[key]):
+        if key not in old or value != old[key] or not _same_in_json(value, old[key]):
             patch[key] = _difference(old.get(key), value)
     return patch
 
 
-def _alike(a, b):
-    """Whether equal values are the same in JSON, too, where true is not 1; what holds others is taken not to be."""
+def _same_in_json(a, b):
+    """Whether equal values are also equal in JSON, where true is not 1. Containers are assumed not to be."""
     return type(a) is type(b) and not isinstance(a, (dict, list, tuple))

@@ -1,4 +1,4 @@
-"""Serving several calls at once: the main thread reads, a fixed set of threads runs the handlers."""
+"""The concurrent server: the main thread reads frames, a fixed set of threads runs the handlers."""
 
 import queue
 import sys
@@ -6,11 +6,12 @@ import threading
 import time
 import traceback
 
-from . import answers, frames, garbage
+from . import frames, garbage, responses
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
-from .host import Uploads, hello, host_result, welcome
+from .host import hello, host_result, max_message_of
+from .uploads import Uploads
 
 
 class Threaded:
@@ -21,13 +22,13 @@ class Threaded:
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
         self.uploads = Uploads()
-        self.requests = queue.SimpleQueue()  # bounded by what the host sends at once
-        self.lock = threading.Lock()  # guards what follows
+        self.requests = queue.SimpleQueue()  # bounded by the spec's max_inflight
+        self.lock = threading.Lock()  # guards the fields below
         self.unanswered = {}  # id → the call: queued, running or cancelled
-        self.asked = 0
-        self.answers = {}  # host call → the queue its asker waits at
-        self.pending = 0  # requests and notifications read and not done
-        self.exit = None  # what a handler ended the worker with
+        self.host_call_id = 0  # of the latest host call
+        self.host_results = {}  # host call id → the queue for its result
+        self.pending = 0  # requests and notifications received and not done
+        self.exit = None  # the SystemExit or KeyboardInterrupt of a handler
         self.stopping = False
         self.writing = threading.Lock()
 
@@ -40,27 +41,27 @@ class Threaded:
             self.stream.send(*frame)
 
     def stop(self):
-        """Finishes the calls already received, then lets run return. For signal handlers, so it takes no lock."""
+        """Makes run() return after the calls already received. Signal handlers may call it: it takes no lock."""
         self.stopping = True
         if self.pending == 0:
             self.stream.stop_reading()
 
     def run(self):
         self.send(frames.HELLO, 0, hello(self.methods))
-        crew = [threading.Thread(target=self._work, name="tempool-%d" % n, daemon=True) for n in range(self.threads)]
-        for thread in crew:
+        workers = [threading.Thread(target=self._work, name="tempool-%d" % n, daemon=True) for n in range(self.threads)]
+        for thread in workers:
             thread.start()
         try:
             while True:
                 self._handle(self.stream.next())
         except Closed:
             pass
-        for _ in crew:
+        for _ in workers:
             self.requests.put(None)
         with self.lock:
-            for waiting in self.answers.values():
+            for waiting in self.host_results.values():
                 waiting.put(None)
-        for thread in crew:
+        for thread in workers:
             thread.join()
         if self.exit is not None:
             raise self.exit
@@ -72,34 +73,34 @@ class Threaded:
         elif kind == frames.NOTIFY:
             self._queue(0, name, headers, body)
         elif kind in (frames.REQUEST, frames.CHUNK, frames.END):
-            whole = self.uploads.add(frame, self.max_message)
-            if isinstance(whole, bytes):
-                self.send(frames.ERROR, id, whole)
-            elif whole is not None:
-                self._queue(*whole)
+            request = self.uploads.add(frame, self.max_message)
+            if isinstance(request, bytes):
+                self.send(frames.ERROR, id, request)
+            elif request is not None:
+                self._queue(*request)
         elif kind == frames.PING:
             self.send(frames.PONG, id)
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):
             with self.lock:
-                waiting = self.answers.get(id)
+                waiting = self.host_results.get(id)
             if waiting is None:
-                raise ProtocolError("an answer to host call %d, which was not made" % id)
+                raise ProtocolError("result for unknown host call %d" % id)
             waiting.put((kind, body))
         elif kind == frames.HELLO:
-            self.stream.max_message = welcome(body)
+            self.stream.max_message = max_message_of(body)
         else:
-            raise ProtocolError("a frame of type %d, which only a worker sends" % kind)
+            raise ProtocolError("unexpected frame of type %d: only workers send it" % kind)
 
     def _queue(self, id, name, headers, body):
         method = self.methods.get(name)
         if method is None and id:
-            self.send(frames.ERROR, id, answers.not_found(name, self.methods))
+            self.send(frames.ERROR, id, responses.not_found(name, self.methods))
             return
         if method is None:
             if not garbage.collected(name):
-                print("tempool: no method %r here for a notification" % name.decode(errors="replace"), file=sys.stderr, flush=True)
+                print("tempool: notification for unknown method %r dropped" % name.decode(errors="replace"), file=sys.stderr, flush=True)
             return
         call = _Call(self, method, id, headers, body)
         with self.lock:
@@ -116,7 +117,7 @@ class Threaded:
                 if not call.running:
                     del self.unanswered[id]
         if self.uploads.drop(id) or (call is not None and not call.running):
-            self.send(frames.ERROR, id, answers.refusal("cancelled", "cancelled before it began"))
+            self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
     def _work(self):
         while True:
@@ -129,7 +130,7 @@ class Threaded:
                 if call.running:
                     call.run()
             except (BrokenPipeError, ConnectionResetError):
-                pass  # the host is gone; the reader notices by itself
+                pass  # the host is gone; the reader sees that, too
             except (SystemExit, KeyboardInterrupt) as end:
                 self.exit = end
                 self.stream.stop_reading()
@@ -142,7 +143,7 @@ class Threaded:
 
 
 class _Call:
-    """One call on one thread; the connection that its handler and its Context see."""
+    """One call on one thread. Its handler and its Context use it as their connection."""
 
     def __init__(self, server, method, id, headers, body):
         self.server = server
@@ -155,19 +156,19 @@ class _Call:
         self.max_message = server.max_message
         self.running = False  # both guarded by server.lock
         self.cancelled = False
-        self.made = None
+        self.current = None
 
     def run(self):
         bind(self)
         try:
             if self.id:
-                answers.serve(self, self.method, self.id, self.body)
+                responses.serve(self, self.method, self.id, self.body)
             else:
-                self._notified()
+                self._run_notification()
         finally:
             bind(None)
 
-    def _notified(self):
+    def _run_notification(self):
         try:
             result = self.method.call(self.body)
             if self.method.streams:
@@ -176,28 +177,28 @@ class _Call:
         except Exception:
             traceback.print_exc()
         try:
-            if self.made is not None:
-                self.made.tell_counts()
+            if self.current is not None:
+                self.current.report_counts()
         except Exception:
             traceback.print_exc()
 
     def context(self):
-        if self.made is None:
-            self.made = Context(self, self.id, self.headers, self.arrival)
-        return self.made
+        if self.current is None:
+            self.current = Context(self, self.id, self.headers, self.arrival)
+        return self.current
 
     def is_cancelled(self, id):
         return self.cancelled
 
     def host_call(self, id, method, payload):
-        server, answer = self.server, queue.SimpleQueue()
+        server, result = self.server, queue.SimpleQueue()
         with server.lock:
-            server.asked = mine = server.asked % 0x3FFFFFFF + 1
-            server.answers[mine] = answer
+            server.host_call_id = mine = server.host_call_id % 0x3FFFFFFF + 1
+            server.host_results[mine] = result
         try:
             headers = frames.encode_headers({"call": str(id)}) if id else b""
             server.send(frames.HOST_CALL, mine, payload, headers, method.encode())
-            return host_result(answer.get())
+            return host_result(result.get())
         finally:
             with server.lock:
-                del server.answers[mine]
+                del server.host_results[mine]

@@ -1,4 +1,4 @@
-"""The worker: a set of methods, and run(), which serves them."""
+"""The Worker: registers methods and hooks, and serves them with run()."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from .serial import Serial
 from .threaded import Threaded
 
 _HOW_TO_START = """\
-This program is a Tempool worker: it is started by Tempool, not by hand.
+This program is a Tempool worker: Tempool starts it, do not run it by hand.
 Name it in a pool.toml, for example
 
     [pool]
@@ -24,7 +24,7 @@ and start the pool with: ctl pool create -f pool.toml
 
 
 class Worker:
-    """Methods and hooks of one worker. The module-level functions of tempool use one that is made for you."""
+    """Methods and hooks of one worker. The module-level functions of tempool use a default Worker."""
 
     def __init__(self):
         self._methods = {}
@@ -34,10 +34,10 @@ class Worker:
     def method(self, name=None, *, raw=False, whole=False):
         """Decorator that makes a function callable by the pool's clients, under its own name or the given one.
 
-        The payload is JSON: an object becomes keyword arguments, an array positional ones, null or nothing none, anything else
-        the one argument; with whole=True the decoded value is always the one argument. The result is sent as JSON.
-        With raw=True the function takes and returns bytes. A generator streams what it yields: JSON values one a line, or bytes.
-        An async function runs to its end before the next call begins.
+        The payload is JSON: an object becomes keyword arguments, an array positional arguments, null or an empty payload no arguments,
+        and any other value the only argument. With whole=True the decoded value is always the only argument. The result is sent as JSON.
+        With raw=True the function takes and returns bytes. A generator streams the values it yields: JSON, one value per line, or bytes.
+        An async function completes before the next call starts.
         """
         if callable(name):
             return self._add(name, name.__name__, raw, whole)
@@ -45,51 +45,51 @@ class Worker:
 
     def _add(self, fn, name, raw, whole):
         if name in self._methods:
-            raise ValueError("method %r is defined twice" % name)
+            raise ValueError("method %r is already defined" % name)
         self._methods[name] = Method(name, fn, raw, whole)
         return fn
 
     def on_start(self, fn):
-        """Decorator: fn() runs before the worker says that it is ready. Load models here; an exception fails the start."""
+        """Decorator: fn() runs before the worker reports ready. Load models here; an exception fails the start."""
         self._on_start.append(fn)
         return fn
 
     def on_stop(self, fn):
-        """Decorator: fn() runs when the worker has been asked to stop and its last call is done."""
+        """Decorator: fn() runs when the worker stops, after its last call."""
         self._on_stop.append(fn)
         return fn
 
     def on_session_release(self, fn):
-        """Decorator: fn(id) runs when a session is about to leave this worker for another, as a call of that session.
+        """Decorator: fn(id) runs before a session migrates from this worker to another, as a call of that session.
 
-        Whatever this process keeps of the session beside the store belongs into context().session now. An exception keeps the session here.
+        Write state that this process caches for the session to context().session. An exception cancels the migration.
         """
         self._add(fn, "session.release", False, False)
         return fn
 
     def on_session_load(self, fn):
-        """Decorator: fn(id) runs when a session has come to this worker, before its next call, as a call of that session.
+        """Decorator: fn(id) runs after a session has migrated to this worker, before its next call, as a call of that session.
 
-        Warm up here what its calls will need. An exception lets the session go back to where it came from.
+        Warm up caches here. An exception undoes the migration.
         """
         self._add(fn, "session.load", False, False)
         return fn
 
     def on_lease_reset(self, fn):
-        """Decorator: fn() runs when a lease has expired whose holder went silent, where the spec says lease.on_expiry = "reset".
+        """Decorator: fn() runs when a lease expires without a checkin, if the spec has lease.on_expiry = "reset".
 
-        Forget what that client left behind. An exception has this process replaced.
+        Reset the state that the client left behind. If fn raises, Tempool replaces this process.
         """
         self._add(fn, "lease.reset", False, False)
         return fn
 
     def run(self, threads=1):
-        """Serves until Tempool ends this worker, then exits the process; it does not return.
+        """Serves calls until Tempool stops this worker, then exits the process. It does not return.
 
-        With threads above 1, that many calls run at once (the spec's max_inflight decides how many come).
+        Up to threads calls run concurrently; the spec's max_inflight limits how many arrive.
         """
         if threads < 1:
-            raise ValueError("threads is the number of calls that may run at once, at least 1")
+            raise ValueError("threads must be at least 1: it is the number of calls that run concurrently")
         fd, out = _descriptor("TEMPOOL_FD"), _descriptor("TEMPOOL_OUT")
         if fd is None:
             sys.stderr.write(_HOW_TO_START % os.path.basename(sys.argv[0] or "worker.py"))
@@ -107,10 +107,10 @@ class Worker:
         try:
             server.run()
         except ProtocolError as e:
-            print("tempool: the host broke the protocol: %s" % e, file=sys.stderr)
+            print("tempool: protocol error from the host: %s" % e, file=sys.stderr)
             return 1
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the host is gone in mid-answer: an end like any other
+            pass  # the host exited while the worker was writing
         code = 0
         for hook in self._on_stop:
             try:
@@ -122,7 +122,7 @@ class Worker:
 
 
 def _descriptor(name):
-    """The number of an open descriptor, taken out of the environment so that no child takes itself for the worker; None without one."""
+    """Reads the number of an open descriptor from the environment, or None, and removes the variable so that children do not inherit it."""
     text = os.environ.pop(name, "")
     if not text.isdigit():
         return None

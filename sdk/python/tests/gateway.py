@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tls")
-PATIENCE = 20  # seconds any single step may take
+TIMEOUT = 20  # seconds any single step may take
 
 
 class Asked:
@@ -49,7 +49,7 @@ class FakeGateway:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            timeout = PATIENCE
+            timeout = TIMEOUT
 
             def setup(self):
                 super().setup()

@@ -12,13 +12,13 @@ import tempfile
 from tempool import frames
 
 SDK = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PATIENCE = 20  # seconds any single step may take
+TIMEOUT = 20  # seconds any single step may take
 
 
 class Host:
     def __init__(self, program, max_message=1 << 20, env=None, hello=True):
         self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         fd = theirs.fileno()
         os.set_inheritable(fd, True)
         self.logs = tempfile.TemporaryFile("w+")
@@ -38,7 +38,7 @@ class Host:
     def __exit__(self, *_):
         self.socket.close()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
         finally:
             self.process.kill()
             self.process.wait()
@@ -88,7 +88,7 @@ class Host:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self):
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def log(self):
         self.logs.seek(0)

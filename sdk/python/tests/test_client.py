@@ -9,7 +9,7 @@ from unittest import mock
 from tempool import client
 from tempool.client import Client, TempoolError
 
-from .gateway import PATIENCE, TLS, Answered, FakeGateway, problem, server_tls
+from .gateway import TIMEOUT, TLS, Answered, FakeGateway, problem, server_tls
 
 
 def echo(asked):
@@ -23,7 +23,7 @@ def closed_port():
 
 
 class Calls(unittest.TestCase):
-    def test_a_call_brings_what_the_gateway_needs(self):
+    def test_call_headers(self):
         with FakeGateway(lambda asked: Answered({"n": 144}, headers={"X-Kind": "test"})) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("python")
             self.assertEqual(pool.call("tools/square it", {"x": 12}, timeout=50, session="s1", priority=9, headers={"traceparent": "00-1"}), {"n": 144})
@@ -35,7 +35,7 @@ class Calls(unittest.TestCase):
             self.assertEqual((answer.json(), answer.worker, answer.incarnation, answer.headers["x-kind"]), ({"n": 144}, "python/0", 3, "test"))
             self.assertTrue(50000 < int(gateway.asked[1].headers["Tempool-Timeout"]) <= 60000, "the client's own timeout")
 
-    def test_parameters_and_results_of_any_shape(self):
+    def test_parameters_and_results_of_any_json_type(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("p")
             for value in (None, 0, False, "ü", [1, None], {"a": {}}):
@@ -53,7 +53,7 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(client.Invalid):
                     bad()
 
-    def test_a_worker_s_error_tells_what_the_worker_said(self):
+    def test_worker_error_has_the_workers_details(self):
         said = {"code": "nope", "type": "Odd", "message": "why", "traceback": "here", "data": {"n": 1}, "fatal": True}
         with FakeGateway(lambda asked: problem("worker_error", 500, True, worker_error=said)) as gateway, Client(gateway.endpoint) as c:
             with self.assertRaises(client.WorkerError) as raised:
@@ -63,7 +63,7 @@ class Calls(unittest.TestCase):
                              ("worker_error", "nope", "Odd", "here", {"n": 1}, True, True, 500))
             self.assertEqual(len(gateway.asked), 1)
 
-    def test_each_code_has_its_kind(self):
+    def test_each_code_has_its_exception(self):
         with FakeGateway(None) as gateway, Client(gateway.endpoint, retries=0) as c:
             for code, kind in (("pool_not_found", client.PoolNotFound), ("queue_full", client.QueueFull), ("lease_fenced", client.LeaseFenced),
                                ("deadline_exceeded", client.DeadlineExceeded), ("payload_too_large", client.PayloadTooLarge),
@@ -82,8 +82,8 @@ class Calls(unittest.TestCase):
             self.assertEqual([c.pools(), c.workers(), c.pool("a b").status()], [["/v1/pools"], ["/v1/workers"], ["/v1/pools/a%20b"]])
 
 
-class Tries(unittest.TestCase):
-    def test_only_what_no_worker_has_seen_is_sent_again(self):
+class Retries(unittest.TestCase):
+    def test_only_unstarted_requests_are_retried(self):
         for error, tries in ((problem("queue_full", 429), 3), (problem("worker_crashed", 502), 3), (problem("worker_crashed", 502, True), 1),
                              (problem("worker_error", 500, True), 1), (problem("invalid", 400), 1), (Answered(cut=True), 1)):
             with FakeGateway(lambda asked: error) as gateway, Client(gateway.endpoint, retries=2) as c:
@@ -92,7 +92,7 @@ class Tries(unittest.TestCase):
                 self.assertEqual(len(gateway.asked), tries, raised.exception)
                 self.assertEqual(raised.exception.started, tries == 1 and raised.exception.code != "invalid")
 
-    def test_it_waits_as_long_as_it_is_told(self):
+    def test_retry_after_is_respected(self):
         answers = [problem("rate_limited", 429, retry_after_ms=300), problem("no_workers", 503), Answered(b"1")]
         with FakeGateway(lambda asked: answers.pop(0)) as gateway, Client(gateway.endpoint) as c:
             began = time.monotonic()
@@ -102,50 +102,50 @@ class Tries(unittest.TestCase):
             self.assertEqual(sorted(timeouts, reverse=True), timeouts)
             self.assertLessEqual(timeouts[1], timeouts[0] - 300, "each try is told what is left")
 
-    def test_it_does_not_wait_beyond_the_deadline(self):
+    def test_retries_end_at_the_deadline(self):
         with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as gateway, Client(gateway.endpoint) as c:
             began = time.monotonic()
             with self.assertRaises(client.QueueFull) as raised:
-                c.pool("p").call("m", timeout=PATIENCE)
+                c.pool("p").call("m", timeout=TIMEOUT)
             self.assertEqual((raised.exception.retry_after, len(gateway.asked)), (60, 1))
-            self.assertLess(time.monotonic() - began, PATIENCE / 2)
+            self.assertLess(time.monotonic() - began, TIMEOUT / 2)
 
-    def test_what_is_safe_is_sent_again_though_it_broke_off(self):
+    def test_idempotent_requests_are_retried_after_a_disconnect(self):
         answers = [Answered(cut=True), Answered([])]
         with FakeGateway(lambda asked: answers.pop(0)) as gateway, Client(gateway.endpoint) as c:
             self.assertEqual(c.workers(), [])
             self.assertEqual(len(gateway.asked), 2)
 
-    def test_a_call_without_an_answer_ends(self):
+    def test_call_without_an_answer_times_out(self):
         done = threading.Event()
-        with FakeGateway(lambda asked: done.wait(PATIENCE) and Answered()) as gateway, Client(gateway.endpoint) as c:
-            with mock.patch("tempool.client.gateway.SLACK", 0.05), self.assertRaises(client.DeadlineExceeded) as raised:
+        with FakeGateway(lambda asked: done.wait(TIMEOUT) and Answered()) as gateway, Client(gateway.endpoint) as c:
+            with mock.patch("tempool.client.endpoint.GRACE", 0.05), self.assertRaises(client.DeadlineExceeded) as raised:
                 c.pool("p").call("m", timeout=0.1)
             self.assertTrue(raised.exception.started)
             done.set()
 
 
 class Gateways(unittest.TestCase):
-    def test_calls_spread_over_gateways_and_go_on_without_one(self):
+    def test_calls_are_balanced_and_avoid_a_dead_gateway(self):
         with FakeGateway(echo) as one, FakeGateway(echo) as other, Client([one.endpoint, other.endpoint, closed_port()]) as c:
             for n in range(30):
                 self.assertEqual(c.pool("p").call("m", n), n)
             self.assertEqual(len(one.asked) + len(other.asked), 30)
             self.assertGreaterEqual(min(len(one.asked), len(other.asked)), 5)
 
-    def test_another_gateway_takes_at_once_what_one_refuses(self):
+    def test_refused_call_goes_to_another_gateway_at_once(self):
         with FakeGateway(lambda asked: problem("queue_full", 429, retry_after_ms=60000)) as full, FakeGateway(echo) as free:
             with Client(full.endpoint + "," + free.endpoint) as c:
                 for n in range(4):
-                    self.assertEqual(c.pool("p").call("m", n, timeout=PATIENCE), n)
+                    self.assertEqual(c.pool("p").call("m", n, timeout=TIMEOUT), n)
             self.assertEqual(len(full.asked), 2)
 
-    def test_no_gateway_is_unavailable_and_unstarted(self):
+    def test_unreachable_gateway_is_unavailable_and_unstarted(self):
         with Client(closed_port(), retries=1) as c, self.assertRaises(client.Unavailable) as raised:
             c.pool("p").call("m")
         self.assertFalse(raised.exception.started)
 
-    def test_a_gateway_that_comes_back_is_found(self):
+    def test_recovered_gateway_is_used_again(self):
         endpoint = closed_port()
         with Client(endpoint, retries=0) as c:
             with self.assertRaises(client.Unavailable):
@@ -154,29 +154,29 @@ class Gateways(unittest.TestCase):
                     ("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), handler)), FakeGateway(echo):
                 self.assertEqual(c.pool("p").call("m", 1), 1)
 
-    def test_the_environment_names_the_gateway(self):
+    def test_gateway_from_the_environment(self):
         with FakeGateway(echo) as gateway, mock.patch.dict(os.environ, {"TEMPOOL_GATEWAY": gateway.endpoint}), Client() as c:
             self.assertEqual(c.pool("p").call("m", 1), 1)
         with mock.patch.dict(os.environ):
             os.environ.pop("TEMPOOL_GATEWAY", None)
             with Client() as c:
-                self.assertEqual(c.fleet.at("http://127.0.0.1:7460"), c.fleet._order()[0])
+                self.assertEqual(c.balancer.at("http://127.0.0.1:7460"), c.balancer._order()[0])
 
-    def test_endpoints_that_are_none(self):
+    def test_invalid_endpoints(self):
         for bad in ("", "127.0.0.1:7460", "ftp://h:1", "unix:relative", "http://", "http://h:1/path", []):
             with self.assertRaises(ValueError, msg=bad):
                 Client(bad)
         with self.assertRaises(ValueError):
             Client(token="a", token_file="b")
 
-    def test_a_unix_socket(self):
+    def test_unix_socket(self):
         with FakeGateway(echo, unix=True) as gateway, Client(gateway.endpoint, token="t" * 16) as c:
             for n in range(3):
                 self.assertEqual(c.pool("p").call("m", n), n)
             self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
             self.assertEqual(gateway.asked[0].headers["Authorization"], "Bearer " + "t" * 16)
 
-    def test_tls_with_a_token_and_a_certificate(self):
+    def test_tls_with_token_and_client_certificate(self):
         files = {"ca_file": os.path.join(TLS, "authority.pem"), "cert_file": os.path.join(TLS, "client.pem")}
         with FakeGateway(echo, tls=server_tls(client_certificates=True)) as gateway:
             token = os.path.join(gateway.folder.name, "token")
@@ -191,21 +191,21 @@ class Gateways(unittest.TestCase):
             self.assertIn("certificate", str(raised.exception))
             self.assertFalse(raised.exception.started)
 
-    def test_a_token_never_goes_over_a_network_in_the_clear(self):
+    def test_token_is_never_sent_unencrypted_over_a_network(self):
         for endpoint, goes in (("http://127.0.0.1:1", True), ("http://localhost:1", True), ("http://[::1]:1", True), ("https://h:1", True),
                                ("unix:/s", True), ("http://10.0.0.1:1", False), ("http://127.0.0.1.example.com:1", False)):
             with Client(endpoint, token="t" * 16) as c:
-                self.assertEqual("Authorization" in c.fleet.at(endpoint)._headers, goes, endpoint)
+                self.assertEqual("Authorization" in c.balancer.at(endpoint)._headers, goes, endpoint)
 
 
 class Connections(unittest.TestCase):
-    def test_calls_one_after_another_share_a_connection(self):
+    def test_sequential_calls_share_a_connection(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             for n in range(20):
                 self.assertEqual(c.pool("p").call("m", n), n)
             self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
 
-    def test_many_threads_each_get_their_own_answers(self):
+    def test_concurrent_calls_get_their_own_answers(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             wrong = []
 
@@ -219,30 +219,30 @@ class Connections(unittest.TestCase):
             for t in threads:
                 t.start()
             for t in threads:
-                t.join(PATIENCE)
+                t.join(TIMEOUT)
             self.assertEqual((wrong, len(gateway.asked)), ([], 320))
             self.assertLessEqual(len({asked.connection for asked in gateway.asked}), 8)
 
-    def test_a_connection_that_the_gateway_closed_is_not_used_again(self):
+    def test_closed_connection_is_not_reused(self):
         for said in ({}, {"Connection": "close"}):
             answers = [Answered(str(n).encode(), hang_up=True, headers=said) for n in range(5)]
             with FakeGateway(lambda asked: answers[len(gateway.asked) - 1]) as gateway, Client(gateway.endpoint, retries=0) as c:
                 for n in range(5):
                     self.assertEqual(c.pool("p").call("m"), n)
-                    for connection, _ in c.fleet.at(gateway.endpoint)._idle:
+                    for connection, _ in c.balancer.at(gateway.endpoint)._idle:
                         connection.sock.recv(1, socket.MSG_PEEK)  # returns once the end has come
                 self.assertEqual(len({asked.connection for asked in gateway.asked}), 5)
 
-    def test_a_child_made_by_fork_leaves_the_parent_s_connections_alone(self):
+    def test_forked_child_does_not_use_the_parents_connections(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             c.pool("p").call("m", 1)
-            idle = c.fleet.at(gateway.endpoint)._idle[0][0]
+            idle = c.balancer.at(gateway.endpoint)._idle[0][0]
             with mock.patch("os.getpid", lambda: -1):
                 self.assertEqual(c.pool("p").call("m", 2), 2)
             self.assertEqual(len({asked.connection for asked in gateway.asked}), 2)
             idle.close()
 
-    def test_a_body_that_is_refused_before_its_end(self):
+    def test_answer_before_the_whole_body_was_sent(self):
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
 
@@ -260,11 +260,11 @@ class Connections(unittest.TestCase):
         thread.start()
         with Client("http://127.0.0.1:%d" % listener.getsockname()[1]) as c, self.assertRaises(client.PayloadTooLarge):
             c.pool("p").call_raw("m", b"x" * 5_000_000)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
 
 
 class Streams(unittest.TestCase):
-    def test_values_come_line_by_line_however_they_are_cut(self):
+    def test_values_are_split_by_line_across_chunks(self):
         pieces = [b'{"a":1}\n{"b"', b":", b"2}\n", b"\n", b'"end"']
         with FakeGateway(lambda asked: Answered(pieces=pieces)) as gateway, Client(gateway.endpoint) as c:
             stream = c.pool("p").stream("count", [3])
@@ -274,12 +274,12 @@ class Streams(unittest.TestCase):
             self.assertEqual([asked.body for asked in gateway.asked], [b"[3]", b"3"])
             self.assertEqual(len({asked.connection for asked in gateway.asked}), 1)
 
-    def test_pieces_come_before_the_end(self):
+    def test_pieces_arrive_before_the_end(self):
         go_on = threading.Event()
 
         def pieces():
             yield b"1\n"
-            go_on.wait(PATIENCE)
+            go_on.wait(TIMEOUT)
             yield b"2\n"
 
         with FakeGateway(lambda asked: Answered(pieces=pieces())) as gateway, Client(gateway.endpoint) as c:
@@ -288,7 +288,7 @@ class Streams(unittest.TestCase):
             go_on.set()
             self.assertEqual(list(stream), [2])
 
-    def test_leaving_a_stream_ends_the_call(self):
+    def test_closing_a_stream_cancels_the_call(self):
         left = threading.Event()
 
         def forever():
@@ -303,9 +303,9 @@ class Streams(unittest.TestCase):
             with c.pool("p").stream("m") as stream:
                 self.assertEqual(next(stream), 1)
             self.assertEqual(c.pool("p").call("m"), 5)
-            self.assertTrue(left.wait(PATIENCE))
+            self.assertTrue(left.wait(TIMEOUT))
 
-    def test_a_stream_that_breaks_off_is_an_error(self):
+    def test_truncated_stream_is_an_error(self):
         for raw in (False, True):
             with FakeGateway(lambda asked: Answered(pieces=[b"1\n"], cut=True)) as gateway, Client(gateway.endpoint) as c:
                 stream = c.pool("p").stream("m", raw=raw)

@@ -26,13 +26,13 @@ class Frames(unittest.TestCase):
                     (v["type"], v["flags"], v["id"], v["method"], v["headers"], bytes.fromhex(v["payload"])))
                 self.assertEqual(raw, frames.encode(kind, id, method.encode(), frames.encode_headers(headers), payload, flags))
 
-    def test_malformed_vectors_are_refused_with_a_reason(self):
+    def test_malformed_vectors_are_rejected_with_a_reason(self):
         for v in vectors("malformed.json"):
             with self.subTest(v["name"]):
                 with self.assertRaisesRegex(ProtocolError, v["reason"]):
                     frames.decode(bytes.fromhex(v["hex"]), v.get("max_message", frames.MAX_MESSAGE))
 
-    def test_headers_that_cannot_be_read_are_not_written(self):
+    def test_invalid_headers_are_not_encoded(self):
         for headers in ({"": "v"}, {"k": "v" * 65536}, {"a": "v" * 40000, "b": "v" * 40000}):
             with self.assertRaises(ValueError):
                 frames.encode_headers(headers)

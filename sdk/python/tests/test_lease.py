@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from tempool import client
 from tempool.client import Client
-from tempool.client.lease import moment
+from tempool.client.lease import parse_time
 
-from .gateway import PATIENCE, Answered, FakeGateway, problem
+from .gateway import TIMEOUT, Answered, FakeGateway, problem
 
 
 def text(at):
@@ -52,7 +52,7 @@ class Leases:
 
 
 class ALease(unittest.TestCase):
-    def test_calls_under_a_lease_and_its_end(self):
+    def test_calls_and_checkin(self):
         leases = Leases()
         with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
             with c.pool("p").lease(ttl=30, holder="me", session="s1", wait=2) as lease:
@@ -72,7 +72,7 @@ class ALease(unittest.TestCase):
             with self.assertRaises(client.LeaseFenced):
                 lease.call("m")
 
-    def test_a_block_that_raises_gives_the_worker_back_as_bad(self):
+    def test_exception_in_the_block_checks_in_with_error(self):
         leases = Leases()
         with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
             with self.assertRaises(ZeroDivisionError):
@@ -84,22 +84,22 @@ class ALease(unittest.TestCase):
             lease.close("close", error="it leaks")
             self.assertIn("outcome=close", leases.of("DELETE")[1].path)
 
-    def test_it_renews_itself_until_it_is_closed(self):
+    def test_lease_is_renewed_until_closed(self):
         leases = Leases(ttl=0.3)
         with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
             with c.pool("p").lease(ttl=0.3) as lease:
-                self.assertTrue(leases.renewed.wait(PATIENCE))
+                self.assertTrue(leases.renewed.wait(TIMEOUT))
                 self.assertEqual(lease.call("m", 1), 1)
                 self.assertEqual(leases.of("PUT")[0].json(), {"ttl_ms": 300})
             self.assertFalse(lease._renewer.is_alive())
             self.assertEqual(leases.asked[-1].method, "DELETE")
 
-    def test_a_lease_that_was_lost_is_fenced(self):
+    def test_lost_lease_is_fenced(self):
         leases = Leases(ttl=0.2)
         leases.refuse = problem("lease_fenced", 409)
         with FakeGateway(leases) as gateway, Client(gateway.endpoint) as c:
             lease = c.pool("p").lease()
-            lease._renewer.join(PATIENCE)
+            lease._renewer.join(TIMEOUT)
             with self.assertRaises(client.LeaseFenced) as raised:
                 lease.call("m")
             self.assertIn("was lost", str(raised.exception))
@@ -107,19 +107,19 @@ class ALease(unittest.TestCase):
             with self.assertRaises(client.LeaseFenced):
                 lease.close()
 
-    def test_a_renewal_that_fails_is_tried_again_until_the_lease_is_over(self):
+    def test_failed_renewal_is_retried_until_expiry(self):
         leases = Leases(ttl=1.0)
         leases.refuse = problem("unavailable", 503)
         with FakeGateway(leases) as gateway, Client(gateway.endpoint, retries=0) as c:
             lease = c.pool("p").lease()
-            lease._renewer.join(PATIENCE)
+            lease._renewer.join(TIMEOUT)
             self.assertGreater(len(leases.of("PUT")), 1)
             with self.assertRaises(client.LeaseFenced):
                 lease.call("m")
             leases.refuse = None
             lease.close()
 
-    def test_the_lease_s_own_gateway_is_found(self):
+    def test_requests_follow_the_lease_to_its_gateway(self):
         with FakeGateway(None) as other, FakeGateway(None) as gateway, Client(gateway.endpoint) as c:
             here, there = Leases(endpoint=other.endpoint), Leases(endpoint=other.endpoint)
             other.answer = there
@@ -137,7 +137,7 @@ class ALease(unittest.TestCase):
             self.assertEqual(len(here.asked), 2, "it is asked in vain once")
             self.assertEqual([asked.method for asked in there.asked], ["POST", "POST", "POST", "DELETE"])
 
-    def test_waiting_for_a_worker_has_an_end(self):
+    def test_wait_for_a_worker_is_limited(self):
         with FakeGateway(lambda asked: problem("no_workers", 503, retry_after_ms=20)) as gateway, Client(gateway.endpoint) as c:
             with self.assertRaises(client.NoWorkers):
                 c.pool("p").lease(wait=0)
@@ -146,17 +146,17 @@ class ALease(unittest.TestCase):
                 c.pool("p").lease(wait=1.5)
             self.assertGreater(len(gateway.asked), 2)
 
-    def test_times_as_gateways_write_them(self):
+    def test_parse_time(self):
         at = datetime(2026, 11, 21, 12, 30, 15, 500000, timezone.utc).timestamp()
         for written in ("2026-11-21T12:30:15.5Z", "2026-11-21T12:30:15.500000000Z", "2026-11-21T14:30:15.5+02:00"):
-            self.assertEqual(moment(written), at, written)
-        self.assertEqual(moment("2026-11-21T12:30:15Z"), at - 0.5)
+            self.assertEqual(parse_time(written), at, written)
+        self.assertEqual(parse_time("2026-11-21T12:30:15Z"), at - 0.5)
         with self.assertRaises(client.TempoolError):
-            moment("yesterday")
+            parse_time("yesterday")
 
 
 class Sessions(unittest.TestCase):
-    def test_each_operation_asks_for_itself(self):
+    def test_requests_of_each_operation(self):
         session = {"id": "s 1", "data": {"n": 1}, "version": 4}
         with FakeGateway(lambda asked: Answered(session)) as gateway, Client(gateway.endpoint) as c:
             self.assertEqual(c.sessions.get("s 1"), session)
@@ -175,7 +175,7 @@ class Sessions(unittest.TestCase):
                 ("PUT", "/v1/sessions/s?pool=p", {}, None, "application/json")])
             self.assertEqual([a.headers.get("If-None-Match") for a in gateway.asked], [None] * 5 + ["*"])
 
-    def test_what_may_not_be_done_twice_is_not(self):
+    def test_conditional_changes_are_not_retried(self):
         with FakeGateway(lambda asked: Answered(cut=True)) as gateway, Client(gateway.endpoint, retries=1) as c:
             for do, tries in ((lambda: c.sessions.get("s"), 2), (lambda: c.sessions.put("s"), 2), (lambda: c.sessions.delete("s"), 2),
                               (lambda: c.sessions.patch("s", {}), 1), (lambda: c.sessions.put("s", version=1), 1), (lambda: c.sessions.put("s", create=True), 1)):
@@ -184,7 +184,7 @@ class Sessions(unittest.TestCase):
                     do()
                 self.assertEqual(len(gateway.asked), tries)
 
-    def test_a_conflict_and_a_session_that_is_not_there_have_their_kinds(self):
+    def test_conflict_and_missing_session_exceptions(self):
         with FakeGateway(lambda asked: problem("version_conflict", 409)) as gateway, Client(gateway.endpoint) as c:
             with self.assertRaises(client.VersionConflict):
                 c.sessions.patch("s", {}, version=1)

@@ -59,7 +59,7 @@ def store(host, session, id):
 
 class Mapping(unittest.TestCase):
     @each_way
-    def test_a_session_is_a_mapping(self, start):
+    def test_session_is_a_mapping(self, start):
         with start("@tempool.method\ndef f():\n"
                    " s = tempool.context().session\n"
                    " s['a'] = 1; s['b'] = [2]; s.update({'c': 3}, d=4)\n"
@@ -80,7 +80,7 @@ class Mapping(unittest.TestCase):
                 "KeyError", "KeyError", "KeyError", "TypeError", "ValueError", "ValueError", False, {}, {"m": 1}])
 
     @each_way
-    def test_a_change_that_never_gets_through_is_a_conflict(self, start):
+    def test_change_raises_conflict_after_all_attempts(self, start):
         with start("@tempool.method\ndef f():\n"
                    " try: tempool.context().session.change('n', lambda n: 1)\n"
                    " except tempool.Conflict as e: return [e.code, isinstance(e, tempool.HostError)]") as host:
@@ -97,7 +97,7 @@ class Mapping(unittest.TestCase):
             self.assertEqual((json.loads(payload), tries), (["version_conflict", True], 16))
 
     @each_way
-    def test_hooks_are_calls_of_the_session(self, start):
+    def test_session_hooks_run_as_calls_of_the_session(self, start):
         with start("@tempool.on_session_release\ndef release(id): tempool.context().session['seen'] = id\n"
                    "@tempool.on_session_load\ndef load(id): return tempool.context().headers['tempool-session']") as host:
             self.assertEqual(host.hello["methods"], ["session.load", "session.release"])
@@ -109,7 +109,7 @@ class Mapping(unittest.TestCase):
 
 
     @each_way
-    def test_the_hook_of_a_lease_that_expired_takes_nothing(self, start):
+    def test_lease_reset_hook_takes_no_arguments(self, start):
         with start("kept = [1]\n@tempool.on_lease_reset\ndef reset(): kept.clear()\n@tempool.method\ndef count(): return len(kept)") as host:
             self.assertEqual(host.hello["methods"], ["count", "lease.reset"])
             session = {"id": "s1", "data": {}, "metadata": {}, "programs": {}, "version": 1}
@@ -120,7 +120,7 @@ class Mapping(unittest.TestCase):
 
 class Counting(unittest.TestCase):
     @each_way
-    def test_a_notification_tells_what_it_counted(self, start):
+    def test_notification_reports_its_counters(self, start):
         with start("@tempool.method\ndef note(): tempool.context().count('api_calls', 3); 1 / 0") as host:
             host.send(frames.NOTIFY, 0, b"note")
             _, _, asked, method, headers, payload = host.expect(frames.HOST_CALL)
@@ -128,7 +128,7 @@ class Counting(unittest.TestCase):
             host.send(frames.HOST_RESULT, asked)
 
     @each_way
-    def test_what_cannot_be_counted_is_refused_where_it_happens(self, start):
+    def test_invalid_counts_raise(self, start):
         with start("@tempool.method\ndef f():\n"
                    " bad = [('x', -1), ('x', 1.5), ('x', 1 << 54), ('X', 1), ('', 1), ('x' * 65, 1), ('a-b', 1), (5, 1)]\n"
                    " refused = 0\n"

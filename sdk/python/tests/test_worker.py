@@ -7,7 +7,7 @@ import unittest
 import tempool
 from tempool import frames
 
-from .host import PATIENCE, SDK, Host
+from .host import TIMEOUT, SDK, Host
 
 HEAD = "import os, sys, time, tempool\n"
 
@@ -32,7 +32,7 @@ class Calls(unittest.TestCase):
             self.assertTrue(host.hello["sdk"].startswith("python/"))
 
     @each_way
-    def test_json_becomes_arguments_by_its_shape(self, start):
+    def test_json_type_decides_the_arguments(self, start):
         with start("@tempool.method\ndef f(*a, **k): return [list(a), k]\n"
                    "@tempool.method(whole=True)\ndef whole(x): return x") as host:
             for sent, want in (
@@ -46,7 +46,7 @@ class Calls(unittest.TestCase):
                 self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), json.loads(sent))
 
     @each_way
-    def test_raw_methods_take_and_give_bytes(self, start):
+    def test_raw_methods_take_and_return_bytes(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b\n"
                    "@tempool.method(raw=True)\ndef text(b): return 'ü'\n"
                    "@tempool.method(raw=True)\ndef none(b): pass\n"
@@ -55,10 +55,10 @@ class Calls(unittest.TestCase):
                 self.assertEqual(host.expect(frames.RESPONSE, host.request("echo", body))[5], body)
             self.assertEqual(host.expect(frames.RESPONSE, host.request("text"))[5], "ü".encode())
             self.assertEqual(host.expect(frames.RESPONSE, host.request("none"))[5], b"")
-            self.assertIn("returns bytes", json.loads(host.expect(frames.ERROR, host.request("wrong"))[5])["message"])
+            self.assertIn("must return bytes", json.loads(host.expect(frames.ERROR, host.request("wrong"))[5])["message"])
 
     @each_way
-    def test_errors_say_what_went_wrong(self, start):
+    def test_exceptions_become_error_frames(self, start):
         with start("class Odd(Exception): pass\n"
                    "@tempool.method\ndef bad(): raise Odd('why')\n"
                    "@tempool.method\ndef typed(x): return x + None\n"
@@ -88,7 +88,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(json.loads(host.expect(frames.ERROR, id)[5])["code"], "invalid_params")
 
     @each_way
-    def test_a_result_above_the_hosts_limit_is_an_error(self, start):
+    def test_result_above_max_message_is_an_error(self, start):
         with start("@tempool.method(raw=True)\ndef big(b): return b'x' * 101", max_message=100) as host:
             self.assertEqual(host.call("big")["code"], "too_large")
 
@@ -115,7 +115,7 @@ class Calls(unittest.TestCase):
             host.expect(frames.RESPONSE, id)
 
     @each_way
-    def test_the_context_knows_the_call(self, start):
+    def test_context(self, start):
         with start("@tempool.method\ndef who():\n"
                    " c = tempool.context()\n c.count('api_calls'); c.count('api_calls', 2); c.response_headers['k'] = 'v'\n"
                    " return [c.headers.get('a'), c.worker, c.incarnation, c.deadline is not None and 0 < c.remaining <= 5, c.cancelled]\n",
@@ -128,7 +128,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5])[3], False)
 
     @each_way
-    def test_a_cancel_reaches_a_handler_that_looks(self, start):
+    def test_handler_sees_a_cancel(self, start):
         with start("@tempool.method\ndef wait():\n tempool.context().host('begun')\n"
                    " while not tempool.context().cancelled: time.sleep(0.001)\n return 'left'\n"
                    "@tempool.method\ndef forever():\n while True: yield 1; time.sleep(0.001)") as host:
@@ -147,7 +147,7 @@ class Calls(unittest.TestCase):
             host.expect(frames.PONG, 5)
 
     @each_way
-    def test_host_calls_are_made_for_their_call(self, start):
+    def test_host_calls(self, start):
         with start("@tempool.method\ndef f():\n c = tempool.context()\n"
                    " c.session['n'] = c.session['n'] + 1\n"
                    " try: c.host('forbidden')\n except tempool.HostError as e: return [e.code, str(e)]") as host:
@@ -165,7 +165,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(json.loads(host.expect(frames.RESPONSE, id)[5]), ["unsupported", "no"])
 
     @each_way
-    def test_request_bodies_may_come_in_pieces(self, start):
+    def test_request_bodies_in_chunks(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b", max_message=100) as host:
             host.send(frames.REQUEST, 1, b"echo", payload=b"a", flags=frames.MORE)
             host.send(frames.CHUNK, 1, payload=b"b")
@@ -195,7 +195,7 @@ class Calls(unittest.TestCase):
             self.assertNotIn("tempool.gc", host.log())
 
     @each_way
-    def test_a_program_may_collect_in_its_own_way(self, start):
+    def test_program_can_replace_the_gc_method(self, start):
         with start("done = []\n@tempool.method('tempool.gc')\ndef gc(): done.append(1)\n@tempool.method\ndef get(): return done") as host:
             host.send(frames.NOTIFY, 0, b"tempool.gc")
             got = host.call("get")
@@ -204,7 +204,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(got, [1])
 
     @each_way
-    def test_notifications_have_no_answer(self, start):
+    def test_notifications_get_no_response(self, start):
         with start("seen = []\n@tempool.method\ndef note(x): seen.append(x); 1 / x\n@tempool.method\ndef get(): return seen") as host:
             host.send(frames.NOTIFY, 0, b"note", payload=b"1")
             host.send(frames.NOTIFY, 0, b"note", payload=b"0")
@@ -219,7 +219,7 @@ class Calls(unittest.TestCase):
             self.assertIn("absent", host.log())
 
     @each_way
-    def test_several_frames_in_one_read_and_one_in_several(self, start):
+    def test_frames_are_split_across_reads(self, start):
         with start("@tempool.method(raw=True)\ndef echo(b): return b") as host:
             stream = b"".join(frames.encode(frames.REQUEST, i, b"echo", b"", b"%d" % i) for i in range(1, 50))
             host.socket.sendall(stream)
@@ -230,16 +230,16 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.expect(frames.RESPONSE, 99)[5], b"slow")
 
 
-class Life(unittest.TestCase):
+class Lifecycle(unittest.TestCase):
     @each_way
-    def test_the_end_of_the_stream_is_a_clean_exit(self, start):
+    def test_end_of_stream_is_a_clean_exit(self, start):
         with start("@tempool.on_stop\ndef bye(): print('bye')") as host:
             host.socket.close()
             self.assertEqual(host.wait(), 0)
             self.assertIn("bye", host.log())
 
     @each_way
-    def test_term_lets_the_call_in_flight_finish(self, start):
+    def test_sigterm_finishes_the_call_in_flight(self, start):
         with start("@tempool.method\ndef slow():\n"
                    " tempool.context().host('here')\n time.sleep(0.05)\n tempool.context().host('still here')\n return 'whole'") as host:
             id = host.request("slow")
@@ -252,7 +252,7 @@ class Life(unittest.TestCase):
             self.assertEqual(host.wait(), 0)
 
     @each_way
-    def test_term_ends_an_idle_worker(self, start):
+    def test_sigterm_ends_an_idle_worker(self, start):
         with start("") as host:
             host.send(frames.PING, 1)
             host.expect(frames.PONG, 1)
@@ -269,14 +269,14 @@ class Life(unittest.TestCase):
             self.assertEqual(host.wait(), 7)
 
     @each_way
-    def test_a_host_that_breaks_the_protocol_is_reported(self, start):
+    def test_protocol_error_is_logged(self, start):
         for raw in (frames.encode(frames.RESPONSE, 1), b"\x00\x00\x00\x0c\x63" + b"\x00" * 11, b"\x00" * 16):
             with start("") as host:
                 host.socket.sendall(raw)
                 self.assertEqual(host.wait(), 1)
-                self.assertIn("broke the protocol", host.log())
+                self.assertIn("protocol error", host.log())
 
-    def test_prints_go_to_the_log_by_line_and_children_do_not_inherit_the_socket(self):
+    def test_stdout_is_line_buffered_and_children_do_not_inherit_the_socket(self):
         with Host(HEAD + "import subprocess\n@tempool.method\ndef f():\n print('to the log')\n"
                   " code = 'import os; print(os.environ.get(\"TEMPOOL_FD\"), sorted(os.listdir(\"/proc/self/fd\")))'\n"
                   " return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, close_fds=False).stdout\n"
@@ -286,7 +286,7 @@ class Life(unittest.TestCase):
             self.assertTrue(out.startswith("None "), out)
             self.assertLessEqual(out.count("'"), 2 * 4, "0, 1, 2 and the folder that is listed: " + out)
 
-    def test_hooks_run_before_ready_and_a_failing_one_fails_the_start(self):
+    def test_on_start_runs_before_ready_and_its_failure_fails_the_start(self):
         with Host(HEAD + "state = {}\n@tempool.on_start\ndef load(): state['x'] = 1\n"
                   "@tempool.method\ndef get(): return state\ntempool.run()") as host:
             self.assertEqual(host.call("get"), {"x": 1})
@@ -294,15 +294,15 @@ class Life(unittest.TestCase):
             self.assertEqual(host.wait(), 1)
             self.assertIn("no model", host.log())
 
-    def test_outside_of_tempool_it_says_how_to_start(self):
+    def test_run_outside_of_tempool_prints_help(self):
         env = {k: v for k, v in os.environ.items() if k != "TEMPOOL_FD"}
         for more in ({}, {"TEMPOOL_FD": "x"}, {"TEMPOOL_FD": "200"}):
             done = subprocess.run([sys.executable, "-c", HEAD + "tempool.run()"], env=dict(env, PYTHONPATH=SDK, **more),
-                                  capture_output=True, text=True, timeout=PATIENCE)
+                                  capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(done.returncode, 2)
             self.assertIn("pool.toml", done.stderr)
 
-    def test_threads_run_calls_at_once(self):
+    def test_threads_run_calls_concurrently(self):
         with Host(HEAD + "import threading\nb = threading.Barrier(2)\n"
                   "@tempool.method\ndef meet(): b.wait(10); return True\ntempool.run(threads=2)") as host:
             ids = {host.request("meet"), host.request("meet")}
@@ -310,7 +310,7 @@ class Life(unittest.TestCase):
 
 
 class Registration(unittest.TestCase):
-    def test_names_are_checked(self):
+    def test_invalid_method_names_raise(self):
         worker = tempool.Worker()
         worker.method(len)
         for name in ("len", "x" * 1025):
@@ -319,7 +319,7 @@ class Registration(unittest.TestCase):
         with self.assertRaises(ValueError):
             worker.run(threads=0)
 
-    def test_a_context_exists_only_in_a_call(self):
+    def test_context_outside_of_a_call_raises(self):
         with self.assertRaises(RuntimeError):
             tempool.context()
 

@@ -12,36 +12,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a server may take to start or to stop.
-const patience = 30 * time.Second
+// timeout is how long a server may take to start or to stop.
+const timeout = 30 * time.Second
 
-// Server is a redis-server on a port and in a folder of its own, which ends with its test. It writes what it acknowledges to disk first.
+// Server is a redis-server with its own port and directory, killed at the end of the test. It acknowledges a write after an fsync.
 type Server struct {
 	t       *testing.T
 	port    string
 	folder  string
-	more    []string
+	extra   []string
 	command *exec.Cmd
-	ended   chan struct{}
+	exited  chan struct{}
 }
 
-// Start starts a server with more arguments and waits until it answers.
-func Start(t *testing.T, more ...string) *Server {
+// Start starts a server with extra arguments and waits until it answers.
+func Start(t *testing.T, extra ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, port: freePort(t), folder: t.TempDir(), more: more}
+	s := &Server{t: t, port: freePort(t), folder: t.TempDir(), extra: extra}
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
 }
 
-// StartCluster starts a cluster of one node, which refuses what a cluster of many would.
+// StartCluster starts a cluster of one node, which rejects the commands that a larger cluster would reject.
 func StartCluster(t *testing.T) *Server {
 	t.Helper()
 	s := Start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t))
 	client := s.client()
 	defer client.Close()
 	require.NoError(t, client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	require.Eventually(t, func() bool { return client.Set(t.Context(), "ready", 1, 0).Err() == nil }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return client.Set(t.Context(), "ready", 1, 0).Err() == nil }, timeout, 10*time.Millisecond)
 	return s
 }
 
@@ -56,38 +56,38 @@ func freePort(t *testing.T) string {
 // Address is host:port.
 func (s *Server) Address() string { return "127.0.0.1:" + s.port }
 
-// URL is what a pool's sessions.url says.
+// URL is a value for a pool's sessions.url.
 func (s *Server) URL() string { return "redis://" + s.Address() }
 
 func (s *Server) client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.Address(), DialTimeout: time.Second, ReadTimeout: time.Second})
 }
 
-// Restart starts the server, which must have been killed, with what it had, and waits until it answers.
+// Restart starts the killed server again with its data and waits until it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	program, err := exec.LookPath("redis-server")
-	require.NoError(s.t, err, "run scripts/setup-debian.sh, or install Redis")
+	require.NoError(s.t, err, "redis-server is missing; run scripts/setup-debian.sh or install Redis")
 	arguments := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", s.folder, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--logfile", "redis.log"}
-	command, ended := exec.Command(program, append(arguments, s.more...)...), make(chan struct{})
+	command, exited := exec.Command(program, append(arguments, s.extra...)...), make(chan struct{})
 	require.NoError(s.t, command.Start())
 	go func() {
-		defer close(ended)
+		defer close(exited)
 		_ = command.Wait()
 	}()
-	s.command, s.ended = command, ended
+	s.command, s.exited = command, exited
 	client := s.client()
 	defer client.Close()
-	require.Eventually(s.t, func() bool { return client.Ping(s.t.Context()).Err() == nil }, patience, 10*time.Millisecond, "redis-server does not answer")
+	require.Eventually(s.t, func() bool { return client.Ping(s.t.Context()).Err() == nil }, timeout, 10*time.Millisecond, "redis-server does not answer")
 }
 
-// Kill ends the server at once, as a crash would, and waits until it has ended.
+// Kill sends SIGKILL, as a crash would, and waits until the server has exited.
 func (s *Server) Kill() {
 	s.t.Helper()
 	_ = s.command.Process.Kill()
 	select {
-	case <-s.ended:
-	case <-time.After(patience):
-		require.Fail(s.t, "redis-server was killed and did not end")
+	case <-s.exited:
+	case <-time.After(timeout):
+		require.Fail(s.t, "redis-server did not exit after SIGKILL")
 	}
 }

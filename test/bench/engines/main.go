@@ -1,5 +1,5 @@
-// Engines measures what could hold sessions on one host: storage engines in pure Go, used as a session store would use them, with
-// records of 300 bytes, each written batch on disk before it counts. It prints one line of JSON.
+// Engines measures storage engines in pure Go with the access pattern of the embedded session store: records of 300 bytes, and a batch
+// counts when it is on disk. It prints one line of JSON.
 //
 //	engines bbolt|pebble|badger FOLDER [SESSIONS]
 package main
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// engine is what a session store needs of one.
+// engine has the operations that the session store needs.
 type engine interface {
 	get(key []byte) error
-	// put stores records at once and durably.
+	// put stores records atomically and durably.
 	put(records map[string][]byte) error
 	close() error
 }
@@ -57,7 +57,7 @@ func run(args []string) error {
 	if len(args) > 2 {
 		var err error
 		if count, err = strconv.Atoi(args[2]); err != nil || count < 1000 {
-			return fmt.Errorf("SESSIONS is a number from 1000 on, not %q", args[2])
+			return fmt.Errorf("SESSIONS must be a number from 1000, not %q", args[2])
 		}
 	}
 	m := measured{Engine: args[0], ResidentEmptyMB: resident()}
@@ -155,7 +155,7 @@ func p50(times []time.Duration) time.Duration {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// resident is the memory that files do not back, in MB: what the kernel cannot simply drop.
+// resident returns the anonymous resident memory of this process in MB.
 func resident() float64 {
 	runtime.GC()
 	status, err := os.ReadFile("/proc/self/status")

@@ -1,9 +1,9 @@
-// Roadrunner serves calls with RoadRunner's pool as a Go library, and measures how many it gets through in a second. It is told
-// what to measure line by line on stdin, so that another program's measurements can take turns with its own.
+// Roadrunner measures the calls per second of RoadRunner's pool, used as a Go library. It reads requests for measurements from stdin, so
+// that its caller can alternate them with its own.
 //
 //	roadrunner WORKERS COMMAND [ARGUMENT…]
 //
-// A line in is {"callers": 8, "bytes": 100, "ms": 1000}; the line that answers it is {"per_second": 50000}.
+// A request is a line {"callers": 8, "bytes": 100, "ms": 1000}; the result is a line {"per_second": 50000}.
 package main
 
 import (
@@ -27,13 +27,13 @@ import (
 	"go.uber.org/zap"
 )
 
-type order struct {
+type request struct {
 	Callers int `json:"callers"`
 	Bytes   int `json:"bytes"`
 	MS      int `json:"ms"`
 }
 
-type answer struct {
+type result struct {
 	PerSecond float64 `json:"per_second"`
 }
 
@@ -50,7 +50,7 @@ func run(args []string) error {
 	}
 	workers, err := strconv.ParseUint(args[0], 10, 16)
 	if err != nil {
-		return fmt.Errorf("the number of workers: %w", err)
+		return fmt.Errorf("WORKERS: %w", err)
 	}
 	ctx := context.Background()
 	logger := zap.NewNop()
@@ -60,33 +60,33 @@ func run(args []string) error {
 		return fmt.Errorf("start the pool: %w", err)
 	}
 	defer p.Destroy(ctx)
-	orders, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	requests, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
-		var o order
-		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+		var r request
+		if err := requests.Decode(&r); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("read what to measure: %w", err)
+			return fmt.Errorf("read a request: %w", err)
 		}
-		perSecond, err := measure(ctx, p, o)
+		perSecond, err := measure(ctx, p, r)
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(answer{perSecond}); err != nil {
-			return fmt.Errorf("answer: %w", err)
+		if err := results.Encode(result{perSecond}); err != nil {
+			return fmt.Errorf("write a result: %w", err)
 		}
 	}
 }
 
-// measure has the callers call, each as soon as its last call is answered.
-func measure(ctx context.Context, p *static_pool.Pool, o order) (float64, error) {
-	body := bytes.Repeat([]byte("x"), o.Bytes)
+// measure runs the callers; each calls again as soon as its last call returns.
+func measure(ctx context.Context, p *static_pool.Pool, r request) (float64, error) {
+	body := bytes.Repeat([]byte("x"), r.Bytes)
 	var calls atomic.Int64
-	failures := make(chan error, o.Callers)
+	failures := make(chan error, r.Callers)
 	var group sync.WaitGroup
 	began := time.Now()
-	until := began.Add(time.Duration(o.MS) * time.Millisecond)
-	for range o.Callers {
+	until := began.Add(time.Duration(r.MS) * time.Millisecond)
+	for range r.Callers {
 		group.Go(func() {
 			n := 0
 			for time.Now().Before(until) {
@@ -119,7 +119,7 @@ func call(ctx context.Context, p *static_pool.Pool, body []byte) error {
 		return fmt.Errorf("call: %w", result.Error())
 	}
 	if !bytes.Equal(result.Body(), body) {
-		return fmt.Errorf("the echo of %d bytes has %d", len(body), len(result.Body()))
+		return fmt.Errorf("sent %d bytes, got %d back", len(body), len(result.Body()))
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-"""The least a Python program must do to be a worker of RoadRunner's pool and answer with what it gets.
+"""A minimal Python worker for RoadRunner's pool that returns its input.
 
-Frames come on stdin and go to stdout: a header of 12 bytes (version and header length, flags, payload length, a CRC-32 of
+It reads frames from stdin and writes frames to stdout: a header of 12 bytes (version and header length, flags, payload length, a CRC-32 of
 those six bytes, two reserved bytes), options of 4 bytes, and the payload, of which the first option's number of bytes is context.
 """
 import json
@@ -16,7 +16,7 @@ heads = {}
 
 
 def head(flags, size):
-    """The header of a frame with one option, no context; the same for all frames of these flags and this size."""
+    """Returns the header of a frame with one option and no context, cached by flags and size."""
     key = flags, size
     if key not in heads:
         start = START.pack(VERSION | 4, flags, size)
@@ -27,19 +27,19 @@ def head(flags, size):
 def control(payload):
     if "stop" in json.loads(payload):
         raise SystemExit
-    answer = json.dumps({"pid": os.getpid()}).encode()
-    start = START.pack(VERSION | 3, CONTROL | JSON, len(answer))
-    return start + struct.pack("<I2x", zlib.crc32(start)) + answer
+    reply = json.dumps({"pid": os.getpid()}).encode()
+    start = START.pack(VERSION | 3, CONTROL | JSON, len(reply))
+    return start + struct.pack("<I2x", zlib.crc32(start)) + reply
 
 
 def main():
     read, write = os.read, os.write
     buffer = b""
     while True:
-        got = read(0, 65536)
-        if not got:
+        data = read(0, 65536)
+        if not data:
             return
-        buffer = buffer + got if buffer else got
+        buffer = buffer + data if buffer else data
         while len(buffer) >= 12:
             words, flags, size = START.unpack_from(buffer)
             begin = (words & 15) * 4

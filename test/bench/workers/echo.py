@@ -1,4 +1,4 @@
-"""A worker that answers with what it gets."""
+"""A worker that returns its input."""
 import os
 import time
 
@@ -12,7 +12,7 @@ def echo(body):
 
 @tempool.method(raw=True)
 def cut(_):
-    """Tells who it is, and never comes to an end."""
+    """Streams its PID and then blocks."""
     yield str(os.getpid())
     time.sleep(1000)
 

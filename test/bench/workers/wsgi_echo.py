@@ -1,4 +1,4 @@
-"""The echo as a WSGI application, for the servers that workers behind a gateway are compared with."""
+"""The echo as a WSGI application, for gunicorn and uWSGI."""
 
 
 def app(environ, start_response):

@@ -1,11 +1,11 @@
-"""Call the workers of Tempool's pools, from any Python program.
+"""Call Tempool pools from any Python program.
 
     from tempool.client import Client
 
     with Client() as client:
         print(client.pool("python").call("square", {"x": 12}))
 
-A Client speaks HTTP to the gateways of agents, needs nothing but the standard library, and may be used by many threads at once.
+A Client uses HTTP to the gateways of agents, needs only the standard library, and is safe for use by many threads.
 """
 
 from .calls import Answer, Stream

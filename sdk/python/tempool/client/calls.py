@@ -1,4 +1,4 @@
-"""Calls and their answers, whether of a pool or under a lease."""
+"""Calls on a pool or under a lease, and their answers."""
 
 import json
 import time
@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 from .errors import Invalid, WorkerError
 
-LONGEST = 24 * 3600.0  # seconds that a gateway lets a call ask for
+MAX_TIMEOUT = 24 * 3600.0  # seconds; the gateways' limit for a call
 
 
 class Answer:
-    """What a worker answered: body (bytes), worker (its name), incarnation (its process's number) and headers."""
+    """A worker's answer: body (bytes), worker (name), incarnation (number of its process) and headers."""
 
     __slots__ = ("body", "worker", "incarnation", "headers")
 
@@ -21,14 +21,14 @@ class Answer:
         self.incarnation = int(headers.get("Tempool-Incarnation") or 0)
 
     def json(self):
-        """The body decoded; None for an empty one. WorkerError if it is not JSON."""
+        """Decodes the body; None if it is empty. Raises WorkerError if it is not JSON."""
         return decode(self.body)
 
 
 class Stream:
-    """The answer to a call, piece by piece as the worker sends it. Iterate over it once, and to its end, or close it: that cancels the call.
+    """A streamed answer. Iterate over it once, to its end, or close it, which cancels the call.
 
-    worker and incarnation name who answers.
+    worker and incarnation name the process that answers.
     """
 
     def __init__(self, reply, raw):
@@ -40,13 +40,13 @@ class Stream:
 
     def _pieces(self):
         while True:
-            piece = self._reply.piece()
+            piece = self._reply.read_some()
             if not piece:
                 return
             yield piece
 
     def _values(self):
-        rest = []  # of a line that has not come to its end
+        rest = []  # pieces of an incomplete line
         for piece in self._pieces():
             if b"\n" not in piece:
                 rest.append(piece)
@@ -73,38 +73,39 @@ class Stream:
         self.close()
 
     def close(self):
-        """Ends the call if it has not ended."""
+        """Cancels the call unless it has ended."""
         self._items.close()
         self._reply.close()
 
 
 class Caller:
-    """The ways to make a call. timeout is in seconds, for all of it: waiting in queues, tries and the answer; None is the client's.
+    """Methods to make a call. timeout is in seconds and includes queueing, retries and the answer; None means the client's timeout.
 
-    All of them raise TempoolError, or one of its kinds: WorkerError for what the worker itself answers.
+    They raise TempoolError or a subclass: WorkerError for an error of the worker itself.
     """
 
     def call(self, method, params=None, *, timeout=None, session=None, priority=None, headers=None):
         """Calls a method whose parameters and result are JSON, and returns the result.
 
-        params: a dict becomes a Python worker's keyword arguments, a list its positional ones, None nothing, anything else its one
-        argument. priority goes from 0 to 9, highest first, while calls wait. headers are sent along; workers see traceparent and every X- header.
+        params: a dict becomes a Python worker's keyword arguments, a list its positional arguments, None no arguments, anything else its
+        only argument. priority is 0 to 9; queued calls with a higher one run first. Workers receive traceparent and every X- header of
+        headers.
         """
         body = b"" if params is None else encode(params)
         return self.exchange(method, body, timeout=timeout, session=session, priority=priority, headers=headers).json()
 
     def call_raw(self, method, body=b"", *, timeout=None, session=None, priority=None, headers=None):
-        """Calls a method that takes and gives bytes, and returns them."""
+        """Calls a method with bytes and returns bytes."""
         return self.exchange(method, body, timeout=timeout, session=session, priority=priority, headers=headers).body
 
     def exchange(self, method, body=b"", *, timeout=None, session=None, priority=None, headers=None):
-        """call_raw that returns the whole Answer, which names the worker."""
+        """Like call_raw, but returns the Answer, which names the worker."""
         reply = self._send(method, body, timeout, session, priority, headers)
         return Answer(reply.read(), reply.headers)
 
     def stream(self, method, params=None, *, raw=False, timeout=None, session=None, priority=None, headers=None):
-        """Calls a method and returns its answer as a Stream: an iterator of the JSON values that the worker yields, one for each line, and of
-        its result at the end if it has one. With raw=True, params are bytes and the pieces are bytes as they come."""
+        """Calls a method and returns a Stream: an iterator of the JSON values that the worker yields, and of its result at the end if it has
+        one. With raw=True, params are bytes and the iterator returns bytes as they arrive."""
         if raw:
             body = params or b""
         else:
@@ -112,52 +113,52 @@ class Caller:
         return Stream(self._send(method, body, timeout, session, priority, headers), raw)
 
     def _send(self, method, body, timeout, session, priority, headers):
-        raise NotImplementedError  # by Pool and Lease
+        raise NotImplementedError  # Pool and Lease implement it
 
 
 def call_headers(session, priority, more):
-    """The headers of a call; what is not text is Invalid."""
+    """Returns the headers of a call. Raises Invalid for a value that is not a line of text."""
     headers = dict(more or {})
     if session is not None:
         headers["Tempool-Session"] = session
     if priority is not None:
         headers["Tempool-Priority"] = str(priority)
-    headers["Tempool-Timeout"] = ""  # what is left, at each try
+    headers["Tempool-Timeout"] = ""  # set before each attempt
     headers.setdefault("Content-Type", "application/json")
     for key, value in headers.items():
         if not isinstance(value, str) or "\r" in value or "\n" in value:
-            raise Invalid("the header %s has to be a line of text, not %.80r" % (key, value), "invalid")
+            raise Invalid("header %s must be a line of text, not %.80r" % (key, value), "invalid")
     return headers
 
 
 def deadline_of(timeout, default):
-    """When a request that may take timeout seconds has to be over, on the clock of time.monotonic()."""
+    """Returns the deadline of a request with this timeout, in time.monotonic() seconds."""
     seconds = default if timeout is None else timeout
-    if not 0 < seconds <= LONGEST:
-        raise Invalid("a timeout is a number of seconds above 0 and at most %d, not %r" % (LONGEST, seconds), "invalid")
+    if not 0 < seconds <= MAX_TIMEOUT:
+        raise Invalid("timeout must be above 0 and at most %d seconds, not %r" % (MAX_TIMEOUT, seconds), "invalid")
     return time.monotonic() + seconds
 
 
 def segment(text, what, slashes=False):
-    """text as part of a path."""
+    """Quotes text for a path. Raises Invalid if it is empty."""
     if not isinstance(text, str) or not text:
-        raise Invalid("%s is a text that is not empty, not %r" % (what, text), "invalid")
+        raise Invalid("%s must be a non-empty string, not %r" % (what, text), "invalid")
     return quote(text, safe="/" if slashes else "")
 
 
 def encode(value):
-    """value as JSON; Invalid for what JSON cannot hold."""
+    """Encodes value as JSON. Raises Invalid if it cannot be represented."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as e:
-        raise Invalid("the parameters cannot be written as JSON: %s" % e, "invalid") from e
+        raise Invalid("cannot encode the parameters as JSON: %s" % e, "invalid") from e
 
 
 def decode(text):
-    """The value of JSON, None for nothing."""
+    """Decodes JSON; None for an empty text."""
     if not text:
         return None
     try:
         return json.loads(text)
     except ValueError as e:
-        raise WorkerError("the answer is not JSON (%s); take it with call_raw or a raw stream" % e, "worker_error", True) from e
+        raise WorkerError("the answer is not JSON (%s); use call_raw or a raw stream" % e, "worker_error", True) from e

@@ -1,4 +1,4 @@
-"""A lease: one worker for yourself."""
+"""Leases: exclusive use of one worker."""
 
 import re
 import threading
@@ -8,39 +8,39 @@ from datetime import datetime, timezone
 from .calls import Caller, call_headers, decode, encode, segment
 from .errors import LeaseFenced, LeaseNotFound, TempoolError
 
-_RENEWALS = 3  # in the life of a lease, so that one or two may fail
+_RENEWALS = 3  # attempts within the ttl, so that one or two may fail
 _RENEW_TIMEOUT = 10.0  # seconds for one renewal
-_RETRY = 1.0  # seconds until a renewal that failed is tried again
-_SHORTEST = 0.02  # seconds between two renewals
+_RETRY = 1.0  # seconds until a failed renewal is retried
+_MIN_PAUSE = 0.02  # seconds between two renewals
 
 
 class Lease(Caller):
-    """The exclusive right to one worker: calls under it all reach the same process. Made by Pool.lease().
+    """The exclusive right to one worker: all calls under it reach the same process. Pool.lease() returns one.
 
-    It renews itself on a thread of its own until it is closed. As a context manager it is given back at the end: with outcome "error"
-    when the block raised, after which the worker serves again once it has passed a probe, else with "ok".
+    A background thread renews the lease until it is closed. A with block checks it in at its end: with outcome "error" if the block
+    raised, and the worker serves again after a successful probe, else with "ok".
 
-    When it is lost, since its worker ended or it could not be renewed, every further call raises LeaseFenced, and so does a check-in
-    that finds it gone.
+    After a lost lease (its worker ended, or it could not be renewed), every call raises LeaseFenced, and so does a checkin that finds it
+    ended.
     """
 
     def __init__(self, client, gateway, granted, ttl):
         self._client = client
         self._gateway = gateway
-        self._ttl = ttl  # as asked for, in seconds; None for the pool's own
+        self._ttl = ttl  # as requested, in seconds; None means the pool's
         self.id = granted["id"]
         self.worker = granted["worker"]
         self.incarnation = granted["incarnation"]
         self.session = granted.get("session") or None
-        self.granted = granted  # the gateway's whole answer
-        self._path = "/v1/leases/" + segment(self.id, "a lease's id")
-        # Gateways tell times by their own clocks, so only differences between them count.
-        self._zero = time.monotonic() - moment(granted["granted_at"])
-        self._until = self._zero + moment(granted["expires_at"])  # on the clock of time.monotonic()
+        self.granted = granted  # the gateway's complete answer
+        self._path = "/v1/leases/" + segment(self.id, "a lease id")
+        # The gateway's clock may differ, so only differences between its times are used.
+        self._clock_offset = time.monotonic() - parse_time(granted["granted_at"])
+        self._until = self._clock_offset + parse_time(granted["expires_at"])  # in time.monotonic() seconds
         self._lost = None
         self._closing = threading.Event()
         self._once = threading.Lock()
-        self._renewer = threading.Thread(target=self._keep, name="tempool-lease-" + self.id, daemon=True)
+        self._renewer = threading.Thread(target=self._renew_until_closed, name="tempool-lease-" + self.id, daemon=True)
         self._renewer.start()
 
     def __enter__(self):
@@ -53,24 +53,25 @@ class Lease(Caller):
         try:
             self.close("error", error="%s: %s" % (kind.__name__, error))
         except TempoolError:
-            pass  # what the block raised matters more, and the lease ends by itself
+            pass  # the block's exception matters more, and the lease expires anyway
 
     def notify(self, method, params=None, *, timeout=None, headers=None):
-        """Sends what the worker does not answer; returns when it is on its way. The worker gets it in order with the calls made after it."""
-        path = "%s/notify/%s" % (self._path, segment(method, "a method", slashes=True))
-        self._under(path, b"" if params is None else encode(params), timeout, None, None, headers).read()
+        """Sends a notification, which the worker does not answer, and returns when the gateway has forwarded it. The worker receives it before
+        calls made later."""
+        path = "%s/notify/%s" % (self._path, segment(method, "a method name", slashes=True))
+        self._request_as_holder(path, b"" if params is None else encode(params), timeout, None, None, headers).read()
 
     def renew(self, ttl=None):
-        """Extends the lease to ttl seconds from now; None is what it was asked for with. It does so by itself, too."""
+        """Extends the lease to ttl seconds from now; None means the requested ttl. The background thread does this, too."""
         began = time.monotonic()
         ttl = self._ttl if ttl is None else ttl
         body = encode({} if ttl is None else {"ttl_ms": int(ttl * 1000)})
-        renewed = decode(self._ask("PUT", self._path, {"Content-Type": "application/json"}, body, began + _RENEW_TIMEOUT, safe=True).read())
-        self._until = self._zero + moment(renewed["expires_at"])
+        renewed = decode(self._request("PUT", self._path, {"Content-Type": "application/json"}, body, began + _RENEW_TIMEOUT, idempotent=True).read())
+        self._until = self._clock_offset + parse_time(renewed["expires_at"])
 
     def close(self, outcome="ok", error=None):
-        """Gives the worker back. outcome is "ok", "error" (it served badly: it is probed before it serves again) or "close" (it must be
-        replaced); error is a sentence that says why. Does nothing the second time."""
+        """Checks the worker in. outcome is "ok", "error" (the worker is probed before it serves again) or "close" (its process is replaced);
+        error is the reason. A second call does nothing."""
         with self._once:
             if self._closing.is_set():
                 return
@@ -80,34 +81,33 @@ class Lease(Caller):
         if error:
             query += "&error=" + segment(error[:500], "an error")
         deadline = time.monotonic() + self._client.timeout
-        self._ask("DELETE", self._path + query, {}, b"", deadline, safe=True).read()
+        self._request("DELETE", self._path + query, {}, b"", deadline, idempotent=True).read()
 
     def _send(self, method, body, timeout, session, priority, headers):
-        path = "%s/call/%s" % (self._path, segment(method, "a method", slashes=True))
-        return self._under(path, body, timeout, session, priority, headers)
+        path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
+        return self._request_as_holder(path, body, timeout, session, priority, headers)
 
-    def _under(self, path, body, timeout, session, priority, headers):
-        """Sends what only the lease's holder may, while it is held."""
+    def _request_as_holder(self, path, body, timeout, session, priority, headers):
+        """Sends a request that only the holder may make. Raises LeaseFenced if the lease has ended."""
         lost = self._lost
         if lost is not None:
             raise LeaseFenced("lease %s was lost: %s" % (self.id, lost), "lease_fenced", False) from lost
         if self._closing.is_set():
-            raise LeaseFenced("lease %s was given back" % self.id, "lease_fenced", False)
+            raise LeaseFenced("lease %s was checked in" % self.id, "lease_fenced", False)
         headers = call_headers(self.session if session is None else session, priority, headers)
-        return self._ask("POST", path, headers, body, self._client.deadline(timeout))
+        return self._request("POST", path, headers, body, self._client.deadline(timeout))
 
-    def _ask(self, method, path, headers, body, deadline, safe=False):
-        """Asks the gateway that carries the lease, which may turn out to be another than the one that granted it."""
+    def _request(self, method, path, headers, body, deadline, idempotent=False):
+        """Sends a request to the lease's gateway, which may be another one than the gateway that granted it."""
         try:
-            return self._client.fleet.ask(method, path, headers, body, deadline, safe, only=self._gateway)
+            return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
         except LeaseNotFound as e:
             if e.endpoint is None or e.endpoint == self._gateway.endpoint:
                 raise
-            self._gateway = self._client.fleet.at(e.endpoint)
-        return self._client.fleet.ask(method, path, headers, body, deadline, safe, only=self._gateway)
+            self._gateway = self._client.balancer.at(e.endpoint)
+        return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
 
-    def _keep(self):
-        """Renews until the lease is closed or lost."""
+    def _renew_until_closed(self):
         pause = self._pause()
         while not self._closing.wait(pause):
             try:
@@ -123,18 +123,18 @@ class Lease(Caller):
                 pause = min(_RETRY, self._pause())
 
     def _pause(self):
-        """Seconds until the next renewal, of which there are several before the lease ends."""
-        return max(_SHORTEST, (self._until - time.monotonic()) / _RENEWALS)
+        """Returns the seconds until the next renewal."""
+        return max(_MIN_PAUSE, (self._until - time.monotonic()) / _RENEWALS)
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-def moment(text):
-    """A time as gateways write it (RFC 3339), as seconds since 1970."""
+def parse_time(text):
+    """Converts an RFC 3339 time to seconds since 1970."""
     found = _TIME.fullmatch(text)
     if not found:
-        raise TempoolError("the gateway gave the time as %r" % text, "internal", True)
+        raise TempoolError("the gateway sent an invalid time: %r" % text, "internal", True)
     whole, fraction, zone = found.groups()
     at = datetime.fromisoformat(whole + ("+00:00" if zone == "Z" else zone))
     return at.astimezone(timezone.utc).timestamp() + float(fraction or 0)

@@ -1,4 +1,4 @@
-"""Sessions: what is remembered between calls, for any worker to find."""
+"""Sessions: client state between calls."""
 
 import time
 
@@ -10,44 +10,44 @@ class Sessions:
     """The session store behind the gateways. A session is a dict: id, data, programs and metadata (dicts of what JSON can hold), version,
     created_at, last_accessed and ttl (such as "1h").
 
-    client.sessions is the store that the pools of a host share, pool.sessions the one of a pool that has its own. Calls name their session:
-    pool.call(…, session="id"). version makes a change conditional: VersionConflict if the session has another by then. All of them raise
-    TempoolError, or one of its kinds.
+    client.sessions uses the store that the pools of a host share, pool.sessions the store of that pool. To use a session in a call:
+    pool.call(…, session="id"). With version, a change raises VersionConflict if the session has another version. All methods raise
+    TempoolError or a subclass.
     """
 
     def __init__(self, client, pool=None):
         self._client = client
-        self._query = "" if pool is None else "?pool=" + segment(pool, "a pool's name")
+        self._query = "" if pool is None else "?pool=" + segment(pool, "a pool name")
 
     def get(self, id):
-        """The session; SessionNotFound if there is none. Extends its life."""
-        return decode(self._ask("GET", id))
+        """Returns the session and extends its ttl. Raises SessionNotFound."""
+        return decode(self._request("GET", id))
 
     def put(self, id, data=None, *, programs=None, metadata=None, ttl=None, version=None, create=False):
-        """Makes a session, or replaces what is in the one there is, and returns it. ttl is a text such as "30m"; None is the pool's. With
-        create=True it replaces none: SessionExists if there is one."""
+        """Creates a session, or replaces its content, and returns it. ttl is a duration such as "30m"; None means the pool's. With
+        create=True, raises SessionExists if the session exists."""
         session = {"data": data, "programs": programs, "metadata": metadata, "ttl": ttl}
-        return decode(self._ask("PUT", id, {name: part for name, part in session.items() if part is not None}, version, create))
+        return decode(self._request("PUT", id, {name: part for name, part in session.items() if part is not None}, version, create))
 
     def patch(self, id, patch, version=None):
-        """Applies a JSON merge patch (RFC 7396) such as {"data": {"key": "value"}} at once, and returns the new session; SessionNotFound if
-        there is none."""
-        return decode(self._ask("PATCH", id, patch, version))
+        """Applies a JSON merge patch (RFC 7396), for example {"data": {"key": "value"}}, atomically, and returns the new session. Raises
+        SessionNotFound."""
+        return decode(self._request("PATCH", id, patch, version))
 
     def delete(self, id):
-        """Ends a session; nothing happens if there is none."""
+        """Deletes a session if it exists."""
         try:
-            self._ask("DELETE", id)
+            self._request("DELETE", id)
         except SessionNotFound:
             pass
 
-    def _ask(self, method, id, body=None, version=None, create=False):
+    def _request(self, method, id, body=None, version=None, create=False):
         headers = {} if body is None else {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         if version is not None:
             headers["If-Match"] = '"%d"' % version
         if create:
             headers["If-None-Match"] = "*"
-        path = "/v1/sessions/" + segment(id, "a session's id") + self._query
-        safe = method in ("GET", "DELETE") or method == "PUT" and version is None and not create
+        path = "/v1/sessions/" + segment(id, "a session id") + self._query
+        idempotent = method in ("GET", "DELETE") or method == "PUT" and version is None and not create
         deadline = time.monotonic() + self._client.timeout
-        return self._client.fleet.ask(method, path, headers, b"" if body is None else encode(body), deadline, safe).read()
+        return self._client.balancer.request(method, path, headers, b"" if body is None else encode(body), deadline, idempotent).read()

@@ -1,0 +1,225 @@
+"""One gateway endpoint and its idle connections."""
+
+import http.client
+import os
+import select
+import socket
+import threading
+import time
+from urllib.parse import urlsplit
+
+from .errors import DeadlineExceeded, Unavailable, WorkerCrashed, error_of
+
+CONNECT_TIMEOUT = 3.0  # seconds
+GRACE = 5.0  # seconds after the deadline in which the gateway itself can report that it was exceeded
+IDLE_TIMEOUT = 60.0  # seconds until an idle connection is closed; the gateway's timeout is longer
+MAX_IDLE = 64  # idle connections
+_PIECE = 64 << 10
+_CONNECT_ERRORS = (OSError, http.client.HTTPException)
+
+
+class Endpoint:
+    """A gateway at http://HOST:PORT, https://HOST:PORT or unix:/PATH. Raises ValueError for anything else."""
+
+    def __init__(self, endpoint, token=None, tls=None):
+        self.endpoint = endpoint
+        self.down_until = 0.0  # in time.monotonic() seconds; others are preferred until then
+        self.failures = 0  # consecutive failures to connect
+        self._tls = tls
+        self._open = self._opener(endpoint)
+        self._headers = {"Authorization": "Bearer " + token} if token and self._private else {}
+        self._lock = threading.Lock()
+        self._idle = []  # guarded by _lock: (connection, idle since), newest last
+        self._pid = os.getpid()  # guarded by _lock: a forked child must not share its parent's connections
+        self._closed = False
+
+    def _opener(self, endpoint):
+        if endpoint.startswith("unix:"):
+            path = endpoint[len("unix:"):]
+            path = path[2:] if path.startswith("//") else path
+            if not path.startswith("/"):
+                raise ValueError("invalid endpoint %r: write unix:/PATH" % endpoint)
+            self._private = True
+            return lambda timeout: _UnixConnection(path, timeout)
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+            raise ValueError("invalid endpoint %r: write http://HOST:PORT, https://HOST:PORT or unix:/PATH" % endpoint)
+        host, port = parts.hostname, parts.port
+        self._private = parts.scheme == "https" or _is_loopback(host)
+        if parts.scheme == "https":
+            return lambda timeout: http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=self._tls)
+        return lambda timeout: http.client.HTTPConnection(host, port or 80, timeout=timeout)
+
+    def request(self, method, path, headers, body, deadline):
+        """Sends a request and returns the Reply, which the caller reads or closes. Raises the TempoolError that the answer reports. Without an
+        answer, started is False only if nothing of the request was sent."""
+        connection = self._connection(deadline)
+        sock = connection.sock  # http.client removes it if the gateway closes the connection after its answer
+        try:
+            response = self._exchange(connection, method, path, dict(headers, **self._headers), body, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        reply = Reply(self, connection, sock, response, deadline)
+        if response.status < 300:
+            return reply
+        raise error_of(response.status, response.reason, response.headers, reply.read())
+
+    def _exchange(self, connection, method, path, headers, body, deadline):
+        try:
+            connection.sock.settimeout(_socket_timeout(deadline))
+            try:
+                connection.request(method, path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                if not body:
+                    raise
+                return connection.getresponse()  # the gateway may have answered before it read the whole body
+            return connection.getresponse()
+        except socket.timeout as e:
+            raise DeadlineExceeded("deadline exceeded: no answer from the gateway at %s" % self.endpoint, "deadline_exceeded", True) from e
+        except _CONNECT_ERRORS as e:
+            raise Unavailable("the gateway at %s closed the connection before it answered: %s" % (self.endpoint, _message(e)), "unavailable", True) from e
+
+    def _connection(self, deadline):
+        while True:
+            with self._lock:
+                if self._pid != os.getpid():
+                    self._idle, self._pid = [], os.getpid()
+                connection, since = self._idle.pop() if self._idle else (None, 0.0)
+            if connection is None:
+                return self._connect(deadline)
+            if time.monotonic() - since < IDLE_TIMEOUT and not _readable(connection.sock):
+                return connection
+            connection.close()  # closed by the gateway, or idle for too long
+
+    def _connect(self, deadline):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("deadline exceeded before the call was sent", "deadline_exceeded", False)
+        connection = self._open(min(CONNECT_TIMEOUT, left))
+        try:
+            connection.connect()
+        except _CONNECT_ERRORS as e:
+            connection.close()
+            self.failures += 1
+            self.down_until = time.monotonic() + min(30.0, 0.5 * 2 ** min(self.failures, 6))
+            raise Unavailable("cannot connect to the gateway at %s: %s; is an agent running there?" % (self.endpoint, _message(e)), "unavailable", False) from e
+        self.failures, self.down_until = 0, 0.0
+        return connection
+
+    def release(self, connection):
+        """Adds a connection whose last answer was read completely to the idle ones."""
+        with self._lock:
+            if not self._closed and self._pid == os.getpid() and len(self._idle) < MAX_IDLE:
+                self._idle.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+    def close(self):
+        """Closes idle connections. Answers in progress continue."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, [], True
+        for connection, _ in idle:
+            connection.close()
+
+
+class Reply:
+    """An answer whose body has not been read yet."""
+
+    def __init__(self, gateway, connection, sock, response, deadline):
+        self.gateway = gateway
+        self.headers = response.headers
+        self.status = response.status
+        self._connection = connection
+        self._socket = sock
+        self._response = response
+        self._deadline = deadline
+
+    def read_some(self):
+        """Returns the next available bytes; b"" at the end. Raises WorkerCrashed if the answer is cut off, DeadlineExceeded after the deadline."""
+        if self._response is None:
+            return b""
+        if self._response.isclosed():  # newer Pythons close it after the last byte
+            self._end()
+            return b""
+        try:
+            self._socket.settimeout(_socket_timeout(self._deadline))
+            data = self._response.read1(_PIECE)
+            if not data:
+                # read1 does not detect a truncated body.
+                if self._response.length:
+                    raise http.client.IncompleteRead(b"", self._response.length)
+                self._end()
+            return data
+        except socket.timeout as e:
+            self.close()
+            raise DeadlineExceeded("deadline exceeded before the answer was complete", "deadline_exceeded", True) from e
+        except _CONNECT_ERRORS as e:
+            self.close()
+            raise WorkerCrashed("the answer was cut off because its worker or gateway ended: %s" % _message(e), "worker_crashed", True) from e
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self):
+        """Reads the rest of the body."""
+        pieces = []
+        while True:
+            data = self.read_some()
+            if not data:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.append(data)
+
+    def _end(self):
+        reusable = not self._response.will_close
+        self._response.close()
+        self._response = None
+        if reusable:
+            self.gateway.release(self._connection)
+        else:
+            self._connection.close()
+
+    def close(self):
+        """Closes the connection unless the answer was read completely; the gateway then cancels the call."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+            self._connection.close()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("gateway", timeout=timeout)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _socket_timeout(deadline):
+    """Returns seconds until GRACE after the deadline, which normally the gateway itself enforces."""
+    return max(0.0, deadline - time.monotonic()) + GRACE
+
+
+def _readable(sock):
+    """Whether an idle connection is readable, which means that it was closed."""
+    if sock is None:
+        return True
+    try:
+        if hasattr(select, "poll"):
+            poller = select.poll()
+            poller.register(sock, select.POLLIN)
+            return bool(poller.poll(0))
+        return bool(select.select([sock], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def _is_loopback(host):
+    return host == "localhost" or host == "::1" or host.startswith("127.") and host.replace(".", "").isdigit()
+
+
+def _message(error):
+    return str(error) or type(error).__name__

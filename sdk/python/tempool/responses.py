@@ -1,0 +1,103 @@
+"""Responses: runs a handler and sends its result or its error."""
+
+import json
+import traceback
+
+from . import frames
+from .errors import Cancelled, Error
+
+
+def exception_payload(error):
+    """Encodes an exception as the payload of an ERROR frame, truncated to its limit."""
+    report = {
+        "code": error.code if isinstance(error, Error) else "error",
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+    }
+    if isinstance(error, Error):
+        if error.data is not None:
+            report["data"] = _json_or_repr(error.data)
+        if error.fatal:
+            report["fatal"] = True
+    payload = json.dumps(report).encode()
+    if len(payload) > frames.MAX_CONTROL:
+        report.update(message=report["message"][:2000], traceback=report["traceback"][-4000:], data=None)
+        payload = json.dumps(report).encode()
+    return payload
+
+
+def _json_or_repr(data):
+    try:
+        json.dumps(data)
+        return data
+    except (TypeError, ValueError, RecursionError):
+        return repr(data)
+
+
+def not_found(name, methods):
+    known = ", ".join(sorted(method.decode() for method in methods)) or "none"
+    return json.dumps({
+        "code": "method_not_found",
+        "message": "method %.100r not found; this worker has: %.1000s" % (name.decode(errors="replace"), known),
+    }).encode()
+
+
+def error_payload(code, message):
+    """Encodes an ERROR payload of a code and a message."""
+    return json.dumps({"code": code, "message": message}).encode()
+
+
+def serve(connection, method, id, body):
+    """Runs a handler and sends its response.
+
+    SystemExit and KeyboardInterrupt propagate: they end the worker, and the host sees the connection close during the call.
+    """
+    try:
+        payload = _stream(connection, method, id, body) if method.streams else method.call(body)
+    except Exception as error:
+        send_exception(connection, id, error)
+    else:
+        send_result(connection, id, payload)
+
+
+def send_result(connection, id, payload):
+    """Sends a result, or an error if it cannot be sent."""
+    try:
+        if len(payload) > connection.max_message:
+            raise Error("the result has %d bytes, the limit is %d" % (len(payload), connection.max_message), code="too_large")
+        context = connection.current
+        headers = b"" if context is None else context.encoded_headers()
+    except Exception as error:
+        send_exception(connection, id, error)
+    else:
+        connection.send(frames.RESPONSE, id, payload, headers)
+
+
+def send_exception(connection, id, error):
+    """Sends an exception as the call's response."""
+    connection.send(frames.ERROR, id, exception_payload(error), _headers_or_none(connection.current))
+
+
+def _headers_or_none(context):
+    try:
+        return b"" if context is None else context.encoded_headers()
+    except Exception:
+        return b""  # invalid headers may be the error being reported
+
+
+def _stream(connection, method, id, body):
+    chunks = method.call(body)
+    try:
+        while True:
+            try:
+                chunk = method.to_chunk(next(chunks))
+            except StopIteration as end:
+                return b"" if end.value is None else method.to_payload(end.value)
+            if len(chunk) > connection.max_message:
+                raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")
+            connection.send(frames.CHUNK, id, chunk)
+            if connection.is_cancelled(id):
+                raise Cancelled()
+    finally:
+        chunks.close()

@@ -1,0 +1,48 @@
+package affinity
+
+import "strings"
+
+// Looks counts a pool's lookups since the table was made, and its current bindings.
+type Looks struct {
+	// Hits are lookups that found a worker, Misses those that did not.
+	Hits, Misses int64
+	Bindings     int
+}
+
+func (t *Table) statsLocked(pool string) *Looks {
+	s := t.stats[pool]
+	if s == nil {
+		s = &Looks{}
+		t.stats[pool] = s
+	}
+	return s
+}
+
+// Pools returns the statistics of every pool with a lookup or a binding. It scans all bindings.
+func (t *Table) Pools() map[string]Looks {
+	now := t.now().UnixMilli()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bindings.Sweep(now)
+	pools := make(map[string]Looks, len(t.stats))
+	for pool, s := range t.stats {
+		pools[pool] = *s
+	}
+	for e := range t.bindings.All {
+		pool, _, _ := strings.Cut(e.ID, "/")
+		s := pools[pool]
+		s.Bindings++
+		pools[pool] = s
+	}
+	return pools
+}
+
+// Lookups returns the hits and misses of all pools together.
+func (t *Table) Lookups() (hits, misses int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.stats {
+		hits, misses = hits+s.Hits, misses+s.Misses
+	}
+	return hits, misses
+}

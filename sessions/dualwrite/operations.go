@@ -1,0 +1,110 @@
+package dualwrite
+
+import (
+	"context"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+)
+
+// write runs an operation that changes a session and replicates the result.
+func (s *Store) write(ctx context.Context, id string, change func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.replicator
+	if r == nil {
+		return change(s.primary)
+	}
+	r.backlog.begin(id)
+	defer r.backlog.end(id)
+	changed, err := change(s.primary)
+	if err == nil {
+		r.replicate(ctx, id, changed)
+	} else if !certainlyUnchanged(err) {
+		r.enqueue(id)
+	}
+	return changed, err
+}
+
+// certainlyUnchanged reports whether an operation that failed with err cannot have changed anything.
+func certainlyUnchanged(err error) bool {
+	switch api.CodeOf(err) {
+	case api.CodeSessionNotFound, api.CodeSessionExists, api.CodeStoreFull, api.CodeInvalid, api.CodePayloadTooLarge, api.CodeVersionConflict:
+		return true
+	}
+	return false
+}
+
+// use runs an operation that only extends a session's TTL. The next flush replicates it.
+func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, error)) (*sessions.Session, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.replicator
+	if r == nil {
+		return use(s.primary)
+	}
+	r.backlog.begin(id)
+	defer r.backlog.end(id)
+	found, err := use(s.primary)
+	if err == nil || !certainlyUnchanged(err) {
+		r.backlog.add(id, false)
+	}
+	return found, err
+}
+
+// Create implements sessions.Store.
+func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
+	return s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
+}
+
+// Update implements sessions.Store.
+func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
+	return s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return store.Update(ctx, id, change) })
+}
+
+// Delete implements sessions.Store.
+func (s *Store) Delete(ctx context.Context, id string) error {
+	_, err := s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Delete(ctx, id) })
+	return err
+}
+
+// Get implements sessions.Store.
+func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
+	return s.use(id, func(store sessions.Store) (*sessions.Session, error) { return store.Get(ctx, id) })
+}
+
+// Touch implements sessions.Store.
+func (s *Store) Touch(ctx context.Context, id string) error {
+	_, err := s.use(id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Touch(ctx, id) })
+	return err
+}
+
+// List implements sessions.Store.
+func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.List(ctx, after, limit)
+}
+
+// Count implements sessions.Store.
+func (s *Store) Count(ctx context.Context) (int, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.primary.Count(ctx)
+}
+
+// DeleteExpired implements sessions.Store. It also sweeps the secondary and ignores its failures, which comparisons report.
+func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	swept, err := s.primary.DeleteExpired(ctx)
+	if s.replicator != nil && !s.replicator.secondaryFails() {
+		_, _ = s.secondary.DeleteExpired(ctx)
+	}
+	return swept, err
+}
+
+// SetBounds implements sessions.Store.
+func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
+	s.Each(func(store sessions.Mirror) { store.SetBounds(max, onFull) })
+}

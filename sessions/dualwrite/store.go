@@ -1,0 +1,167 @@
+// Package dualwrite moves sessions from one store to another while they are in use.
+//
+// A Store wraps a primary store and can get a secondary one. From then on, every change goes to both: the primary decides and
+// acknowledges, and the secondary gets an exact copy before the caller gets its answer. Changes that the secondary did not accept go to a
+// backlog, which is flushed later; comparisons of all sessions repair every other difference. The two stores can switch roles at any time,
+// so a move can be undone, and either one can be released.
+package dualwrite
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+)
+
+// switchTimeout limits how long operations wait while the stores switch roles.
+const switchTimeout = 5 * time.Second
+
+// stores are the underlying stores by role.
+type stores struct {
+	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result; changing the
+	// roles takes it for writing.
+	mu        sync.RWMutex
+	primary   sessions.Mirror
+	secondary sessions.Mirror // nil without a copy
+}
+
+// Store is a sessions.Store that writes to one store, or to two during a copy. Begin, Swap, End and Close must not be called concurrently.
+type Store struct {
+	stores
+	replicator *replicator // nil without a copy; guarded by mu
+}
+
+var _ sessions.Store = (*Store)(nil)
+
+// Of wraps a store. Close closes it.
+func Of(primary sessions.Mirror) *Store { return &Store{stores: stores{primary: primary}} }
+
+// Begin adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as after a restart.
+// guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the primary has none. There must be no
+// secondary store yet.
+func (s *Store) Begin(secondary sessions.Mirror, cutOver, guardSecondary bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secondary = secondary
+	s.replicator = &replicator{
+		stores: &s.stores, cutOver: cutOver, guardSecondary: guardSecondary, backlog: newBacklog(), wake: make(chan struct{}, 1),
+	}
+	s.replicator.start()
+}
+
+// Swap switches the roles of the two stores between two operations. Every acknowledged change is then in both. Swap calls commit while
+// operations wait, right before the switch; an error of commit cancels the switch. Swap fails with CodeInvalid without a secondary store
+// and if a comparison has not found the stores equal, and with CodeStoreUnavailable if the backlog cannot be flushed in time.
+//
+// With force, Swap switches at once and returns the number of sessions with a change that the new primary may lack.
+func (s *Store) Swap(ctx context.Context, force bool, commit func() error) (lost int, err error) {
+	r, err := s.stopReplicator()
+	if err != nil {
+		return 0, err
+	}
+	defer r.start()
+	if !force {
+		if status := r.status(); !status.InStep {
+			return 0, notEqual(status)
+		}
+		// Flush first while operations continue, so that they wait less for the flush below.
+		if err := r.flush(ctx); err != nil {
+			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !force {
+		ctx, cancel := context.WithTimeout(ctx, switchTimeout)
+		defer cancel()
+		if err := r.flushEach(ctx, r.flushLocked); err != nil {
+			return 0, sessions.Unavailable("flush the backlog to the secondary session store", err)
+		}
+	}
+	if err := commit(); err != nil {
+		return 0, err
+	}
+	lost = r.backlog.changes()
+	s.primary, s.secondary = s.secondary, s.primary
+	r.cutOver = !r.cutOver
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secondaryErr, r.compareErr, r.equal = nil, nil, r.equal && !force
+	return lost, nil
+}
+
+func notEqual(status api.SessionCopy) error {
+	reason := "no comparison has found them equal"
+	if status.Problem != "" {
+		reason = status.Problem
+	}
+	return api.Errorf(api.CodeInvalid, "the two session stores are not in step yet: %s", reason)
+}
+
+// stopReplicator stops the background goroutine, before mu is taken for writing, so that no operation waits for it.
+func (s *Store) stopReplicator() (*replicator, error) {
+	s.mu.RLock()
+	r := s.replicator
+	s.mu.RUnlock()
+	if r == nil {
+		return nil, api.Errorf(api.CodeInvalid, "no session copy is in progress")
+	}
+	r.stop()
+	return r, nil
+}
+
+// End ends the copy: only the primary remains. End calls commit while operations wait; an error of commit cancels the end. The caller
+// closes the released store. End fails with CodeInvalid without a secondary store.
+func (s *Store) End(commit func() error) (released sessions.Mirror, err error) {
+	r, err := s.stopReplicator()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := commit(); err != nil {
+		r.start()
+		return nil, err
+	}
+	released = s.secondary
+	s.replicator, s.secondary = nil, nil
+	return released, nil
+}
+
+// Report returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a secondary store.
+func (s *Store) Report() api.SessionCopy {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.replicator == nil {
+		return api.SessionCopy{Phase: api.CopyNone}
+	}
+	return s.replicator.status()
+}
+
+// Each calls do for the primary and for the secondary store if there is one.
+func (s *Store) Each(do func(sessions.Mirror)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	do(s.primary)
+	if s.secondary != nil {
+		do(s.secondary)
+	}
+}
+
+// Close stops the copy and closes both stores.
+func (s *Store) Close() error {
+	_, _ = s.stopReplicator() // it fails only if there is none
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.primary.Close()
+	if s.secondary == nil {
+		return err
+	}
+	if other := s.secondary.Close(); err == nil && other != nil {
+		err = fmt.Errorf("close the secondary session store: %w", other)
+	}
+	return err
+}

@@ -1,0 +1,342 @@
+package dualwrite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/sessions/storetest"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testTimeout = 60 * time.Second
+
+func noCommit() error { return nil }
+
+func TestConformanceWithoutACopy(t *testing.T) {
+	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return Of(memory.Open(config)) })
+}
+
+func TestConformanceDuringACopy(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+		store := Of(memory.Open(config))
+		store.Begin(memory.Open(config), false, false)
+		return store
+	})
+}
+
+func TestConformanceAfterASwap(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+		store := Of(memory.Open(config))
+		store.Begin(memory.Open(config), false, false)
+		awaitInStep(t, store)
+		_, err := store.Swap(t.Context(), false, noCommit)
+		require.NoError(t, err)
+		return store
+	})
+}
+
+// awaitInStep waits until a comparison has found both stores equal.
+func awaitInStep(t *testing.T, store *Store) {
+	t.Helper()
+	require.Eventually(t, func() bool { return store.Report().InStep }, testTimeout, 5*time.Millisecond, "%+v", store.Report())
+}
+
+// realStores are an embedded store and a Redis store.
+type realStores struct {
+	server *redistest.Server
+	file   *embedded.Store
+	redis  *redis.Store
+}
+
+func openStores(t *testing.T) realStores {
+	t.Helper()
+	e := realStores{server: redistest.Start(t)}
+	var err error
+	e.file, err = embedded.Open(embedded.Options{Path: filepath.Join(t.TempDir(), "s.db")})
+	require.NoError(t, err)
+	e.redis, err = redis.Open(redis.Options{URL: e.server.URL()})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, e.file.Close())
+		require.NoError(t, e.redis.Close())
+	})
+	return e
+}
+
+// requireEqual compares two stores session by session, independently of Store's own comparison.
+func requireEqual(t *testing.T, a, b sessions.Mirror) (count int) {
+	t.Helper()
+	all := func(store sessions.Mirror) map[string]string {
+		listed, err := store.List(t.Context(), "", 100_000)
+		require.NoError(t, err)
+		found := make(map[string]string, len(listed))
+		for _, s := range listed {
+			text, err := json.Marshal(s)
+			require.NoError(t, err)
+			found[s.ID] = string(text)
+		}
+		return found
+	}
+	require.Equal(t, all(a), all(b))
+	return len(all(a))
+}
+
+func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *testing.T) {
+	e := openStores(t)
+	for n := range 300 {
+		_, err := e.file.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", n), TTL: spec.Duration(time.Duration(n+60) * time.Second)})
+		require.NoError(t, err)
+		if n%3 == 0 {
+			_, err = e.file.Update(t.Context(), fmt.Sprint("s", n), add("n"))
+			require.NoError(t, err)
+		}
+	}
+	_, err := e.redis.Create(t.Context(), &sessions.Session{ID: "left-over"})
+	require.NoError(t, err)
+	_, err = e.redis.Create(t.Context(), &sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
+	require.NoError(t, err)
+	store := Of(e.file)
+	store.Begin(e.redis, false, false)
+	awaitInStep(t, store)
+	require.Equal(t, 300, requireEqual(t, e.file, e.redis))
+	report := store.Report()
+	require.Equal(t, api.CopyInStep, report.Phase)
+	require.Equal(t, 300, report.Compared.Compared)
+	require.True(t, report.Compared.Equal())
+	released, err := store.End(noCommit)
+	require.NoError(t, err)
+	require.Equal(t, sessions.Mirror(e.redis), released)
+	require.Equal(t, api.CopyNone, store.Report().Phase)
+}
+
+func add(key string) func(*sessions.Session) error {
+	return func(s *sessions.Session) error {
+		n, _ := strconv.Atoi(string(s.Data[key]))
+		s.Data[key] = json.RawMessage(strconv.Itoa(n + 1))
+		return nil
+	}
+}
+
+// load runs writers that count in sessions, and create, read and delete others, until it is stopped. It counts acknowledged updates.
+type load struct {
+	store    *Store
+	counts   []atomic.Int64 // acknowledged, by session
+	group    sync.WaitGroup
+	stop     chan struct{}
+	failures chan error
+}
+
+func startLoad(store *Store, writers, each int) *load {
+	s := &load{store: store, counts: make([]atomic.Int64, writers*each), stop: make(chan struct{}), failures: make(chan error, writers)}
+	for w := range writers {
+		s.group.Go(func() {
+			if err := s.write(w*each, each); err != nil {
+				s.failures <- err
+			}
+		})
+	}
+	return s
+}
+
+func (s *load) write(first, each int) error {
+	ctx := context.Background()
+	for {
+		select {
+		case <-s.stop:
+			return nil
+		default:
+		}
+		n := first + rand.N(each)
+		id := fmt.Sprint("count", n)
+		switch _, err := s.store.Update(ctx, id, add("n")); {
+		case err == nil:
+			s.counts[n].Add(1)
+		case errors.Is(err, api.ErrSessionNotFound):
+			if _, err := s.store.Create(ctx, &sessions.Session{ID: id}); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+		shortLived := fmt.Sprint("shortLived", n)
+		if _, err := s.store.Create(ctx, &sessions.Session{ID: shortLived}); err != nil {
+			return err
+		}
+		if _, err := s.store.Get(ctx, id); err != nil && !errors.Is(err, api.ErrSessionNotFound) {
+			return err
+		}
+		if err := s.store.Delete(ctx, shortLived); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitProgress waits until the load has made more updates.
+func (s *load) awaitProgress(t *testing.T) {
+	t.Helper()
+	before := s.sum()
+	require.Eventually(t, func() bool { return s.sum() > before+50 || len(s.failures) > 0 }, testTimeout, time.Millisecond)
+}
+
+func (s *load) sum() (sum int64) {
+	for n := range s.counts {
+		sum += s.counts[n].Load()
+	}
+	return sum
+}
+
+// stopAndCheck stops the load and requires that a store has exactly the acknowledged updates.
+func (s *load) stopAndCheck(t *testing.T, store sessions.Store) {
+	t.Helper()
+	close(s.stop)
+	s.group.Wait()
+	close(s.failures)
+	for err := range s.failures {
+		require.NoError(t, err)
+	}
+	for n := range s.counts {
+		if want := s.counts[n].Load(); want > 0 {
+			found, err := store.Get(t.Context(), fmt.Sprint("count", n))
+			require.NoError(t, err)
+			require.Equal(t, strconv.FormatInt(want, 10), string(found.Data["n"]), found.ID)
+			require.Equal(t, want+1, found.Version)
+		}
+	}
+}
+
+func TestNoUpdateIsLostDuringCopyCompareSwapAndSwapBack(t *testing.T) {
+	e := openStores(t)
+	store := Of(e.file)
+	s := startLoad(store, 8, 10)
+	s.awaitProgress(t)
+	store.Begin(e.redis, false, false)
+	for swap := range 4 { // to Redis, back, to Redis, back
+		awaitInStep(t, store)
+		s.awaitProgress(t)
+		_, err := store.Swap(t.Context(), false, noCommit)
+		require.NoError(t, err, "swap %d", swap)
+		s.awaitProgress(t)
+		want := api.CopyCutOver
+		if swap%2 == 1 {
+			want = api.CopyInStep
+		}
+		require.Eventually(t, func() bool { return store.Report().Phase == want }, testTimeout, 5*time.Millisecond)
+	}
+	s.stopAndCheck(t, store)
+	awaitInStep(t, store)
+	require.Eventually(t, func() bool { return store.Report().Pending == 0 }, testTimeout, 5*time.Millisecond)
+	require.Positive(t, requireEqual(t, e.file, e.redis))
+	released, err := store.End(noCommit)
+	require.NoError(t, err)
+	require.Equal(t, sessions.Mirror(e.redis), released, "the file is the primary again")
+}
+
+func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
+	e := openStores(t)
+	store := Of(e.file)
+	store.Begin(e.redis, false, false)
+	s := startLoad(store, 4, 5)
+	s.awaitProgress(t)
+	awaitInStep(t, store)
+	e.server.Kill()
+	s.awaitProgress(t)
+	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, 5*time.Millisecond)
+	report := store.Report()
+	require.False(t, report.InStep)
+	require.Equal(t, api.CopyCopying, report.Phase)
+	_, err := store.Swap(t.Context(), false, noCommit)
+	require.ErrorIs(t, err, api.ErrInvalid)
+	require.ErrorContains(t, err, "not in step yet")
+	s.awaitProgress(t)
+	e.server.Restart()
+	s.awaitProgress(t)
+	awaitInStep(t, store)
+	_, err = store.Swap(t.Context(), false, noCommit)
+	require.NoError(t, err)
+	s.awaitProgress(t)
+	s.stopAndCheck(t, e.redis)
+	_, err = store.End(noCommit)
+	require.NoError(t, err)
+}
+
+func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
+	e := openStores(t)
+	store := Of(e.file)
+	store.Begin(e.redis, false, false)
+	awaitInStep(t, store)
+	_, err := store.Swap(t.Context(), false, noCommit)
+	require.NoError(t, err)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	for range 20 {
+		_, err = store.Update(t.Context(), "a", add("n"))
+		require.NoError(t, err)
+	}
+	e.server.Kill()
+	_, err = store.Get(t.Context(), "a")
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	lost, err := store.Swap(t.Context(), true, noCommit)
+	require.NoError(t, err)
+	require.Zero(t, lost)
+	found, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "20", string(found.Data["n"]))
+	_, err = store.End(noCommit)
+	require.NoError(t, err)
+}
+
+func TestAFailedCommitChangesNothing(t *testing.T) {
+	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
+	store := Of(first)
+	mine := errors.New("the disk is full")
+	no := func() error { return mine }
+	_, err := store.Swap(t.Context(), false, noCommit)
+	require.ErrorIs(t, err, api.ErrInvalid)
+	_, err = store.End(noCommit)
+	require.ErrorIs(t, err, api.ErrInvalid)
+	store.Begin(second, false, false)
+	awaitInStep(t, store)
+	_, err = store.Swap(t.Context(), false, no)
+	require.ErrorIs(t, err, mine)
+	require.Equal(t, api.CopyInStep, store.Report().Phase)
+	_, err = store.End(no)
+	require.ErrorIs(t, err, mine)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	requireEqual(t, first, second)
+	require.NoError(t, store.Close())
+}
+
+func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
+	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
+	_, err := second.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	store := Of(first)
+	store.Begin(second, false, true)
+	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, time.Millisecond)
+	require.Contains(t, store.Report().Problem, "left unchanged")
+	count, err := second.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+	require.NoError(t, store.Close())
+}

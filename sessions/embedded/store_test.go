@@ -1,0 +1,304 @@
+package embedded
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/storetest"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(killTestVariable); path != "" {
+		writeUntilKilled(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestConformance(t *testing.T) {
+	for _, sync := range []Sync{SyncAlways, SyncInterval} {
+		t.Run(string(sync), func(t *testing.T) {
+			open := func(t *testing.T, config sessions.Config) sessions.Store {
+				return openStore(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
+			}
+			storetest.Run(t, open)
+			storetest.RunMirror(t, open)
+		})
+	}
+}
+
+func openStore(t *testing.T, options Options) *Store {
+	t.Helper()
+	store, err := Open(options)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func put(key, value string) func(*sessions.Session) error {
+	return func(s *sessions.Session) error { s.Data[key] = json.RawMessage(value); return nil }
+}
+
+func TestAReopenedStoreHasTheSameSessions(t *testing.T) {
+	for _, sync := range []Sync{SyncAlways, SyncInterval} {
+		now := time.Now()
+		options := Options{Path: filepath.Join(t.TempDir(), "deeper", "s.db"), Sync: sync, Config: sessions.Config{Max: 3, OnFull: sessions.Evict, Now: func() time.Time { return now }}}
+		store := openStore(t, options)
+		for _, id := range []string{"a", "b", "c"} {
+			_, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(time.Hour)})
+			require.NoError(t, err)
+			now = now.Add(time.Minute)
+		}
+		_, err := store.Update(t.Context(), "b", put("k", `{"x":1}`))
+		require.NoError(t, err)
+		now = now.Add(time.Second)
+		require.NoError(t, store.Touch(t.Context(), "a"))
+		require.NoError(t, store.Delete(t.Context(), "c"))
+		want, err := store.List(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+
+		store = openStore(t, options)
+		got, err := store.List(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		for _, id := range []string{"d", "e"} { // e does not fit, and b is the least recently used one
+			_, err := store.Create(t.Context(), &sessions.Session{ID: id})
+			require.NoError(t, err)
+		}
+		_, err = store.Get(t.Context(), "b")
+		require.ErrorIs(t, err, api.ErrSessionNotFound)
+		now = now.Add(time.Hour)
+		require.NoError(t, store.Close())
+		store = openStore(t, options)
+		count, err := store.Count(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, count, "sessions expire while the store is closed")
+		require.NoError(t, store.Close())
+	}
+}
+
+func TestAFileInUseIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	openStore(t, Options{Path: path})
+	_, err := Open(Options{Path: path})
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorContains(t, err, "another process has the session store")
+}
+
+func TestADirectoryThatCannotBeCreatedIsReported(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := Open(Options{Path: filepath.Join(file, "s.db")})
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorContains(t, err, file)
+	require.NotContains(t, err.Error(), "damaged")
+}
+
+// filledFile makes a file with sessions of many sizes.
+func filledFile(t *testing.T) (path string, content []byte) {
+	path = filepath.Join(t.TempDir(), "s.db")
+	store := openStore(t, Options{Path: path, Sync: SyncInterval})
+	for i := range 300 {
+		_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i), Data: map[string]json.RawMessage{"k": json.RawMessage(fmt.Sprintf(`"%0*d"`, i*7, i))}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, store.Close())
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return path, content
+}
+
+func TestATruncatedFileIsReported(t *testing.T) {
+	path, content := filledFile(t)
+	for _, length := range []int{1, 100, 4096, 8192, 12288, 16384, 20000, 32768, len(content) / 8} {
+		require.NoError(t, os.WriteFile(path, content[:length], 0o600))
+		_, err := Open(Options{Path: path})
+		require.ErrorIs(t, err, api.ErrStoreUnavailable, "%d bytes", length)
+		require.ErrorContains(t, err, path+" is damaged: restore a backup", "%d bytes", length)
+	}
+}
+
+// Damage either makes Open fail, or hits unused bytes and every session is intact.
+func TestADamagedFileIsReportedOrHarmless(t *testing.T) {
+	path, content := filledFile(t)
+	reported := 0
+	// The first two pages hold the last two transactions; a crash may damage one of them, so they are left out.
+	for page := 2; page < len(content)/4096; page += 11 {
+		damaged := append([]byte{}, content...)
+		for i := range 400 {
+			damaged[page*4096+i*10] ^= 0x55
+		}
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
+		store, err := Open(Options{Path: path})
+		if err != nil {
+			require.ErrorContains(t, err, "is damaged", "page %d", page)
+			reported++
+			continue
+		}
+		count, err := store.Count(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 300, count, "page %d", page)
+		for i := range 300 {
+			s, err := store.Get(t.Context(), fmt.Sprint("s", i))
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprintf(`"%0*d"`, i*7, i), string(s.Data["k"]))
+		}
+		require.NoError(t, store.Close())
+	}
+	require.Greater(t, reported, 5, "most pages are in use")
+}
+
+func TestConcurrentWritersShareCommits(t *testing.T) {
+	store := openStore(t, Options{Path: filepath.Join(t.TempDir(), "s.db")})
+	const writers, each = 64, 8
+	before := store.db.Stats()
+	var group sync.WaitGroup
+	failures := make(chan error, writers)
+	for i := range writers {
+		group.Go(func() {
+			for j := range each {
+				if _, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint(i, "-", j)}); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	close(failures)
+	require.NoError(t, <-failures)
+	after := store.db.Stats()
+	commits := after.TxStats.GetWrite() - before.TxStats.GetWrite()
+	require.Less(t, commits, int64(writers*each*2), "as many page writes as if each write had its own commit")
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, writers*each, count)
+}
+
+func TestAUseIsWrittenOnlyOnceASixtiethOfTheTTLHasPassed(t *testing.T) {
+	now := time.Now()
+	path := filepath.Join(t.TempDir(), "s.db")
+	options := Options{Path: path, Config: sessions.Config{Now: func() time.Time { return now }}}
+	store := openStore(t, options)
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(time.Hour)})
+	require.NoError(t, err)
+	pendingUses := func() int {
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		n := len(store.next.uses)
+		if store.current != nil {
+			n += len(store.current.uses)
+		}
+		return n
+	}
+	for range 59 {
+		now = now.Add(time.Second)
+		_, err := store.Get(t.Context(), "a")
+		require.NoError(t, err)
+		require.Zero(t, pendingUses())
+	}
+	now = now.Add(time.Second)
+	used := now
+	require.NoError(t, store.Touch(t.Context(), "a"))
+	// A copy of the file is what a crash at this moment leaves.
+	require.Eventually(t, func() bool {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		crashed := filepath.Join(t.TempDir(), "s.db")
+		require.NoError(t, os.WriteFile(crashed, content, 0o600))
+		left, err := Open(Options{Path: crashed, Config: options.Config})
+		if err != nil {
+			return false // copied in the middle of a commit
+		}
+		all, err := left.List(t.Context(), "", 1)
+		require.NoError(t, err)
+		require.NoError(t, left.Close())
+		return len(all) == 1 && all[0].LastAccessed.Equal(used.UTC().Truncate(time.Millisecond))
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A file size limit stands in for a full disk.
+func TestAStoreThatCannotWriteRejectsWritesAndRecovers(t *testing.T) {
+	for _, sync := range []Sync{SyncAlways, SyncInterval} {
+		t.Run(string(sync), func(t *testing.T) { testFullDisk(t, sync) })
+	}
+}
+
+func testFullDisk(t *testing.T, sync Sync) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	store := openStore(t, Options{Path: path, Sync: sync})
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+
+	signal.Ignore(unix.SIGXFSZ)
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
+	lift := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before)) }
+	defer lift()
+	full := before
+	full.Cur = 1 << 20
+	long := `"` + strings.Repeat("x", sessions.MaxBody/2) + `"`
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &full))
+	var writeErr error
+	require.Eventually(t, func() bool { // with SyncInterval, the first one may be acknowledged before it is written
+		_, writeErr = store.Update(t.Context(), "a", put("k", long))
+		return writeErr != nil
+	}, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, writeErr, api.ErrStoreUnavailable)
+	require.ErrorContains(t, writeErr, "cannot write its file")
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrStoreUnavailable)
+	_, err = store.Get(t.Context(), "a")
+	require.NoError(t, err, "reads still succeed")
+
+	lift()
+	require.Eventually(t, func() bool {
+		_, err := store.Update(t.Context(), "a", put("k", "2"))
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond, "writes succeed again")
+	require.NoError(t, store.Close())
+	store = openStore(t, Options{Path: path})
+	s, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "2", string(s.Data["k"]))
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+}
+
+func TestACopiedSessionSurvivesAReopen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	store := openStore(t, Options{Path: path})
+	for range 2 { // replaces a session with a later use, which the file has too
+		_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
+		require.NoError(t, err)
+		_, err = store.Get(t.Context(), "a")
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+		store = openStore(t, Options{Path: path})
+		past := time.Now().UTC().Truncate(time.Millisecond).Add(-time.Minute)
+		want := &sessions.Session{ID: "a", Version: 5, CreatedAt: past, LastAccessed: past, TTL: spec.Duration(time.Hour)}
+		require.NoError(t, store.Put(t.Context(), want))
+		require.NoError(t, store.Close())
+		store = openStore(t, Options{Path: path})
+		got, err := store.Peek(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.True(t, sessions.Equal(want, got[0]), "%+v", got[0])
+		require.NoError(t, store.Delete(t.Context(), "a"))
+	}
+}

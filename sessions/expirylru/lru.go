@@ -1,0 +1,129 @@
+// Package expirylru is a map of entries that expire, ordered by their last use. It has no clock and no lock: the caller passes the time
+// and holds a lock.
+package expirylru
+
+import (
+	"cmp"
+	"container/list"
+	"slices"
+)
+
+// Entry is one value with its expiry. Times are milliseconds since 1970, TTL is in milliseconds. Callers may change Value only; Touch
+// changes the times.
+type Entry[V any] struct {
+	ID           string
+	LastAccessed int64
+	TTL          int64
+	Value        V
+
+	element *list.Element
+}
+
+func (e *Entry[V]) expiresAt() int64 { return e.LastAccessed + e.TTL }
+
+// LRU holds entries until they are removed or swept; an expired entry counts until then. Use New.
+type LRU[V any] struct {
+	byID  map[string]*Entry[V]
+	order *list.List // of *Entry[V], least recently used first
+	// earliest is a lower bound of all expiry times, so that Sweep can return without a scan.
+	earliest int64
+}
+
+// New makes an empty LRU.
+func New[V any]() *LRU[V] { return &LRU[V]{byID: make(map[string]*Entry[V]), order: list.New()} }
+
+// Len counts all entries, expired ones included.
+func (l *LRU[V]) Len() int { return len(l.byID) }
+
+// Get returns an entry, expired or not, or nil.
+func (l *LRU[V]) Get(id string) *Entry[V] { return l.byID[id] }
+
+// Live returns the entry if it has not expired at now, else nil.
+func (l *LRU[V]) Live(id string, now int64) *Entry[V] {
+	if e := l.byID[id]; e != nil && now < e.expiresAt() {
+		return e
+	}
+	return nil
+}
+
+// Add adds an entry as the most recently used one. Its id must be new.
+func (l *LRU[V]) Add(e *Entry[V]) {
+	l.index(e)
+	e.element = l.order.PushBack(e)
+}
+
+// Insert adds an entry at the position of its LastAccessed. Its id must be new.
+func (l *LRU[V]) Insert(e *Entry[V]) {
+	l.index(e)
+	for at := l.order.Back(); at != nil; at = at.Prev() {
+		if at.Value.(*Entry[V]).LastAccessed <= e.LastAccessed {
+			e.element = l.order.InsertAfter(e, at)
+			return
+		}
+	}
+	e.element = l.order.PushFront(e)
+}
+
+// AddAll sorts entries by LastAccessed and adds them. Their ids must be new.
+func (l *LRU[V]) AddAll(entries []*Entry[V]) {
+	slices.SortStableFunc(entries, func(x, y *Entry[V]) int { return cmp.Compare(x.LastAccessed, y.LastAccessed) })
+	for _, e := range entries {
+		l.Add(e)
+	}
+}
+
+func (l *LRU[V]) index(e *Entry[V]) {
+	if len(l.byID) == 0 || e.expiresAt() < l.earliest {
+		l.earliest = e.expiresAt()
+	}
+	l.byID[e.ID] = e
+}
+
+// Touch makes an entry the most recently used one and sets its TTL. LastAccessed never goes backwards.
+func (l *LRU[V]) Touch(e *Entry[V], now, ttl int64) {
+	e.LastAccessed, e.TTL = max(e.LastAccessed, now), ttl
+	l.earliest = min(l.earliest, e.expiresAt())
+	l.order.MoveToBack(e.element)
+}
+
+// Remove removes an entry.
+func (l *LRU[V]) Remove(e *Entry[V]) {
+	delete(l.byID, e.ID)
+	l.order.Remove(e.element)
+}
+
+// Oldest returns the least recently used entry, or nil.
+func (l *LRU[V]) Oldest() *Entry[V] {
+	if first := l.order.Front(); first != nil {
+		return first.Value.(*Entry[V])
+	}
+	return nil
+}
+
+// All yields every entry, least recently used first. The loop body may remove the entry it was given.
+func (l *LRU[V]) All(yield func(*Entry[V]) bool) {
+	for at := l.order.Front(); at != nil; {
+		next := at.Next()
+		if !yield(at.Value.(*Entry[V])) {
+			return
+		}
+		at = next
+	}
+}
+
+// Sweep removes the entries that have expired at now and returns them. It returns in constant time while none can have expired.
+func (l *LRU[V]) Sweep(now int64) (expired []*Entry[V]) {
+	if len(l.byID) == 0 || now < l.earliest {
+		return nil
+	}
+	first := true
+	for e := range l.All {
+		if now >= e.expiresAt() {
+			l.Remove(e)
+			expired = append(expired, e)
+		} else if first || e.expiresAt() < l.earliest {
+			l.earliest, first = e.expiresAt(), false
+		}
+	}
+	return expired
+}

@@ -1,0 +1,87 @@
+package redis
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tempool/tempool/sessions"
+)
+
+var _ sessions.Mirror = (*Store)(nil)
+
+// IDs lists the live sessions, ordered by the last use that the index has.
+func (s *Store) IDs(ctx context.Context) (ids []string, err error) {
+	err = s.exchange(ctx, "list sessions", func(ctx context.Context) error {
+		if _, err := s.sweep(ctx); err != nil {
+			return err
+		}
+		indexed, err := s.client.ZRange(ctx, s.byUse(), 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		for page := range slices.Chunk(indexed, indexPage) {
+			found, err := s.readMany(ctx, peekScript, page)
+			if err != nil {
+				return err
+			}
+			for _, session := range found {
+				if session != nil {
+					ids = append(ids, session.ID)
+				}
+			}
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// Peek returns sessions without extending their TTL.
+func (s *Store) Peek(ctx context.Context, ids []string) (found []*sessions.Session, err error) {
+	for _, id := range ids {
+		if err := sessions.CheckID(id); err != nil {
+			return nil, err
+		}
+	}
+	err = s.exchange(ctx, "read sessions", func(ctx context.Context) error {
+		for page := range slices.Chunk(ids, bodyPage) {
+			some, err := s.readMany(ctx, readScript, page)
+			if err != nil {
+				return err
+			}
+			found = append(found, some...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Put stores an exact copy of a session.
+func (s *Store) Put(ctx context.Context, session *sessions.Session) error {
+	exact, body, err := sessions.PrepareCopy(session)
+	if err != nil {
+		return err
+	}
+	return s.exchange(ctx, "copy session "+exact.ID, func(ctx context.Context) error {
+		now := s.config.Now()
+		if now.Before(exact.ExpiresAt()) {
+			if err := s.addToIndex(ctx, exact); err != nil {
+				return err
+			}
+		} else if err := s.markForReview(ctx, exact.ID); err != nil {
+			return err
+		}
+		h := exact.Header()
+		stored, err := putScript.Run(ctx, s.client, s.key(exact.ID), now.UnixMilli(), h.Version, newWriteID(), body, h.CreatedAt, h.LastAccessed, h.TTL).Int()
+		if err != nil {
+			return err
+		}
+		if stored == 0 {
+			_, err = s.removeFromIndex(ctx, now, exact.ID)
+			return err
+		}
+		return s.addToIndex(ctx, exact) // again: a concurrent delete of this id may have removed it
+	})
+}

@@ -1,0 +1,212 @@
+package redis
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/sessions/storetest"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func openStore(t *testing.T, options Options) *Store {
+	t.Helper()
+	store, err := Open(options)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func TestConformance(t *testing.T) {
+	for name, url := range map[string]func() string{
+		"one server": func() string { return redistest.Start(t).URL() + "/1" },
+		"a cluster": func() string {
+			server := redistest.StartCluster(t)
+			return server.URL() + "?addr=" + server.Address()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := url()
+			var stores atomic.Int64
+			open := func(t *testing.T, config sessions.Config) sessions.Store {
+				return openStore(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
+			}
+			storetest.Run(t, open)
+			storetest.RunMirror(t, open)
+		})
+	}
+}
+
+func TestConcurrentUpdatesFromTwoHostsAreAllApplied(t *testing.T) {
+	server := redistest.Start(t)
+	here, there := openStore(t, Options{URL: server.URL()}), openStore(t, Options{URL: server.URL()})
+	_, err := here.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.NoError(t, err)
+	const writers = 20
+	var group sync.WaitGroup
+	failures := make(chan error, 2*writers)
+	for _, store := range []*Store{here, there} {
+		for range writers {
+			group.Go(func() { _, err := increment(t, store, "a"); failures <- err })
+		}
+	}
+	group.Wait()
+	for range 2 * writers {
+		require.NoError(t, <-failures)
+	}
+	s, err := there.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, json.RawMessage("40"), s.Data["n"])
+}
+
+func increment(t *testing.T, store *Store, id string) (n int, err error) {
+	_, err = store.Update(t.Context(), id, func(s *sessions.Session) error {
+		n, _ = strconv.Atoi(string(s.Data["n"]))
+		n++
+		s.Data["n"] = json.RawMessage(strconv.Itoa(n))
+		return nil
+	})
+	return n, err
+}
+
+func TestTheServerExpiresASession(t *testing.T) {
+	store := openStore(t, Options{URL: redistest.Start(t).URL()})
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(50 * time.Millisecond)})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return store.client.Exists(t.Context(), store.key("a")...).Val() == 0
+	}, 30*time.Second, 10*time.Millisecond)
+	swept, err := store.DeleteExpired(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, swept)
+}
+
+func TestADuplicatedScriptWritesOnce(t *testing.T) {
+	store := openStore(t, Options{URL: redistest.Start(t).URL()})
+	now := time.Now().UnixMilli()
+	for range 2 {
+		unused, err := createScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", "{}", now, now, 60_000).Int()
+		require.NoError(t, err)
+		require.Equal(t, 1, unused)
+	}
+	for range 2 {
+		accessed, err := swapScript.Run(t.Context(), store.client, store.key("a"), now, 1, "first", 2, "second", "{}", now, 60_000).Int64()
+		require.NoError(t, err)
+		require.Equal(t, now, accessed)
+	}
+	s, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, int64(2), s.Version)
+}
+
+func TestAReviewRemovesAStaleIndexEntry(t *testing.T) {
+	now := time.Now()
+	store := openStore(t, Options{URL: redistest.Start(t).URL(), Config: sessions.Config{Max: 1, Now: func() time.Time { return now }}})
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "a", TTL: spec.Duration(sessions.MaxTTL)})
+	require.NoError(t, err)
+	require.NoError(t, store.client.Del(t.Context(), store.key("a")...).Err()) // as a crash halfway through a delete leaves it
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
+	require.ErrorIs(t, err, api.ErrStoreFull)
+	now = now.Add(reviewAfter)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
+	require.NoError(t, err)
+}
+
+func TestWritersContinueAfterTheServerWasKilled(t *testing.T) {
+	const writers, kills = 8, 3
+	server := redistest.Start(t)
+	store := openStore(t, Options{URL: server.URL()})
+	for w := range writers {
+		_, err := store.Create(t.Context(), &sessions.Session{ID: strconv.Itoa(w)})
+		require.NoError(t, err)
+	}
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	var acknowledged, failed [writers]atomic.Int64
+	problems := make(chan string, writers)
+	for w := range writers {
+		group.Go(func() {
+			for !stop.Load() {
+				began := time.Now()
+				n, err := increment(t, store, strconv.Itoa(w))
+				took := time.Since(began)
+				switch {
+				case err == nil && int64(n) > acknowledged[w].Load():
+					acknowledged[w].Store(int64(n))
+				case api.CodeOf(err) == api.CodeStoreUnavailable && took < 4*operationTimeout:
+					failed[w].Add(1)
+				default:
+					problems <- fmt.Sprintf("writer %d: %d after %d in %s: %v", w, n, acknowledged[w].Load(), took, err)
+					return
+				}
+			}
+		})
+	}
+	awaitProgress := func(of *[writers]atomic.Int64) {
+		t.Helper()
+		var before [writers]int64
+		for w := range writers {
+			before[w] = of[w].Load()
+		}
+		require.Eventually(t, func() bool {
+			for w := range writers {
+				if of[w].Load() <= before[w] {
+					return len(problems) > 0
+				}
+			}
+			return true
+		}, time.Minute, 5*time.Millisecond)
+	}
+	t.Cleanup(func() { stop.Store(true); group.Wait() })
+	for range kills {
+		awaitProgress(&acknowledged)
+		server.Kill()
+		awaitProgress(&failed)
+		server.Restart()
+	}
+	awaitProgress(&acknowledged)
+	stop.Store(true)
+	group.Wait()
+	close(problems)
+	for problem := range problems {
+		require.Fail(t, problem)
+	}
+	for w := range writers {
+		s, err := store.Get(t.Context(), strconv.Itoa(w))
+		require.NoError(t, err)
+		n, err := strconv.ParseInt(string(s.Data["n"]), 10, 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, acknowledged[w].Load())
+	}
+}
+
+func TestAnOperationTimesOutIfTheServerDoesNotAnswer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, nothing answers
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	store := openStore(t, Options{URL: "redis://" + silent.Addr().String()})
+	began := time.Now()
+	_, err = store.Get(t.Context(), "a")
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.Less(t, time.Since(began), 4*operationTimeout)
+}
+
+func TestAMalformedURLIsRejected(t *testing.T) {
+	for _, url := range []string{"", "http://localhost", "redis://localhost/x", "localhost:6379", "redis://localhost?addr=%"} {
+		_, err := Open(Options{URL: url})
+		require.ErrorIs(t, err, &api.Error{Code: api.CodeInvalid}, url)
+	}
+}

@@ -1,0 +1,138 @@
+// Package storetest is the conformance suite of session stores: every sessions.Store passes Run, every sessions.Mirror passes RunMirror.
+package storetest
+
+import (
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+// Open opens an empty store for one test. The suite closes it.
+type Open func(t *testing.T, config sessions.Config) sessions.Store
+
+// Run runs the conformance suite of sessions.Store.
+func Run(t *testing.T, open Open) { run(t, open, storeTests) }
+
+// storeTests apply to every store.
+var storeTests = map[string]func(*testing.T, *storeEnv){
+	"Create stores a session with the given content":         testCreate,
+	"Create fails for an id in use":                          testCreateExisting,
+	"Concurrent updates are all applied":                     testConcurrentUpdates,
+	"Update changes only what clients may change":            testUpdate,
+	"A failed update changes nothing":                        testFailedUpdate,
+	"Changing a returned session does not change the store":  testIsolation,
+	"A session expires at the exact millisecond":             testExpiry,
+	"Get, Update and Touch extend the TTL":                   testUseExtendsTTL,
+	"Changing the ttl restarts it":                           testTTLChange,
+	"A clock that goes back shortens no TTL":                 testClockGoesBack,
+	"A deleted session does not exist":                       testDelete,
+	"Update detects a session deleted and created again":     testRecreateDuringUpdate,
+	"One of several concurrent creates of an id succeeds":    testConcurrentCreates,
+	"Concurrent Delete or expiry ends every other operation": testConcurrentUseAndEnd,
+	"A full store refuses to create":                         testFullRefuses,
+	"A full store evicts the least recently used session":    testFullEvicts,
+	"Concurrent creates do not exceed Max":                   testConcurrentCreatesAtTheLimit,
+	"SetBounds changes Max and OnFull":                       testSetBounds,
+	"Ids at their limits":                                    testIDs,
+	"Values at their limits":                                 testValueLimits,
+	"List pages through sessions ordered by id":              testList,
+	"DeleteExpired counts expired sessions once":             testDeleteExpired,
+	"A cancelled operation changes nothing":                  testCancelledContext,
+	"A closed store fails every operation":                   testClose,
+}
+
+// RunMirror runs the conformance suite of sessions.Mirror, which does not include Run.
+func RunMirror(t *testing.T, open Open) { run(t, open, copyTests) }
+
+// copyTests apply to every sessions.Mirror.
+var copyTests = map[string]func(*testing.T, *storeEnv){
+	"Put stores an exact copy":                             testPut,
+	"Put replaces a session of the same id":                testPutReplaces,
+	"Putting an expired session deletes the one of its id": testPutExpired,
+	"Put ignores Max":                                      testPutIgnoresMax,
+	"Put keeps the order of last use":                      testPutKeepsLRUOrder,
+	"Put rejects a session that no store can have created": testPutInvalid,
+	"Peek and IDs do not extend the TTL":                   testPeek,
+	"Update detects a session put meanwhile":               testPutDuringUpdate,
+	"Concurrent puts are all stored":                       testConcurrentPuts,
+}
+
+func run(t *testing.T, open Open, tests map[string]func(*testing.T, *storeEnv)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { test(t, &storeEnv{t: t, open: open, clock: newClock()}) })
+	}
+}
+
+// clock stands still until the test moves it.
+type clock struct{ now atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.now.Store(time.Now().UnixMilli())
+	return c
+}
+
+func (c *clock) read() time.Time { return time.UnixMilli(c.now.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.now.Add(d.Milliseconds()) }
+
+func (c *clock) set(moment time.Time) { c.now.Store(moment.UnixMilli()) }
+
+// storeEnv is what one test needs: a way to open stores, and their clock.
+type storeEnv struct {
+	t     *testing.T
+	open  Open
+	clock *clock
+}
+
+// store opens a store with the test's clock.
+func (s *storeEnv) store(config sessions.Config) sessions.Store {
+	config.Now = s.clock.read
+	store := s.open(s.t, config)
+	s.t.Cleanup(func() { require.NoError(s.t, store.Close()) })
+	return store
+}
+
+func create(t *testing.T, store sessions.Store, id string, ttl time.Duration) *sessions.Session {
+	t.Helper()
+	s, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(ttl)})
+	require.NoError(t, err)
+	return s
+}
+
+func raw(text string) json.RawMessage { return json.RawMessage(text) }
+
+func setData(key, value string) func(*sessions.Session) error {
+	return func(s *sessions.Session) error { s.Data[key] = raw(value); return nil }
+}
+
+func requireSame(t *testing.T, want, got *sessions.Session) {
+	t.Helper()
+	a, err := json.Marshal(want)
+	require.NoError(t, err)
+	b, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, string(a), string(b))
+}
+
+// isLive reports whether List contains the session, and requires that Count agrees with List.
+func isLive(t *testing.T, store sessions.Store, id string) bool {
+	t.Helper()
+	all, err := store.List(t.Context(), "", 100)
+	require.NoError(t, err)
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, count)
+	for _, s := range all {
+		if s.ID == id {
+			return true
+		}
+	}
+	return false
+}
