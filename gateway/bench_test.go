@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -32,7 +33,7 @@ func BenchmarkAddedLatency(b *testing.B) {
 			return err
 		}},
 		{name: "in-process", call: func() error {
-			_, err := w.gateway.CallPool(ctx, "p", Request{Method: "echo", Body: body})
+			_, err := w.gateway.CallPool(ctx, "p", dispatch.Request{Method: "echo", Body: body})
 			return err
 		}},
 		{name: "socket", call: func() error {
@@ -77,7 +78,7 @@ func BenchmarkCallPool(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			w := open(b, 2, idleReturn(time.Hour))
 			body := bytes.Repeat([]byte("x"), 100)
-			_, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body})
+			_, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
 			require.NoError(b, err)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -87,7 +88,7 @@ func BenchmarkCallPool(b *testing.B) {
 				go func() {
 					var err error
 					for range share {
-						if _, err = w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body}); err != nil {
+						if _, err = w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body}); err != nil {
 							break
 						}
 					}

@@ -13,11 +13,12 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 func TestACallUnderALeaseIsServedByItsWorkerAndCountedAtItsCheckin(t *testing.T) {
 	w := open(t, 1)
-	out := w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
+	out := w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", Session: "s", TTLMS: 30_000})
 	require.Equal(t, http.StatusCreated, out.status, "%s", out.body)
 	var lease api.Lease
 	require.NoError(t, json.Unmarshal(out.body, &lease))
@@ -27,8 +28,8 @@ func TestACallUnderALeaseIsServedByItsWorkerAndCountedAtItsCheckin(t *testing.T)
 	got := w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "any \x00 bytes")
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 	require.Equal(t, "any \x00 bytes", string(got.body))
-	require.Equal(t, "p/0", got.header.Get(HeaderWorker))
-	require.Equal(t, "1", got.header.Get(HeaderIncarnation))
+	require.Equal(t, "p/0", got.header.Get(api.HeaderWorker))
+	require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
 	require.Equal(t, 500, w.do("POST", "/v1/leases/"+lease.ID+"/call/fail", nil).status)
 
 	renewed := w.do("PUT", "/v1/leases/"+lease.ID, map[string]int{"ttl_ms": 90_000})
@@ -55,7 +56,7 @@ func TestALeaseNotSeenBeforeIsVerifiedOnce(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 20 {
 		calls.Go(func() {
-			response, err := w.gateway.Call(t.Context(), lease.ID, Request{Method: "echo", Body: []byte("x")})
+			response, err := w.gateway.Call(t.Context(), lease.ID, dispatch.Request{Method: "echo", Body: []byte("x")})
 			if err != nil || string(response.Body) != "x" {
 				t.Errorf("a call failed: %v", err)
 			}
@@ -190,7 +191,7 @@ func TestACheckinWaitsForTheCallsInFlight(t *testing.T) {
 	w.awaitFile(w.file("a.began"))
 	back := background(func() answer { return w.do("DELETE", "/v1/leases/"+lease.ID, nil) })
 	require.Eventually(t, func() bool {
-		return w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x", HeaderTimeout, "20").status == 409
+		return w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x", api.HeaderTimeout, "20").status == 409
 	}, patience, tick)
 	require.Zero(t, w.book.count("checkin"))
 	w.touch(w.file("a"))
@@ -216,7 +217,7 @@ func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "x").status) // the gateway has one now
 	var theirs []string
 	for range 4 {
-		out := w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"})
+		out := w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"})
 		require.Equal(t, 201, out.status, "%s", out.body)
 		var lease api.Lease
 		require.NoError(t, json.Unmarshal(out.body, &lease))
@@ -236,10 +237,10 @@ func TestACheckoutTriesFirstWhomNobodyHasAndLastOtherHosts(t *testing.T) {
 func TestACheckoutWaitsAsLongAsItAsksTo(t *testing.T) {
 	w := open(t, 1)
 	held := w.lease(0, "other")
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 503, api.CodeNoWorkers)
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 60}).refusedWith(t, 503, api.CodeQueueTimeout)
+	w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).refusedWith(t, 503, api.CodeNoWorkers)
+	w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 60}).refusedWith(t, 503, api.CodeQueueTimeout)
 	waiting := background(func() answer {
-		return w.do("POST", "/v1/pools/p/leases", CheckoutRequest{Holder: "me", WaitMS: 20_000})
+		return w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
 	asked := w.book.count("status")
 	require.Eventually(t, func() bool { return w.book.count("status") > asked+1 }, patience, tick)
@@ -247,8 +248,8 @@ func TestACheckoutWaitsAsLongAsItAsksTo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)
 
-	w.do("POST", "/v1/pools/nope/leases", CheckoutRequest{Holder: "me"}).refusedWith(t, 404, api.CodePoolNotFound)
-	w.do("POST", "/v1/pools/p/leases", CheckoutRequest{}).refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/pools/nope/leases", dispatch.CheckoutRequest{Holder: "me"}).refusedWith(t, 404, api.CodePoolNotFound)
+	w.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{}).refusedWith(t, 400, api.CodeInvalid)
 	w.do("POST", "/v1/pools/p/leases", `{"holder":"me","wait":5}`).refusedWith(t, 400, api.CodeInvalid)
 	w.do("POST", "/v1/pools/p/leases", `{"holder":`).refusedWith(t, 400, api.CodeInvalid)
 	w.do("DELETE", "/v1/leases/p.0.1.1?outcome=fine", nil).refusedWith(t, 400, api.CodeInvalid)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -91,7 +92,10 @@ func open(t testing.TB, workers int, options ...option) *world {
 		require.NoError(t, w.processes.Close(ctx))
 	})
 	w.book = newBook("here", w.spec)
-	config := Config{HostID: "here", Socket: filepath.Join(w.dir, "gw.sock"), Control: w.book, Processes: w.processes, Logger: logger, CheckEvery: 10 * time.Millisecond}
+	config := Config{
+		Config: dispatch.Config{HostID: "here", Control: w.book, Processes: w.processes, Logger: logger, CheckEvery: 10 * time.Millisecond},
+		Socket: filepath.Join(w.dir, "gw.sock"),
+	}
 	for _, o := range options {
 		if o.config != nil {
 			o.config(&config)
@@ -194,7 +198,7 @@ func (w *world) callers(n int) (made *atomic.Int64, enough func()) {
 	for range n {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: []byte("x")}); err != nil {
+				if _, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					w.t.Errorf("call %d: %v", made.Load(), err)
 					return
 				}

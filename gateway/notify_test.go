@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -20,7 +21,7 @@ func TestANotificationReachesTheWorkerOfTheLeaseAndIsNotAnswered(t *testing.T) {
 	require.Empty(t, told.body)
 	w.awaitFile(w.file("a.began"))
 	require.Equal(t, 200, w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker goes on serving")
-	require.NoError(t, w.gateway.Notify(t.Context(), lease.ID, Request{Method: "echo", Body: []byte("x")}))
+	require.NoError(t, w.gateway.Notify(t.Context(), lease.ID, dispatch.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, w.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 
@@ -33,7 +34,7 @@ func TestANotificationNeedsTheNewestLeaseOfItsWorker(t *testing.T) {
 	w.do("POST", "/v1/leases/nonsense/notify/echo", "1").refusedWith(t, 404, api.CodeLeaseNotFound)
 	w.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").refusedWith(t, 404, "not_found")
 	w.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").refusedWith(t, 400, api.CodeInvalid)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", HeaderTimeout, "soon").refusedWith(t, 400, api.CodeInvalid)
+	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").refusedWith(t, 400, api.CodeInvalid)
 }
 
 func TestAPlainHTTPServerTakesNoNotification(t *testing.T) {

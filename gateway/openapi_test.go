@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -48,7 +49,7 @@ func readDocument(t *testing.T) document {
 func TestTheOpenAPIDocumentHasExactlyTheRoutes(t *testing.T) {
 	w := open(t, 0, withSessions(sessions.Config{}), withCopies(&copier{}))
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
-	for _, r := range w.gateway.table() {
+	for _, r := range w.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
 	}
 	ids := map[string]bool{}
@@ -91,7 +92,7 @@ func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
 
 func TestTheOpenAPIDocumentHasTheFieldsAndCodesThatAreSent(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
 		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 // keys are a certificate for 127.0.0.1 that is its own authority, for server and clients alike.
@@ -78,7 +79,7 @@ func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
 		"no port":                           {"127.0.0.1", Security{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newGuard(Config{Listen: c.listen, Security: c.security})
+			_, err := newAuthenticator(Config{Listen: c.listen, Security: c.security})
 			if c.allowed {
 				require.NoError(t, err)
 			} else {
@@ -86,7 +87,7 @@ func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
 			}
 		})
 	}
-	_, err := newGuard(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
+	_, err := newAuthenticator(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
 	require.Equal(t, api.CodeInvalid, api.CodeOf(err), "a token that can be guessed")
 }
 
@@ -176,7 +177,7 @@ func TestTheSocketIsForThisUserAlone(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.Equal(t, "unix:"+w.file("gw.sock"), w.gateway.Endpoint())
 
-	second, err := New(Config{HostID: "here", Socket: w.file("gw.sock"), Control: w.book, Processes: w.processes, Logger: slog.New(slog.DiscardHandler)})
+	second, err := New(Config{Socket: w.file("gw.sock"), Config: dispatch.Config{HostID: "here", Control: w.book, Processes: w.processes, Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))

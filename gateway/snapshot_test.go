@@ -2,64 +2,14 @@ package gateway
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestATimeIsCountedInTheBucketThatEndsAtIt(t *testing.T) {
-	h := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond})
-	for _, d := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 10 * time.Millisecond, time.Second} {
-		h.observe(d)
-	}
-	times := h.read()
-	require.Equal(t, map[float64]uint64{0.001: 2, 0.01: 4}, times.Buckets)
-	require.EqualValues(t, 5, times.Count)
-	require.Equal(t, 1012*time.Millisecond, times.Sum.Round(time.Millisecond))
-}
-
-func TestTheBoundsOfBucketsRise(t *testing.T) {
-	for _, bounds := range [][]time.Duration{callBounds, waitBounds} {
-		for i := 1; i < len(bounds); i++ {
-			require.Less(t, bounds[i-1], bounds[i])
-		}
-	}
-}
-
-func TestObservingATimeTakesNoMemory(t *testing.T) {
-	h := newHistogram(callBounds)
-	a := &account{}
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		h.observe(time.Second)
-		a.call(true, time.Second)
-	}))
-}
-
-func BenchmarkCountingACall(b *testing.B) {
-	h := newHistogram(callBounds)
-	a := &account{}
-	for b.Loop() {
-		a.call(false, 15*time.Microsecond)
-		h.observe(15 * time.Microsecond)
-	}
-}
-
-func TestAWorkerIsToldOfUntilItIsLongGone(t *testing.T) {
-	d, now := newDesk(nil, "p"), time.Now()
-	d.open("p/0", now).call(false, time.Second)
-	d.prune(now)
-	d.prune(now.Add(accountKept - 1))
-	require.EqualValues(t, 1, d.open("p/0", now).requests.Load(), "it came back and counts on")
-	d.prune(now)
-	d.open("p/1", now.Add(accountKept))
-	require.NotContains(t, d.books.accounts, "p/0")
-	require.Contains(t, d.books.accounts, "p/1")
-}
-
-func TestASnapshotCountsWhatCallsDid(t *testing.T) {
+func TestSnapshotCountsCalls(t *testing.T) {
 	w := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
 	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
 	w.awaitFile(w.file("a.began"))
@@ -72,7 +22,7 @@ func TestASnapshotCountsWhatCallsDid(t *testing.T) {
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
+	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
 
 	w.touch(w.file("a"))
 	require.Equal(t, 200, await(t, held).status)
@@ -91,11 +41,11 @@ func TestASnapshotCountsWhatCallsDid(t *testing.T) {
 	require.Zero(t, p.Workers[0].InFlight)
 }
 
-func TestCountsGoOnWithTheNextIncarnation(t *testing.T) {
+func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
 	w := open(t, 1)
 	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
 	first, _ := w.processes.Get("p/0", 1)
-	first.Kill("the test says so")
+	first.Kill("killed by the test")
 	<-first.Done()
 	require.Eventually(t, func() bool { return !w.gateway.Snapshot().Pools[0].Workers[0].Here }, patience, tick)
 	w.start(0, 2)

@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 )
@@ -44,7 +45,7 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 	s.put(m, number, labels...)
 }
 
-func (s sink) times(m *Metric, t gateway.Times, labels ...string) {
+func (s sink) times(m *Metric, t dispatch.Times, labels ...string) {
 	s.out <- prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
 }
 
@@ -95,7 +96,7 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	}
 }
 
-func (c *collector) pool(s sink, p gateway.PoolSnapshot) {
+func (c *collector) pool(s sink, p dispatch.PoolSnapshot) {
 	s.times(callSeconds, p.Calls, p.Pool)
 	s.times(queueSeconds, p.Waits, p.Pool)
 	s.put(queueLength, float64(p.Waiting), p.Pool)
@@ -161,7 +162,7 @@ func (c *collector) standing(s sink, pools map[string]bool, controlPlane bool) {
 
 // workers tells of each worker that was counted or has a process here; under lives' mu.
 func (c *collector) workers(s sink, snapshot gateway.Snapshot, shown map[string]tree) {
-	counted := make(map[string]gateway.WorkerSnapshot)
+	counted := make(map[string]dispatch.WorkerSnapshot)
 	for _, p := range snapshot.Pools {
 		for _, w := range p.Workers {
 			counted[w.Worker] = w
@@ -211,7 +212,7 @@ var liveStates = []lifecycle.State{
 }
 
 // worker tells of one that has a process here; under lives' mu.
-func (c *collector) worker(s sink, pool, worker string, t tree, counted gateway.WorkerSnapshot) {
+func (c *collector) worker(s sink, pool, worker string, t tree, counted dispatch.WorkerSnapshot) {
 	info, incarnation := t.newest.Info(), t.newest.Incarnation()
 	w := c.lives.workers[worker]
 	if w == nil || w.incarnation != incarnation {

@@ -1,0 +1,15 @@
+package api
+
+// Headers of a call through a gateway. Session, Timeout and Priority belong to the request, Worker and Incarnation to the answer.
+const (
+	// HeaderSession names the session that the call is for.
+	HeaderSession = "Tempool-Session"
+	// HeaderTimeout bounds the call in milliseconds, waiting included.
+	HeaderTimeout = "Tempool-Timeout"
+	// HeaderPriority is the call's place in the gateway's queue, 0 to 9; the highest goes first.
+	HeaderPriority = "Tempool-Priority"
+	// HeaderWorker names the worker that answered, as POOL/SLOT.
+	HeaderWorker = "Tempool-Worker"
+	// HeaderIncarnation is the incarnation of the worker that answered.
+	HeaderIncarnation = "Tempool-Incarnation"
+)
