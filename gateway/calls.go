@@ -14,50 +14,40 @@ import (
 )
 
 // callPool is POST /v1/pools/{pool}/call/{method}.
-func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	pool := r.PathValue("pool")
 	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority, dispatch.MaxPriority)
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
-	g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), int(priority)))
+	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), int(priority)))
 }
 
 // callLease is POST /v1/leases/{id}/call/{method}.
-func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
-	g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id))
+	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id))
 }
 
-// serveCall starts a call on the target and answers with the worker's answer.
-func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, target dispatch.Target) {
-	method := r.PathValue("method")
-	if method == "" {
-		writeProblem(w, api.Errorf(api.CodeInvalid, "the path names no method; it must end in /call/METHOD"))
-		return
-	}
-	timeout, err := callTimeout(r)
+// serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was written.
+func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string, target dispatch.Target) error {
+	request, timeout, err := callRequest(r, "call")
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
-	request := dispatch.Request{Method: method, Headers: headersToWorker(r.Header)}
 	plain, limit := g.RequestFormat(pool)
 	if request.Unbuffered = plain; plain {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
 		body, release, err := g.readBody(ctx, w, r, limit)
 		if err != nil {
-			writeProblem(w, err)
-			return
+			return err
 		}
 		defer release()
 		request.Body = body
@@ -70,47 +60,50 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		if !plain {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.Body)), int64(len(request.Body))
 		}
-		upstream.proxy(w, r, call, method)
+		upstream.proxy(w, r, call, request.Method)
 		return nil // the client has its answer
 	})
-	if err != nil {
-		if call != nil {
-			setWorkerHeaders(w.Header(), call)
-		}
-		writeProblem(w, err)
+	if err != nil && call != nil {
+		setWorkerHeaders(w.Header(), call)
 	}
+	return err
 }
 
 // notifyLease is POST /v1/leases/{id}/notify/{method}.
-func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) {
-	id, method := r.PathValue("id"), r.PathValue("method")
+func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
 	ref, err := api.ParseLeaseID(id)
-	if err == nil && method == "" {
-		err = api.Errorf(api.CodeInvalid, "the path names no method; it must end in /notify/METHOD")
-	}
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
-	timeout, err := callTimeout(r)
+	request, timeout, err := callRequest(r, "notify")
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
 	_, limit := g.RequestFormat(ref.Pool)
 	body, release, err := g.readBody(ctx, w, r, limit)
 	if err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
 	defer release()
-	if err := g.Notify(ctx, id, dispatch.Request{Method: method, Headers: headersToWorker(r.Header), Body: body}); err != nil {
-		writeProblem(w, err)
-		return
+	request.Body = body
+	if err = g.Notify(ctx, id, request); err == nil {
+		w.WriteHeader(http.StatusAccepted)
 	}
-	w.WriteHeader(http.StatusAccepted)
+	return err
+}
+
+// callRequest reads the method and the headers of a call, whose path ends in verb/METHOD, and the timeout that it asks for, 0 for none.
+func callRequest(r *http.Request, verb string) (request dispatch.Request, timeout time.Duration, err error) {
+	request.Method = r.PathValue("method")
+	if request.Method == "" {
+		return request, 0, api.Errorf(api.CodeInvalid, "the path names no method; it must end in /%s/METHOD", verb)
+	}
+	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
+	request.Headers = headersToWorker(r.Header)
+	return request, time.Duration(ms) * time.Millisecond, err
 }
 
 // relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if nothing was written.
@@ -223,12 +216,6 @@ func headersFromWorker(h http.Header, headers map[string]string) {
 			h.Set(key, value)
 		}
 	}
-}
-
-// callTimeout is the timeout that the request asks for, 0 for none.
-func callTimeout(r *http.Request) (time.Duration, error) {
-	ms, err := intHeader(r.Header, api.HeaderTimeout, 0, 1, MaxCallTimeout.Milliseconds())
-	return time.Duration(ms) * time.Millisecond, err
 }
 
 // intHeader reads a header that is an integer from least to most; unset is its value if the header is missing.

@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,9 +59,7 @@ func New(config Config) (*Gateway, error) {
 	if strings.ContainsAny(config.Socket, "\x00\n") {
 		return nil, api.Errorf(api.CodeInvalid, "Config.Socket %q is not a path", config.Socket)
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
 	config.Plain = newPlainUpstream
 	dispatcher, err := dispatch.New(config.Config)
 	if err != nil {

@@ -10,26 +10,25 @@ import (
 )
 
 // postLease is POST /v1/pools/{pool}/leases.
-func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
 	var request dispatch.CheckoutRequest
 	if err := readJSON(w, r, &request); err != nil {
-		writeProblem(w, err)
-		return
+		return err
 	}
 	wait := time.Duration(min(max(request.WaitMS, 0), dispatch.MaxCheckoutWait.Milliseconds())) * time.Millisecond
 	ctx, cancel := context.WithTimeout(r.Context(), wait+answerTimeout)
 	defer cancel()
 	lease, err := g.Checkout(ctx, r.PathValue("pool"), request)
-	if err != nil {
-		writeProblem(w, err)
-		return
-	}
-	if r.Context().Err() != nil { // the client is gone and will never use the lease
+	switch {
+	case err != nil:
+		return err
+	case r.Context().Err() != nil: // the client is gone and will never use the lease
 		g.CheckinAbandoned(lease.ID)
-		return
+		return nil
 	}
 	w.Header().Set("Location", "/v1/leases/"+lease.ID)
 	writeJSON(w, http.StatusCreated, lease)
+	return nil
 }
 
 // renewRequest asks for more time for a lease.

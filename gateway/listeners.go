@@ -1,13 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -40,24 +39,12 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Connections <= 0 {
-		l.Connections = DefaultConnections
-	}
-	if l.BodyBytes <= 0 {
-		l.BodyBytes = DefaultBodyBytes
-	}
-	if l.HeaderBytes <= 0 {
-		l.HeaderBytes = 64 << 10
-	}
-	if l.HeaderTime <= 0 {
-		l.HeaderTime = 10 * time.Second
-	}
-	if l.ReadTime <= 0 {
-		l.ReadTime = 2 * time.Minute
-	}
-	if l.IdleTime <= 0 {
-		l.IdleTime = 2 * time.Minute
-	}
+	l.Connections = cmp.Or(max(l.Connections, 0), DefaultConnections)
+	l.BodyBytes = cmp.Or(max(l.BodyBytes, 0), DefaultBodyBytes)
+	l.HeaderBytes = cmp.Or(max(l.HeaderBytes, 0), 64<<10)
+	l.HeaderTime = cmp.Or(max(l.HeaderTime, 0), 10*time.Second)
+	l.ReadTime = cmp.Or(max(l.ReadTime, 0), 2*time.Minute)
+	l.IdleTime = cmp.Or(max(l.IdleTime, 0), 2*time.Minute)
 	return l
 }
 
@@ -150,31 +137,6 @@ func advertised(configured string, addr net.Addr) string {
 	}
 	_, port, _ := net.SplitHostPort(addr.String())
 	return net.JoinHostPort(configured, port)
-}
-
-// listenSocket creates a Unix socket that only this user may open. It replaces a socket without a listener.
-func listenSocket(path string) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
-	}
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode().Type() != os.ModeSocket {
-			return nil, api.Errorf(api.CodeInvalid, "%s exists and is not a socket; remove it and start again", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove the stale socket %s: %w", path, err)
-		}
-	}
-	listener, err := listenPrivately(path)
-	if err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		listener.Close()
-		return nil, fmt.Errorf("restrict the socket %s to this user: %w", path, err)
-	}
-	return listener, nil
 }
 
 // Endpoint is the base URL that leases name: http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener. Start sets it.

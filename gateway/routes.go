@@ -22,10 +22,10 @@ type route struct {
 
 func (g *Gateway) routes() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", g.callPool},
-		{http.MethodPost, "/v1/pools/{pool}/leases", g.postLease},
-		{http.MethodPost, "/v1/leases/{id}/call/{method...}", g.callLease},
-		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", g.notifyLease},
+		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", orProblem(g.callPool)},
+		{http.MethodPost, "/v1/pools/{pool}/leases", orProblem(g.postLease)},
+		{http.MethodPost, "/v1/leases/{id}/call/{method...}", orProblem(g.callLease)},
+		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", orProblem(g.notifyLease)},
 		{http.MethodPut, "/v1/leases/{id}", exchangeJSON(http.StatusOK, g.putLease)},
 		{http.MethodDelete, "/v1/leases/{id}", answerJSON(http.StatusOK, g.deleteLease)},
 		{http.MethodGet, "/v1/pools", answerJSON(http.StatusOK, g.getPools)},
@@ -84,29 +84,37 @@ func rejectUnclean(next http.Handler) http.Handler {
 	})
 }
 
+// orProblem answers with the error of a handler that has not answered.
+func orProblem(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := handle(w, r); err != nil {
+			writeProblem(w, err)
+		}
+	}
+}
+
 // answerJSON handles a request without a body: it answers with the JSON of do's result and the status, or with a problem. ctx ends after
 // answerTimeout.
 func answerJSON[A any](status int, do func(context.Context, *http.Request) (A, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
 		answer, err := do(ctx, r)
-		if err != nil {
-			writeProblem(w, err)
-			return
+		if err == nil {
+			writeJSON(w, status, answer)
 		}
-		writeJSON(w, status, answer)
-	}
+		return err
+	})
 }
 
 // exchangeJSON is answerJSON for a request whose body is the JSON of a Q.
 func exchangeJSON[Q, A any](status int, do func(context.Context, *http.Request, Q) (A, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		var request Q
 		if err := readJSON(w, r, &request); err != nil {
-			writeProblem(w, err)
-			return
+			return err
 		}
 		answerJSON(status, func(ctx context.Context, r *http.Request) (A, error) { return do(ctx, r, request) })(w, r)
-	}
+		return nil
+	})
 }

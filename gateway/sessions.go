@@ -49,32 +49,32 @@ type sessionRequest struct {
 
 // session wraps the handler of a request about one session. The handler returns a nil session for one that it deleted.
 func (h sessionHandlers) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
 		request, err := readSessionRequest(w, r)
-		if err == nil {
-			request.HostCalls, err = h.Of(ctx, r.URL.Query().Get("pool"))
+		if err != nil {
+			return err
 		}
-		var s *sessions.Session
-		var created bool
-		if err == nil {
-			s, created, err = handle(ctx, request)
+		if request.HostCalls, err = h.Of(ctx, r.URL.Query().Get("pool")); err != nil {
+			return err
 		}
+		s, created, err := handle(ctx, request)
 		switch {
 		case err != nil:
-			writeProblem(w, err)
+			return err
 		case s == nil:
 			w.WriteHeader(http.StatusNoContent)
-		default:
-			w.Header().Set("ETag", etag(s.Version))
-			status := http.StatusOK
-			if created {
-				status = http.StatusCreated
-			}
-			writeJSON(w, status, s)
+			return nil
 		}
-	}
+		w.Header().Set("ETag", etag(s.Version))
+		status := http.StatusOK
+		if created {
+			status = http.StatusCreated
+		}
+		writeJSON(w, status, s)
+		return nil
+	})
 }
 
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }

@@ -3,11 +3,36 @@
 package gateway
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
 )
+
+// listenSocket creates a Unix socket that only this user may open. It replaces a socket without a listener.
+func listenSocket(path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, api.Errorf(api.CodeInvalid, "%s exists and is not a socket; remove it and start again", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove the stale socket %s: %w", path, err)
+		}
+	}
+	listener, err := listenPrivately(path)
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
+	}
+	return listener, nil
+}
 
 // listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a private folder and
 // moves it into place.

@@ -18,7 +18,7 @@ const (
 )
 
 // admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
-func (p *poolState) admitLocked(t *target, now time.Time) (*upstream, admission, error) {
+func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
 	switch t.kind {
 	case underLease:
 		verdict, err := t.upstream.admitLeaseLocked(t.ref, now)

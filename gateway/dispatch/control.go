@@ -29,14 +29,15 @@ type Control interface {
 // ControlOf adapts a client of Temporal.
 func ControlOf(c *tempool.Client) Control { return control{c} }
 
-type control struct{ c *tempool.Client }
+// control takes Checkin, CheckinNow and ListPools from the client.
+type control struct{ *tempool.Client }
 
 func (c control) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	pool, slot, err := api.ParseWorkerName(worker)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := c.c.Pool(pool).CheckoutOnce(ctx, slot, o)
+	lease, err := c.Pool(pool).CheckoutOnce(ctx, slot, o)
 	if err != nil {
 		return nil, err
 	}
@@ -44,19 +45,11 @@ func (c control) Checkout(ctx context.Context, worker string, o tempool.Checkout
 }
 
 func (c control) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
-	lease, err := c.c.Renew(ctx, leaseID, ttl)
+	lease, err := c.Client.Renew(ctx, leaseID, ttl)
 	if err != nil {
 		return nil, err
 	}
 	return &lease.Lease, nil
-}
-
-func (c control) Checkin(ctx context.Context, r api.CheckinRequest) error {
-	return c.c.Checkin(ctx, r)
-}
-
-func (c control) CheckinNow(ctx context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
-	return c.c.CheckinNow(ctx, r)
 }
 
 func (c control) State(ctx context.Context, worker string) (api.WorkerState, error) {
@@ -64,21 +57,19 @@ func (c control) State(ctx context.Context, worker string) (api.WorkerState, err
 	if err != nil {
 		return api.WorkerState{}, err
 	}
-	return c.c.Pool(pool).State(ctx, slot)
+	return c.Pool(pool).State(ctx, slot)
 }
 
 func (c control) Workers(ctx context.Context, pool string) (api.PoolWorkers, error) {
-	return c.c.Pool(pool).Workers(ctx)
+	return c.Pool(pool).Workers(ctx)
 }
 
 func (c control) Status(ctx context.Context, pool string) (api.PoolStatus, error) {
-	return c.c.Pool(pool).Running(ctx)
+	return c.Pool(pool).Running(ctx)
 }
 
-func (c control) ListPools(ctx context.Context) ([]string, error) { return c.c.ListPools(ctx) }
-
 func (c control) Check(ctx context.Context) error {
-	if _, err := c.c.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+	if _, err := c.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 		return api.Errorf(api.CodeUnavailable, "Temporal does not answer: %w", err)
 	}
 	return nil

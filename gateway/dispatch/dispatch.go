@@ -16,6 +16,10 @@ type Target struct {
 	priority int
 	leaseID  string
 	worker   string
+
+	preferred string       // anyWorker: the session's worker, "" for none; set by locate
+	ref       api.LeaseRef // underLease: set by locate
+	upstream  *upstream    // underLease: set by locate
 }
 
 type targetKind int
@@ -34,14 +38,6 @@ func AnyWorker(pool, session string, priority int) Target {
 
 // UnderLease targets the worker of a client's lease.
 func UnderLease(id string) Target { return Target{kind: underLease, leaseID: id} }
-
-// target is a Target and what was found of it.
-type target struct {
-	Target
-	preferred string       // anyWorker: the session's worker, or ""
-	ref       api.LeaseRef // underLease
-	upstream  *upstream    // underLease
-}
 
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
 const callAttempts = 3
@@ -106,7 +102,7 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 	if t.kind == anyWorker && r.onStart == nil && !r.Unbuffered { // whoever frees a worker may send it
 		c.prepare(r)
 	}
-	if err := d.place(c, &target{Target: t}); err != nil {
+	if err := d.place(c, &t); err != nil {
 		c.cancel(nil)
 		return nil, notStarted(err)
 	}
@@ -120,7 +116,7 @@ func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, err
 }
 
 // place puts the call in flight on a worker of the target, at once or after it waited.
-func (d *Dispatcher) place(c *Call, t *target) error {
+func (d *Dispatcher) place(c *Call, t *Target) error {
 	p, err := d.locate(c.ctx, t)
 	if err != nil {
 		return err
@@ -150,7 +146,7 @@ func (d *Dispatcher) place(c *Call, t *target) error {
 }
 
 // locate finds the pool of the target, and the worker of a lease.
-func (d *Dispatcher) locate(ctx context.Context, t *target) (*poolState, error) {
+func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
 	if t.kind == anyWorker && (t.priority < MinPriority || t.priority > MaxPriority) {
 		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority, MinPriority, MaxPriority, DefaultPriority)
 	}
@@ -193,7 +189,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *target) (*poolState, error) 
 
 // tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the verdict that
 // says what the call must wait for.
-func (p *poolState) tryStart(c *Call, t *target) (*waiter, admission, error) {
+func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
 	p.mu.Lock()
 	if p.evicted && t.kind == anyWorker {
@@ -230,7 +226,7 @@ func (p *poolState) startLocked(c *Call, u *upstream, now time.Time) error {
 }
 
 // enqueueLocked adds the call to the queue.
-func (p *poolState) enqueueLocked(c *Call, t *target, now time.Time) (*waiter, error) {
+func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
 	if err := p.rateExhaustedLocked(now); err != nil {
 		return nil, err
 	}

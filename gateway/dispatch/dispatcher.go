@@ -6,6 +6,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -99,21 +100,11 @@ func New(config Config) (*Dispatcher, error) {
 	case config.Control == nil || config.Processes == nil:
 		return nil, api.Errorf(api.CodeInvalid, "Config.Control and Config.Processes are required")
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
-	if config.CallTimeout <= 0 {
-		config.CallTimeout = DefaultCallTimeout
-	}
-	if config.FenceAfter <= 0 {
-		config.FenceAfter = DefaultFenceAfter
-	}
-	if config.CheckEvery <= 0 {
-		config.CheckEvery = DefaultCheckEvery
-	}
-	if config.HoldFor <= 0 {
-		config.HoldFor = DefaultHoldFor
-	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	config.CallTimeout = cmp.Or(max(config.CallTimeout, 0), DefaultCallTimeout)
+	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
+	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
+	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
 	d := &Dispatcher{
 		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter,
 		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),

@@ -17,12 +17,8 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	}
 	u.pool.mu.Lock()
 	u.draining = true
-	idle := u.idleLocked()
 	u.pool.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
 	result := api.DrainResult{Drained: u.inFlight == 0, Cut: u.inFlight}

@@ -95,12 +95,9 @@ func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, r api.C
 		return r, nil
 	}
 	u.endLeaseLocked("it was checked in")
-	idle := u.idleLocked()
 	u.pool.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		return r, errStillInFlight(r.LeaseID, ctx.Err())
+	if err := u.awaitIdle(ctx); err != nil {
+		return r, errStillInFlight(r.LeaseID, err)
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
@@ -113,7 +110,7 @@ func errStillInFlight(leaseID string, cause error) *api.Error {
 
 // verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at a time; the
 // others use its answer.
-func (d *Dispatcher) verifyAndStart(c *Call, t *target) error {
+func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	u, id, ref := t.upstream, t.leaseID, t.ref
 	select {
 	case <-u.verifying:

@@ -36,7 +36,7 @@ var waiterPool = sync.Pool{New: func() any {
 	return &waiter{started: make(chan error, 1), timer: timer}
 }}
 
-func newWaiter(p *poolState, c *Call, t *target) *waiter {
+func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
 	w.pool, w.call, w.preferred, w.priority, w.seq, w.index = p, c, t.preferred, t.priority, 0, -1
 	return w

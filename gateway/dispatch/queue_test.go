@@ -16,7 +16,7 @@ func TestQueueOrdersByPriorityThenArrival(t *testing.T) {
 		for range 200 {
 			switch n := random.IntN(10); {
 			case n < 5:
-				w := newWaiter(nil, nil, &target{Target: Target{priority: random.IntN(MaxPriority + 1)}})
+				w := newWaiter(nil, nil, &Target{priority: random.IntN(MaxPriority + 1)})
 				q.Push(w)
 				model = append(model, w)
 			case n < 8:

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -186,6 +187,19 @@ func (u *upstream) idleLocked() <-chan struct{} {
 		u.idle = append(u.idle, idle)
 	}
 	return idle
+}
+
+// awaitIdle waits until no call is in flight. It fails if ctx ends first.
+func (u *upstream) awaitIdle(ctx context.Context) error {
+	u.pool.mu.Lock()
+	idle := u.idleLocked()
+	u.pool.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // startLocked puts a call in flight under the lease that counts.

@@ -58,20 +58,11 @@ func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, i
 
 // Final is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
 func (d *Dispatcher) Final(ctx context.Context, worker string, incarnation int64) api.Usage {
-	u := d.upstreamOf(worker, incarnation)
-	if u == nil {
-		return d.endedUsage(worker, incarnation)
+	if u := d.upstreamOf(worker, incarnation); u != nil {
+		_ = u.awaitIdle(ctx) // calls that are still in flight when ctx ends are not counted
 	}
-	u.pool.mu.Lock()
-	idle := u.idleLocked()
-	u.pool.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-	u.pool.mu.Lock()
-	defer u.pool.mu.Unlock()
-	return u.calls.usage()
+	usage, _ := d.Usage(worker, incarnation)
+	return usage
 }
 
 // endedUsage is the usage of an incarnation without an upstream.

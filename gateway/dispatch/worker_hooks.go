@@ -59,7 +59,7 @@ func (p *poolState) offers(worker, method string) (bool, error) {
 const reservedPoll = 2 * time.Millisecond
 
 // waitFor reserves the target's worker for the call until it has a free slot, and starts the call there.
-func (p *poolState) waitFor(c *Call, t *target) error {
+func (p *poolState) waitFor(c *Call, t *Target) error {
 	p.mu.Lock()
 	p.reserved[t.worker]++
 	p.mu.Unlock()
