@@ -13,22 +13,22 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// book is a Control that keeps its leases in memory, by the rules that worker workflows follow.
-type book struct {
+// fakeControl is a Control that grants leases in memory, by the rules of worker workflows.
+type fakeControl struct {
 	mu      sync.Mutex
 	host    string
 	spec    spec.Spec
-	workers map[string]*entry
+	workers map[string]*fakeWorker
 	order   []string
 	granted map[string]api.Lease // by request id
 	asked   map[string]int       // by operation
 	down    bool
-	gate    chan struct{} // checkouts wait for it, if it is set
+	gate    chan struct{} // if set, checkouts wait until it is closed
 	recall  func(worker string, incarnation int64, lease string) api.RecallResult
-	history []string // every grant, for who looks whether two overlapped
+	history []string // every grant, in order
 }
 
-type entry struct {
+type fakeWorker struct {
 	incarnation, seq int64
 	endpoint         string
 	host             string
@@ -39,16 +39,16 @@ type entry struct {
 	stale            int
 }
 
-func newBook(host string, sp spec.Spec) *book {
-	return &book{host: host, spec: sp, workers: make(map[string]*entry), granted: make(map[string]api.Lease), asked: make(map[string]int)}
+func newFakeControl(host string, sp spec.Spec) *fakeControl {
+	return &fakeControl{host: host, spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease), asked: make(map[string]int)}
 }
 
-func (b *book) add(worker string, incarnation int64) *entry {
+func (b *fakeControl) add(worker string, incarnation int64) *fakeWorker {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.workers[worker]
 	if e == nil {
-		e = &entry{}
+		e = &fakeWorker{}
 		b.workers[worker] = e
 		b.order = append(b.order, worker)
 		slices.Sort(b.order)
@@ -57,27 +57,27 @@ func (b *book) add(worker string, incarnation int64) *entry {
 	return e
 }
 
-// with looks at a worker's entry under the lock.
-func (b *book) with(worker string, look func(*entry)) {
+// with calls look with a worker and the lock held.
+func (b *fakeControl) with(worker string, look func(*fakeWorker)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	look(b.workers[worker])
 }
 
-func (b *book) setDown(down bool) {
+func (b *fakeControl) setDown(down bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.down = down
 }
 
-func (b *book) count(operation string) int {
+func (b *fakeControl) count(operation string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.asked[operation]
 }
 
-// begin counts an operation and refuses it while Temporal is down. It locks mu, which the caller unlocks.
-func (b *book) begin(operation string) error {
+// begin counts an operation and fails it while Temporal is down. It locks mu, which the caller unlocks.
+func (b *fakeControl) begin(operation string) error {
 	b.mu.Lock()
 	b.asked[operation]++
 	if b.down {
@@ -86,12 +86,12 @@ func (b *book) begin(operation string) error {
 	return nil
 }
 
-func (b *book) Check(context.Context) error {
+func (b *fakeControl) Check(context.Context) error {
 	defer b.mu.Unlock()
 	return b.begin("check")
 }
 
-func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
 	b.mu.Lock()
 	gate := b.gate
 	b.mu.Unlock()
@@ -149,7 +149,7 @@ func (b *book) Checkout(ctx context.Context, worker string, o tempool.CheckoutOp
 	return &copied, nil
 }
 
-func (b *book) owner(leaseID string) (*entry, error) {
+func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (b *book) owner(leaseID string) (*entry, error) {
 	return e, nil
 }
 
-func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
 	err := b.begin("renew")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -182,7 +182,7 @@ func (b *book) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api
 	return &copied, nil
 }
 
-func (b *book) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
+func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	e, err := b.owner(r.LeaseID)
 	if err != nil {
 		if e != nil {
@@ -198,7 +198,7 @@ func (b *book) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 	return api.CheckinResult{State: e.state}, nil
 }
 
-func (b *book) Checkin(_ context.Context, r api.CheckinRequest) error {
+func (b *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
 	err := b.begin("checkin")
 	defer b.mu.Unlock()
 	if err == nil {
@@ -207,7 +207,7 @@ func (b *book) Checkin(_ context.Context, r api.CheckinRequest) error {
 	return err
 }
 
-func (b *book) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+func (b *fakeControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 	err := b.begin("checkin")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -216,7 +216,7 @@ func (b *book) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinR
 	return b.checkin(r)
 }
 
-func (b *book) State(_ context.Context, worker string) (api.WorkerState, error) {
+func (b *fakeControl) State(_ context.Context, worker string) (api.WorkerState, error) {
 	err := b.begin("state")
 	defer b.mu.Unlock()
 	e := b.workers[worker]
@@ -229,7 +229,7 @@ func (b *book) State(_ context.Context, worker string) (api.WorkerState, error) 
 	return b.state(worker, e), nil
 }
 
-func (b *book) state(worker string, e *entry) api.WorkerState {
+func (b *fakeControl) state(worker string, e *fakeWorker) api.WorkerState {
 	s := api.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
 	if e.lease != nil {
 		copied := *e.lease
@@ -238,7 +238,7 @@ func (b *book) state(worker string, e *entry) api.WorkerState {
 	return s
 }
 
-func (b *book) Workers(_ context.Context, pool string) (api.PoolWorkers, error) {
+func (b *fakeControl) Workers(_ context.Context, pool string) (api.PoolWorkers, error) {
 	err := b.begin("view")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -256,7 +256,7 @@ func (b *book) Workers(_ context.Context, pool string) (api.PoolWorkers, error) 
 	return view, nil
 }
 
-func (b *book) Status(_ context.Context, pool string) (api.PoolStatus, error) {
+func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
 	err := b.begin("status")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -277,7 +277,7 @@ func (b *book) Status(_ context.Context, pool string) (api.PoolStatus, error) {
 	return status, nil
 }
 
-func (b *book) ListPools(context.Context) ([]string, error) {
+func (b *fakeControl) ListPools(context.Context) ([]string, error) {
 	err := b.begin("list")
 	defer b.mu.Unlock()
 	return []string{b.spec.Pool.Name}, err

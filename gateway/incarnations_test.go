@@ -13,33 +13,33 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-// beside starts an incarnation beside the one before, which the book does not know of yet.
-func (w *world) beside(slot int, incarnation int64) *process.Process {
-	w.t.Helper()
-	p, err := w.processes.Start(w.t.Context(), process.Launch{
-		Worker: api.WorkerName("p", slot), Incarnation: incarnation, Spec: w.spec, Keep: []int64{incarnation - 1},
+// beside starts an incarnation beside the previous one; the control plane does not know it yet.
+func (e *env) beside(slot int, incarnation int64) *process.Process {
+	e.t.Helper()
+	p, err := e.processes.Start(e.t.Context(), process.Launch{
+		Worker: api.WorkerName("p", slot), Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1},
 	})
-	require.NoError(w.t, err)
+	require.NoError(e.t, err)
 	return p
 }
 
-func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
-	w := open(t, 2)
-	made, enough := w.callers(4)
+func TestSwitchUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
+	e := open(t, 2)
+	made, enough := e.callers(4)
 	var counted int64
 	for incarnation := int64(2); incarnation <= 6; incarnation++ {
 		for slot := range 2 {
 			worker := api.WorkerName("p", slot)
-			w.beside(slot, incarnation)
-			w.book.add(worker, incarnation) // the workflow has moved on, and tells the gateway next
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			result := w.gateway.Drain(ctx, worker, incarnation-1)
+			e.beside(slot, incarnation)
+			e.control.add(worker, incarnation) // the workflow has switched and drains the older one next
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			result := e.gateway.Drain(ctx, worker, incarnation-1)
 			cancel()
 			require.True(t, result.Drained)
 			if result.Checkin != nil {
 				counted += result.Checkin.Usage.Requests
 			}
-			old, _ := w.processes.Get(worker, incarnation-1)
+			old, _ := e.processes.Get(worker, incarnation-1)
 			_, err := old.Stop(t.Context(), time.Second)
 			require.NoError(t, err)
 		}
@@ -50,108 +50,108 @@ func TestAHandoverUnderLoadFailsNoCallAndCountsEachOnce(t *testing.T) {
 	require.LessOrEqual(t, counted, made.Load())
 }
 
-func TestTheOldIncarnationServesUntilItIsDrained(t *testing.T) {
-	w := open(t, 1, idleReturn(time.Hour)) // what one lease counts is looked at
-	first, err := w.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
+func TestOlderIncarnationServesUntilDrained(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour)) // what one lease counts is looked at
+	first, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
-	w.beside(0, 2)
-	second, err := w.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
+	e.beside(0, 2)
+	second, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
 	require.Equal(t, first.Body, second.Body)
 	require.EqualValues(t, 1, second.Incarnation)
-	w.book.add("p/0", 2)
-	result := w.gateway.Drain(t.Context(), "p/0", 1)
+	e.control.add("p/0", 2)
+	result := e.gateway.Drain(t.Context(), "p/0", 1)
 	require.EqualValues(t, 2, result.Checkin.Usage.Requests)
-	third, err := w.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
+	third, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "pid", Body: []byte("{}")})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, third.Incarnation)
-	usage, _ := w.gateway.Usage("p/0", 1)
+	usage, _ := e.gateway.Usage("p/0", 1)
 	require.EqualValues(t, 2, usage.Requests, "each incarnation has its own count")
 }
 
-func TestADrainOfTheOldIncarnationWaitsForItsCallsBesideTheNewOne(t *testing.T) {
-	w := open(t, 1)
-	held := w.file("held")
+func TestDrainOfOlderIncarnationWaitsForItsCalls(t *testing.T) {
+	e := open(t, 1)
+	held := e.file("held")
 	long := background(func() error {
-		_, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
+		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
 		return err
 	})
-	w.awaitFile(held + ".began")
-	w.beside(0, 2)
-	w.book.add("p/0", 2)
+	e.awaitHeld(held + ".began")
+	e.beside(0, 2)
+	e.control.add("p/0", 2)
 	drained := background(func() api.DrainResult {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		return w.gateway.Drain(ctx, "p/0", 1)
+		return e.gateway.Drain(ctx, "p/0", 1)
 	})
-	response, err := w.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
+	response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, response.Incarnation)
-	w.touch(held)
+	e.release(held)
 	require.NoError(t, await(t, long))
 	result := await(t, drained)
 	require.True(t, result.Drained)
 	require.EqualValues(t, 1, result.Checkin.Usage.Requests)
 }
 
-func TestADrainThatIsOverSaysHowManyCallsItCut(t *testing.T) {
-	w := open(t, 1)
-	held := w.file("held")
+func TestDrainReportsCutCalls(t *testing.T) {
+	e := open(t, 1)
+	held := e.file("held")
 	long := background(func() error {
-		_, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
+		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
 		return err
 	})
-	w.awaitFile(held + ".began")
+	e.awaitHeld(held + ".began")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	result := w.gateway.Drain(ctx, "p/0", 1)
+	result := e.gateway.Drain(ctx, "p/0", 1)
 	require.False(t, result.Drained)
 	require.Equal(t, 1, result.Cut)
-	require.NotNil(t, result.Checkin, "what was served until then is told")
-	w.touch(held)
+	require.NotNil(t, result.Checkin, "the usage so far is reported")
+	e.release(held)
 	require.NoError(t, await(t, long))
 }
 
-func TestALeaseOnTheOldIncarnationEndsWhenOneOnTheNewerIsSeen(t *testing.T) {
-	w := open(t, 1)
-	old := w.lease(0, "me")
-	w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")
-	w.beside(0, 2)
-	require.Equal(t, 200, w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1").status, "the workflow has not moved on")
-	w.book.add("p/0", 2)
-	fresh := w.lease(0, "you")
-	require.Equal(t, 200, w.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "2").status)
-	w.do("POST", "/v1/leases/"+old.ID+"/call/echo", "3").refusedWith(t, 409, api.CodeLeaseFenced)
+func TestLeaseOnOlderIncarnationEndsWithOneOnTheNewer(t *testing.T) {
+	e := open(t, 1)
+	old := e.lease(0, "me")
+	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1")
+	e.beside(0, 2)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "1").status, "the workflow has not switched")
+	e.control.add("p/0", 2)
+	fresh := e.lease(0, "you")
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+fresh.ID+"/call/echo", "2").status)
+	e.do("POST", "/v1/leases/"+old.ID+"/call/echo", "3").requireProblem(t, 409, api.CodeLeaseFenced)
 }
 
-func TestALowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
+func TestLowScoreGetsNoCallsWhileBetterWorkersAreFree(t *testing.T) {
 	scores := func(worker string, _ int64) float64 {
 		if worker == "p/0" {
 			return 10
 		}
 		return 90
 	}
-	w := open(t, 2, withConfig(func(c *Config) { c.Score = scores }))
+	e := open(t, 2, withConfig(func(c *Config) { c.Score = scores }))
 	// Both are leased while two calls wait for each other.
-	held := w.file("held")
+	held := e.file("held")
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			_, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
+			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(`{"path":` + quoted(held) + `}`)})
 			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	require.Eventually(t, func() bool {
-		_, first := w.gateway.Usage("p/0", 1)
-		_, second := w.gateway.Usage("p/1", 1)
+		_, first := e.gateway.Usage("p/0", 1)
+		_, second := e.gateway.Usage("p/1", 1)
 		return first+second == 2
-	}, patience, tick)
-	w.touch(held)
+	}, timeout, poll)
+	e.release(held)
 	both.Wait()
 	for range 20 {
-		response, err := w.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
+		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte("x")})
 		require.NoError(t, err)
 		require.Equal(t, "p/1", response.Worker)
 	}

@@ -10,26 +10,26 @@ import (
 )
 
 func TestSnapshotCountsCalls(t *testing.T) {
-	w := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
-	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
-	w.awaitFile(w.file("a.began"))
-	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "1") })
-	require.Eventually(t, func() bool { return w.gateway.Snapshot().Pools[0].Waiting == 1 }, patience, tick)
-	w.do("POST", "/v1/pools/p/call/echo", "1").refusedWith(t, 429, api.CodeQueueFull)
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
+	e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 429, api.CodeQueueFull)
 
-	busy := w.gateway.Snapshot()
+	busy := e.gateway.Snapshot()
 	require.True(t, busy.ControlPlane)
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
 	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
 
-	w.touch(w.file("a"))
+	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
 	require.Equal(t, 200, await(t, waits).status)
-	w.do("POST", "/v1/pools/p/call/fail", "").refusedWith(t, 500, api.CodeWorkerError)
+	e.do("POST", "/v1/pools/p/call/fail", "").requireProblem(t, 500, api.CodeWorkerError)
 
-	p := w.gateway.Snapshot().Pools[0]
+	p := e.gateway.Snapshot().Pools[0]
 	require.Equal(t, "p", p.Pool)
 	require.EqualValues(t, 3, p.Calls.Count)
 	require.Positive(t, p.Calls.Sum)
@@ -42,15 +42,15 @@ func TestSnapshotCountsCalls(t *testing.T) {
 }
 
 func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
-	w := open(t, 1)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
-	first, _ := w.processes.Get("p/0", 1)
+	e := open(t, 1)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
+	first, _ := e.processes.Get("p/0", 1)
 	first.Kill("killed by the test")
 	<-first.Done()
-	require.Eventually(t, func() bool { return !w.gateway.Snapshot().Pools[0].Workers[0].Here }, patience, tick)
-	w.start(0, 2)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
-	worker := w.gateway.Snapshot().Pools[0].Workers[0]
+	require.Eventually(t, func() bool { return !e.gateway.Snapshot().Pools[0].Workers[0].Here }, timeout, poll)
+	e.start(0, 2)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
+	worker := e.gateway.Snapshot().Pools[0].Workers[0]
 	require.True(t, worker.Here)
 	require.EqualValues(t, 2, worker.Incarnation)
 	require.EqualValues(t, 2, worker.Requests)

@@ -14,57 +14,57 @@ import (
 
 const release = "session.release"
 
-// hook runs a hook and fails the test if that fails.
-func (w *world) hook(worker, name, session string) bool {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// hook calls a hook. The test fails if the call does.
+func (e *env) hook(worker, name, session string) bool {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	called, err := w.gateway.CallHook(ctx, worker, name, session)
-	require.NoError(w.t, err)
+	called, err := e.gateway.CallHook(ctx, worker, name, session)
+	require.NoError(e.t, err)
 	return called
 }
 
-func TestAHookRunsOnItsWorkerUnderALeaseOfTheGateway(t *testing.T) {
-	w := open(t, 2)
-	require.True(t, w.hook("p/1", release, "mine"))
-	state, err := w.book.State(t.Context(), "p/1")
+func TestHookRunsOnItsWorkerUnderTheGatewaysLease(t *testing.T) {
+	e := open(t, 2)
+	require.True(t, e.hook("p/1", release, "mine"))
+	state, err := e.control.State(t.Context(), "p/1")
 	require.NoError(t, err)
-	require.Equal(t, w.gateway.Holder(), state.Lease.Holder)
-	idle, err := w.book.State(t.Context(), "p/0")
+	require.Equal(t, e.gateway.Holder(), state.Lease.Holder)
+	idle, err := e.control.State(t.Context(), "p/0")
 	require.NoError(t, err)
 	require.Nil(t, idle.Lease)
-	answer := w.do("POST", "/v1/pools/p/call/released", nil)
+	answer := e.do("POST", "/v1/pools/p/call/released", nil)
 	require.Equal(t, "p/1", answer.header.Get(api.HeaderWorker))
 	require.Equal(t, `[["mine","mine"]]`, string(answer.body))
 }
 
-func TestAHookThatIsNotOfferedIsNoFailure(t *testing.T) {
-	w := open(t, 1)
-	require.False(t, w.hook("p/0", "session.load", "mine"))
+func TestHookThatIsNotOfferedIsNoError(t *testing.T) {
+	e := open(t, 1)
+	require.False(t, e.hook("p/0", "session.load", "mine"))
 }
 
-func TestAHookSaysWhyItDidNotRun(t *testing.T) {
-	w := open(t, 2)
-	_, err := w.gateway.CallHook(t.Context(), "p/0", release, "stuck")
+func TestHookErrors(t *testing.T) {
+	e := open(t, 2)
+	_, err := e.gateway.CallHook(t.Context(), "p/0", release, "stuck")
 	require.ErrorIs(t, err, api.ErrWorkerError)
 	require.ErrorContains(t, err, "not this one")
 	for _, nowhere := range []string{"p/7", "q/0"} {
-		_, err = w.gateway.CallHook(t.Context(), nowhere, release, "mine")
+		_, err = e.gateway.CallHook(t.Context(), nowhere, release, "mine")
 		require.ErrorIs(t, err, api.ErrWorkerNotFound)
 	}
-	w.lease(1, "somebody")
+	e.lease(1, "somebody")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = w.gateway.CallHook(ctx, "p/1", release, "mine")
+	_, err = e.gateway.CallHook(ctx, "p/1", release, "mine")
 	require.ErrorIs(t, err, api.ErrBusy)
-	require.True(t, w.gateway.Drain(t.Context(), "p/1", 1).Drained)
-	_, err = w.gateway.CallHook(t.Context(), "p/1", release, "mine")
+	require.True(t, e.gateway.Drain(t.Context(), "p/1", 1).Drained)
+	_, err = e.gateway.CallHook(t.Context(), "p/1", release, "mine")
 	require.ErrorIs(t, err, api.ErrDraining)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/pid", nil).status, "others are served as before")
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status, "others are still served")
 }
 
-func TestHooksUnderLoadStarveNobody(t *testing.T) {
-	w := open(t, 2, inflight(2))
+func TestHooksUnderLoadStarveNoCall(t *testing.T) {
+	e := open(t, 2, inflight(2))
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for range 12 {
@@ -75,7 +75,7 @@ func TestHooksUnderLoadStarveNobody(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := w.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+				if _, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
 					t.Errorf("a call failed: %v", err)
 					return
 				}
@@ -83,7 +83,7 @@ func TestHooksUnderLoadStarveNobody(t *testing.T) {
 		})
 	}
 	for range 100 {
-		require.True(t, w.hook("p/0", release, "mine"))
+		require.True(t, e.hook("p/0", release, "mine"))
 	}
 	close(stop)
 	callers.Wait()
