@@ -66,7 +66,9 @@ func New(config Config) (*Gateway, error) {
 		return nil, err
 	}
 	config.Limits = config.Limits.withDefaults()
-	g := &Gateway{Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), bodies: semaphore.NewWeighted(config.Limits.BodyBytes), closed: make(chan struct{})}
+	g := &Gateway{
+		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), bodies: semaphore.NewWeighted(config.Limits.BodyBytes), closed: make(chan struct{}),
+	}
 	g.registerRoutes()
 	return g, nil
 }

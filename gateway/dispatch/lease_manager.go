@@ -239,7 +239,8 @@ func (p *poolState) leaseForQueueLocked(now time.Time, lost bool) {
 
 // mayLeaseLocked reports whether a checkout of the upstream's worker may succeed now.
 func (p *poolState) mayLeaseLocked(u *upstream, now time.Time) bool {
-	return !(u.checkingOut || u.gone || u.draining || now.Before(u.retryAt) || u.lease != nil && u.lease.own || p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
+	own := u.lease != nil && u.lease.own
+	return !(u.checkingOut || u.gone || u.draining || own || now.Before(u.retryAt) || p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
 }
 
 // leaseLocked checks the upstream's worker out in the background.

@@ -44,7 +44,8 @@ type poolState struct {
 
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
-		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), stats: newPoolStats(),
+		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
+		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int),
 	}
 }
 

@@ -59,7 +59,7 @@ func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, i
 // Final is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
 func (d *Dispatcher) Final(ctx context.Context, worker string, incarnation int64) api.Usage {
 	if u := d.upstreamOf(worker, incarnation); u != nil {
-		_ = u.awaitIdle(ctx) // calls that are still in flight when ctx ends are not counted
+		_ = u.awaitIdle(ctx) // the count leaves out calls still in flight when ctx ends
 	}
 	usage, _ := d.Usage(worker, incarnation)
 	return usage
