@@ -11,14 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process/wire"
 )
 
-// BenchmarkAddedLatency tells how much later a 100-byte echo is answered through the gateway than over the worker's own
-// connection: the three ways take turns call by call, so that all see the same machine.
+// BenchmarkAddedLatency measures the latency that the gateway adds to a 100-byte echo over the worker's own connection. The three ways
+// alternate call by call, so that all see the same load of the machine.
 func BenchmarkAddedLatency(b *testing.B) {
-	w := open(b, 1, idleReturn(time.Hour))
-	p, found := w.processes.Get("p/0", 1)
+	e := open(b, 1, idleReturn(time.Hour))
+	p, found := e.processes.Get("p/0", 1)
 	require.True(b, found)
 	body := bytes.Repeat([]byte("x"), 100)
 	ctx := context.Background()
@@ -32,11 +33,11 @@ func BenchmarkAddedLatency(b *testing.B) {
 			return err
 		}},
 		{name: "in-process", call: func() error {
-			_, err := w.gateway.CallPool(ctx, "p", Request{Method: "echo", Body: body})
+			_, err := e.gateway.CallPool(ctx, "p", dispatch.Request{Method: "echo", Body: body})
 			return err
 		}},
 		{name: "socket", call: func() error {
-			response, err := w.http.Post("http://gateway/v1/pools/p/call/echo", "application/json", bytes.NewReader(body))
+			response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/json", bytes.NewReader(body))
 			if err != nil {
 				return err
 			}
@@ -75,9 +76,9 @@ func BenchmarkAddedLatency(b *testing.B) {
 func BenchmarkCallPool(b *testing.B) {
 	for name, callers := range map[string]int{"1caller": 1, "8callers": 8} {
 		b.Run(name, func(b *testing.B) {
-			w := open(b, 2, idleReturn(time.Hour))
+			e := open(b, 2, idleReturn(time.Hour))
 			body := bytes.Repeat([]byte("x"), 100)
-			_, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body})
+			_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body})
 			require.NoError(b, err)
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -87,7 +88,7 @@ func BenchmarkCallPool(b *testing.B) {
 				go func() {
 					var err error
 					for range share {
-						if _, err = w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: body}); err != nil {
+						if _, err = e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: body}); err != nil {
 							break
 						}
 					}
@@ -104,7 +105,7 @@ func BenchmarkCallPool(b *testing.B) {
 
 // BenchmarkHTTP is the throughput over the Unix socket with eight connections.
 func BenchmarkHTTP(b *testing.B) {
-	w := open(b, 2, idleReturn(time.Hour))
+	e := open(b, 2, idleReturn(time.Hour))
 	body := bytes.Repeat([]byte("x"), 1024)
 	b.SetParallelism(4)
 	b.RunParallel(func(pb *testing.PB) {
@@ -114,7 +115,7 @@ func BenchmarkHTTP(b *testing.B) {
 				b.Error(err)
 				return
 			}
-			response, err := w.http.Do(request)
+			response, err := e.http.Do(request)
 			if err != nil {
 				b.Error(err)
 				return

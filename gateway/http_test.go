@@ -15,47 +15,47 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestWhatNamesNoRouteIsAProblemToo(t *testing.T) {
-	w := open(t, 0)
+func TestUnknownRouteIsAProblem(t *testing.T) {
+	e := open(t, 0)
 	for _, path := range []string{"/", "/v1", "/v1/pools/p/call", "/v2/pools", "/v1/pools/", "/v1/leases", "//v1/pools", "/v1/./pools", "/v1/pools/p/call/../x"} {
-		w.do("GET", path, nil).refusedWith(t, 404, codeNotFound)
+		e.do("GET", path, nil).requireProblem(t, 404, codeNotFound)
 	}
-	a := w.do("GET", "/v1/pools/p/call/echo", nil)
-	a.refusedWith(t, 405, codeMethodNotAllowed)
+	a := e.do("GET", "/v1/pools/p/call/echo", nil)
+	a.requireProblem(t, 405, codeMethodNotAllowed)
 	require.Equal(t, "POST", a.header.Get("Allow"))
-	a = w.do("PATCH", "/v1/leases/p.0.1.1", nil)
-	a.refusedWith(t, 405, codeMethodNotAllowed)
+	a = e.do("PATCH", "/v1/leases/p.0.1.1", nil)
+	a.requireProblem(t, 405, codeMethodNotAllowed)
 	require.Equal(t, "PUT, DELETE", a.header.Get("Allow"))
 }
 
 func TestPoolsAndWorkersAreListedWithTheirStates(t *testing.T) {
-	w := open(t, 2)
-	w.lease(1, "me")
+	e := open(t, 2)
+	e.lease(1, "me")
 	var pools []map[string]any
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/pools", nil).body, &pools))
+	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/pools", nil).body, &pools))
 	require.Len(t, pools, 1)
 	var pool map[string]any
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/pools/p", nil).body, &pool))
+	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/pools/p", nil).body, &pool))
 	require.Equal(t, pools[0], pool)
 	var workers []map[string]any
-	require.NoError(t, json.Unmarshal(w.do("GET", "/v1/workers", nil).body, &workers))
+	require.NoError(t, json.Unmarshal(e.do("GET", "/v1/workers", nil).body, &workers))
 	require.Len(t, workers, 2)
 	require.Equal(t, "ready", workers[0]["state"])
 	require.Equal(t, "busy", workers[1]["state"])
-	w.do("GET", "/v1/pools/nope", nil).refusedWith(t, 404, "pool_not_found")
-	w.book.setDown(true)
-	w.do("GET", "/v1/pools", nil).refusedWith(t, 503, "unavailable")
+	e.do("GET", "/v1/pools/nope", nil).requireProblem(t, 404, "pool_not_found")
+	e.control.setDown(true)
+	e.do("GET", "/v1/pools", nil).requireProblem(t, 503, "unavailable")
 }
 
-func TestExtraRoutesGetTheGatewaysProtection(t *testing.T) {
-	w := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
-	w.gateway.Handle("GET /extra", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+func TestAddedRoutesAreProtected(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	e.gateway.Handle("GET /extra", http.HandlerFunc(func(e http.ResponseWriter, _ *http.Request) { e.WriteHeader(204) }))
 	client := clientWith(t, nil)
-	require.Equal(t, 204, overTCP(t, client, w.gateway.Endpoint(), "/extra"))
-	require.Equal(t, 403, overTCP(t, client, w.gateway.Endpoint(), "/extra", "Host", "evil.example"))
+	require.Equal(t, 204, overTCP(t, client, e.gateway.Endpoint(), "/extra"))
+	require.Equal(t, 403, overTCP(t, client, e.gateway.Endpoint(), "/extra", "Host", "evil.example"))
 }
 
-// FuzzHTTP sends bytes as they come. Whatever they are, the gateway answers with HTTP or hangs up, and goes on serving.
+// FuzzHTTP sends arbitrary bytes. The gateway must answer with HTTP or disconnect, and continue to serve.
 func FuzzHTTP(f *testing.F) {
 	for _, seed := range []string{
 		"POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi",
@@ -72,14 +72,14 @@ func FuzzHTTP(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	quick := withSpec(func(sp *spec.Spec) { sp.Queue.Timeout = spec.Duration(50 * time.Millisecond) }) // should the bytes spell crash
-	w := open(f, 1, quick, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 50*time.Millisecond, 100*time.Millisecond }))
+	e := open(f, 1, quick, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 50*time.Millisecond, 100*time.Millisecond }))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		conn, err := net.Dial("unix", w.file("gw.sock"))
+		conn, err := net.Dial("unix", e.file("gw.sock"))
 		require.NoError(t, err)
 		defer conn.Close()
 		_, _ = conn.Write(data) // the gateway may have hung up
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 		in := bufio.NewReader(conn)
 		if first, err := in.Peek(1); err == nil {
 			require.Equal(t, byte('H'), first[0])
@@ -92,10 +92,10 @@ func FuzzHTTP(f *testing.F) {
 				require.Equal(t, response.StatusCode, p.Status)
 			}
 			if response.StatusCode == 500 {
-				require.Contains(t, string(body), `"code":"worker_error"`, "the gateway's own errors are foreseen")
+				require.Contains(t, string(body), `"code":"worker_error"`, "the gateway itself never fails")
 			}
 		}
-		w.t = t
-		require.Equal(t, 200, w.do("GET", "/healthz", nil).status)
+		e.t = t
+		require.Equal(t, 200, e.do("GET", "/healthz", nil).status)
 	})
 }

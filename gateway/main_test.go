@@ -21,25 +21,26 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
 
-// patience bounds every wait of these tests; only a failing test waits so long.
-const patience = 30 * time.Second
+// timeout bounds every wait of these tests; only a failing test waits so long.
+const timeout = 30 * time.Second
 
-const tick = 2 * time.Millisecond
+const poll = 2 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
 	goleak.VerifyTestMain(m)
 }
 
-// world is a gateway over real processes and a lease book.
-type world struct {
+// env is a gateway over real processes and a fake control plane.
+type env struct {
 	t         testing.TB
 	gateway   *Gateway
-	book      *book
+	control   *fakeControl
 	processes *process.Supervisor
 	spec      spec.Spec
 	http      *http.Client
@@ -68,72 +69,75 @@ func pythonSpec(t testing.TB) spec.Spec {
 	sp.Pool.Name, sp.Pool.Command = "p", []string{"python3", script}
 	sp.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
 	sp.Pool.EnvFrom = []string{"PATH", "HOME"}
-	sp.Start.Timeout = spec.Duration(patience)
+	sp.Start.Timeout = spec.Duration(timeout)
 	return sp
 }
 
-// open makes a world with so many workers.
-func open(t testing.TB, workers int, options ...option) *world {
+// open returns an env with so many ready workers.
+func open(t testing.TB, workers int, options ...option) *env {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), spec: pythonSpec(t)}
+	e := &env{t: t, dir: t.TempDir(), spec: pythonSpec(t)}
 	for _, o := range options {
 		if o.spec != nil {
-			o.spec(&w.spec)
+			o.spec(&e.spec)
 		}
 	}
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error
-	w.processes, err = process.Open(t.Context(), process.Config{StateDir: filepath.Join(w.dir, "state"), HostID: "here", Logger: logger})
+	e.processes, err = process.Open(t.Context(), process.Config{StateDir: filepath.Join(e.dir, "state"), HostID: "here", Logger: logger})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		require.NoError(t, w.processes.Close(ctx))
+		require.NoError(t, e.processes.Close(ctx))
 	})
-	w.book = newBook("here", w.spec)
-	config := Config{HostID: "here", Socket: filepath.Join(w.dir, "gw.sock"), Control: w.book, Processes: w.processes, Logger: logger, CheckEvery: 10 * time.Millisecond}
+	e.control = newFakeControl("here", e.spec)
+	config := Config{
+		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger, CheckEvery: 10 * time.Millisecond},
+		Socket: filepath.Join(e.dir, "gw.sock"),
+	}
 	for _, o := range options {
 		if o.config != nil {
 			o.config(&config)
 		}
 	}
-	w.gateway, err = New(config)
+	e.gateway, err = New(config)
 	require.NoError(t, err)
-	w.book.recall = func(worker string, incarnation int64, lease string) api.RecallResult {
-		return w.gateway.Recall(context.Background(), worker, incarnation, lease)
+	e.control.recall = func(worker string, incarnation int64, lease string) api.RecallResult {
+		return e.gateway.Recall(context.Background(), worker, incarnation, lease)
 	}
-	require.NoError(t, w.gateway.Start())
+	require.NoError(t, e.gateway.Start())
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", config.Socket)
 	}, MaxIdleConnsPerHost: 64}
-	w.http = &http.Client{Transport: transport}
+	e.http = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		require.NoError(t, w.gateway.Close(ctx))
+		require.NoError(t, e.gateway.Close(ctx))
 	})
 	for slot := range workers {
-		w.start(slot, 1)
+		e.start(slot, 1)
 	}
-	return w
+	return e
 }
 
-// start runs an incarnation and has the book know it as ready.
-func (w *world) start(slot int, incarnation int64) *process.Process {
-	w.t.Helper()
+// start starts an incarnation and marks it as ready in the control plane.
+func (e *env) start(slot int, incarnation int64) *process.Process {
+	e.t.Helper()
 	worker := api.WorkerName("p", slot)
-	p, err := w.processes.Start(w.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: w.spec})
-	require.NoError(w.t, err)
-	w.book.add(worker, incarnation)
+	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: worker, Incarnation: incarnation, Spec: e.spec})
+	require.NoError(e.t, err)
+	e.control.add(worker, incarnation)
 	return p
 }
 
-// lease checks worker p/slot out to somebody, past the gateway.
-func (w *world) lease(slot int, holder string) *api.Lease {
-	w.t.Helper()
-	lease, err := w.book.Checkout(w.t.Context(), api.WorkerName("p", slot), tempool.CheckoutOptions{Holder: holder})
-	require.NoError(w.t, err)
+// lease checks worker p/slot out without the gateway.
+func (e *env) lease(slot int, holder string) *api.Lease {
+	e.t.Helper()
+	lease, err := e.control.Checkout(e.t.Context(), api.WorkerName("p", slot), tempool.CheckoutOptions{Holder: holder})
+	require.NoError(e.t, err)
 	return lease
 }
 
@@ -144,9 +148,9 @@ type answer struct {
 	problem Problem
 }
 
-// do sends a request and reads all of the answer.
-func (w *world) do(method, path string, body any, headers ...string) answer {
-	w.t.Helper()
+// do sends a request and reads the whole answer.
+func (e *env) do(method, path string, body any, headers ...string) answer {
+	e.t.Helper()
 	var in io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -154,48 +158,49 @@ func (w *world) do(method, path string, body any, headers ...string) answer {
 		in = bytes.NewReader([]byte(b))
 	default:
 		data, err := json.Marshal(b)
-		require.NoError(w.t, err)
+		require.NoError(e.t, err)
 		in = bytes.NewReader(data)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, in)
-	require.NoError(w.t, err)
+	require.NoError(e.t, err)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := w.http.Do(request)
-	require.NoError(w.t, err)
+	response, err := e.http.Do(request)
+	require.NoError(e.t, err)
 	defer response.Body.Close()
 	a := answer{status: response.StatusCode, header: response.Header}
 	a.body, err = io.ReadAll(response.Body)
-	require.NoError(w.t, err)
+	require.NoError(e.t, err)
 	if a.status >= 400 {
-		require.Equal(w.t, "application/problem+json", a.header.Get("Content-Type"), "%s", a.body)
-		require.NoError(w.t, json.Unmarshal(a.body, &a.problem))
-		require.Equal(w.t, a.status, a.problem.Status)
-		require.NotEmpty(w.t, a.problem.Detail)
+		require.Equal(e.t, "application/problem+json", a.header.Get("Content-Type"), "%s", a.body)
+		require.NoError(e.t, json.Unmarshal(a.body, &a.problem))
+		require.Equal(e.t, a.status, a.problem.Status)
+		require.NotEmpty(e.t, a.problem.Detail)
 	}
 	return a
 }
 
-// refusedWith asserts a problem.
-func (a answer) refusedWith(t testing.TB, status int, code api.Code) {
+// requireProblem asserts the status and code of a problem.
+func (a answer) requireProblem(t testing.TB, status int, code api.Code) {
 	t.Helper()
 	require.Equal(t, code, a.problem.Code, "%s", a.body)
 	require.Equal(t, status, a.status)
 }
 
-// callers have so many call the pool without a pause until enough, which waits for their last answers. No call may fail.
-func (w *world) callers(n int) (made *atomic.Int64, enough func()) {
+// callers start n goroutines that call the pool without a pause until stop is called, which waits for their last answers. The test fails if
+// a call does.
+func (e *env) callers(n int) (made *atomic.Int64, stop func()) {
 	made = new(atomic.Int64)
-	ctx, cancel := context.WithCancel(w.t.Context())
+	ctx, cancel := context.WithCancel(e.t.Context())
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := w.gateway.CallPool(context.Background(), "p", Request{Method: "echo", Body: []byte("x")}); err != nil {
-					w.t.Errorf("call %d: %v", made.Load(), err)
+				if _, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte("x")}); err != nil {
+					e.t.Errorf("call %d: %v", made.Load(), err)
 					return
 				}
 				made.Add(1)
@@ -208,21 +213,21 @@ func (w *world) callers(n int) (made *atomic.Int64, enough func()) {
 	}
 }
 
-func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
+func (e *env) file(name string) string { return filepath.Join(e.dir, name) }
 
-// touch lets a held call go.
-func (w *world) touch(path string) {
-	w.t.Helper()
-	require.NoError(w.t, os.WriteFile(path, nil, 0o600))
+// release ends a held call.
+func (e *env) release(path string) {
+	e.t.Helper()
+	require.NoError(e.t, os.WriteFile(path, nil, 0o600))
 }
 
-// awaitFile waits until a held call has begun.
-func (w *world) awaitFile(path string) {
-	w.t.Helper()
-	require.Eventually(w.t, func() bool { _, err := os.Stat(path); return err == nil }, patience, tick)
+// awaitHeld waits until a held call has started.
+func (e *env) awaitHeld(path string) {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool { _, err := os.Stat(path); return err == nil }, timeout, poll)
 }
 
-// background runs do and delivers its answer.
+// background calls run in a goroutine and delivers its result.
 func background[T any](run func() T) <-chan T {
 	done := make(chan T, 1)
 	go func() { done <- run() }()
@@ -234,8 +239,8 @@ func await[T any](t testing.TB, from <-chan T) T {
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(patience):
-		require.FailNow(t, "it never came")
+	case <-time.After(timeout):
+		require.FailNow(t, "timed out")
 		panic("unreachable")
 	}
 }

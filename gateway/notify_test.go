@@ -8,41 +8,42 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestANotificationReachesTheWorkerOfTheLeaseAndIsNotAnswered(t *testing.T) {
-	w := open(t, 1)
-	lease := w.lease(0, "me")
-	w.touch(w.file("a"))
-	told := w.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(w.file("a")))
-	require.Equal(t, http.StatusAccepted, told.status, "%s", told.body)
-	require.Empty(t, told.body)
-	w.awaitFile(w.file("a.began"))
-	require.Equal(t, 200, w.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker goes on serving")
-	require.NoError(t, w.gateway.Notify(t.Context(), lease.ID, Request{Method: "echo", Body: []byte("x")}))
-	require.EqualValues(t, 3, w.gateway.Snapshot().Pools[0].Workers[0].Requests)
+func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	e.release(e.file("a"))
+	response := e.do("POST", "/v1/leases/"+lease.ID+"/notify/hold", quoted(e.file("a")))
+	require.Equal(t, http.StatusAccepted, response.status, "%s", response.body)
+	require.Empty(t, response.body)
+	e.awaitHeld(e.file("a.began"))
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Request{Method: "echo", Body: []byte("x")}))
+	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 
-func TestANotificationNeedsTheNewestLeaseOfItsWorker(t *testing.T) {
-	w := open(t, 1)
-	lease := w.lease(0, "me")
-	require.Equal(t, http.StatusAccepted, w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
-	require.Equal(t, http.StatusOK, w.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").refusedWith(t, 409, api.CodeLeaseFenced)
-	w.do("POST", "/v1/leases/nonsense/notify/echo", "1").refusedWith(t, 404, api.CodeLeaseNotFound)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").refusedWith(t, 404, "not_found")
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").refusedWith(t, 400, api.CodeInvalid)
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", HeaderTimeout, "soon").refusedWith(t, 400, api.CodeInvalid)
+func TestNotificationNeedsTheNewestLease(t *testing.T) {
+	e := open(t, 1)
+	lease := e.lease(0, "me")
+	require.Equal(t, http.StatusAccepted, e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").status)
+	require.Equal(t, http.StatusOK, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1").requireProblem(t, 409, api.CodeLeaseFenced)
+	e.do("POST", "/v1/leases/nonsense/notify/echo", "1").requireProblem(t, 404, api.CodeLeaseNotFound)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify", "1").requireProblem(t, 404, "not_found")
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/", "1").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/echo", "1", api.HeaderTimeout, "soon").requireProblem(t, 400, api.CodeInvalid)
 }
 
-func TestAPlainHTTPServerTakesNoNotification(t *testing.T) {
+func TestProtocolNoneTakesNoNotification(t *testing.T) {
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)
-	w := open(t, 1, withSpec(func(sp *spec.Spec) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) {
 		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
 	}))
-	lease := w.lease(0, "me")
-	w.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").refusedWith(t, 400, api.CodeInvalid)
-	require.Equal(t, 200, w.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
+	lease := e.lease(0, "me")
+	e.do("POST", "/v1/leases/"+lease.ID+"/notify/x", "1").requireProblem(t, 400, api.CodeInvalid)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/x", "1").status)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -45,10 +46,10 @@ func readDocument(t *testing.T) document {
 	return doc
 }
 
-func TestTheOpenAPIDocumentHasExactlyTheRoutes(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}), withCopies(&copier{}))
+func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}))
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
-	for _, r := range w.gateway.table() {
+	for _, r := range e.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
 	}
 	ids := map[string]bool{}
@@ -68,12 +69,12 @@ func TestTheOpenAPIDocumentHasExactlyTheRoutes(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, served, described)
-	a := w.do("GET", "/openapi.json", nil)
+	a := e.do("GET", "/openapi.json", nil)
 	require.Equal(t, http.StatusOK, a.status)
 	require.Equal(t, string(openAPI), string(a.body))
 }
 
-func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
+func TestOpenAPIReferencesResolve(t *testing.T) {
 	doc := readDocument(t)
 	for _, ref := range regexp.MustCompile(`"\$ref": "#/components/(\w+)/(\w+)"`).FindAllStringSubmatch(string(openAPI), -1) {
 		switch ref[1] {
@@ -89,9 +90,9 @@ func TestTheOpenAPIDocumentPointsNowhereButAtItself(t *testing.T) {
 	}
 }
 
-func TestTheOpenAPIDocumentHasTheFieldsAndCodesThatAreSent(t *testing.T) {
+func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
 		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {

@@ -9,35 +9,35 @@ import (
 	"strconv"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Codes that only HTTP has a use for.
+// Codes that exist in HTTP only.
 const (
 	codeNotFound         api.Code = "not_found"          // no such route
 	codeMethodNotAllowed api.Code = "method_not_allowed" // the route takes another method
 	codeUnauthorized     api.Code = "unauthorized"
 	codeForbidden        api.Code = "forbidden"
 	codeInternal         api.Code = "internal"
-	codeSlowReader       api.Code = "slow_reader" // a streamed answer was read so slowly that it was cut
+	codeSlowReader       api.Code = "slow_reader" // the client of a stream read too slowly
 )
 
-// Problem is the body of every error, application/problem+json as in RFC 9457. Type is about:blank, so Title is the status's own.
+// Problem is the body of every error, application/problem+json of RFC 9457. Its type is about:blank, so Title is that of the status.
 type Problem struct {
 	Title  string   `json:"title"`
 	Status int      `json:"status"`
 	Detail string   `json:"detail"`
 	Code   api.Code `json:"code"`
-	// Started tells whether a worker may have seen the request; only an unstarted call is safe to send again.
+	// Started reports whether a worker may have seen the request. Only an unstarted call is safe to retry.
 	Started bool `json:"started"`
-	// RetryAfterMS is the header Retry-After, which knows whole seconds only, exactly.
+	// RetryAfterMS is the header Retry-After in milliseconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
-	// Host and Endpoint tell where a lease is to be used that is not this host's.
+	// Host and Endpoint name the host of a lease that is not on this one.
 	Host     string `json:"host,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
-	// Gateways, for code no_workers, are those that serve the pool while this one does not: the one with the most workers in service
-	// first. A client that may go elsewhere calls one of them.
-	Gateways []Peer `json:"gateways,omitempty"`
+	// Gateways, for code no_workers, serve the pool while this one does not; the one with the most workers in service is first.
+	Gateways []dispatch.Peer `json:"gateways,omitempty"`
 	// WorkerError is the worker's own error, for code worker_error.
 	WorkerError *wire.RemoteError `json:"worker_error,omitempty"`
 }
@@ -61,31 +61,13 @@ var statuses = map[api.Code]int{
 	codeUnauthorized:        http.StatusUnauthorized,
 	codeSlowReader:          http.StatusRequestTimeout,
 	codeForbidden:           http.StatusForbidden,
-	api.CodeCancelled:       499, // as nginx has it: the client closed the connection, so nobody reads this one
+	api.CodeCancelled:       499, // as in nginx: the client closed the connection
 	api.CodeSessionNotFound: http.StatusNotFound, api.CodeProgramNotFound: http.StatusNotFound,
 	api.CodeSessionExists: http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,
 	api.CodeStoreFull: http.StatusInsufficientStorage, api.CodeStoreUnavailable: http.StatusServiceUnavailable,
 }
 
-// Peer is the gateway of another host.
-type Peer struct {
-	Host string `json:"host"`
-	// Endpoint is the base URL of calls: http://HOST:PORT, https://HOST:PORT or unix:PATH.
-	Endpoint string `json:"endpoint"`
-}
-
-// elsewhere is a lease, or a pool, that other hosts' gateways serve.
-type elsewhere struct {
-	coded          *api.Error
-	host, endpoint string
-	gateways       []Peer
-}
-
-func (e elsewhere) Unwrap() error { return e.coded }
-
-func (e elsewhere) Error() string { return e.coded.Error() }
-
-// problemOf describes err; what has no code is internal.
+// problemOf describes err. An error without a code is internal.
 func problemOf(err error) Problem {
 	p := Problem{Code: codeInternal, Detail: err.Error(), Status: http.StatusInternalServerError}
 	var coded *api.Error
@@ -100,9 +82,9 @@ func problemOf(err error) Problem {
 	} else if errors.Is(err, context.Canceled) {
 		p.Code, p.Status = api.CodeCancelled, statuses[api.CodeCancelled]
 	}
-	var other elsewhere
+	var other dispatch.OtherHostError
 	if errors.As(err, &other) {
-		p.Host, p.Endpoint, p.Gateways = other.host, other.endpoint, other.gateways
+		p.Host, p.Endpoint, p.Gateways = other.Host, other.Endpoint, other.Gateways
 	}
 	if p.Code == api.CodeWorkerError {
 		errors.As(err, &p.WorkerError)
@@ -130,11 +112,11 @@ func writeProblem(w http.ResponseWriter, err error) {
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		body = []byte(`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error itself cannot be told as JSON","started":true}`)
+		body = []byte(`{"title":"Internal Server Error","status":500,"code":"internal","detail":"the error cannot be encoded as JSON","started":true}`)
 		p.Status = http.StatusInternalServerError
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that is gone reads nothing
+	_, _ = w.Write(body) // fails only if the client is gone
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) {

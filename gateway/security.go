@@ -14,110 +14,110 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Security protects the TCP listener. Beyond loopback there must be a certificate, and a token or client certificates.
+// Security protects the TCP listener. An address other than loopback needs a certificate, and a token or client certificates.
 type Security struct {
-	// CertFile and KeyFile are the PEM files of the server's certificate; together they turn TLS on.
+	// CertFile and KeyFile are the PEM files of the server's certificate; together they enable TLS.
 	CertFile, KeyFile string
-	// ClientCAFile is a PEM file; a client's certificate must be signed by one of its authorities.
+	// ClientCAFile is a PEM file of authorities. One of them must have signed a client's certificate.
 	ClientCAFile string
-	// TokenFile holds the bearer token that every request over TCP must bring, but those for /healthz and /readyz.
+	// TokenFile holds the bearer token that every request over TCP needs, except for /healthz and /readyz.
 	TokenFile string
 	// Advertise is the host, or host and port, that leases name; default: the address bound.
 	Advertise string
 }
 
-// minToken is the shortest token taken.
+// minToken is the least length of a token.
 const minToken = 16
 
-// guard decides which requests reach the routes.
-type guard struct {
+// authenticator decides which requests reach the routes.
+type authenticator struct {
 	tls      *tls.Config
-	token    *[sha256.Size]byte // of the token, so that the compare tells nothing of its length
-	loopback bool               // only this machine can reach the listener
+	token    *[sha256.Size]byte // of the token, so that comparing does not leak its length
+	loopback bool               // the listener is reachable from this machine only
 	origins  *http.CrossOriginProtection
 }
 
-// newGuard reads certificates and token, and refuses a listener that they leave open to strangers.
-func newGuard(c Config) (*guard, error) {
-	g := &guard{origins: http.NewCrossOriginProtection()}
+// newAuthenticator reads certificates and token. It fails for a listener that other machines can reach without authentication.
+func newAuthenticator(c Config) (*authenticator, error) {
+	a := &authenticator{origins: http.NewCrossOriginProtection()}
 	s := c.Security
-	if err := g.readTLS(s); err != nil {
+	if err := a.loadTLS(s); err != nil {
 		return nil, err
 	}
 	if s.TokenFile != "" {
 		text, err := os.ReadFile(s.TokenFile)
 		if err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "the gateway's token cannot be read: %w", err)
+			return nil, api.Errorf(api.CodeInvalid, "cannot read the token: %w", err)
 		}
 		token := strings.TrimSpace(string(text))
 		if len(token) < minToken {
 			return nil, api.Errorf(api.CodeInvalid, "the token in %s has %d characters; it needs at least %d", s.TokenFile, len(token), minToken)
 		}
 		sum := sha256.Sum256([]byte(token))
-		g.token = &sum
+		a.token = &sum
 	}
 	if c.Listen == "" {
-		return g, nil
+		return a, nil
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "the gateway cannot listen on %q; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
+		return nil, api.Errorf(api.CodeInvalid, "%q is not a listen address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
 	}
-	g.loopback = isLoopback(host)
-	mutual := g.tls != nil && g.tls.ClientAuth == tls.RequireAndVerifyClientCert
-	if !g.loopback && (g.tls == nil || g.token == nil && !mutual) {
-		return nil, api.Errorf(api.CodeInvalid, "%s is reachable from other machines: give the gateway a certificate and a token file or client certificates, or listen on 127.0.0.1", c.Listen)
+	a.loopback = isLoopback(host)
+	mutual := a.tls != nil && a.tls.ClientAuth == tls.RequireAndVerifyClientCert
+	if !a.loopback && (a.tls == nil || a.token == nil && !mutual) {
+		return nil, api.Errorf(api.CodeInvalid, "%s is reachable from other machines; configure a certificate and a token file or client certificates, or listen on 127.0.0.1", c.Listen)
 	}
-	return g, nil
+	return a, nil
 }
 
-func (g *guard) readTLS(s Security) error {
+func (a *authenticator) loadTLS(s Security) error {
 	if s.CertFile == "" && s.KeyFile == "" {
 		if s.ClientCAFile != "" {
-			return api.Errorf(api.CodeInvalid, "client certificates need a certificate and key of the gateway's own")
+			return api.Errorf(api.CodeInvalid, "client certificates need a server certificate and key; configure both")
 		}
 		return nil
 	}
 	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "the gateway's certificate %q and key %q cannot be used: %w", s.CertFile, s.KeyFile, err)
+		return api.Errorf(api.CodeInvalid, "cannot load certificate %q and key %q: %w", s.CertFile, s.KeyFile, err)
 	}
-	g.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	a.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if s.ClientCAFile == "" {
 		return nil
 	}
 	pem, err := os.ReadFile(s.ClientCAFile)
 	if err != nil {
-		return api.Errorf(api.CodeInvalid, "the authorities of client certificates cannot be read: %w", err)
+		return api.Errorf(api.CodeInvalid, "cannot read the authorities of client certificates: %w", err)
 	}
-	g.tls.ClientCAs = x509.NewCertPool()
-	if !g.tls.ClientCAs.AppendCertsFromPEM(pem) {
-		return api.Errorf(api.CodeInvalid, "%s holds no certificate in PEM form", s.ClientCAFile)
+	a.tls.ClientCAs = x509.NewCertPool()
+	if !a.tls.ClientCAs.AppendCertsFromPEM(pem) {
+		return api.Errorf(api.CodeInvalid, "%s contains no PEM certificate", s.ClientCAFile)
 	}
-	g.tls.ClientAuth = tls.RequireAndVerifyClientCert
+	a.tls.ClientAuth = tls.RequireAndVerifyClientCert
 	return nil
 }
 
-func (g *guard) scheme() string {
-	if g.tls != nil {
+func (a *authenticator) scheme() string {
+	if a.tls != nil {
 		return "https"
 	}
 	return "http"
 }
 
-// secure puts TLS on a listener, if there is a certificate.
-func (g *guard) secure(l net.Listener) net.Listener {
-	if g.tls == nil {
+// withTLS adds TLS to a listener if there is a certificate.
+func (a *authenticator) withTLS(l net.Listener) net.Listener {
+	if a.tls == nil {
 		return l
 	}
-	return tls.NewListener(l, g.tls)
+	return tls.NewListener(l, a.tls)
 }
 
-// protect lets through what comes over the Unix socket, whose file mode guards it, and over TCP what passes check.
-func (g *guard) protect(next http.Handler) http.Handler {
+// protect passes requests over the Unix socket, which its file mode protects, and requests over TCP that pass check.
+func (a *authenticator) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if socket, _ := r.Context().Value(overSocket{}).(bool); !socket {
-			if err := g.check(r); err != nil {
+		if !isOverSocket(r) {
+			if err := a.check(r); err != nil {
 				if err.Code == codeUnauthorized {
 					w.Header().Set("WWW-Authenticate", `Bearer realm="tempool"`)
 				}
@@ -129,25 +129,24 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-func (g *guard) check(r *http.Request) *api.Error {
-	if g.token != nil && r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !g.knows(r.Header.Get("Authorization")) {
-		return api.Errorf(codeUnauthorized, "this gateway wants the header Authorization: Bearer TOKEN, with the token of its token file")
+func (a *authenticator) check(r *http.Request) *api.Error {
+	if a.token != nil && r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !a.validToken(r.Header.Get("Authorization")) {
+		return api.Errorf(codeUnauthorized, "missing or invalid bearer token; send Authorization: Bearer TOKEN")
 	}
-	// A web page must not reach a gateway through its visitor's browser, neither across origins nor by a name made to
-	// resolve to this machine.
-	if err := g.origins.Check(r); err != nil {
-		return api.Errorf(codeForbidden, "the request comes from a web page of another origin: %w", err)
+	// A web page must not reach a gateway through its visitor's browser: neither across origins nor by DNS rebinding.
+	if err := a.origins.Check(r); err != nil {
+		return api.Errorf(codeForbidden, "cross-origin request from a web page: %w", err)
 	}
-	if g.loopback && g.token == nil && !isLoopback(hostOnly(r.Host)) {
-		return api.Errorf(codeForbidden, "the request asks for host %q, but this gateway listens on loopback alone; call it by 127.0.0.1 or localhost", r.Host)
+	if a.loopback && a.token == nil && !isLoopback(hostOnly(r.Host)) {
+		return api.Errorf(codeForbidden, "host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
 	return nil
 }
 
-func (g *guard) knows(authorization string) bool {
+func (a *authenticator) validToken(authorization string) bool {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+	return subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
 func hostOnly(hostPort string) string {

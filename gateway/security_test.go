@@ -23,9 +23,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
-// keys are a certificate for 127.0.0.1 that is its own authority, for server and clients alike.
+// keys writes a self-signed certificate for 127.0.0.1, for servers and clients.
 func keys(t *testing.T, dir string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +55,7 @@ func tokenFile(t *testing.T, dir, text string) string {
 	return path
 }
 
-func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
+func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	tokens := tokenFile(t, dir, token)
@@ -78,7 +79,7 @@ func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
 		"no port":                           {"127.0.0.1", Security{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newGuard(Config{Listen: c.listen, Security: c.security})
+			_, err := newAuthenticator(Config{Listen: c.listen, Security: c.security})
 			if c.allowed {
 				require.NoError(t, err)
 			} else {
@@ -86,11 +87,11 @@ func TestAListenerBeyondLoopbackNeedsProofOfWhoCalls(t *testing.T) {
 			}
 		})
 	}
-	_, err := newGuard(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
-	require.Equal(t, api.CodeInvalid, api.CodeOf(err), "a token that can be guessed")
+	_, err := newAuthenticator(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
+	require.Equal(t, api.CodeInvalid, api.CodeOf(err), "a short token")
 }
 
-// overTCP is a gateway's answer to one request.
+// overTCP returns the status of one request.
 func overTCP(t *testing.T, client *http.Client, endpoint, path string, headers ...string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), "GET", endpoint+path, nil)
@@ -115,18 +116,18 @@ func clientWith(t *testing.T, config *tls.Config) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func TestATokenOpensTheTCPListenerAndTheSocketNeedsNone(t *testing.T) {
+func TestTokenIsRequiredOverTCPOnly(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	pool := x509.NewCertPool()
 	pemText, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	require.True(t, pool.AppendCertsFromPEM(pemText))
-	w := open(t, 0, withConfig(func(c *Config) {
+	e := open(t, 0, withConfig(func(c *Config) {
 		c.Listen = "127.0.0.1:0"
 		c.Security = Security{CertFile: cert, KeyFile: key, TokenFile: tokenFile(t, dir, token)}
 	}))
-	endpoint := w.gateway.Endpoint()
+	endpoint := e.gateway.Endpoint()
 	require.True(t, strings.HasPrefix(endpoint, "https://127.0.0.1:"), endpoint)
 	client := clientWith(t, &tls.Config{RootCAs: pool})
 	require.Equal(t, 401, overTCP(t, client, endpoint, "/v1/pools"))
@@ -134,31 +135,31 @@ func TestATokenOpensTheTCPListenerAndTheSocketNeedsNone(t *testing.T) {
 	require.Equal(t, 401, overTCP(t, client, endpoint, "/v1/pools", "Authorization", "Basic "+token))
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools", "Authorization", "Bearer "+token))
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/healthz"))
-	require.Equal(t, 200, w.do("GET", "/v1/pools", nil).status)
+	require.Equal(t, 200, e.do("GET", "/v1/pools", nil).status)
 }
 
-func TestAClientsCertificateOpensTheTCPListener(t *testing.T) {
+func TestClientCertificateAuthenticates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
-	w := open(t, 0, withConfig(func(c *Config) {
+	e := open(t, 0, withConfig(func(c *Config) {
 		c.Listen = "127.0.0.1:0"
 		c.Security = Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}
 	}))
-	require.Equal(t, 200, overTCP(t, clientWith(t, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), w.gateway.Endpoint(), "/v1/pools"))
-	_, err = clientWith(t, &tls.Config{RootCAs: pool}).Get(w.gateway.Endpoint() + "/v1/pools")
-	require.Error(t, err, "without one there is no connection")
+	require.Equal(t, 200, overTCP(t, clientWith(t, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), e.gateway.Endpoint(), "/v1/pools"))
+	_, err = clientWith(t, &tls.Config{RootCAs: pool}).Get(e.gateway.Endpoint() + "/v1/pools")
+	require.Error(t, err, "no connection without a certificate")
 }
 
-func TestAWebPageCannotReachALoopbackGateway(t *testing.T) {
-	w := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+func TestWebPageCannotReachALoopbackGateway(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	client := clientWith(t, nil)
-	endpoint := w.gateway.Endpoint()
+	endpoint := e.gateway.Endpoint()
 	require.Equal(t, 200, overTCP(t, client, endpoint, "/v1/pools"))
-	require.Equal(t, 403, overTCP(t, client, endpoint, "/v1/pools", "Host", "evil.example"), "a name made to resolve to this machine")
+	require.Equal(t, 403, overTCP(t, client, endpoint, "/v1/pools", "Host", "evil.example"), "DNS rebinding")
 	request, err := http.NewRequest("POST", endpoint+"/v1/pools/p/call/echo", strings.NewReader("x"))
 	require.NoError(t, err)
 	request.Header.Set("Origin", "http://evil.example")
@@ -169,21 +170,21 @@ func TestAWebPageCannotReachALoopbackGateway(t *testing.T) {
 	require.Equal(t, 403, response.StatusCode)
 }
 
-func TestTheSocketIsForThisUserAlone(t *testing.T) {
-	w := open(t, 0)
-	info, err := os.Stat(w.file("gw.sock"))
+func TestSocketIsPrivateAndExclusive(t *testing.T) {
+	e := open(t, 0)
+	info, err := os.Stat(e.file("gw.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.Equal(t, "unix:"+w.file("gw.sock"), w.gateway.Endpoint())
+	require.Equal(t, "unix:"+e.file("gw.sock"), e.gateway.Endpoint())
 
-	second, err := New(Config{HostID: "here", Socket: w.file("gw.sock"), Control: w.book, Processes: w.processes, Logger: slog.New(slog.DiscardHandler)})
+	second, err := New(Config{Socket: e.file("gw.sock"), Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(t, err)
 	require.ErrorIs(t, second.Start(), api.ErrUnavailable)
 	require.NoError(t, second.Close(t.Context()))
-	require.Equal(t, 200, w.do("GET", "/healthz", nil).status, "the first is not disturbed")
+	require.Equal(t, 200, e.do("GET", "/healthz", nil).status, "the first one still serves")
 }
 
-func TestASocketLeftBehindIsReplacedButNoOtherFileIs(t *testing.T) {
+func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
@@ -198,10 +199,10 @@ func TestASocketLeftBehindIsReplacedButNoOtherFileIs(t *testing.T) {
 	require.FileExists(t, path)
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	w := open(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
+func TestConnectionsAreLimited(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Limits.Connections = 2 }))
 	dial := func() net.Conn {
-		conn, err := net.Dial("unix", w.file("gw.sock"))
+		conn, err := net.Dial("unix", e.file("gw.sock"))
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
 		return conn
@@ -229,27 +230,27 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.Contains(t, await(t, late), "200")
 }
 
-func TestASlowRequestIsCutOff(t *testing.T) {
-	w := open(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 100*time.Millisecond, 200*time.Millisecond }))
+func TestSlowRequestIsDisconnected(t *testing.T) {
+	e := open(t, 1, withConfig(func(c *Config) { c.Limits.HeaderTime, c.Limits.ReadTime = 100*time.Millisecond, 200*time.Millisecond }))
 	for name, text := range map[string]string{
 		"headers that never end": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\n",
 		"a body that never ends": "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := net.Dial("unix", w.file("gw.sock"))
+			conn, err := net.Dial("unix", e.file("gw.sock"))
 			require.NoError(t, err)
 			defer conn.Close()
 			_, err = io.WriteString(conn, text)
 			require.NoError(t, err)
-			require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 			_, err = io.Copy(io.Discard, conn)
-			require.NoError(t, err, "the gateway hangs up")
+			require.NoError(t, err, "the gateway disconnects")
 		})
 	}
-	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
-	w.awaitFile(w.file("a.began"))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
 	began := time.Now()
-	require.Eventually(t, func() bool { return time.Since(began) > 300*time.Millisecond }, patience, tick)
-	w.touch(w.file("a"))
-	require.Equal(t, 200, await(t, held).status, "a long call is no slow request")
+	require.Eventually(t, func() bool { return time.Since(began) > 300*time.Millisecond }, timeout, poll)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status, "a long call is not a slow request")
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,64 +14,67 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Sessions finds the store that a pool keeps its clients' sessions in, and the lives it gives them. Pool "" stands for the one store
-// of all pools of this host. Errors are coded.
+// Sessions finds the session store of a pool and the TTL of its sessions. Pool "" stands for the one store of all pools of this host.
+// Errors are coded.
 type Sessions interface {
 	Of(ctx context.Context, pool string) (sessions.HostCalls, error)
 }
 
-// maxSessionBody bounds the body of a request about a session: what a session may hold, and some room for spaces.
+// maxSessionBody bounds the body of a request about a session: the size of a session, and as much for white space.
 const maxSessionBody = 2 * sessions.MaxBody
 
-// sessionRoutes are the paths of sessions, which a gateway without Sessions does not have.
-func (g *Gateway) sessionRoutes() []route {
+// sessionHandlers handle the requests about sessions.
+type sessionHandlers struct{ Sessions }
+
+func sessionRoutes(s Sessions) []route {
+	h := sessionHandlers{s}
 	return []route{
-		{http.MethodGet, "/v1/sessions", g.listSessions},
-		{http.MethodGet, "/v1/sessions/{session}", g.session(getSession)},
-		{http.MethodPut, "/v1/sessions/{session}", g.session(putSession)},
-		{http.MethodPatch, "/v1/sessions/{session}", g.session(patchSession)},
-		{http.MethodDelete, "/v1/sessions/{session}", g.session(deleteSession)},
+		{http.MethodGet, "/v1/sessions", answerJSON(http.StatusOK, h.listSessions)},
+		{http.MethodGet, "/v1/sessions/{session}", h.session(getSession)},
+		{http.MethodPut, "/v1/sessions/{session}", h.session(putSession)},
+		{http.MethodPatch, "/v1/sessions/{session}", h.session(patchSession)},
+		{http.MethodDelete, "/v1/sessions/{session}", h.session(deleteSession)},
 	}
 }
 
-// sessionRequest is a request about one session, and where that is kept.
+// sessionRequest is a request about one session, with the session's store.
 type sessionRequest struct {
 	sessions.HostCalls
 	id string
-	// version is what the session's has to be, 0 for any; exists is whether it must be there already, missing that it must not.
+	// version is the version that the session must have, 0 for any. exists says that the session must exist, missing that it must not.
 	version         int64
 	exists, missing bool
 	body            []byte
 }
 
-// session reads what the requests about a session have in common. A handler answers with nil for a session that is gone.
-func (g *Gateway) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+// session wraps the handler of a request about one session. The handler returns a nil session for one that it deleted.
+func (h sessionHandlers) session(handle func(context.Context, sessionRequest) (s *sessions.Session, created bool, err error)) http.HandlerFunc {
+	return orProblem(func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 		defer cancel()
 		request, err := readSessionRequest(w, r)
-		if err == nil {
-			request.HostCalls, err = g.config.Sessions.Of(ctx, r.URL.Query().Get("pool"))
+		if err != nil {
+			return err
 		}
-		var s *sessions.Session
-		var created bool
-		if err == nil {
-			s, created, err = handle(ctx, request)
+		if request.HostCalls, err = h.Of(ctx, r.URL.Query().Get("pool")); err != nil {
+			return err
 		}
+		s, created, err := handle(ctx, request)
 		switch {
 		case err != nil:
-			writeProblem(w, err)
+			return err
 		case s == nil:
 			w.WriteHeader(http.StatusNoContent)
-		default:
-			w.Header().Set("ETag", etag(s.Version))
-			status := http.StatusOK
-			if created {
-				status = http.StatusCreated
-			}
-			writeJSON(w, status, s)
+			return nil
 		}
-	}
+		w.Header().Set("ETag", etag(s.Version))
+		status := http.StatusOK
+		if created {
+			status = http.StatusCreated
+		}
+		writeJSON(w, status, s)
+		return nil
+	})
 }
 
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
@@ -95,22 +98,16 @@ func readSessionRequest(w http.ResponseWriter, r *http.Request) (request session
 	if none := r.Header.Get("If-None-Match"); none == "*" {
 		request.missing = true
 	} else if none != "" && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return request, api.Errorf(api.CodeInvalid, "If-None-Match: only * can be asked for, which creates a session and replaces none")
+		return request, api.Errorf(api.CodeInvalid, "If-None-Match takes only *, which creates a session and replaces none")
 	}
 	if r.Method != http.MethodPut && r.Method != http.MethodPatch {
 		return request, nil
 	}
-	request.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxSessionBody))
-	var over *http.MaxBytesError
-	if errors.As(err, &over) {
-		return request, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes, and a session may take %d", maxSessionBody, sessions.MaxBody)
-	} else if err != nil {
-		return request, api.Errorf(api.CodeInvalid, "the request's body cannot be read: %w", err)
-	}
-	return request, nil
+	request.body, err = readSmall(w, r, maxSessionBody, fmt.Sprintf("; a session may take %d", sessions.MaxBody))
+	return request, err
 }
 
-// check fails unless the session is in the version that was asked for.
+// check fails unless the session has the version that the request asks for.
 func (r sessionRequest) check(s *sessions.Session) error {
 	if r.version == 0 {
 		return nil
@@ -126,7 +123,7 @@ func getSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 	return s, false, err
 }
 
-// putSession makes a session, or replaces what its client may write.
+// putSession creates a session, or replaces the fields that a client may write.
 func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	var document sessions.Session
 	decoder := json.NewDecoder(strings.NewReader(string(r.body)))
@@ -135,9 +132,9 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 		return nil, false, api.Errorf(api.CodeInvalid, `the body is not a session such as {"data": {"key": "value"}, "ttl": "1h"}: %w`, err)
 	}
 	if document.ID != "" && document.ID != r.id {
-		return nil, false, api.Errorf(api.CodeInvalid, "the body is of session %q, the path of %q", document.ID, r.id)
+		return nil, false, api.Errorf(api.CodeInvalid, "the body names session %q, the path %q", document.ID, r.id)
 	}
-	if document.Version != 0 { // as it was read; what the store alone writes stays the store's
+	if document.Version != 0 { // the body is a session that was read; the fields that only the store writes are ignored
 		if r.version != 0 && r.version != document.Version {
 			return nil, false, api.Errorf(api.CodeInvalid, "the body has version %d, If-Match %d", document.Version, r.version)
 		}
@@ -165,7 +162,7 @@ func putSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool,
 
 func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.missing {
-		return nil, false, api.Errorf(api.CodeInvalid, "PATCH changes a session and makes none: If-None-Match is for PUT")
+		return nil, false, api.Errorf(api.CodeInvalid, "PATCH does not create a session; send If-None-Match with PUT")
 	}
 	s, err := r.Store.Update(ctx, r.id, func(s *sessions.Session) error {
 		if err := r.check(s); err != nil {
@@ -178,7 +175,7 @@ func patchSession(ctx context.Context, r sessionRequest) (*sessions.Session, boo
 
 func deleteSession(ctx context.Context, r sessionRequest) (*sessions.Session, bool, error) {
 	if r.version != 0 || r.missing {
-		return nil, false, api.Errorf(api.CodeInvalid, "DELETE takes no condition on the version: a session is deleted whatever it holds")
+		return nil, false, api.Errorf(api.CodeInvalid, "DELETE takes no condition on the version; it deletes the session whatever its version")
 	}
 	return nil, false, r.Store.Delete(ctx, r.id)
 }

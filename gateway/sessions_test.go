@@ -18,10 +18,10 @@ import (
 	"github.com/tempool/tempool/sessions/memory"
 )
 
-// drawer is the one store of all pools but one.
-type drawer struct{ store sessions.Store }
+// fakeSessions has one store for all pools but one.
+type fakeSessions struct{ store sessions.Store }
 
-func (d drawer) Of(_ context.Context, pool string) (sessions.HostCalls, error) {
+func (d fakeSessions) Of(_ context.Context, pool string) (sessions.HostCalls, error) {
 	if pool == "elsewhere" {
 		return sessions.HostCalls{}, api.Errorf(api.CodePoolNotFound, "pool %s is not here", pool)
 	}
@@ -29,7 +29,7 @@ func (d drawer) Of(_ context.Context, pool string) (sessions.HostCalls, error) {
 }
 
 func withSessions(config sessions.Config) option {
-	return withConfig(func(c *Config) { c.Sessions = drawer{memory.Open(config)} })
+	return withConfig(func(c *Config) { c.Sessions = fakeSessions{memory.Open(config)} })
 }
 
 func (a answer) session(t *testing.T) (s sessions.Session) {
@@ -39,109 +39,109 @@ func (a answer) session(t *testing.T) (s sessions.Session) {
 	return s
 }
 
-func TestASessionIsMadeReadChangedAndDeletedOverHTTP(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+func TestSessionLifecycleOverHTTP(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/user:42"
-	w.do("GET", path, nil).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
-	w.do("PATCH", path, `{"data":{"k":1}}`).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
+	e.do("GET", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
+	e.do("PATCH", path, `{"data":{"k":1}}`).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
 
-	made := w.do("PUT", path, `{"data":{"k":{"x":1}},"metadata":{"by":"me"}}`)
+	made := e.do("PUT", path, `{"data":{"k":{"x":1}},"metadata":{"by":"me"}}`)
 	require.Equal(t, http.StatusCreated, made.status)
 	require.Equal(t, "2h", made.session(t).TTL.String())
-	changed := w.do("PATCH", path, `{"data":{"k":{"x":null,"y":2}},"programs":{"p":[1]},"ttl":"10m"}`)
+	changed := e.do("PATCH", path, `{"data":{"k":{"x":null,"y":2}},"programs":{"p":[1]},"ttl":"10m"}`)
 	require.Equal(t, http.StatusOK, changed.status)
-	got := w.do("GET", path, nil)
+	got := e.do("GET", path, nil)
 	s := got.session(t)
 	require.Equal(t, `{"y":2}`, string(s.Data["k"]))
 	require.Equal(t, int64(2), s.Version)
 	require.Equal(t, "10m", s.TTL.String())
 	require.Equal(t, `"me"`, string(s.Metadata["by"]))
 
-	replaced := w.do("PUT", path, string(got.body)) // as it was read
+	replaced := e.do("PUT", path, string(got.body)) // as it was read
 	require.Equal(t, http.StatusOK, replaced.status)
 	require.Equal(t, int64(3), replaced.session(t).Version)
-	w.do("PUT", path, string(got.body)).refusedWith(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
-	require.Empty(t, w.do("PUT", path, `{}`).session(t).Data)
-	require.Equal(t, "2h", w.do("PATCH", path, `{"ttl":null}`).session(t).TTL.String())
+	e.do("PUT", path, string(got.body)).requireProblem(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
+	require.Empty(t, e.do("PUT", path, `{}`).session(t).Data)
+	require.Equal(t, "2h", e.do("PATCH", path, `{"ttl":null}`).session(t).TTL.String())
 
-	require.Equal(t, http.StatusNoContent, w.do("DELETE", path, nil).status)
-	w.do("DELETE", path, nil).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
+	require.Equal(t, http.StatusNoContent, e.do("DELETE", path, nil).status)
+	e.do("DELETE", path, nil).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
 }
 
-func TestAConditionOnTheVersionHolds(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+func TestVersionConditions(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
 	conflict := func(a answer) {
 		t.Helper()
-		a.refusedWith(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
+		a.requireProblem(t, http.StatusPreconditionFailed, api.CodeVersionConflict)
 	}
-	w.do("PUT", path, `{}`, "If-Match", "*").refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
-	w.do("PUT", path, `{}`, "If-Match", `"1"`).refusedWith(t, http.StatusNotFound, api.CodeSessionNotFound)
-	require.Equal(t, http.StatusCreated, w.do("PUT", path, `{}`, "If-None-Match", "*").status)
-	w.do("PUT", path, `{}`, "If-None-Match", "*").refusedWith(t, http.StatusPreconditionFailed, api.CodeSessionExists)
-	require.Equal(t, http.StatusOK, w.do("PATCH", path, `{"data":{"k":1}}`, "If-Match", `"1"`).status)
-	conflict(w.do("PATCH", path, `{"data":{"k":2}}`, "If-Match", `"1"`))
-	conflict(w.do("PUT", path, `{}`, "If-Match", `"1"`))
-	conflict(w.do("GET", path, nil, "If-Match", `"1"`))
-	require.Equal(t, http.StatusOK, w.do("PUT", path, `{"data":{"k":3}}`, "If-Match", `"2"`).status)
-	require.Equal(t, "3", string(w.do("GET", path, nil).session(t).Data["k"]))
+	e.do("PUT", path, `{}`, "If-Match", "*").requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
+	e.do("PUT", path, `{}`, "If-Match", `"1"`).requireProblem(t, http.StatusNotFound, api.CodeSessionNotFound)
+	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`, "If-None-Match", "*").status)
+	e.do("PUT", path, `{}`, "If-None-Match", "*").requireProblem(t, http.StatusPreconditionFailed, api.CodeSessionExists)
+	require.Equal(t, http.StatusOK, e.do("PATCH", path, `{"data":{"k":1}}`, "If-Match", `"1"`).status)
+	conflict(e.do("PATCH", path, `{"data":{"k":2}}`, "If-Match", `"1"`))
+	conflict(e.do("PUT", path, `{}`, "If-Match", `"1"`))
+	conflict(e.do("GET", path, nil, "If-Match", `"1"`))
+	require.Equal(t, http.StatusOK, e.do("PUT", path, `{"data":{"k":3}}`, "If-Match", `"2"`).status)
+	require.Equal(t, "3", string(e.do("GET", path, nil).session(t).Data["k"]))
 }
 
-func TestARequestAboutASessionThatMakesNoSenseIsRefused(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+func TestInvalidSessionRequests(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}))
 	const path = "/v1/sessions/a"
-	require.Equal(t, http.StatusCreated, w.do("PUT", path, `{}`).status)
+	require.Equal(t, http.StatusCreated, e.do("PUT", path, `{}`).status)
 	for _, r := range [][]string{
 		{"PUT", path, `{"dta":{}}`}, {"PUT", path, ``}, {"PUT", path, `[]`}, {"PUT", path, `{} {}`}, {"PUT", path, `{"id":"b"}`}, {"PUT", path, `{"ttl":"-1s"}`},
 		{"PUT", path, `{"version":1}`, "If-Match", `"2"`}, {"PATCH", path, ``}, {"PATCH", path, `{"version":1}`}, {"PATCH", path, `{}`, "If-None-Match", "*"},
 		{"PATCH", path, `{}`, "If-Match", "1"}, {"PATCH", path, `{}`, "If-Match", `W/"1"`}, {"PATCH", path, `{}`, "If-Match", `"1", "2"`}, {"PUT", path, `{}`, "If-None-Match", `"1"`},
 		{"DELETE", path, ``, "If-Match", `"1"`}, {"GET", "/v1/sessions/a%2Fb", ``}, {"GET", "/v1/sessions/a%20b", ``}, {"GET", "/v1/sessions/" + strings.Repeat("x", 257), ``},
 	} {
-		w.do(r[0], r[1], r[2], r[3:]...).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
+		e.do(r[0], r[1], r[2], r[3:]...).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
 	long := `{"data":{"k":"` + strings.Repeat("x", sessions.MaxBody) + `"}}`
-	w.do("PUT", path, long).refusedWith(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
-	w.do("PUT", path, long+strings.Repeat(" ", sessions.MaxBody)).refusedWith(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
-	w.do("GET", path+"?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, api.CodePoolNotFound)
-	w.do("POST", path, `{}`).refusedWith(t, http.StatusMethodNotAllowed, codeMethodNotAllowed)
+	e.do("PUT", path, long).requireProblem(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
+	e.do("PUT", path, long+strings.Repeat(" ", sessions.MaxBody)).requireProblem(t, http.StatusRequestEntityTooLarge, api.CodePayloadTooLarge)
+	e.do("GET", path+"?pool=elsewhere", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
+	e.do("POST", path, `{}`).requireProblem(t, http.StatusMethodNotAllowed, codeMethodNotAllowed)
 }
 
-func TestAFullStoreAnswersThatItIsFull(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{Max: 1}))
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/sessions/a", `{}`).status)
-	w.do("PUT", "/v1/sessions/b", `{}`).refusedWith(t, http.StatusInsufficientStorage, api.CodeStoreFull)
+func TestFullStore(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{Max: 1}))
+	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
+	e.do("PUT", "/v1/sessions/b", `{}`).requireProblem(t, http.StatusInsufficientStorage, api.CodeStoreFull)
 }
 
-func TestManyPatchesOfOneSessionAreAllKept(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+func TestConcurrentPatchesOfOneSessionAllApply(t *testing.T) {
+	e := open(t, 0, withSessions(sessions.Config{}))
 	const writers = 32
-	require.Equal(t, http.StatusCreated, w.do("PUT", "/v1/sessions/a", `{}`).status)
+	require.Equal(t, http.StatusCreated, e.do("PUT", "/v1/sessions/a", `{}`).status)
 	var group sync.WaitGroup
 	for i := range writers {
-		group.Go(func() { w.do("PATCH", "/v1/sessions/a", fmt.Sprintf(`{"data":{"k%d":%d}}`, i, i)) })
+		group.Go(func() { e.do("PATCH", "/v1/sessions/a", fmt.Sprintf(`{"data":{"k%d":%d}}`, i, i)) })
 	}
 	group.Wait()
-	require.Len(t, w.do("GET", "/v1/sessions/a", nil).session(t).Data, writers)
+	require.Len(t, e.do("GET", "/v1/sessions/a", nil).session(t).Data, writers)
 }
 
 func TestSessionsAreListedPageByPage(t *testing.T) {
-	w := open(t, 0, withSessions(sessions.Config{}))
+	e := open(t, 0, withSessions(sessions.Config{}))
 	list := func(query string) (page tempool.SessionList) {
 		t.Helper()
-		got := w.do("GET", "/v1/sessions"+query, nil)
+		got := e.do("GET", "/v1/sessions"+query, nil)
 		require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 		require.NoError(t, json.Unmarshal(got.body, &page))
 		return page
 	}
 	require.Empty(t, list("").Sessions)
-	const all = 3*listedAtOnce + 2
+	const all = 3*listBatch + 2
 	for i := range all {
-		require.Equal(t, http.StatusCreated, w.do("PUT", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":1}}`).status)
+		require.Equal(t, http.StatusCreated, e.do("PUT", fmt.Sprintf("/v1/sessions/s%03d", i), `{"data":{"k":1}}`).status)
 	}
 	require.Len(t, list("").Sessions, all)
 	var ids []string
 	for after := ""; ; {
-		page := list(fmt.Sprintf("?limit=%d&after=%s", listedAtOnce+4, after))
+		page := list(fmt.Sprintf("?limit=%d&after=%s", listBatch+4, after))
 		for _, s := range page.Sessions {
 			ids = append(ids, s.ID)
 			require.Equal(t, len(`{"programs":{},"data":{"k":1},"metadata":{}}`), s.Bytes)
@@ -149,13 +149,13 @@ func TestSessionsAreListedPageByPage(t *testing.T) {
 		if after = page.Next; after == "" {
 			break
 		}
-		require.Len(t, page.Sessions, listedAtOnce+4)
+		require.Len(t, page.Sessions, listBatch+4)
 	}
 	require.Len(t, ids, all)
 	require.IsIncreasing(t, ids)
 	require.Empty(t, list(fmt.Sprintf("?limit=%d", all)).Next, "the last page says so")
 	for _, bad := range []string{"0", "1001", "x"} {
-		w.do("GET", "/v1/sessions?limit="+bad, nil).refusedWith(t, http.StatusBadRequest, api.CodeInvalid)
+		e.do("GET", "/v1/sessions?limit="+bad, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
 	}
-	w.do("GET", "/v1/sessions?pool=elsewhere", nil).refusedWith(t, http.StatusNotFound, api.CodePoolNotFound)
+	e.do("GET", "/v1/sessions?pool=elsewhere", nil).requireProblem(t, http.StatusNotFound, api.CodePoolNotFound)
 }

@@ -2,84 +2,35 @@ package gateway
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestATimeIsCountedInTheBucketThatEndsAtIt(t *testing.T) {
-	h := newHistogram([]time.Duration{time.Millisecond, 10 * time.Millisecond})
-	for _, d := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 10 * time.Millisecond, time.Second} {
-		h.observe(d)
-	}
-	times := h.read()
-	require.Equal(t, map[float64]uint64{0.001: 2, 0.01: 4}, times.Buckets)
-	require.EqualValues(t, 5, times.Count)
-	require.Equal(t, 1012*time.Millisecond, times.Sum.Round(time.Millisecond))
-}
+func TestSnapshotCountsCalls(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "1") })
+	require.Eventually(t, func() bool { return e.gateway.Snapshot().Pools[0].Waiting == 1 }, timeout, poll)
+	e.do("POST", "/v1/pools/p/call/echo", "1").requireProblem(t, 429, api.CodeQueueFull)
 
-func TestTheBoundsOfBucketsRise(t *testing.T) {
-	for _, bounds := range [][]time.Duration{callBounds, waitBounds} {
-		for i := 1; i < len(bounds); i++ {
-			require.Less(t, bounds[i-1], bounds[i])
-		}
-	}
-}
-
-func TestObservingATimeTakesNoMemory(t *testing.T) {
-	h := newHistogram(callBounds)
-	a := &account{}
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		h.observe(time.Second)
-		a.call(true, time.Second)
-	}))
-}
-
-func BenchmarkCountingACall(b *testing.B) {
-	h := newHistogram(callBounds)
-	a := &account{}
-	for b.Loop() {
-		a.call(false, 15*time.Microsecond)
-		h.observe(15 * time.Microsecond)
-	}
-}
-
-func TestAWorkerIsToldOfUntilItIsLongGone(t *testing.T) {
-	d, now := newDesk(nil, "p"), time.Now()
-	d.open("p/0", now).call(false, time.Second)
-	d.prune(now)
-	d.prune(now.Add(accountKept - 1))
-	require.EqualValues(t, 1, d.open("p/0", now).requests.Load(), "it came back and counts on")
-	d.prune(now)
-	d.open("p/1", now.Add(accountKept))
-	require.NotContains(t, d.books.accounts, "p/0")
-	require.Contains(t, d.books.accounts, "p/1")
-}
-
-func TestASnapshotCountsWhatCallsDid(t *testing.T) {
-	w := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1 }))
-	held := background(func() answer { return w.do("POST", "/v1/pools/p/call/hold", quoted(w.file("a"))) })
-	w.awaitFile(w.file("a.began"))
-	waits := background(func() answer { return w.do("POST", "/v1/pools/p/call/echo", "1") })
-	require.Eventually(t, func() bool { return w.gateway.Snapshot().Pools[0].Waiting == 1 }, patience, tick)
-	w.do("POST", "/v1/pools/p/call/echo", "1").refusedWith(t, 429, api.CodeQueueFull)
-
-	busy := w.gateway.Snapshot()
+	busy := e.gateway.Snapshot()
 	require.True(t, busy.ControlPlane)
 	require.False(t, busy.Fenced)
 	require.Positive(t, busy.Connections["unix"])
 	require.EqualValues(t, 1, busy.Pools[0].Refused[api.CodeQueueFull])
-	require.Equal(t, []WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
+	require.Equal(t, []dispatch.WorkerSnapshot{{Worker: "p/0", Granted: 1, Here: true, Incarnation: 1, Leased: true, InFlight: 1}}, busy.Pools[0].Workers)
 
-	w.touch(w.file("a"))
+	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
 	require.Equal(t, 200, await(t, waits).status)
-	w.do("POST", "/v1/pools/p/call/fail", "").refusedWith(t, 500, api.CodeWorkerError)
+	e.do("POST", "/v1/pools/p/call/fail", "").requireProblem(t, 500, api.CodeWorkerError)
 
-	p := w.gateway.Snapshot().Pools[0]
+	p := e.gateway.Snapshot().Pools[0]
 	require.Equal(t, "p", p.Pool)
 	require.EqualValues(t, 3, p.Calls.Count)
 	require.Positive(t, p.Calls.Sum)
@@ -91,16 +42,16 @@ func TestASnapshotCountsWhatCallsDid(t *testing.T) {
 	require.Zero(t, p.Workers[0].InFlight)
 }
 
-func TestCountsGoOnWithTheNextIncarnation(t *testing.T) {
-	w := open(t, 1)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
-	first, _ := w.processes.Get("p/0", 1)
-	first.Kill("the test says so")
+func TestCountsContinueWithTheNextIncarnation(t *testing.T) {
+	e := open(t, 1)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
+	first, _ := e.processes.Get("p/0", 1)
+	first.Kill("killed by the test")
 	<-first.Done()
-	require.Eventually(t, func() bool { return !w.gateway.Snapshot().Pools[0].Workers[0].Here }, patience, tick)
-	w.start(0, 2)
-	require.Equal(t, 200, w.do("POST", "/v1/pools/p/call/echo", "1").status)
-	worker := w.gateway.Snapshot().Pools[0].Workers[0]
+	require.Eventually(t, func() bool { return !e.gateway.Snapshot().Pools[0].Workers[0].Here }, timeout, poll)
+	e.start(0, 2)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "1").status)
+	worker := e.gateway.Snapshot().Pools[0].Workers[0]
 	require.True(t, worker.Here)
 	require.EqualValues(t, 2, worker.Incarnation)
 	require.EqualValues(t, 2, worker.Requests)

@@ -3,31 +3,56 @@
 package gateway
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
 )
 
-// listenPrivately makes a socket that nobody else can open, not even in the moment before its mode is set: it is made in a folder
-// of its own and moved into place.
+// listenSocket creates a Unix socket that only this user may open. It replaces a socket without a listener.
+func listenSocket(path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, api.Errorf(api.CodeInvalid, "%s exists and is not a socket; remove it and start again", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove the stale socket %s: %w", path, err)
+		}
+	}
+	listener, err := listenPrivately(path)
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+// listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a private folder and
+// moves it into place.
 func listenPrivately(path string) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	made := filepath.Join(dir, "s")
-	if len(made) > maxSocketPath {
-		made = path // there is no room for the detour; the folder's own mode has to do for a moment
+	created := filepath.Join(dir, "s")
+	if len(created) > maxSocketPath {
+		created = path // too long for the detour; until the mode is set, only the folder protects the socket
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: created, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	listener.SetUnlinkOnClose(false)
-	if err = os.Chmod(made, 0o600); err == nil {
-		err = os.Rename(made, path)
+	if err = os.Chmod(created, 0o600); err == nil {
+		err = os.Rename(created, path)
 	}
 	if err != nil {
 		listener.Close()
@@ -36,10 +61,10 @@ func listenPrivately(path string) (net.Listener, error) {
 	return &socketListener{Listener: listener, path: path}, nil
 }
 
-// maxSocketPath is the longest path that fits into sockaddr_un everywhere.
+// maxSocketPath is a path length that fits into sockaddr_un on every Unix.
 const maxSocketPath = 100
 
-// socketListener removes its file in the end.
+// socketListener removes its file when it closes.
 type socketListener struct {
 	net.Listener
 	path   string

@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
 	"github.com/tempool/tempool/workflows"
@@ -93,7 +94,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 }
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
-	control := gateway.ControlOf(tempool.NewClient(a.temporal, namespace))
+	control := dispatch.ControlOf(tempool.NewClient(a.temporal, namespace))
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
@@ -112,8 +113,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		HostID: a.config.HostID, Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits,
-		Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Sessions: a.stores, Copies: a.stores, Affinity: a.stores.affinity,
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
+		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 	}); err != nil {
 		return err
 	}

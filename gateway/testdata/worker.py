@@ -24,7 +24,7 @@ turns = 0
 
 @tempool.method
 def turn():
-    """How many calls of it this process has served, this one included."""
+    """Returns the number of calls of turn that this process has served, including this one."""
     global turns
     turns += 1
     return turns
@@ -35,7 +35,7 @@ spoilt = False
 
 @tempool.method
 def spoil():
-    """From now on the process cannot be reset."""
+    """Makes later resets fail."""
     global spoilt
     spoilt = True
 
@@ -53,7 +53,7 @@ if "NO_RESET" not in os.environ:
 
 @tempool.method
 def hold(path):
-    """Runs until the file is there, or the call is cancelled."""
+    """Runs until the file exists or the call is cancelled."""
     open(path + ".began", "w").close()
     while not os.path.exists(path):
         tempool.context().check()
@@ -63,7 +63,7 @@ def hold(path):
 
 @tempool.method
 def stubborn(path):
-    """Runs until the file is there, and does not look at cancels."""
+    """Runs until the file exists and ignores cancels."""
     open(path + ".began", "w").close()
     while not os.path.exists(path):
         time.sleep(0.002)
@@ -93,7 +93,7 @@ def stream(body):
 
 @tempool.method(raw=True)
 def stream_large(body):
-    """So many pieces of 64 KiB."""
+    """Streams chunks of 64 KiB."""
     for _ in range(int(body)):
         yield b"x" * 65536
 
@@ -106,7 +106,7 @@ def stream_then_crash(body):
 
 @tempool.method(raw=True)
 def stream_held(body):
-    """Streams a piece, then one more when the file is there."""
+    """Streams a chunk, and another one when the file exists."""
     yield b"first\n"
     while not os.path.exists(body.decode()):
         tempool.context().check()

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 const (
@@ -61,8 +62,8 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		}
 		defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 		body := bytes.Repeat([]byte("x"), callBytes)
-		request := gateway.Request{Method: "echo", Body: body, Priority: gateway.DefaultPriority}
-		callPool := func(ctx context.Context) (*gateway.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
+		request := dispatch.Request{Method: "echo", Body: body, Priority: dispatch.DefaultPriority}
+		callPool := func(ctx context.Context) (*dispatch.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
 		if err := awaitCalls(ctx, callPool, callWorkers); err != nil {
 			return err
 		}
@@ -127,8 +128,8 @@ func (s *callSide) measure(ctx context.Context, rr *roadrunner) (float64, error)
 	return measure(callSpan)
 }
 
-func checkEcho(body []byte) func(*gateway.Response, error) error {
-	return func(response *gateway.Response, err error) error {
+func checkEcho(body []byte) func(*dispatch.Response, error) error {
+	return func(response *dispatch.Response, err error) error {
 		if err == nil && !bytes.Equal(response.Body, body) {
 			err = fmt.Errorf("sent %d bytes, got %d back", len(body), len(response.Body))
 		}
@@ -149,7 +150,7 @@ func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(conte
 		}
 	}
 	body := bytes.Repeat([]byte("x"), callBytes)
-	request := gateway.Request{Method: "echo", Body: body}
+	request := dispatch.Request{Method: "echo", Body: body}
 	call = func(ctx context.Context, caller int) error {
 		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -54,7 +55,7 @@ func killDuringCall(ctx context.Context, g *gateway.Gateway, pool *tempool.Pool)
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	var killedAt time.Time
-	_, err := g.CallPool(ctx, pool.Name(), gateway.Request{Method: "cut", OnChunk: func(chunk []byte) error {
+	_, err := g.CallPool(ctx, pool.Name(), dispatch.Request{Method: "cut", OnChunk: func(chunk []byte) error {
 		pid, err := strconv.Atoi(string(chunk))
 		if err != nil {
 			return fmt.Errorf("invalid PID %q from the worker: %w", chunk, err)

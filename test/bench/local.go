@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -38,7 +38,7 @@ func (b *bench) withLongLeases(name string, size, inflight int) spec.Spec {
 }
 
 // awaitCalls calls until size workers have answered: the gateway leases workers one by one while callers wait.
-func awaitCalls(ctx context.Context, call func(context.Context) (*gateway.Response, error), size int) error {
+func awaitCalls(ctx context.Context, call func(context.Context) (*dispatch.Response, error), size int) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	var (
@@ -47,7 +47,7 @@ func awaitCalls(ctx context.Context, call func(context.Context) (*gateway.Respon
 		failed error
 		served = map[string]bool{}
 	)
-	answered := func(response *gateway.Response, err error) (more bool) {
+	answered := func(response *dispatch.Response, err error) (more bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {

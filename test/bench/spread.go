@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 const (
@@ -32,9 +32,9 @@ func measureSpread(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	g, body := agent.Gateway(), bytes.Repeat([]byte("x"), callBytes)
-	request := gateway.Request{Method: "echo", Body: body, Priority: gateway.DefaultPriority}
-	plain := func(ctx context.Context) (*gateway.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
-	inSession := func(ctx context.Context) (*gateway.Response, error) {
+	request := dispatch.Request{Method: "echo", Body: body, Priority: dispatch.DefaultPriority}
+	plain := func(ctx context.Context) (*dispatch.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
+	inSession := func(ctx context.Context) (*dispatch.Response, error) {
 		one := request
 		one.Session = fmt.Sprintf("client-%d", rand.N(spreadSessions))
 		return g.CallPool(ctx, pool.Name(), one)
@@ -48,7 +48,7 @@ func measureSpread(ctx context.Context, b *bench) (err error) {
 	for range b.rounds {
 		for _, side := range []struct {
 			row  *series
-			call func(context.Context) (*gateway.Response, error)
+			call func(context.Context) (*dispatch.Response, error)
 		}{{with, inSession}, {without, plain}} {
 			busiest, err := spread(ctx, side.call)
 			if err != nil {
@@ -63,7 +63,7 @@ func measureSpread(ctx context.Context, b *bench) (err error) {
 }
 
 // spread runs callers for spreadSpan and returns the calls of the busiest worker divided by the mean.
-func spread(ctx context.Context, call func(context.Context) (*gateway.Response, error)) (float64, error) {
+func spread(ctx context.Context, call func(context.Context) (*dispatch.Response, error)) (float64, error) {
 	var mu sync.Mutex
 	served, all := map[string]int{}, 0
 	_, err := perSecond(ctx, callers, spreadSpan, func(ctx context.Context, _ int) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/worker"
 )
 
@@ -160,6 +161,6 @@ func TestAGatewayWithoutAWorkerNamesOneThatHas(t *testing.T) {
 	}, waitTimeout, 20*time.Millisecond, "the second gateway is up")
 	require.Equal(t, api.CodeNoWorkers, a.problem.Code)
 	require.False(t, a.problem.Started)
-	require.Equal(t, []gateway.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
+	require.Equal(t, []dispatch.Peer{{Host: "has", Endpoint: "unix:" + env.dir + "/has/" + worker.SocketName}}, a.problem.Gateways)
 	require.True(t, tryCall(env.gatewayClient(a.problem.Gateways[0].Host), "has", "/v1/pools/single/call/echo", "1").ok())
 }

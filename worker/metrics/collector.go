@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -41,7 +42,7 @@ func (s sink) flag(m *Metric, value bool, labels ...string) {
 	s.value(m, number, labels...)
 }
 
-func (s sink) histogram(m *Metric, t gateway.Times, labels ...string) {
+func (s sink) histogram(m *Metric, t dispatch.Times, labels ...string) {
 	s.out <- prometheus.MustNewConstHistogram(m.desc, t.Count, t.Sum.Seconds(), t.Buckets, labels...)
 }
 
@@ -93,7 +94,7 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	s.value(sdkDropped, float64(c.config.SDK.dropped.Load()))
 }
 
-func (c *collector) pool(s sink, p gateway.PoolSnapshot) {
+func (c *collector) pool(s sink, p dispatch.PoolSnapshot) {
 	s.histogram(callSeconds, p.Calls, p.Pool)
 	s.histogram(queueSeconds, p.Waits, p.Pool)
 	s.value(queueLength, float64(p.Waiting), p.Pool)
@@ -156,7 +157,7 @@ var (
 
 // workersLocked sends the values of each worker that was counted or has a process here. c.stats.mu is held.
 func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[string]workerUsage) {
-	counted := make(map[string]gateway.WorkerSnapshot)
+	counted := make(map[string]dispatch.WorkerSnapshot)
 	for _, p := range snapshot.Pools {
 		for _, w := range p.Workers {
 			counted[w.Worker] = w
@@ -189,7 +190,7 @@ func (c *collector) workersLocked(s sink, snapshot gateway.Snapshot, usage map[s
 }
 
 // workerLocked sends the values of a worker that has a process here. c.stats.mu is held.
-func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted gateway.WorkerSnapshot) {
+func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted dispatch.WorkerSnapshot) {
 	worker, info, incarnation := u.newest.Worker(), u.newest.Info(), u.newest.Incarnation()
 	w := c.stats.workers[worker]
 	if w == nil || w.incarnation != incarnation {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions/affinity"
@@ -173,9 +174,9 @@ func TestTheSeriesOfTheSDKAreBounded(t *testing.T) {
 type idleGateway struct{}
 
 func (idleGateway) Snapshot() gateway.Snapshot {
-	return gateway.Snapshot{Pools: []gateway.PoolSnapshot{{
-		Pool: "p", Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []gateway.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
-	}}, Connections: map[string]int64{"unix": 1}, ControlPlane: true}
+	return gateway.Snapshot{Snapshot: dispatch.Snapshot{Health: dispatch.Health{ControlPlane: true}, Pools: []dispatch.PoolSnapshot{{
+		Pool: "p", Refused: map[api.Code]int64{api.CodeQueueFull: 1}, Workers: []dispatch.WorkerSnapshot{{Worker: "p/0", Requests: 1}},
+	}}}, Connections: map[string]int64{"unix": 1}}
 }
 
 // noProcesses is a host without processes.

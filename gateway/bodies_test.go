@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+const mebibyte = 1 << 20
+
+// pattern is a body of n varying bytes.
+func pattern(n int) []byte {
+	body := make([]byte, n)
+	for i := range body {
+		body[i] = byte(i ^ i>>8 ^ i>>16)
+	}
+	return body
+}
+
+// echo posts a body and compares the answer with it; unknown hides its length.
+func (e *env) echo(body []byte, unknown bool) error {
+	var in io.Reader = bytes.NewReader(body)
+	if unknown {
+		in = struct{ io.Reader }{in}
+	}
+	response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/octet-stream", in)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Equal(got, body)) {
+		err = fmt.Errorf("%s with %d bytes of %d", response.Status, len(got), len(body))
+	}
+	return err
+}
+
+func TestBodyOf64MiBPassesBothWays(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }))
+	body := pattern(64 * mebibyte)
+	require.NoError(t, e.echo(body, false))
+	require.NoError(t, e.echo(body, true), "of unknown length")
+	e.do("POST", "/v1/pools/p/call/echo", string(body)+"x").requireProblem(t, http.StatusRequestEntityTooLarge, "payload_too_large")
+	e.requireMemoryFree()
+}
+
+func TestManyLargeBodiesShareTheMemory(t *testing.T) {
+	const size, budget, clients = 8 * mebibyte, 10 * mebibyte, 12
+	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
+	body := pattern(size)
+	failed := make([]error, clients)
+	var group sync.WaitGroup
+	for i := range clients {
+		group.Go(func() { failed[i] = e.echo(body, i%2 == 1) })
+	}
+	group.Wait()
+	for _, err := range failed {
+		require.NoError(t, err)
+	}
+	e.requireMemoryFree()
+}
+
+// requireMemoryFree asserts that no body holds memory.
+func (e *env) requireMemoryFree() {
+	e.t.Helper()
+	total := e.gateway.config.Limits.BodyBytes
+	require.Eventually(e.t, func() bool { return e.gateway.bodies.TryAcquire(total) }, timeout, poll, "the memory of some body was not released")
+	e.gateway.bodies.Release(total)
+}
+
+func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
+	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = 10 * mebibyte }))
+	release, err := e.gateway.reserveMemory(t.Context(), 10*mebibyte)
+	require.NoError(t, err)
+	large := background(func() error { return e.echo(pattern(mebibyte), false) })
+	require.NoError(t, e.echo([]byte("small"), false))
+	require.NoError(t, e.echo(pattern(uncountedBody), false))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = e.gateway.reserveMemory(ctx, mebibyte)
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.Empty(t, large)
+	release()
+	require.NoError(t, await(t, large))
+	e.requireMemoryFree()
+}
+
+func TestBodyLargerThanAllMemoryGetsAllOfIt(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Limits.BodyBytes = mebibyte }))
+	release, err := e.gateway.reserveMemory(t.Context(), 64*mebibyte)
+	require.NoError(t, err)
+	require.False(t, e.gateway.bodies.TryAcquire(1))
+	release()
+	e.requireMemoryFree()
+}
+
+func TestSlowBodyBlocksNoWorker(t *testing.T) {
+	e := open(t, 1)
+	in, feed := io.Pipe()
+	slow := background(func() error {
+		response, err := e.http.Post("http://gateway/v1/pools/p/call/echo", "application/octet-stream", in)
+		if err == nil {
+			defer response.Body.Close()
+			_, err = io.Copy(io.Discard, response.Body)
+		}
+		return err
+	})
+	_, err := feed.Write(pattern(2 * uncountedBody))
+	require.NoError(t, err)
+	require.NoError(t, e.echo([]byte("quick"), false))
+	require.NoError(t, feed.Close())
+	require.NoError(t, await(t, slow))
+}
+
+// rawCall sends a call over its own connection and reads only the header of the answer.
+func (e *env) rawCall(method, body string) (net.Conn, *http.Response) {
+	e.t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
+	require.NoError(e.t, err)
+	require.NoError(e.t, conn.(*net.UnixConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n%s", method, len(body), body)
+	require.NoError(e.t, err)
+	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+	require.NoError(e.t, err)
+	return conn, response
+}
+
+func TestSlowStreamReaderBlocksNoOtherClient(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+		sp.Pool.MaxInflight = 4
+		sp.Pool.Env["THREADS"] = "4"
+	}))
+	conn, response := e.rawCall("stream_large", "100000") // 6 GB, of which the client reads nothing
+	defer conn.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	for range 20 {
+		require.NoError(t, e.echo([]byte("others"), false))
+	}
+	p, found := e.processes.Get("p/0", 1)
+	require.True(t, found)
+	require.Eventually(t, func() bool { return p.Conn().InFlight() == 0 }, timeout, poll, "the unread stream is disconnected")
+	require.NoError(t, e.echo([]byte("the worker lives"), false))
+	require.NoError(t, p.Conn().Err())
+}
+
+func TestThousandIdleConnectionsUseLittleMemory(t *testing.T) {
+	const connections = 1000
+	e := open(t, 1)
+	require.NoError(t, e.echo([]byte("before"), false))
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := heap()
+	conns := make([]net.Conn, 0, connections)
+	defer func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	for range connections {
+		conns = append(conns, e.idle())
+	}
+	require.Less(t, heap()-before, uint64(connections*64<<10), "both ends of each are in this process")
+	require.NoError(t, e.echo([]byte("between"), false))
+	for _, conn := range conns[connections-3:] {
+		_, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode)
+	}
+}
+
+// idle opens a connection that is idle after one request.
+func (e *env) idle() net.Conn {
+	e.t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(e.dir, "gw.sock"))
+	require.NoError(e.t, err)
+	_, err = conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+	require.NoError(e.t, err)
+	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
+	require.NoError(e.t, err)
+	said, err := io.ReadAll(response.Body)
+	require.NoError(e.t, err)
+	require.True(e.t, strings.Contains(string(said), "ok"))
+	return conn
+}

@@ -1,0 +1,551 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/spec"
+)
+
+func inflight(n int) option {
+	return withSpec(func(sp *spec.Spec) { sp.Pool.MaxInflight = n; sp.Pool.Env["THREADS"] = fmt.Sprint(n) })
+}
+
+func idleReturn(d time.Duration) option {
+	return withSpec(func(sp *spec.Spec) { sp.Lease.IdleReturn = spec.Duration(d) })
+}
+
+func TestOneLeaseServesThousandsOfCallsAndReturnsWhenIdle(t *testing.T) {
+	e := open(t, 1, idleReturn(50*time.Millisecond))
+	const calls = 2000
+	for i := range calls {
+		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo", Body: []byte{byte(i)}})
+		require.NoError(t, err)
+		require.Equal(t, []byte{byte(i)}, response.Body)
+	}
+	require.LessOrEqual(t, len(e.control.history), 3, "calls reuse the lease")
+	require.Eventually(t, func() bool {
+		returned := false
+		e.control.with("p/0", func(worker *fakeWorker) { returned = worker.lease == nil })
+		return returned
+	}, timeout, poll)
+	e.control.with("p/0", func(worker *fakeWorker) {
+		require.Equal(t, int64(calls), worker.usage.Requests)
+		require.Zero(t, worker.stale)
+	})
+}
+
+func TestLeaseInConstantUseReturnsPeriodicallyWithoutLosingCalls(t *testing.T) {
+	for name, most := range map[string]int{"one call at a time": 1, "calls that overlap": 3} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, 1, inflight(most), withConfig(func(c *Config) { c.HoldFor = 40 * time.Millisecond }))
+			made, enough := e.callers(4)
+			require.Eventually(t, func() bool { return e.control.count("checkin") >= 5 }, timeout, poll)
+			enough()
+			require.Greater(t, made.Load(), int64(e.control.count("checkout")), "most calls use an existing lease")
+			require.Eventually(t, func() bool {
+				var reported int64
+				e.control.with("p/0", func(worker *fakeWorker) { reported = worker.usage.Requests })
+				return reported == made.Load()
+			}, timeout, poll)
+		})
+	}
+}
+
+func TestCallsSpreadEvenlyOverTheWorkers(t *testing.T) {
+	e := open(t, 4)
+	held := make([]<-chan answer, 4)
+	for i := range held { // one at a time, so that each takes a worker
+		held[i] = background(func() answer {
+			return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i))))
+		})
+		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
+	}
+	for i := range held {
+		e.release(e.file(fmt.Sprint(i)))
+		require.Equal(t, 200, await(t, held[i]).status)
+	}
+	served := map[string]int{}
+	for range 400 {
+		response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "echo"})
+		require.NoError(t, err)
+		served[response.Worker]++
+	}
+	for worker, n := range served {
+		require.InDelta(t, 100, n, 5, worker)
+	}
+	require.Len(t, served, 4)
+}
+
+func TestQueuedCallsStartByPriority(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	order := make([]int, 4) // priorities in the order in which the worker served them, which callers need not learn of in that order
+	var calls sync.WaitGroup
+	for i, priority := range []int{5, 0, 9, 5} {
+		calls.Go(func() {
+			response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "turn", Priority: priority})
+			if err != nil {
+				t.Errorf("a call failed: %v", err)
+				return
+			}
+			turn, err := strconv.Atoi(string(response.Body))
+			if err != nil || turn < 1 || turn > len(order) {
+				t.Errorf("the worker answered %q", response.Body)
+				return
+			}
+			order[turn-1] = priority
+		})
+		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+	}
+	e.release(e.file("a"))
+	calls.Wait()
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, []int{9, 5, 5, 0}, order)
+}
+
+// waiting counts the calls in the pool's queue.
+func (e *env) waiting() int {
+	pools := e.gateway.Snapshot().Pools
+	if len(pools) == 0 {
+		return 0
+	}
+	return pools[0].Waiting
+}
+
+func TestQueueFullAndQueueTimeout(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 1; sp.Queue.Timeout = spec.Duration(300 * time.Millisecond) }))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	full := e.do("POST", "/v1/pools/p/call/echo", "x")
+	full.requireProblem(t, 429, api.CodeQueueFull)
+	require.Equal(t, "1", full.header.Get("Retry-After"))
+	require.False(t, full.problem.Started)
+	timedOut := await(t, waits)
+	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
+	require.False(t, timedOut.problem.Started)
+	short := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "20")
+	short.requireProblem(t, 504, api.CodeDeadlineExceeded)
+	require.False(t, short.problem.Started)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the queue is empty")
+}
+
+func TestWorkerServesConcurrentCallsUpToMaxInflight(t *testing.T) {
+	e := open(t, 1, inflight(3))
+	var held []<-chan answer
+	for i := range 3 {
+		held = append(held, background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file(fmt.Sprint(i)))) }))
+	}
+	for i := range held {
+		e.awaitHeld(e.file(fmt.Sprint(i, ".began")))
+	}
+	require.Equal(t, 1, e.control.count("checkout"))
+	for i := range held {
+		e.release(e.file(fmt.Sprint(i)))
+	}
+	for _, h := range held {
+		require.Equal(t, 200, await(t, h).status)
+	}
+}
+
+func TestWorkerCrashFailsItsCallOnly(t *testing.T) {
+	e := open(t, 2)
+	crashed := e.do("POST", "/v1/pools/p/call/crash", nil)
+	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
+	require.True(t, crashed.problem.Started)
+	gone := crashed.header.Get(api.HeaderWorker)
+	for range 20 {
+		a := e.do("POST", "/v1/pools/p/call/echo", "x")
+		require.Equal(t, 200, a.status, "%s", a.body)
+		require.NotEqual(t, gone, a.header.Get(api.HeaderWorker))
+	}
+}
+
+func TestCallsWaitForTheNextIncarnation(t *testing.T) {
+	e := open(t, 1)
+	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
+	waits := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "x") })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.start(0, 2)
+	a := await(t, waits)
+	require.Equal(t, 200, a.status, "%s", a.body)
+	require.Equal(t, "2", a.header.Get(api.HeaderIncarnation))
+}
+
+func TestCheckoutRecallsIdleLeaseOfTheGateway(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour))
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, "gateway/here", worker.lease.Holder) })
+	theirs := e.lease(0, "somebody else")
+	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, int64(1), worker.usage.Requests) })
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+theirs.ID+"/call/echo", "x").status)
+
+	mine := background(func() answer { return e.do("POST", "/v1/pools/p/call/echo", "mine") })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
+	require.Equal(t, "mine", string(await(t, mine).body))
+}
+
+func TestLeaseInUseIsNotRecalled(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	_, err := e.control.Checkout(t.Context(), "p/0", tempool.CheckoutOptions{Holder: "somebody else"})
+	require.ErrorIs(t, err, api.ErrBusy)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+}
+
+func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
+	e := open(t, 1)
+	lost := e.lease(0, e.gateway.Holder())
+	result := e.gateway.Recall(t.Context(), "p/0", 1, lost.ID)
+	require.True(t, result.Returned)
+	require.Equal(t, lost.ID, result.Checkin.LeaseID)
+}
+
+func TestDrainReturnsTheGatewaysLease(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour))
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	result := e.gateway.Drain(t.Context(), "p/0", 1)
+	require.True(t, result.Drained)
+	require.Equal(t, int64(1), result.Checkin.Usage.Requests)
+	_, err := e.control.CheckinNow(t.Context(), *result.Checkin)
+	require.NoError(t, err)
+	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "50").requireProblem(t, 504, api.CodeDeadlineExceeded)
+}
+
+func TestLeaseInUseIsRenewedBeforeItExpires(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	require.Eventually(t, func() bool { return e.control.count("renew") >= 4 }, timeout, poll)
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	e.control.with("p/0", func(worker *fakeWorker) { require.True(t, worker.lease.ExpiresAt.After(time.Now())) })
+}
+
+func TestLostLeaseIsDropped(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(300 * time.Millisecond) }))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
+	await(t, held).requireProblem(t, 409, api.CodeLeaseFenced)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "under a new lease")
+}
+
+func TestCallsContinueDuringOutageUntilFenced(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour), withConfig(func(c *Config) { c.FenceAfter = 700 * time.Millisecond }))
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	ready := func() (string, int) {
+		a := e.do("GET", "/readyz", nil)
+		return string(a.body), a.status
+	}
+	e.control.setDown(true)
+	require.Eventually(t, func() bool { body, _ := ready(); return strings.Contains(body, `"control_plane":"lost"`) }, timeout, poll)
+	if a := e.do("POST", "/v1/pools/p/call/echo", "x"); a.status != 200 {
+		require.Equal(t, api.CodeUnavailable, a.problem.Code, "calls are rejected only when fenced")
+	}
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").problem.Code == api.CodeUnavailable }, timeout, poll)
+	request, err := e.http.Get("http://gateway/readyz")
+	require.NoError(t, err)
+	request.Body.Close()
+	require.Equal(t, 503, request.StatusCode)
+	e.control.setDown(false)
+	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
+	usage, _ := e.gateway.Usage("p/0", 1)
+	result := e.gateway.Drain(t.Context(), "p/0", 1)
+	require.Equal(t, usage, result.Checkin.Usage, "the same lease counted all calls")
+	require.Equal(t, 1, e.control.count("checkout"))
+}
+
+func TestPoolWithoutWorkers(t *testing.T) {
+	e := open(t, 0)
+	e.do("POST", "/v1/pools/nope/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/NOPE/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
+	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeNoWorkers)
+}
+
+func TestPoolOnOtherHostsNamesTheirGateways(t *testing.T) {
+	e := open(t, 0)
+	there := e.control.add("p/0", 1)
+	there.host, there.endpoint = "there", "http://there:7460"
+	a := e.do("POST", "/v1/pools/p/call/echo", "x")
+	a.requireProblem(t, 503, api.CodeNoWorkers)
+	require.False(t, a.problem.Started)
+	require.Equal(t, []dispatch.Peer{{Host: "there", Endpoint: "http://there:7460"}}, a.problem.Gateways)
+}
+
+func TestPoolOnOtherHostsNamesTheHosts(t *testing.T) {
+	e := open(t, 0)
+	e.control.add("p/0", 1)
+	e.control.with("p/0", func(worker *fakeWorker) { worker.host = "there" })
+	a := e.do("POST", "/v1/pools/p/call/echo", "x")
+	a.requireProblem(t, 503, api.CodeNoWorkers)
+	require.Contains(t, a.problem.Detail, "there")
+}
+
+func TestCallsPerMinuteAreLimited(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.CallsPerMinute = 5 }))
+	for range 5 {
+		require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	}
+	a := e.do("POST", "/v1/pools/p/call/echo", "x")
+	a.requireProblem(t, 429, api.CodeRateLimited)
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+	require.Positive(t, a.problem.RetryAfterMS)
+}
+
+func TestStreamArrivesChunkByChunk(t *testing.T) {
+	e := open(t, 1)
+	all := e.do("POST", "/v1/pools/p/call/stream", "3")
+	require.Equal(t, "piece 0\npiece 1\npiece 2\n", string(all.body))
+
+	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_held", "", strings.NewReader(e.file("a")))
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, []string{"chunked"}, response.TransferEncoding)
+	lines := bufio.NewReader(response.Body)
+	first, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "first\n", first, "the chunk arrives while the worker still runs")
+	e.release(e.file("a"))
+	rest, err := io.ReadAll(lines)
+	require.NoError(t, err)
+	require.Equal(t, "last\n", string(rest))
+}
+
+func TestBrokenStreamIsNotTakenForComplete(t *testing.T) {
+	e := open(t, 1)
+	response, err := e.http.Post("http://gateway/v1/pools/p/call/stream_then_crash", "", nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	_, err = io.ReadAll(response.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+func TestClientDisconnectCancelsItsCall(t *testing.T) {
+	e := open(t, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/pools/p/call/hold", strings.NewReader(quoted(e.file("a"))))
+	require.NoError(t, err)
+	left := background(func() error {
+		response, err := e.http.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		return err
+	})
+	e.awaitHeld(e.file("a.began"))
+	leave()
+	require.ErrorIs(t, await(t, left), context.Canceled)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status, "the worker is free again, and was not replaced")
+	require.NoFileExists(t, e.file("a"))
+}
+
+func TestTooLargeRequestsAndAnswersAreRejected(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 100_000 }))
+	large := strings.Repeat("x", 100_001)
+	a := e.do("POST", "/v1/pools/p/call/echo", large)
+	a.requireProblem(t, 413, api.CodePayloadTooLarge)
+	require.False(t, a.problem.Started)
+	request, err := http.NewRequest("POST", "http://gateway/v1/pools/p/call/echo", io.MultiReader(strings.NewReader(large))) // chunked
+	require.NoError(t, err)
+	response, err := e.http.Do(request)
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, 413, response.StatusCode)
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", large[1:]).status)
+}
+
+func TestWorkerErrorArrivesComplete(t *testing.T) {
+	e := open(t, 1)
+	a := e.do("POST", "/v1/pools/p/call/fail", nil)
+	a.requireProblem(t, 500, api.CodeWorkerError)
+	require.True(t, a.problem.Started)
+	require.Equal(t, "cannot", a.problem.WorkerError.Code)
+	require.JSONEq(t, `{"why":"because"}`, string(a.problem.WorkerError.Data))
+	require.Equal(t, 500, e.do("POST", "/v1/pools/p/call/no_such_method", nil).status)
+}
+
+func TestHeadersPassAndMethodsMayContainSlashes(t *testing.T) {
+	e := open(t, 1)
+	a := e.do("POST", "/v1/pools/p/call/headers", nil, api.HeaderSession, "s1", "Traceparent", "00-1-2-3", "X-Mine", "yes", "Authorization", "secret")
+	require.JSONEq(t, `{"tempool-session":"s1","traceparent":"00-1-2-3","x-mine":"yes"}`, string(a.body))
+	require.Equal(t, "yes", a.header.Get("X-Answer"))
+	require.Equal(t, "text/plain", a.header.Get("Content-Type"))
+	require.JSONEq(t, `{"a":1}`, string(e.do("POST", "/v1/pools/p/call/tools/call", `{"a":1}`).body))
+	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "soon").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderPriority, "10").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/pools/p/call/", "x").requireProblem(t, 400, api.CodeInvalid)
+	e.do("POST", "/v1/pools/p/call/"+strings.Repeat("m", 1025), "x").requireProblem(t, 400, api.CodeInvalid)
+}
+
+type fakeAffinity struct {
+	mu   sync.Mutex
+	last map[string]string
+}
+
+func (s *fakeAffinity) Lookup(_, session string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	worker, found := s.last[session]
+	return worker, found
+}
+
+func (s *fakeAffinity) Follow(_, session, _, worker string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last[session] = worker
+}
+
+func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
+	sticky := &fakeAffinity{last: map[string]string{}}
+	e := open(t, 2, withConfig(func(c *Config) { c.Affinity = sticky }))
+	first := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	second := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, first).status)
+	mine := second.header.Get(api.HeaderWorker)
+	for range 20 {
+		require.Equal(t, mine, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s").header.Get(api.HeaderWorker))
+	}
+	held := background(func() answer {
+		return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("b")), api.HeaderSession, "s")
+	})
+	e.awaitHeld(e.file("b.began"))
+	other := e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderSession, "s")
+	require.Equal(t, 200, other.status)
+	require.NotEqual(t, mine, other.header.Get(api.HeaderWorker))
+	e.release(e.file("b"))
+	require.Equal(t, 200, await(t, held).status)
+}
+
+func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
+	script, err := filepath.Abs("testdata/server.py")
+	require.NoError(t, err)
+	e := open(t, 1, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
+		sp.Pool.MaxInflight, sp.Pool.MaxMessage = 4, 100_000
+	}))
+	a := e.do("POST", "/v1/pools/p/call/some/path", "body", "Authorization", "secret")
+	require.Equal(t, 200, a.status, "%s", a.body)
+	require.Equal(t, "/some/path body auth=None", string(a.body))
+	require.Equal(t, "p/0", a.header.Get(api.HeaderWorker))
+	response, err := e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "x", Body: []byte("y")})
+	require.NoError(t, err)
+	require.Equal(t, "/x y auth=None", string(response.Body))
+	_, err = e.gateway.CallPool(t.Context(), "p", dispatch.Request{Method: "fail"})
+	require.ErrorIs(t, err, api.ErrWorkerError)
+	e.do("POST", "/v1/pools/p/call/x", strings.Repeat("x", 100_001)).requireProblem(t, 413, api.CodePayloadTooLarge)
+	failed, err := e.http.Post("http://gateway/v1/pools/p/call/fail", "", nil)
+	require.NoError(t, err)
+	failed.Body.Close()
+	require.Equal(t, 503, failed.StatusCode, "the program's own answer")
+	lease := background(func() answer {
+		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
+	})
+	require.Equal(t, 201, await(t, lease).status)
+	require.Equal(t, "/x z auth=None", string(e.do("POST", "/v1/leases/p.0.1.2/call/x", "z").body))
+	crashed := e.do("POST", "/v1/leases/p.0.1.2/call/crash", nil)
+	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
+	require.True(t, crashed.problem.Started)
+}
+
+func TestNoCallIsLostOrServedTwiceWhileWorkersRestart(t *testing.T) {
+	e := open(t, 3, inflight(2), idleReturn(time.Millisecond))
+	var served, refused atomic.Int64
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	for range 8 {
+		callers.Go(func() {
+			for i := 0; i < 150; i++ {
+				want := fmt.Sprint(i)
+				response, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo", Body: []byte(want)})
+				switch {
+				case err == nil && string(response.Body) == want:
+					served.Add(1)
+				case err != nil:
+					refused.Add(1)
+				default:
+					t.Errorf("got %q, want %q", response.Body, want)
+				}
+			}
+		})
+	}
+	var others sync.WaitGroup
+	others.Go(func() { // somebody takes workers away and brings them back
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			lease, err := e.control.Checkout(context.Background(), api.WorkerName("p", n%3), tempool.CheckoutOptions{Holder: "somebody"})
+			if err == nil {
+				_, _ = e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: lease.ID})
+			}
+		}
+	})
+	callers.Wait()
+	close(stop)
+	others.Wait()
+	require.Equal(t, int64(8*150), served.Load())
+	require.Zero(t, refused.Load())
+	var total int64
+	for _, worker := range []string{"p/0", "p/1", "p/2"} {
+		usage, inFlight := e.gateway.Usage(worker, 1)
+		total += usage.Requests
+		require.Zero(t, inFlight)
+	}
+	require.Equal(t, int64(8*150), total)
+}
+
+func TestCloseWaitsForCallsAndReturnsLeases(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour))
+	held := background(func() error {
+		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("a")))})
+		return err
+	})
+	e.awaitHeld(e.file("a.began"))
+	queued := background(func() error {
+		_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo"})
+		return err
+	})
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	closed := background(func() error { return e.gateway.Close(context.Background()) })
+	require.ErrorIs(t, await(t, queued), api.ErrUnavailable)
+	e.release(e.file("a"))
+	require.NoError(t, await(t, held))
+	require.NoError(t, await(t, closed))
+	e.control.with("p/0", func(worker *fakeWorker) {
+		require.Nil(t, worker.lease)
+		require.Equal(t, int64(1), worker.usage.Requests)
+	})
+	_, err := e.gateway.CallPool(context.Background(), "p", dispatch.Request{Method: "echo"})
+	require.ErrorIs(t, err, api.ErrUnavailable)
+	_, err = os.Stat(e.file("gw.sock"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,89 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// admission says whether a call may start now.
+type admission int
+
+const (
+	admitted   admission = iota
+	rejected             // the error says why
+	mustQueue            // no worker of the pool has a free slot
+	noSlot               // the target's only worker has no free slot
+	unverified           // the workflow must confirm the lease
+)
+
+// admitLocked chooses a worker of the target that a call may start on now. An error comes with rejected only.
+func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
+	switch t.kind {
+	case underLease:
+		verdict, err := t.upstream.admitLeaseLocked(t.ref, now)
+		return t.upstream, verdict, err
+	case oneWorker:
+		return p.admitWorkerLocked(t.worker, now)
+	}
+	if p.queue.Len() == 0 {
+		if u := p.pickLocked(t.preferred, now); u != nil {
+			return u, admitted, nil
+		}
+	}
+	return nil, mustQueue, nil
+}
+
+// admitLeaseLocked decides about a call under the lease ref without changing anything.
+func (u *upstream) admitLeaseLocked(ref api.LeaseRef, now time.Time) (admission, error) {
+	counts := u.lease != nil && u.lease.ref == ref
+	id := leaseID(ref)
+	switch {
+	case ref.Older(u.newest), ref.Incarnation < u.incarnation:
+		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", id, u.worker, u.incarnation)
+	case counts && u.lease.ended:
+		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, u.worker, u.lease.reason)
+	case u.gone:
+		return rejected, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
+	case u.draining:
+		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, id)
+	case counts && u.lease.own:
+		return rejected, errOwnLease(id)
+	case counts && now.Before(u.lease.lease.ExpiresAt):
+		return admitted, nil
+	}
+	return unverified, nil
+}
+
+// admitWorkerLocked returns an incarnation of the worker with a free slot. If there is none, it checks the worker out.
+func (p *poolState) admitWorkerLocked(worker string, now time.Time) (*upstream, admission, error) {
+	newest := p.newestLiveLocked(worker)
+	if newest == nil {
+		return nil, rejected, errNoProcess(worker, p.dispatcher.config.HostID)
+	}
+	for _, u := range p.order {
+		if u.worker != worker {
+			continue
+		}
+		if _, open := u.loadLocked(now); open {
+			return u, admitted, nil
+		}
+	}
+	if newest.draining {
+		return nil, rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call", worker).After(time.Second)
+	}
+	if p.mayLeaseLocked(newest, now) && p.checkouts < maxCheckouts && !p.dispatcher.monitor.lost.Load() {
+		p.leaseLocked(newest)
+	}
+	return nil, noSlot, nil
+}
+
+func leaseID(r api.LeaseRef) string { return api.LeaseID(r.Pool, r.Slot, r.Incarnation, r.Seq) }
+
+func errOwnLease(id string) *api.Error {
+	return api.Errorf(api.CodeInvalid, "lease %s is the gateway's own; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
+}
+
+func errNoProcess(worker, hostID string) *api.Error {
+	return api.Errorf(api.CodeWorkerNotFound, "no process of %s lives on host %s", worker, hostID)
+}

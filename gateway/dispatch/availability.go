@@ -1,0 +1,133 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// rosterFresh is how long the roster of a pool without workers on this host is cached.
+const rosterFresh = time.Second
+
+// hasWorker reports whether the pool has a live worker on this host.
+func (p *poolState) hasWorker() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone })
+}
+
+// discover adds upstreams for the pool's processes on this host. It returns nil if there are none.
+func (d *Dispatcher) discover(pool string) (p *poolState, found bool) {
+	for _, proc := range d.config.Processes.List() {
+		owner, _, _ := strings.Cut(proc.Worker(), "/")
+		if owner != pool || ended(proc) {
+			continue
+		}
+		if p == nil {
+			if p = d.poolState(pool); p == nil {
+				return nil, false
+			}
+		}
+		found = p.upstreamOf(proc) != nil || found
+	}
+	return p, found
+}
+
+// findPool returns the state of a pool without a known worker. If no process of it lives here, it reads the pool's roster to learn
+// whether one may start here.
+func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, error) {
+	if !api.ValidPoolName(pool) {
+		return nil, api.Errorf(api.CodePoolNotFound, "%q is not a pool name; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool)
+	}
+	if p, found := d.discover(pool); found {
+		return p, nil
+	}
+	p := d.knownPool(pool)
+	specKnown := false
+	if p != nil {
+		p.mu.Lock()
+		fresh, err := time.Since(p.rosterAt) < rosterFresh, p.rosterErr
+		specKnown = p.specKnown
+		p.mu.Unlock()
+		if fresh {
+			return p, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	status, err := d.config.Control.Status(ctx, pool)
+	switch {
+	case errors.Is(err, api.ErrPoolNotFound):
+		return nil, err
+	case err != nil && specKnown: // Temporal is lost: the call waits for a worker all the same
+		return p, nil
+	case err != nil:
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)
+	}
+	if p = d.lockPool(pool); p == nil {
+		return nil, errClosing
+	}
+	defer p.mu.Unlock()
+	if !p.specKnown {
+		p.spec, p.specKnown = status.Spec, true
+	}
+	p.rosterAt, p.rosterErr = time.Now(), availability(status, d.config.HostID)
+	return p, p.rosterErr
+}
+
+// availability is nil if a worker of the pool may start on this host soon. Else it says why not and which gateways serve the pool.
+func availability(status api.PoolStatus, hostID string) error {
+	var peers []Peer
+	serving := map[Peer]int{}
+	for _, w := range status.Workers {
+		peer := Peer{w.Host, w.Endpoint}
+		switch {
+		case w.Gone || w.Leaving || w.Resting:
+			continue
+		case w.Host == hostID, w.Host == "", !w.State.Live():
+			return nil
+		case !slices.Contains(peers, peer):
+			peers = append(peers, peer)
+		}
+		if w.State == lifecycle.Ready || w.State == lifecycle.Busy {
+			serving[peer]++
+		}
+	}
+	if len(peers) == 0 {
+		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
+	}
+	var hosts []string
+	for _, peer := range peers {
+		if !slices.Contains(hosts, peer.Host) {
+			hosts = append(hosts, peer.Host)
+		}
+	}
+	peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Endpoint == "" }) // of a worker without a process yet
+	slices.SortStableFunc(peers, func(a, b Peer) int { return cmp.Compare(serving[b], serving[a]) })
+	return OtherHostError{Gateways: peers, Coded: api.Errorf(api.CodeNoWorkers,
+		"all workers of pool %s are on other hosts (%s); call their gateways, or take a lease and use its endpoint", status.Pool, strings.Join(hosts, ", ")).After(time.Second)}
+}
+
+// RequestFormat reports whether the pool's workers speak plain HTTP (protocol none) and the largest request they take, in bytes. It
+// returns the spec's defaults for a pool that this host does not know.
+func (d *Dispatcher) RequestFormat(pool string) (plain bool, limit int64) {
+	p := d.knownPool(pool)
+	if p == nil {
+		p, _ = d.discover(pool)
+	}
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.specKnown {
+			return p.spec.Pool.Protocol == spec.ProtocolNone, int64(p.spec.Pool.MaxMessage)
+		}
+	}
+	return false, int64(spec.Default().Pool.MaxMessage)
+}

@@ -1,0 +1,167 @@
+package dispatch
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// sessionHeader carries the session of a call to its worker, where names of headers are lower case.
+var sessionHeader = strings.ToLower(api.HeaderSession)
+
+// Request is one call. Its fields must not change until the call returns.
+type Request struct {
+	Method string
+	// Session is the client's session; a call of a pool prefers the worker that served it last.
+	Session string
+	// Priority of a call of a pool in the queue, MinPriority to MaxPriority; the highest goes first.
+	Priority int
+	// Headers go to the worker. Their names are lower case.
+	Headers map[string]string
+	Body    []byte
+	// OnChunk gets the chunks of a streamed answer in order. It may block, which slows the worker down; its error cancels the call.
+	// nil puts the chunks in front of the answer's body.
+	OnChunk func([]byte) error
+	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
+	Unbuffered bool
+
+	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
+	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
+}
+
+// wire is the request as it is sent.
+func (r Request) wire() wire.Request {
+	request := wire.Request{Method: r.Method, Headers: r.Headers, Payload: r.Body}
+	if r.Session != "" && request.Headers[sessionHeader] == "" {
+		request.Headers = make(map[string]string, len(r.Headers)+1)
+		maps.Copy(request.Headers, r.Headers)
+		request.Headers[sessionHeader] = r.Session
+	}
+	return request
+}
+
+// Response is a worker's answer.
+type Response struct {
+	Worker      string
+	Incarnation int64
+	Headers     map[string]string // nil if the worker sent none
+	Body        []byte
+}
+
+// Call is a call in progress. Complete ends it.
+type Call struct {
+	upstream  *upstream
+	lease     *activeLease
+	startedAt time.Time
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	method    string
+	onQueued  func()
+	response  *Response
+	completed bool // guarded by the pool's lock
+
+	exchange *wire.Exchange // the request to the worker; nil until it is prepared
+	first    wire.Event     // the first event of an exchange that another goroutine has begun
+}
+
+func newCall(ctx context.Context, r Request) *Call {
+	c := &Call{method: r.Method, onQueued: r.onQueued}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	return c
+}
+
+// Context ends when the call is completed or cancelled.
+func (c *Call) Context() context.Context { return c.ctx }
+
+// Worker is the name of the worker that serves the call.
+func (c *Call) Worker() string { return c.upstream.worker }
+
+// Incarnation is the incarnation of the worker that serves the call.
+func (c *Call) Incarnation() int64 { return c.upstream.incarnation }
+
+// MaxMessage is the largest answer of the worker, in bytes.
+func (c *Call) MaxMessage() int64 { return int64(c.upstream.spec.Pool.MaxMessage) }
+
+// Plain returns the upstream of a worker of protocol none, nil for any other worker.
+func (c *Call) Plain() PlainUpstream { return c.upstream.plain }
+
+// prepare builds the request, so that whoever frees a worker for the call can send it.
+func (c *Call) prepare(r Request) {
+	c.exchange = wire.Prepare(c.ctx, r.wire(), c.answered)
+}
+
+// answered takes the call out of flight. The reader of the worker's connection calls it.
+func (c *Call) answered(err error) {
+	if err != nil {
+		err = c.wireError(err)
+	}
+	c.finish(err)
+}
+
+// events delivers the first event of an exchange that another goroutine has begun; a nil channel never does.
+func (c *Call) events() <-chan wire.Event {
+	if c.exchange == nil {
+		return nil
+	}
+	return c.exchange.Events()
+}
+
+// Exchange sends the request, waits for the answer, and completes the call.
+func (c *Call) Exchange(r Request) (*Response, error) {
+	response, err := c.send(r)
+	c.Complete(err)
+	return response, err
+}
+
+// exchange is Exchange for Do.
+func exchange(c *Call, r Request) (err error) {
+	c.response, err = c.Exchange(r)
+	return err
+}
+
+// send sends the request over the worker's connection, unless another goroutine has, and waits for the answer.
+func (c *Call) send(r Request) (*Response, error) {
+	u := c.upstream
+	switch {
+	case u.plain != nil:
+		return u.plain.Send(c, r)
+	case u.conn == nil:
+		return nil, api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which this agent cannot call", u.worker)
+	case c.exchange == nil:
+		c.prepare(r)
+	}
+	answer, err := c.exchange.Do(u.conn, c.first, r.OnChunk)
+	if err != nil {
+		return nil, c.wireError(err)
+	}
+	return &Response{Worker: u.worker, Incarnation: u.incarnation, Headers: answer.Headers, Body: answer.Payload}, nil
+}
+
+// notify sends the request as a notification and completes the call. It is for Do.
+func notify(c *Call, r Request) error {
+	err := c.sendNotification(r)
+	c.Complete(err)
+	return err
+}
+
+func (c *Call) sendNotification(r Request) error {
+	if c.upstream.conn == nil {
+		return api.Errorf(api.CodeInvalid, "%s speaks plain HTTP (protocol none), which has no notifications; call it instead", c.upstream.worker)
+	}
+	if err := c.upstream.conn.Notify(c.ctx, r.wire()); err != nil {
+		return c.wireError(err)
+	}
+	return nil
+}
+
+// queued reports that the call is in the queue or on a worker.
+func (c *Call) queued() {
+	if c.onQueued != nil {
+		c.onQueued()
+		c.onQueued = nil
+	}
+}

@@ -1,0 +1,151 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// Backoff of a checkout that waits for a free worker.
+const (
+	waitBackoff    = 20 * time.Millisecond
+	waitMaxBackoff = 500 * time.Millisecond
+	// MaxCheckoutWait is the largest wait_ms.
+	MaxCheckoutWait = 5 * time.Minute
+)
+
+// CheckoutRequest asks for a lease on any worker of a pool.
+type CheckoutRequest struct {
+	Holder  string `json:"holder"`
+	Session string `json:"session,omitempty"`
+	// TTLMS is how long the lease lasts unless it is renewed; 0 means the spec's lease.ttl.
+	TTLMS int64 `json:"ttl_ms,omitempty"`
+	// WaitMS is how long to wait for a free worker; 0 means not at all.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+	// RequestID makes the checkout idempotent while the same worker answers.
+	RequestID string `json:"request_id,omitempty"`
+}
+
+func (r CheckoutRequest) validate() error {
+	switch {
+	case r.Holder == "":
+		return api.Errorf(api.CodeInvalid, "holder is required: name the program that uses the worker")
+	case r.TTLMS < 0:
+		return errTTL(r.TTLMS)
+	case r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds():
+		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
+	}
+	return nil
+}
+
+func errTTL(ms int64) *api.Error {
+	return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", ms)
+}
+
+// Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with CodeNoWorkers without a
+// wait and with CodeQueueTimeout after one.
+func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*api.Lease, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID}
+	until := time.Now().Add(time.Duration(r.WaitMS) * time.Millisecond)
+	for backoff := waitBackoff; ; backoff = min(2*backoff, waitMaxBackoff) {
+		lease, err := d.checkoutOnce(ctx, pool, options)
+		if err == nil {
+			d.adopt(*lease)
+			return lease, nil
+		}
+		if !api.CodeOf(err).Retryable() || r.WaitMS == 0 {
+			return nil, err
+		}
+		wait := backoff/2 + rand.N(backoff)
+		if time.Now().Add(wait).After(until) {
+			return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", pool, r.WaitMS, err).After(waitMaxBackoff)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		case <-d.stopping:
+			timer.Stop()
+			return nil, errClosing
+		}
+	}
+}
+
+// checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank.
+func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	status, err := d.config.Control.Status(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	candidates := slices.DeleteFunc(status.Workers, func(e api.RosterEntry) bool {
+		return e.Gone || (e.State != lifecycle.Ready && e.State != lifecycle.Busy)
+	})
+	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+	ranks := d.checkoutRanks(pool, candidates)
+	slices.SortStableFunc(candidates, func(a, b api.RosterEntry) int { return cmp.Compare(ranks[a.Slot], ranks[b.Slot]) })
+	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", pool, status.Size).After(time.Second))
+	for _, entry := range candidates {
+		worker := api.WorkerName(pool, entry.Slot)
+		lease, err := d.config.Control.Checkout(ctx, worker, o)
+		if err == nil {
+			return lease, nil
+		}
+		d.countRefusedCheckout(pool, worker)
+		if code := api.CodeOf(err); !code.Retryable() && code != api.CodeWorkerNotFound {
+			return nil, err
+		}
+		refusal = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(waitBackoff)
+	}
+	return nil, refusal
+}
+
+// checkoutRank orders workers by how likely they are free, the likeliest first.
+type checkoutRank int
+
+const (
+	freeHere  checkoutRank = iota // on this host, without a known lease
+	idleHere                      // leased by the Dispatcher and unused
+	otherHost                     // calls to it do not pass this gateway
+	takenHere                     // its holder may have returned it without this gateway
+)
+
+// checkoutRanks returns by slot the ranks of workers, as far as this host knows.
+func (d *Dispatcher) checkoutRanks(pool string, workers []api.RosterEntry) map[int]checkoutRank {
+	ranks := make(map[int]checkoutRank, len(workers))
+	for _, entry := range workers {
+		if entry.Host != d.config.HostID {
+			ranks[entry.Slot] = otherHost
+		}
+	}
+	p := d.knownPool(pool)
+	if p == nil {
+		return ranks
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, entry := range workers {
+		u := p.upstreams[api.WorkerName(pool, entry.Slot)]
+		if u == nil || u.gone || u.lease == nil || u.lease.ended {
+			continue
+		}
+		switch {
+		case u.lease.own && u.inFlight == 0:
+			ranks[entry.Slot] = idleHere
+		case u.lease.own, now.Before(u.lease.lease.ExpiresAt):
+			ranks[entry.Slot] = takenHere
+		}
+	}
+	return ranks
+}

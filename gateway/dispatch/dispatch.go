@@ -1,0 +1,372 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Target says which workers may serve a call. AnyWorker and UnderLease make one.
+type Target struct {
+	kind     targetKind
+	pool     string
+	session  string
+	priority int
+	leaseID  string
+	worker   string
+
+	preferred string       // anyWorker: the session's worker, "" for none; set by locate
+	ref       api.LeaseRef // underLease: set by locate
+	upstream  *upstream    // underLease: set by locate
+}
+
+type targetKind int
+
+const (
+	anyWorker  targetKind = iota // any worker of the pool that the Dispatcher leases; the call queues for it
+	underLease                   // the worker of a client's lease
+	oneWorker                    // this worker, under a lease of the Dispatcher's own and ahead of all queued calls
+)
+
+// AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The worker that
+// served the session last, if there is one, is preferred.
+func AnyWorker(pool, session string, priority int) Target {
+	return Target{kind: anyWorker, pool: pool, session: session, priority: priority}
+}
+
+// UnderLease targets the worker of a client's lease.
+func UnderLease(id string) Target { return Target{kind: underLease, leaseID: id} }
+
+// callAttempts bounds how often a call is started whose worker ended before it saw the request.
+const callAttempts = 3
+
+// Call runs a call under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
+func (d *Dispatcher) Call(ctx context.Context, leaseID string, r Request) (*Response, error) {
+	return response(d.Do(ctx, UnderLease(leaseID), r, exchange))
+}
+
+// CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one. Errors are as Call's.
+func (d *Dispatcher) CallPool(ctx context.Context, pool string, r Request) (*Response, error) {
+	return response(d.Do(ctx, AnyWorker(pool, r.Session, r.Priority), r, exchange))
+}
+
+// Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the worker acts on
+// it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in their order, if each begins after
+// the previous one returned. A worker of protocol none takes no notifications, which is CodeInvalid; other errors are as Call's.
+func (d *Dispatcher) Notify(ctx context.Context, leaseID string, r Request) error {
+	_, err := d.Do(ctx, UnderLease(leaseID), r, notify)
+	return err
+}
+
+func response(c *Call, err error) (*Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c.response, nil
+}
+
+// Do starts a call on a worker of the target and passes it to send, which must complete it. A call for any worker of a pool starts
+// again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
+// did. Errors are as Call's.
+func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
+	ctx, stop := d.WithDeadline(ctx, 0)
+	defer stop()
+	for attempt := 1; ; attempt++ {
+		c, err := d.start(ctx, t, r)
+		if err != nil {
+			return nil, err
+		}
+		err = send(c, r)
+		if err == nil || t.kind != anyWorker || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
+			return c, err
+		}
+	}
+}
+
+// WithDeadline bounds a call by timeout, else by ctx's own deadline, else by Config.CallTimeout.
+func (d *Dispatcher) WithDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		if _, has := ctx.Deadline(); has {
+			return ctx, func() {}
+		}
+		timeout = d.config.CallTimeout
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
+func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
+	c := newCall(ctx, r)
+	if t.kind == anyWorker && r.onStart == nil && !r.Unbuffered { // whoever frees a worker may send it
+		c.prepare(r)
+	}
+	if err := d.place(c, &t); err != nil {
+		c.cancel(nil)
+		return nil, notStarted(err)
+	}
+	if r.onStart != nil {
+		if err := r.onStart(c.Worker(), c.Incarnation()); err != nil {
+			c.Complete(errNotSent(err))
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// place puts the call in flight on a worker of the target, at once or after it waited.
+func (d *Dispatcher) place(c *Call, t *Target) error {
+	p, err := d.locate(c.ctx, t)
+	if err != nil {
+		return err
+	}
+	w, verdict, err := p.tryStart(c, t)
+	switch {
+	case err != nil:
+	case w != nil:
+		err = w.wait()
+	case verdict == unverified:
+		err = d.verifyAndStart(c, t)
+	case verdict == noSlot:
+		err = p.waitFor(c, t)
+	}
+	if t.kind == anyWorker {
+		p.countRefusal(err)
+	}
+	switch {
+	case err != nil:
+		return err
+	case t.kind == underLease:
+		return c.awaitPrevious()
+	case t.session != "" && d.config.Affinity != nil:
+		d.config.Affinity.Follow(t.pool, t.session, t.preferred, c.Worker())
+	}
+	return nil
+}
+
+// locate finds the pool of the target, and the worker of a lease.
+func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
+	if t.kind == anyWorker && (t.priority < MinPriority || t.priority > MaxPriority) {
+		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority, MinPriority, MaxPriority, DefaultPriority)
+	}
+	if t.kind != underLease {
+		if now := time.Now(); d.monitor.fenced(now) {
+			return nil, errFenced(d.monitor.outage(now))
+		}
+	}
+	switch t.kind {
+	case underLease:
+		ref, err := api.ParseLeaseID(t.leaseID)
+		if err != nil {
+			return nil, err
+		}
+		t.ref, t.upstream = ref, d.upstreamFor(ref)
+		if t.upstream == nil {
+			return nil, d.verifier.explain(ctx, t.leaseID, ref, d.config.HostID)
+		}
+		return t.upstream.pool, nil
+	case oneWorker:
+		p := d.knownPool(t.pool)
+		if p == nil {
+			return nil, errNoProcess(t.worker, d.config.HostID)
+		}
+		return p, nil
+	}
+	p := d.knownPool(t.pool)
+	if p == nil || !p.hasWorker() {
+		var err error
+		if p, err = d.findPool(ctx, t.pool); err != nil {
+			p.countRefusal(err)
+			return nil, err
+		}
+	}
+	if t.session != "" && d.config.Affinity != nil {
+		t.preferred, _ = d.config.Affinity.Lookup(t.pool, t.session)
+	}
+	return p, nil
+}
+
+// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the verdict that
+// says what the call must wait for.
+func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
+	now := time.Now()
+	p.mu.Lock()
+	if p.evicted && t.kind == anyWorker {
+		p.mu.Unlock()
+		if p = p.dispatcher.lockPool(p.pool); p == nil {
+			return nil, rejected, errClosing
+		}
+	}
+	defer p.mu.Unlock()
+	if p.closed != nil {
+		return nil, rejected, p.closed
+	}
+	u, verdict, err := p.admitLocked(t, now)
+	switch verdict {
+	case admitted:
+		if err := p.startLocked(c, u, now); err != nil {
+			return nil, rejected, err
+		}
+		c.queued()
+	case mustQueue:
+		w, err := p.enqueueLocked(c, t, now)
+		return w, verdict, err
+	}
+	return nil, verdict, err
+}
+
+// startLocked puts the call in flight on the upstream, unless that has used up its rate.
+func (p *poolState) startLocked(c *Call, u *upstream, now time.Time) error {
+	if err := p.countRateLocked(u, now); err != nil {
+		return err
+	}
+	u.startLocked(c, now)
+	return nil
+}
+
+// enqueueLocked adds the call to the queue.
+func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
+	if err := p.rateExhaustedLocked(now); err != nil {
+		return nil, err
+	}
+	limits := p.spec.Queue
+	if p.queue.Len() >= limits.Size {
+		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
+	}
+	w := newWaiter(p, c, t)
+	w.queuedAt, w.timeout = now, limits.Timeout.D()
+	p.queue.Push(w)
+	c.queued()
+	if p.mustWakeLocked(now) {
+		p.notify()
+	}
+	return w, nil
+}
+
+// wait waits until the queued call has started.
+func (w *waiter) wait() (failure error) {
+	p, c := w.pool, w.call
+	defer func() {
+		until := time.Now()
+		if failure == nil { // its answer may have come already
+			until = c.startedAt
+		}
+		p.stats.waits.observe(until.Sub(w.queuedAt))
+		w.recycle()
+	}()
+	w.timer.Reset(w.timeout)
+	var reason error
+	select {
+	case err := <-w.started:
+		return err
+	case c.first = <-c.events():
+		return nil
+	case <-c.ctx.Done():
+		reason = context.Cause(c.ctx)
+	case <-w.timer.C:
+		cause := ""
+		if p.dispatcher.monitor.lost.Load() {
+			cause = "; Temporal does not answer, so the gateway cannot lease more workers"
+		}
+		reason = api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %s (queue.timeout)%s", p.pool, w.timeout, cause).After(time.Second)
+	}
+	p.mu.Lock()
+	removed := p.queue.Remove(w)
+	p.mu.Unlock()
+	if removed {
+		return reason
+	}
+	if c.exchange != nil && !c.exchange.Withdraw() {
+		return nil // it was sent, and ends on its own
+	}
+	err := <-w.started
+	if err == nil { // it started at the moment it was given up
+		c.Complete(errNotSent(reason))
+		return reason
+	}
+	return err
+}
+
+// startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
+func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
+	if p.dispatcher.monitor.fenced(now) {
+		return begun
+	}
+	for w := p.queue.Peek(); w != nil; w = p.queue.Peek() {
+		u := p.pickLocked(w.preferred, now)
+		if u == nil || p.startLocked(w.call, u, now) != nil {
+			break
+		}
+		p.queue.Pop()
+		begun = append(begun, w)
+	}
+	return begun
+}
+
+// dispatchQueueLocked starts queued calls; their callers send the requests.
+func (p *poolState) dispatchQueueLocked(now time.Time) {
+	for _, w := range p.startQueuedLocked(now, nil) {
+		w.started <- nil
+	}
+}
+
+// send sends the request of a call that has started, or wakes its caller to do so.
+func (w *waiter) send() {
+	if x := w.call.exchange; x != nil && x.Begin(w.call.upstream.conn) {
+		return
+	}
+	w.started <- nil
+}
+
+// awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx ends first.
+func (c *Call) awaitPrevious() error {
+	if c.lease.previous == nil {
+		return nil
+	}
+	select {
+	case <-c.lease.previous:
+		return nil
+	case <-c.ctx.Done():
+		err := context.Cause(c.ctx)
+		c.Complete(errNotSent(err))
+		return err
+	}
+}
+
+// Complete is the one way for a call to end: it takes the call out of flight, unless its answer has, and ends its context. err is the
+// result of the call.
+func (c *Call) Complete(err error) {
+	c.finish(err)
+	c.cancel(nil)
+}
+
+// finish takes the call out of flight and gives its slot to queued calls. The reader of the worker's connection calls it as soon as the
+// answer has come, so that the worker has its next request before the caller of the last one runs.
+func (c *Call) finish(err error) {
+	u, p, now := c.upstream, c.upstream.pool, time.Now()
+	p.mu.Lock()
+	if c.completed {
+		p.mu.Unlock()
+		return
+	}
+	u.completeLocked(c, err, now)
+	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
+		p.removeIfIdleLocked(u)
+	}
+	l := c.lease
+	wake := l.own && u.inFlight == 0 && (l.ended || l.fatal != "" || l.returnDue(now))
+	var buffer [2]*waiter // for the usual one, without an allocation
+	begun := buffer[:0]
+	if p.queue.Len() > 0 {
+		begun = p.startQueuedLocked(now, begun)
+	}
+	p.notifyFreedLocked()
+	p.mu.Unlock()
+	for _, w := range begun {
+		w.send()
+	}
+	if wake {
+		p.notify()
+	}
+}

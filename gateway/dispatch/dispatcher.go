@@ -1,0 +1,190 @@
+// Package dispatch chooses a worker of this host for each call, sends the call, and keeps the leases that calls run under.
+//
+// Every call runs under a lease. A client brings its own (Call), and the Dispatcher rejects any lease that is not the newest of its
+// worker. Or the client names only a pool (CallPool), and the Dispatcher leases this host's workers for as long as there are calls
+// for them. Requests go straight to the worker's process, never through Temporal.
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// Defaults of Config.
+const (
+	DefaultCallTimeout = 10 * time.Minute
+	DefaultFenceAfter  = 5 * time.Minute
+	DefaultCheckEvery  = 5 * time.Second
+	DefaultHoldFor     = 5 * time.Minute
+)
+
+// Config configures a Dispatcher. HostID, Control and Processes are required.
+type Config struct {
+	HostID    string
+	Control   Control
+	Processes Processes
+	// Plain returns the upstream of a process of protocol none. nil rejects calls to such workers.
+	Plain func(*process.Process) PlainUpstream
+	// Affinity remembers which worker served a session. nil remembers nothing.
+	Affinity Affinity
+	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
+	Score func(worker string, incarnation int64) float64
+	// CallTimeout bounds a call without a deadline of its own. Default: DefaultCallTimeout.
+	CallTimeout time.Duration
+	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default: DefaultFenceAfter.
+	FenceAfter time.Duration
+	// HoldFor is how long the Dispatcher holds a lease of its own that is always in use, varied at random by up to 20 %. Then it
+	// returns the lease between two calls, which reports usage and lets the worker's workflow continue as new. After twice that time
+	// no new call starts until the lease went back. Default: DefaultHoldFor.
+	HoldFor time.Duration
+	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
+	CheckEvery time.Duration
+	// Logger's default is slog.Default().
+	Logger *slog.Logger
+}
+
+// Processes are the incarnations of this host; process.Supervisor implements it. Get may return ended ones, List returns the live
+// ones, including those that are starting.
+type Processes interface {
+	Get(worker string, incarnation int64) (*process.Process, bool)
+	List() []*process.Process
+}
+
+// Affinity maps sessions to the workers that served them. Its methods must be fast and safe for concurrent use.
+type Affinity interface {
+	Lookup(pool, session string) (worker string, found bool)
+	// Follow records that worker serves a session that Lookup had bound to was, "" for none.
+	Follow(pool, session, was, worker string)
+}
+
+// PlainUpstream sends calls to one worker of protocol none.
+type PlainUpstream interface {
+	// Send sends the request of c and returns the worker's answer. Errors are coded with Call.Fail.
+	Send(c *Call, r Request) (*Response, error)
+	// Close releases idle connections when the process has ended.
+	Close()
+}
+
+// Dispatcher carries calls to the processes of one host. All methods are safe for concurrent use.
+type Dispatcher struct {
+	config   Config
+	logger   *slog.Logger
+	verifier *verifier
+	monitor  *controlPlaneMonitor
+	life     context.Context // ends with Close; bounds every goroutine of the Dispatcher
+	end      context.CancelFunc
+	work     sync.WaitGroup
+	stopping chan struct{} // closed by Shut
+
+	mu      sync.RWMutex
+	closing bool
+	pools   map[string]*poolState
+
+	evictAfter time.Duration // poolEvictAfter; tests shorten it
+}
+
+// New returns a Dispatcher. It fails with CodeInvalid if config lacks a required field.
+func New(config Config) (*Dispatcher, error) {
+	switch {
+	case config.HostID == "":
+		return nil, api.Errorf(api.CodeInvalid, "Config.HostID is required")
+	case config.Control == nil || config.Processes == nil:
+		return nil, api.Errorf(api.CodeInvalid, "Config.Control and Config.Processes are required")
+	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	config.CallTimeout = cmp.Or(max(config.CallTimeout, 0), DefaultCallTimeout)
+	config.FenceAfter = cmp.Or(max(config.FenceAfter, 0), DefaultFenceAfter)
+	config.CheckEvery = cmp.Or(max(config.CheckEvery, 0), DefaultCheckEvery)
+	config.HoldFor = cmp.Or(max(config.HoldFor, 0), DefaultHoldFor)
+	d := &Dispatcher{
+		config: config, logger: config.Logger, pools: make(map[string]*poolState), stopping: make(chan struct{}), evictAfter: poolEvictAfter,
+		verifier: newVerifier(config.Control), monitor: newControlPlaneMonitor(config.FenceAfter, time.Now()),
+	}
+	d.life, d.end = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Start begins to monitor Temporal.
+func (d *Dispatcher) Start() { d.work.Go(func() { d.monitorControlPlane(d.life) }) }
+
+// Holder is the holder name of the Dispatcher's own leases.
+func (d *Dispatcher) Holder() string { return api.GatewayHolderPrefix + d.config.HostID }
+
+// poolState returns the state of a pool and creates it if it is missing. It returns nil once the Dispatcher is closing.
+func (d *Dispatcher) poolState(pool string) *poolState {
+	if p := d.knownPool(pool); p != nil {
+		return p
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pools[pool]
+	if p == nil && !d.closing {
+		p = newPoolState(d, pool)
+		d.pools[pool] = p
+		d.work.Go(p.run)
+	}
+	return p
+}
+
+// knownPool returns the state of a pool, or nil if there is none.
+func (d *Dispatcher) knownPool(pool string) *poolState {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.pools[pool]
+}
+
+// lockPool is poolState with the lock of the state held. The state is not evicted.
+func (d *Dispatcher) lockPool(pool string) *poolState {
+	for {
+		p := d.poolState(pool)
+		if p == nil {
+			return nil
+		}
+		p.mu.Lock()
+		if !p.evicted {
+			return p
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (d *Dispatcher) allPools() []*poolState {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Collect(maps.Values(d.pools))
+}
+
+var errClosing = api.Errorf(api.CodeUnavailable, "the gateway is shutting down; retry on another gateway").After(time.Second)
+
+// Shut rejects new and queued calls from now on. It must be called at most once, before Close.
+func (d *Dispatcher) Shut() {
+	close(d.stopping)
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	for _, p := range d.allPools() {
+		p.shut()
+	}
+}
+
+// Close waits until ctx ends for the calls in flight, cancels the others, returns the Dispatcher's own leases, and ends its
+// goroutines. It fails with ctx's error if it cancelled calls.
+func (d *Dispatcher) Close(ctx context.Context) error {
+	var err error
+	for _, p := range d.allPools() {
+		err = errors.Join(err, p.awaitIdle(ctx))
+		p.returnLeases(ctx)
+	}
+	d.end()
+	d.work.Wait()
+	return err
+}

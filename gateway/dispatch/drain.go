@@ -1,0 +1,61 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; Cut counts those that remain then. If the
+// lease is the Dispatcher's own, Drain releases it, and Checkin is the request that returns it. A drained incarnation never serves
+// again. An incarnation that is not on this host counts as drained.
+func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return api.DrainResult{Drained: true}
+	}
+	u.pool.mu.Lock()
+	u.draining = true
+	u.pool.mu.Unlock()
+	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	result := api.DrainResult{Drained: u.inFlight == 0, Cut: u.inFlight}
+	if u.lease != nil && u.lease.own {
+		u.endLeaseLocked("the worker is draining")
+		result.Checkin = u.releaseLocked()
+	}
+	return result
+}
+
+// recallPause is how long the Dispatcher does not lease a worker that another holder asked for.
+const recallPause = 250 * time.Millisecond
+
+// Recall returns a lease that the Dispatcher holds and does not use. Returned is false while calls are in flight under it, and for a
+// client's lease.
+func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64, leaseID string) api.RecallResult {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil || ref.Worker() != worker || ref.Incarnation != incarnation {
+		return api.RecallResult{}
+	}
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return api.RecallResult{}
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if l := u.lease; l != nil && l.ref == ref {
+		if !l.own || u.busyLocked() {
+			return api.RecallResult{}
+		}
+		u.endLeaseLocked("another holder asked for the worker")
+		u.retryAt = time.Now().Add(recallPause)
+		return api.RecallResult{Returned: true, Checkin: u.releaseLocked()}
+	}
+	// The answer to the checkout has not arrived, or never will. Fenced first, it has no effect when it does.
+	u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: ref.Seq + 1}, "it was recalled")
+	u.requestID = ""
+	u.retryAt = time.Now().Add(recallPause)
+	return api.RecallResult{Returned: true, Checkin: &api.CheckinRequest{LeaseID: leaseID, Outcome: api.OutcomeOK}}
+}

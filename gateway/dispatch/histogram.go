@@ -1,0 +1,60 @@
+package dispatch
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// callBounds and waitBounds are the upper bounds of the histogram buckets: of call times, from 50 µs to a minute, and of waits in the
+// queue, from a millisecond to a minute.
+var (
+	callBounds = []time.Duration{
+		50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
+		10 * time.Second, 30 * time.Second, time.Minute,
+	}
+	waitBounds = []time.Duration{
+		time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+		250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+		30 * time.Second, time.Minute,
+	}
+)
+
+// histogram counts times in fixed buckets. observe is lock-free and does not allocate, since every call uses it.
+type histogram struct {
+	bounds []time.Duration // rising, shared, never changed
+	counts []atomic.Uint64 // one for each bound, and one for what is beyond the last
+	sum    atomic.Int64    // nanoseconds
+}
+
+func newHistogram(bounds []time.Duration) *histogram {
+	return &histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+}
+
+// observe counts a time. A time equal to a bound belongs to the bucket that the bound closes.
+func (h *histogram) observe(d time.Duration) {
+	i, _ := slices.BinarySearch(h.bounds, d)
+	h.counts[i].Add(1)
+	h.sum.Add(int64(d))
+}
+
+// Times are the counts of a histogram. Buckets maps an upper bound in seconds to the number of times up to it; Count includes the times
+// beyond the last bound.
+type Times struct {
+	Buckets map[float64]uint64
+	Count   uint64
+	Sum     time.Duration
+}
+
+// read sums up the buckets. Times observed meanwhile may be in the sum and not yet in the count.
+func (h *histogram) read() Times {
+	t := Times{Buckets: make(map[float64]uint64, len(h.bounds)), Sum: time.Duration(h.sum.Load())}
+	for i, bound := range h.bounds {
+		t.Count += h.counts[i].Load()
+		t.Buckets[bound.Seconds()] = t.Count
+	}
+	t.Count += h.counts[len(h.bounds)].Load()
+	return t
+}

@@ -1,0 +1,155 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// adopt records a client's lease that the workflow has just granted or renewed, if its process is here.
+func (d *Dispatcher) adopt(lease api.Lease) {
+	ref, err := api.ParseLeaseID(lease.ID)
+	if err != nil || lease.Host != d.config.HostID {
+		return
+	}
+	if u := d.upstreamFor(ref); u != nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		u.adoptLocked(lease, ref, false, time.Now())
+	}
+}
+
+// Renew extends a client's lease to ttlMS milliseconds from now; 0 means the spec's lease.ttl.
+func (d *Dispatcher) Renew(ctx context.Context, id string, ttlMS int64) (*api.Lease, error) {
+	if ttlMS < 0 {
+		return nil, errTTL(ttlMS)
+	}
+	if _, err := d.clientLease(id); err != nil {
+		return nil, err
+	}
+	lease, err := d.config.Control.Renew(ctx, id, time.Duration(ttlMS)*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	d.adopt(*lease)
+	return lease, nil
+}
+
+// clientLease parses the id of a lease and rejects the Dispatcher's own leases.
+func (d *Dispatcher) clientLease(id string) (api.LeaseRef, error) {
+	ref, err := api.ParseLeaseID(id)
+	if err != nil {
+		return ref, err
+	}
+	u := d.upstreamFor(ref)
+	if u == nil {
+		return ref, nil
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.lease != nil && u.lease.ref == ref && u.lease.own {
+		return ref, errOwnLease(id)
+	}
+	return ref, nil
+}
+
+// Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even if Temporal does
+// not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
+func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome, reason string) (api.CheckinResult, error) {
+	switch outcome {
+	case "":
+		outcome = api.OutcomeOK
+	case api.OutcomeOK, api.OutcomeError, api.OutcomeClose:
+	default:
+		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "outcome is %q; it must be ok, error or close", outcome)
+	}
+	ref, err := d.clientLease(id)
+	if err != nil {
+		return api.CheckinResult{}, err
+	}
+	request := api.CheckinRequest{LeaseID: id, Outcome: outcome, Error: reason}
+	if u := d.upstreamFor(ref); u != nil {
+		if request, err = u.endClientLease(ctx, ref, request); err != nil {
+			return api.CheckinResult{}, err
+		}
+	}
+	return d.config.Control.CheckinNow(ctx, request)
+}
+
+// CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not.
+func (d *Dispatcher) CheckinAbandoned(id string) {
+	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
+	defer cancel()
+	if _, err := d.Checkin(ctx, id, api.OutcomeOK, ""); err != nil {
+		d.logger.Warn("could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
+	}
+}
+
+// endClientLease ends the lease, waits for its calls, and adds their usage to the checkin.
+func (u *upstream) endClientLease(ctx context.Context, ref api.LeaseRef, r api.CheckinRequest) (api.CheckinRequest, error) {
+	u.pool.mu.Lock()
+	l := u.lease
+	if l == nil || l.ref != ref {
+		u.pool.mu.Unlock()
+		return r, nil
+	}
+	u.endLeaseLocked("it was checked in")
+	u.pool.mu.Unlock()
+	if err := u.awaitIdle(ctx); err != nil {
+		return r, errStillInFlight(r.LeaseID, err)
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return l.checkin(r.Outcome, r.Error), nil
+}
+
+func errStillInFlight(leaseID string, cause error) *api.Error {
+	return api.Errorf(api.CodeDeadlineExceeded, "calls under lease %s are still in flight: %w", leaseID, cause)
+}
+
+// verifyAndStart asks the workflow whether the lease counts and starts the call if it does. One call per worker asks at a time; the
+// others use its answer.
+func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
+	u, id, ref := t.upstream, t.leaseID, t.ref
+	select {
+	case <-u.verifying:
+		defer func() { u.verifying <- struct{}{} }()
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+	now := time.Now()
+	if _, verdict, err := u.pool.tryStart(c, t); verdict != unverified {
+		return err
+	}
+	if err := d.verifier.cached(id, now); err != nil {
+		return err
+	}
+	state, err := d.verifier.state(c.ctx, id, ref)
+	if err != nil {
+		return err
+	}
+	if err := confirm(id, ref, state); err != nil {
+		u.pool.mu.Lock()
+		if state.LeaseSeq > ref.Seq {
+			u.supersedeLocked(api.LeaseRef{Pool: ref.Pool, Slot: ref.Slot, Incarnation: ref.Incarnation, Seq: state.LeaseSeq}, "a newer lease was granted")
+		} else if u.lease != nil && u.lease.ref == ref {
+			u.endLeaseLocked("the worker has taken it back")
+		}
+		u.pool.mu.Unlock()
+		return d.verifier.cache(id, err, now)
+	}
+	if !time.Now().Before(state.Lease.ExpiresAt) {
+		return api.Errorf(api.CodeLeaseFenced, "lease %s expired at %s; renew a lease before it expires", id, state.Lease.ExpiresAt.Format(time.RFC3339))
+	}
+	if state.Lease.Holder == d.Holder() {
+		return errOwnLease(id)
+	}
+	u.pool.mu.Lock()
+	u.adoptLocked(*state.Lease, ref, false, time.Now())
+	u.pool.mu.Unlock()
+	if _, verdict, err := u.pool.tryStart(c, t); verdict != unverified {
+		return err
+	}
+	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)
+}

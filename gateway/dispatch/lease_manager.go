@@ -1,0 +1,341 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// controlTimeout bounds one request about the Dispatcher's own leases.
+	controlTimeout = 5 * time.Second
+	// queueTick is the interval of ticks while calls are queued.
+	queueTick = 20 * time.Millisecond
+	// minTick is the least time between two ticks, which bounds the load of a busy queue.
+	minTick = time.Millisecond
+	// idleTick is the time to the next tick when nothing is due: a notify comes first.
+	idleTick = time.Hour
+	// maxCheckouts bounds the concurrent checkouts of one pool.
+	maxCheckouts = 8
+	// Backoff after a refused checkout of one worker.
+	checkoutBackoff    = 20 * time.Millisecond
+	checkoutMaxBackoff = time.Second
+	// maxRetryAfter bounds the retry delay that a refusal asks for: a worker that starts may be ready long before.
+	maxRetryAfter = 100 * time.Millisecond
+	// retryDelay is the delay after a failed renewal or checkin.
+	retryDelay = 500 * time.Millisecond
+)
+
+// run manages the Dispatcher's own leases of the pool until the Dispatcher closes or evicts the pool: it acquires them while calls are
+// queued, renews them, and returns them when they idle.
+func (p *poolState) run() {
+	life := p.dispatcher.life.Done()
+	timer := time.NewTimer(minTick)
+	defer timer.Stop()
+	for {
+		select {
+		case <-life:
+			return
+		case <-p.wake:
+		case <-timer.C:
+		}
+		next := p.tick()
+		if p.dispatcher.evict(p, time.Now()) {
+			return
+		}
+		timer.Reset(max(minTick, next))
+		select {
+		case <-life:
+			return
+		case <-time.After(minTick):
+		}
+	}
+}
+
+// tick does what is due and returns the time to the next tick.
+func (p *poolState) tick() time.Duration {
+	p.mu.Lock()
+	waiting := p.queue.Len() > 0
+	p.mu.Unlock()
+	if waiting {
+		p.dispatcher.discover(p.pool)
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed != nil {
+		return idleTick
+	}
+	defer p.notifyFreedLocked()
+	p.refreshScoresLocked(now)
+	p.dispatchQueueLocked(now)
+	lost := p.dispatcher.monitor.lost.Load()
+	next := idleTick
+	defer func() { p.nextTick = now.Add(next) }()
+	if p.unusedLocked(now) {
+		next = p.idleSince.Add(p.dispatcher.evictAfter).Sub(now)
+	}
+	for _, u := range p.order {
+		do, in := u.nextActionLocked(now, p.queue.Len() > 0, lost)
+		next = min(next, in)
+		p.doLocked(u, do)
+	}
+	if p.queue.Len() > 0 {
+		p.leaseForQueueLocked(now, lost)
+		next = min(next, queueTick)
+	}
+	return next
+}
+
+// action is what a lease of the Dispatcher's own needs.
+type action int
+
+const (
+	noAction action = iota
+	renew
+	checkin
+)
+
+// nextActionLocked decides about the upstream's lease and when to decide again. It ends a lease that is to be returned.
+func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, time.Duration) {
+	l := u.lease
+	if l == nil || !l.own || u.gone || lost { // while Temporal is lost, no worker can take its lease back; its return notifies
+		return noAction, idleTick
+	}
+	idleReturn := u.spec.Lease.IdleReturn.D()
+	idle := !u.busyLocked()
+	switch {
+	case l.requesting:
+		return noAction, idleTick // the end of the request notifies
+	case now.Before(l.retryAt):
+		return noAction, l.retryAt.Sub(now)
+	case l.ended || l.fatal != "":
+		u.endLeaseLocked("the worker asked to be replaced")
+		if !idle {
+			return noAction, queueTick
+		}
+		return checkin, idleTick
+	case idle && l.returnDue(now):
+		u.endLeaseLocked("it was held long enough")
+		return checkin, idleTick
+	case idle && !waiting && now.Sub(l.idleSince) >= idleReturn:
+		u.endLeaseLocked("it was idle")
+		return checkin, idleTick
+	}
+	left := l.lease.ExpiresAt.Sub(now) - renewMargin(l.lease)
+	if left <= 0 {
+		return renew, idleTick
+	}
+	idleCheck := idleReturn / 2
+	if idle {
+		idleCheck = l.idleSince.Add(idleReturn).Sub(now)
+	}
+	return noAction, min(left, max(idleCheck, queueTick), max(l.returnAt.Sub(now), queueTick))
+}
+
+// renewMargin is how long before its expiry a lease is renewed: a third of its length, at most 20 seconds.
+func renewMargin(l api.Lease) time.Duration {
+	return min(l.ExpiresAt.Sub(l.GrantedAt)/3, 20*time.Second)
+}
+
+// doLocked does an action in the background.
+func (p *poolState) doLocked(u *upstream, do action) {
+	l := u.lease
+	switch do {
+	case renew:
+		l.requesting = true
+		p.dispatcher.work.Go(func() { p.renew(u, l) })
+	case checkin:
+		l.requesting = true
+		request := l.checkin(api.OutcomeOK, "")
+		p.dispatcher.work.Go(func() { p.checkin(u, l, request) })
+	}
+}
+
+func (p *poolState) renew(u *upstream, l *activeLease) {
+	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
+	defer cancel()
+	lease, err := p.dispatcher.config.Control.Renew(ctx, l.lease.ID, 0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	l.requesting = false
+	switch {
+	case err == nil:
+		if lease.ExpiresAt.After(l.lease.ExpiresAt) {
+			l.lease.ExpiresAt = lease.ExpiresAt
+		}
+		l.retryAt = time.Time{}
+	case errors.Is(err, api.ErrLeaseFenced), errors.Is(err, api.ErrLeaseNotFound), errors.Is(err, api.ErrWorkerNotFound):
+		p.dispatcher.logger.Warn("the gateway lost its lease; calls under it are cancelled", "worker", u.worker, "lease", l.lease.ID, "error", err)
+		u.dropLocked(l, "the worker has taken it back")
+	default:
+		l.retryAt = time.Now().Add(retryDelay)
+	}
+}
+
+// dropLocked forgets a lease of the Dispatcher's own that it has lost, and cancels the calls under it.
+func (u *upstream) dropLocked(l *activeLease, reason string) {
+	if u.lease == l {
+		u.endLeaseLocked(reason)
+		u.releaseLocked()
+	}
+	for c := range l.calls {
+		c.cancel(api.Errorf(api.CodeLeaseFenced, "the gateway's lease on %s ended while the call ran: %s", u.worker, reason))
+	}
+}
+
+func (p *poolState) checkin(u *upstream, l *activeLease, r api.CheckinRequest) {
+	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
+	defer cancel()
+	err := p.dispatcher.config.Control.Checkin(ctx, r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	l.requesting = false
+	if err != nil && !errors.Is(err, api.ErrWorkerNotFound) {
+		l.retryAt = time.Now().Add(retryDelay)
+		return
+	}
+	if u.lease == l {
+		u.releaseLocked()
+	}
+}
+
+// mustWakeLocked reports whether queuing a call must wake the lease manager. Where all workers are leased and busy, as under full load,
+// it need not: the next worker to finish takes the call.
+func (p *poolState) mustWakeLocked(now time.Time) bool {
+	return p.nextTick.Sub(now) > queueTick || slices.ContainsFunc(p.order, func(u *upstream) bool { return p.mayLeaseLocked(u, now) })
+}
+
+// leaseForQueueLocked checks out as many workers as the queued calls need.
+func (p *poolState) leaseForQueueLocked(now time.Time, lost bool) {
+	if lost {
+		return
+	}
+	need := p.queue.Len()
+	for _, u := range p.order {
+		if u.checkingOut {
+			need -= u.capacity()
+		}
+	}
+	for _, u := range p.order {
+		if need <= 0 || p.checkouts >= maxCheckouts {
+			return
+		}
+		if p.mayLeaseLocked(u, now) {
+			need -= u.capacity()
+			p.leaseLocked(u)
+		}
+	}
+}
+
+// mayLeaseLocked reports whether a checkout of the upstream's worker may succeed now.
+func (p *poolState) mayLeaseLocked(u *upstream, now time.Time) bool {
+	own := u.lease != nil && u.lease.own
+	return !(u.checkingOut || u.gone || u.draining || own || now.Before(u.retryAt) || p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
+}
+
+// leaseLocked checks the upstream's worker out in the background.
+func (p *poolState) leaseLocked(u *upstream) {
+	if u.requestID == "" {
+		u.requestID = uuid.NewString()
+	}
+	u.checkingOut = true
+	p.checkouts++
+	request := tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}
+	p.dispatcher.work.Go(func() { p.checkout(u, request) })
+}
+
+func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
+	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
+	defer cancel()
+	lease, err := p.dispatcher.config.Control.Checkout(ctx, u.worker, o)
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	u.checkingOut = false
+	p.checkouts--
+	if err == nil {
+		u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
+		p.acquiredLocked(u, *lease, now)
+		return
+	}
+	var coded *api.Error
+	backoff := checkoutBackoff << min(u.refusals, 6)
+	if errors.As(err, &coded) {
+		backoff = max(backoff, min(coded.RetryAfter, maxRetryAfter))
+		if coded.Code != api.CodeUnavailable {
+			u.requestID = "" // the worker certainly refused it
+			u.stats.refused.Add(1)
+		}
+	}
+	u.refusals++
+	u.retryAt = now.Add(min(backoff, checkoutMaxBackoff))
+}
+
+// acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose process is not here
+// goes straight back.
+func (p *poolState) acquiredLocked(u *upstream, lease api.Lease, now time.Time) {
+	ref, err := api.ParseLeaseID(lease.ID)
+	if err == nil && ref.Worker() == u.worker {
+		u = p.upstreamOfLeaseLocked(ref)
+	}
+	if err == nil && u != nil && u.adoptLocked(lease, ref, true, now) {
+		hold := p.dispatcher.config.HoldFor
+		hold += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(hold))
+		u.lease.returnAt, u.lease.refuseAfter = now.Add(hold), now.Add(2*hold)
+		p.dispatchQueueLocked(now)
+		return
+	}
+	p.dispatcher.work.Go(func() {
+		ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
+		defer cancel()
+		p.dispatcher.returnLease(ctx, api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeOK})
+	})
+}
+
+// renewLeases renews all of the Dispatcher's own leases at once, which drops those that it has lost.
+func (p *poolState) renewLeases() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.order {
+		if l := u.lease; l != nil && l.own && !l.ended && !l.requesting && !u.gone {
+			p.doLocked(u, renew)
+		}
+	}
+	p.notify()
+}
+
+// returnLeases returns all of the Dispatcher's own leases once no call starts any more.
+func (p *poolState) returnLeases(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	p.mu.Lock()
+	var checkins []api.CheckinRequest
+	for _, u := range p.order {
+		if l := u.lease; l != nil && l.own && !u.gone {
+			u.endLeaseLocked("the gateway closes")
+			checkins = append(checkins, *u.releaseLocked())
+		}
+	}
+	p.mu.Unlock()
+	for _, r := range checkins {
+		p.dispatcher.returnLease(ctx, r)
+	}
+}
+
+// returnLease checks a lease of the Dispatcher's own in, or logs why it could not.
+func (d *Dispatcher) returnLease(ctx context.Context, r api.CheckinRequest) {
+	if err := d.config.Control.Checkin(ctx, r); err != nil {
+		d.logger.Warn("could not return a lease; it will expire", "lease", r.LeaseID, "error", err)
+	}
+}

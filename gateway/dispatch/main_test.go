@@ -1,0 +1,116 @@
+package dispatch
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// timeout bounds every wait of these tests; only a failing test waits so long.
+const timeout = 30 * time.Second
+
+const poll = 2 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	process.RunReaperIfAsked()
+	goleak.VerifyTestMain(m)
+}
+
+// env is a Dispatcher over real processes of pool p. The tests of package gateway use it over HTTP and with a stricter Control.
+type env struct {
+	t          *testing.T
+	dispatcher *Dispatcher
+	processes  *process.Supervisor
+	spec       spec.Spec
+	control    *fakeControl
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	script, err := filepath.Abs("../testdata/worker.py")
+	require.NoError(t, err)
+	sdk, err := filepath.Abs("../../sdk/python")
+	require.NoError(t, err)
+	e := &env{t: t, spec: spec.Default(), control: &fakeControl{leases: map[string]int64{}}}
+	e.spec.Pool.Name, e.spec.Pool.Command = "p", []string{"python3", script}
+	e.spec.Pool.Env = map[string]string{"PYTHONPATH": sdk, "PYTHONDONTWRITEBYTECODE": "1"}
+	e.spec.Pool.EnvFrom = []string{"PATH", "HOME"}
+	e.spec.Start.Timeout = spec.Duration(timeout)
+	e.processes, err = process.Open(t.Context(), process.Config{StateDir: t.TempDir(), HostID: "here"})
+	require.NoError(t, err)
+	e.dispatcher, err = New(Config{HostID: "here", Control: e.control, Processes: e.processes})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		e.dispatcher.Shut()
+		require.NoError(t, e.dispatcher.Close(ctx))
+		require.NoError(t, e.processes.Close(ctx))
+	})
+	return e
+}
+
+// start starts an incarnation of p/0 beside the previous one.
+func (e *env) start(incarnation int64) *process.Process {
+	e.t.Helper()
+	p, err := e.processes.Start(e.t.Context(), process.Launch{Worker: "p/0", Incarnation: incarnation, Spec: e.spec, Keep: []int64{incarnation - 1}})
+	require.NoError(e.t, err)
+	e.control.mu.Lock()
+	defer e.control.mu.Unlock()
+	e.control.incarnation = incarnation
+	return p
+}
+
+func (e *env) echo() {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), timeout)
+	defer cancel()
+	_, err := e.dispatcher.CallPool(ctx, "p", Request{Method: "echo", Body: []byte("x")})
+	require.NoError(e.t, err)
+}
+
+// locked returns the result of read, called with the lock of p held.
+func locked[T any](p *poolState, read func() T) T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return read()
+}
+
+// fakeControl grants every checkout on the newest incarnation.
+type fakeControl struct {
+	Control // panics if another method is called
+
+	mu          sync.Mutex
+	incarnation int64
+	leases      map[string]int64 // by worker: the last seq
+}
+
+func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return nil, err
+	}
+	c.leases[worker]++
+	now := time.Now()
+	return &api.Lease{
+		ID: api.LeaseID(pool, slot, c.incarnation, c.leases[worker]), Worker: worker, Holder: o.Holder, Host: "here", GrantedAt: now, ExpiresAt: now.Add(time.Hour),
+	}, nil
+}
+
+func (c *fakeControl) Checkin(context.Context, api.CheckinRequest) error { return nil }
+
+func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
+	return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)
+}

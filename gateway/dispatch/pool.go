@@ -1,0 +1,228 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+// poolState is the state of one pool on this host: its workers and the calls that wait for one.
+type poolState struct {
+	dispatcher *Dispatcher
+	pool       string
+	wake       chan struct{} // wakes run
+	stats      poolStats
+
+	mu        sync.Mutex
+	upstreams map[string]*upstream // by worker: its newest incarnation here
+	older     []*upstream          // older incarnations that still live
+	order     []*upstream          // both, sorted by worker, for a stable choice
+	queue     queue
+	rates     map[string]*rateWindow // by worker; outlives incarnations
+	spec      spec.Spec              // the newest seen
+	specKnown bool
+	ended     []endedUsage   // newest last
+	turn      int64          // the highest of any upstream
+	checkouts int            // in progress
+	reserved  map[string]int // hooks waiting for this worker
+	scoredAt  time.Time
+	closed    error         // why no call starts any more
+	freed     chan struct{} // closed when a slot may be free; nil if nothing waits for that
+	nextTick  time.Time     // when run ticks next unless it is woken
+	rosterAt  time.Time     // when the roster was last read, and its answer
+	rosterErr error
+	idleSince time.Time // zero while the state is in use
+	evicted   bool      // another state has taken this one's place, or will
+}
+
+func newPoolState(d *Dispatcher, pool string) *poolState {
+	return &poolState{
+		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
+		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int),
+	}
+}
+
+// notify wakes run.
+func (p *poolState) notify() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// upstreamOf returns the upstream of a process and adds it if it is missing. It returns nil for a process that is not ready while an
+// older incarnation of its worker serves.
+func (p *poolState) upstreamOf(proc *process.Process) *upstream {
+	p.mu.Lock()
+	if p.evicted {
+		p.mu.Unlock()
+		if p = p.dispatcher.lockPool(p.pool); p == nil {
+			return nil
+		}
+	}
+	defer p.mu.Unlock()
+	return p.upstreamOfLocked(proc)
+}
+
+func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
+	if u := p.findLocked(proc.Worker(), proc.Incarnation()); u != nil { // an older one counts, too, perhaps after the newest has died
+		return u
+	}
+	newest := p.upstreams[proc.Worker()]
+	if newest != nil && newest.incarnation < proc.Incarnation() && !newest.gone && proc.Info().ReadyAt.IsZero() {
+		return nil
+	}
+	if p.closed != nil || ended(proc) { // a second upstream of an ended process would hide the counts of the first
+		return nil
+	}
+	u := newUpstream(p, proc, p.turnAfterLocked(newest))
+	switch {
+	case newest == nil:
+		p.upstreams[u.worker] = u
+	case newest.incarnation > u.incarnation:
+		p.older = append(p.older, u)
+	default:
+		p.upstreams[u.worker] = u
+		p.older = append(p.older, newest) // until it is removed: its usage is still to be reported
+		if ended(newest.process) {
+			p.markGoneLocked(newest)
+		}
+	}
+	p.sortLocked()
+	p.notifyFreedLocked()
+	p.spec, p.specKnown = u.spec, true
+	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
+	p.dispatcher.work.Go(func() { p.watch(u) })
+	return u
+}
+
+// watch takes the upstream out of service when its connection breaks or its process ends, whichever comes first.
+func (p *poolState) watch(u *upstream) {
+	var broken <-chan struct{}
+	if u.conn != nil {
+		broken = u.conn.Done()
+	}
+	select {
+	case <-broken:
+	case <-u.process.Done():
+	case <-p.dispatcher.life.Done():
+	}
+	p.mu.Lock()
+	p.markGoneLocked(u)
+	p.mu.Unlock()
+	if u.plain != nil {
+		u.plain.Close()
+	}
+	select {
+	case <-u.process.Done():
+	case <-p.dispatcher.life.Done():
+	}
+	p.mu.Lock()
+	p.removeIfIdleLocked(u)
+	p.mu.Unlock()
+	p.notify()
+}
+
+// markGoneLocked takes the upstream out of service. Its lease ended with the process, which the workflow notices without the gateway.
+func (p *poolState) markGoneLocked(u *upstream) {
+	u.gone = true
+	u.endLeaseLocked("the process has ended")
+	p.notify()
+}
+
+// removeIfIdleLocked removes the upstream unless calls are in flight. From then on a lease on it is rejected by its number alone.
+func (p *poolState) removeIfIdleLocked(u *upstream) {
+	if u.inFlight > 0 {
+		return
+	}
+	if p.findLocked(u.worker, u.incarnation) == u {
+		p.rememberUsageLocked(u, time.Now())
+	}
+	if p.upstreams[u.worker] == u {
+		delete(p.upstreams, u.worker)
+	}
+	p.older = slices.DeleteFunc(p.older, func(o *upstream) bool { return o == u })
+	p.sortLocked()
+}
+
+func (p *poolState) sortLocked() {
+	p.order = p.order[:0]
+	for _, u := range p.upstreams {
+		p.order = append(p.order, u)
+	}
+	p.order = append(p.order, p.older...)
+	slices.SortFunc(p.order, func(a, b *upstream) int {
+		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.incarnation, b.incarnation))
+	})
+}
+
+// notifyFreedLocked wakes those that wait for a free slot.
+func (p *poolState) notifyFreedLocked() {
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+// shut rejects new calls and those in the queue.
+func (p *poolState) shut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = errClosing
+	for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
+		w.started <- errClosing
+	}
+}
+
+// awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their end.
+func (p *poolState) awaitIdle(ctx context.Context) error {
+	p.mu.Lock()
+	waits := make([]<-chan struct{}, 0, len(p.order))
+	for _, u := range p.order {
+		waits = append(waits, u.idleLocked())
+	}
+	p.mu.Unlock()
+	var cut error
+	for _, idle := range waits {
+		select {
+		case <-idle:
+			continue
+		case <-ctx.Done():
+		}
+		if cut == nil {
+			cut = fmt.Errorf("calls of pool %s were cancelled: %w", p.pool, ctx.Err())
+			p.cancelCalls()
+		}
+		<-idle // a cancelled call returns at once
+	}
+	return cut
+}
+
+func (p *poolState) cancelCalls() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.order {
+		if u.lease == nil {
+			continue
+		}
+		for c := range u.lease.calls {
+			c.cancel(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
+		}
+	}
+}
+
+func ended(p *process.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,122 @@
+package dispatch
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// Priorities of calls. 9 goes first; calls of one priority go in the order of their arrival.
+const (
+	MinPriority     = 0
+	MaxPriority     = 9
+	DefaultPriority = 0
+)
+
+// waiter is a call in the queue of a pool.
+type waiter struct {
+	pool      *poolState
+	call      *Call
+	preferred string // worker
+	priority  int
+	seq       int64
+	index     int // in the heap; -1 when it is not queued
+	// started gets one value: nil when the call has started, or why it never will; none if another goroutine has sent its request.
+	started chan error
+	timer   *time.Timer
+
+	queuedAt time.Time
+	timeout  time.Duration
+}
+
+// waiterPool recycles waiters, because their channel and timer cost more than the rest of a wait.
+var waiterPool = sync.Pool{New: func() any {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &waiter{started: make(chan error, 1), timer: timer}
+}}
+
+func newWaiter(p *poolState, c *Call, t *Target) *waiter {
+	w := waiterPool.Get().(*waiter)
+	w.pool, w.call, w.preferred, w.priority, w.seq, w.index = p, c, t.preferred, t.priority, 0, -1
+	return w
+}
+
+// recycle keeps the waiter for a later call. It must not be queued, and the value of started must have been received.
+func (w *waiter) recycle() {
+	w.timer.Stop()
+	w.pool, w.call = nil, nil
+	waiterPool.Put(w)
+}
+
+// queue orders waiters by priority, then by arrival. The zero value is empty. Its user bounds and guards it.
+type queue struct {
+	heap waiters
+	seq  int64
+}
+
+// Len is the number of waiters.
+func (q *queue) Len() int { return len(q.heap) }
+
+// Push adds a waiter behind all of its priority.
+func (q *queue) Push(w *waiter) {
+	q.seq++
+	w.seq = q.seq
+	heap.Push(&q.heap, w)
+}
+
+// Peek returns the next waiter, nil if the queue is empty.
+func (q *queue) Peek() *waiter {
+	if len(q.heap) == 0 {
+		return nil
+	}
+	return q.heap[0]
+}
+
+// Pop removes and returns the next waiter, nil if the queue is empty.
+func (q *queue) Pop() *waiter {
+	if len(q.heap) == 0 {
+		return nil
+	}
+	return heap.Pop(&q.heap).(*waiter)
+}
+
+// Remove removes a waiter. It reports false if the waiter is not queued.
+func (q *queue) Remove(w *waiter) bool {
+	if w.index < 0 {
+		return false
+	}
+	heap.Remove(&q.heap, w.index)
+	return true
+}
+
+type waiters []*waiter
+
+func (h waiters) Len() int { return len(h) }
+
+func (h waiters) Less(i, j int) bool {
+	if h[i].priority != h[j].priority {
+		return h[i].priority > h[j].priority
+	}
+	return h[i].seq < h[j].seq
+}
+
+func (h waiters) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *waiters) Push(x any) {
+	w := x.(*waiter)
+	w.index = len(*h)
+	*h = append(*h, w)
+}
+
+func (h *waiters) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	w.index = -1
+	return w
+}

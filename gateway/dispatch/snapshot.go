@@ -1,0 +1,108 @@
+package dispatch
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Health is the state of the Dispatcher and of its connection to Temporal.
+type Health struct {
+	// ControlPlane reports whether Temporal answered the last health check, and Silence for how long it has not.
+	ControlPlane bool
+	Silence      time.Duration
+	// Fenced reports that the Dispatcher no longer trusts its own leases and rejects calls of pools.
+	Fenced bool
+	// Closing reports that the Dispatcher rejects all calls.
+	Closing bool
+}
+
+// Health reports the current state.
+func (d *Dispatcher) Health() Health {
+	now := time.Now()
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return Health{ControlPlane: !d.monitor.lost.Load(), Silence: d.monitor.outage(now), Fenced: d.monitor.fenced(now), Closing: d.closing}
+}
+
+// Snapshot are the Dispatcher's counts and gauges for metrics. Counts begin with the Dispatcher's start.
+type Snapshot struct {
+	Health
+	Pools []PoolSnapshot // by name
+}
+
+// PoolSnapshot are the counts of one pool. A pool that has had no worker on this host for some minutes is left out.
+type PoolSnapshot struct {
+	Pool string
+	// Waiting is the number of calls in the queue now.
+	Waiting int
+	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times that calls
+	// spent in the queue, whatever their result; a call that started at once is not among them.
+	Calls, Waits Times
+	// Refused counts by code the calls that no worker has seen.
+	Refused map[api.Code]int64
+	Workers []WorkerSnapshot // by name
+}
+
+// WorkerSnapshot are the counts of one worker, over all of its incarnations on this host.
+type WorkerSnapshot struct {
+	Worker           string
+	Requests, Failed int64
+	CallTime         time.Duration
+	// Granted counts the leases that this gateway acquired or learned of, Refused the checkouts through it that were refused.
+	Granted, Refused int64
+	// Here reports that a process of the worker lives on this host. The other fields are about that: the newest incarnation and whether
+	// it drains, whether any incarnation is leased, and the calls in flight on all of them.
+	Here        bool
+	Incarnation int64
+	Leased      bool
+	Draining    bool
+	InFlight    int
+}
+
+// Snapshot returns the current counts. It takes each pool's lock for a moment.
+func (d *Dispatcher) Snapshot() Snapshot {
+	s, now := Snapshot{Health: d.Health()}, time.Now()
+	for _, p := range d.allPools() {
+		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 {
+			s.Pools = append(s.Pools, pool)
+		}
+	}
+	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Pool, b.Pool) })
+	return s
+}
+
+func (p *poolState) snapshot(now time.Time) PoolSnapshot {
+	s := PoolSnapshot{Pool: p.pool, Refused: make(map[api.Code]int64, len(refusalCodes)), Calls: p.stats.calls.read(), Waits: p.stats.waits.read()}
+	for i, code := range refusalCodes {
+		s.Refused[code] = p.stats.refused[i].Load()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expireStatsLocked(now)
+	s.Waiting = p.queue.Len()
+	rows := make(map[string]int, len(p.stats.workers))
+	for worker, w := range p.stats.workers {
+		rows[worker] = len(s.Workers)
+		s.Workers = append(s.Workers, WorkerSnapshot{
+			Worker: worker, Requests: w.requests.Load(), Failed: w.failed.Load(), CallTime: time.Duration(w.took.Load()),
+			Granted: w.granted.Load(), Refused: w.refused.Load(),
+		})
+	}
+	for _, u := range p.order {
+		row, known := rows[u.worker]
+		if !known || u.gone {
+			continue
+		}
+		w := &s.Workers[row]
+		if u.incarnation >= w.Incarnation {
+			w.Here, w.Incarnation, w.Draining = true, u.incarnation, u.draining
+		}
+		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.lease.ExpiresAt)
+		w.InFlight += u.inFlight
+	}
+	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })
+	return s
+}

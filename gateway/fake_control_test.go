@@ -1,0 +1,284 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// fakeControl is a Control that grants leases in memory, by the rules of worker workflows.
+type fakeControl struct {
+	mu      sync.Mutex
+	host    string
+	spec    spec.Spec
+	workers map[string]*fakeWorker
+	order   []string
+	granted map[string]api.Lease // by request id
+	asked   map[string]int       // by operation
+	down    bool
+	gate    chan struct{} // if set, checkouts wait until it is closed
+	recall  func(worker string, incarnation int64, lease string) api.RecallResult
+	history []string // every grant, in order
+}
+
+type fakeWorker struct {
+	incarnation, seq int64
+	endpoint         string
+	host             string
+	state            lifecycle.State
+	lease            *api.Lease
+	usage            api.Usage
+	outcomes         []api.Outcome
+	stale            int
+}
+
+func newFakeControl(host string, sp spec.Spec) *fakeControl {
+	return &fakeControl{host: host, spec: sp, workers: make(map[string]*fakeWorker), granted: make(map[string]api.Lease), asked: make(map[string]int)}
+}
+
+func (b *fakeControl) add(worker string, incarnation int64) *fakeWorker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.workers[worker]
+	if e == nil {
+		e = &fakeWorker{}
+		b.workers[worker] = e
+		b.order = append(b.order, worker)
+		slices.Sort(b.order)
+	}
+	e.incarnation, e.host, e.state, e.lease = incarnation, b.host, lifecycle.Ready, nil
+	return e
+}
+
+// with calls look with a worker and the lock held.
+func (b *fakeControl) with(worker string, look func(*fakeWorker)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	look(b.workers[worker])
+}
+
+func (b *fakeControl) setDown(down bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = down
+}
+
+func (b *fakeControl) count(operation string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked[operation]
+}
+
+// begin counts an operation and fails it while Temporal is down. It locks mu, which the caller unlocks.
+func (b *fakeControl) begin(operation string) error {
+	b.mu.Lock()
+	b.asked[operation]++
+	if b.down {
+		return api.Errorf(api.CodeUnavailable, "%s: Temporal is down", operation)
+	}
+	return nil
+}
+
+func (b *fakeControl) Check(context.Context) error {
+	defer b.mu.Unlock()
+	return b.begin("check")
+}
+
+func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	b.mu.Lock()
+	gate := b.gate
+	b.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, api.Errorf(api.CodeUnavailable, "check out: %w", ctx.Err())
+		}
+	}
+	err := b.begin("checkout")
+	defer b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	e := b.workers[worker]
+	if e == nil {
+		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
+	}
+	if lease, again := b.granted[o.RequestID]; again && o.RequestID != "" {
+		return &lease, nil
+	}
+	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == api.GatewayHolderPrefix {
+		id, incarnation := e.lease.ID, e.incarnation
+		b.mu.Unlock()
+		result := b.recall(worker, incarnation, id)
+		b.mu.Lock()
+		if result.Returned && result.Checkin != nil {
+			b.checkin(*result.Checkin)
+		}
+	}
+	if e.lease != nil && time.Now().Before(e.lease.ExpiresAt) {
+		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
+	}
+	if e.state != lifecycle.Ready {
+		return nil, api.Errorf(api.CodeStarting, "%s is %s", worker, e.state).After(50 * time.Millisecond)
+	}
+	pool, slot, _ := api.ParseWorkerName(worker)
+	e.seq++
+	ttl := o.TTL
+	if ttl == 0 {
+		ttl = b.spec.Lease.TTL.D()
+	}
+	now := time.Now()
+	lease := api.Lease{
+		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
+		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl),
+	}
+	e.lease = &lease
+	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
+	if o.RequestID != "" {
+		b.granted[o.RequestID] = lease
+	}
+	copied := lease
+	return &copied, nil
+}
+
+func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil {
+		return nil, err
+	}
+	e := b.workers[ref.Worker()]
+	if e == nil {
+		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", ref.Worker())
+	}
+	if e.lease == nil || e.lease.ID != leaseID {
+		return e, api.Errorf(api.CodeLeaseFenced, "lease %s has ended", leaseID)
+	}
+	return e, nil
+}
+
+func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+	err := b.begin("renew")
+	defer b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.owner(leaseID)
+	if err != nil {
+		return nil, err
+	}
+	if ttl == 0 {
+		ttl = b.spec.Lease.TTL.D()
+	}
+	e.lease.ExpiresAt = time.Now().Add(ttl)
+	copied := *e.lease
+	return &copied, nil
+}
+
+func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
+	e, err := b.owner(r.LeaseID)
+	if err != nil {
+		if e != nil {
+			e.stale++
+		}
+		return api.CheckinResult{}, err
+	}
+	e.usage.Requests += r.Usage.Requests
+	e.usage.Failed += r.Usage.Failed
+	e.usage.TotalMS += r.Usage.TotalMS
+	e.outcomes = append(e.outcomes, r.Outcome)
+	e.lease = nil
+	return api.CheckinResult{State: e.state}, nil
+}
+
+func (b *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
+	err := b.begin("checkin")
+	defer b.mu.Unlock()
+	if err == nil {
+		_, _ = b.checkin(r) // a stale signal is no error, only counted
+	}
+	return err
+}
+
+func (b *fakeControl) CheckinNow(_ context.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+	err := b.begin("checkin")
+	defer b.mu.Unlock()
+	if err != nil {
+		return api.CheckinResult{}, err
+	}
+	return b.checkin(r)
+}
+
+func (b *fakeControl) State(_ context.Context, worker string) (api.WorkerState, error) {
+	err := b.begin("state")
+	defer b.mu.Unlock()
+	e := b.workers[worker]
+	if err != nil {
+		return api.WorkerState{}, err
+	}
+	if e == nil {
+		return api.WorkerState{}, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
+	}
+	return b.state(worker, e), nil
+}
+
+func (b *fakeControl) state(worker string, e *fakeWorker) api.WorkerState {
+	s := api.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
+	if e.lease != nil {
+		copied := *e.lease
+		s.Lease, s.State = &copied, lifecycle.Busy
+	}
+	return s
+}
+
+func (b *fakeControl) Workers(_ context.Context, pool string) (api.PoolWorkers, error) {
+	err := b.begin("view")
+	defer b.mu.Unlock()
+	if err != nil {
+		return api.PoolWorkers{}, err
+	}
+	if pool != b.spec.Pool.Name {
+		return api.PoolWorkers{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
+	}
+	view := api.PoolWorkers{Pool: pool, Size: len(b.order)}
+	for _, worker := range b.order {
+		state := b.state(worker, b.workers[worker])
+		view.Workers = append(view.Workers, api.Worker{WorkerState: state})
+		view.Ready++
+	}
+	return view, nil
+}
+
+func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
+	err := b.begin("status")
+	defer b.mu.Unlock()
+	if err != nil {
+		return api.PoolStatus{}, err
+	}
+	if pool != b.spec.Pool.Name {
+		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
+	}
+	status := api.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
+	for _, worker := range b.order {
+		state := b.state(worker, b.workers[worker])
+		_, slot, _ := api.ParseWorkerName(worker)
+		if state.State == lifecycle.Busy {
+			state.State = lifecycle.Ready // a pool does not hear of leases
+		}
+		status.Workers = append(status.Workers, api.RosterEntry{Slot: slot, State: state.State, Incarnation: state.Incarnation, Host: state.Host, Endpoint: b.workers[worker].endpoint})
+	}
+	return status, nil
+}
+
+func (b *fakeControl) ListPools(context.Context) ([]string, error) {
+	err := b.begin("list")
+	defer b.mu.Unlock()
+	return []string{b.spec.Pool.Name}, err
+}

@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/process"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// maxIdleConns bounds the idle connections to one worker of protocol none.
+	maxIdleConns = 64
+)
+
+// plainUpstream sends calls to a worker of protocol none as plain HTTP, over TCP or a Unix socket.
+type plainUpstream struct {
+	process   *process.Process
+	transport *http.Transport
+}
+
+func newPlainUpstream(p *process.Process) dispatch.PlainUpstream {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	return &plainUpstream{process: p, transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			network, address := "tcp", p.Info().Address // known once the process is ready
+			if filepath.IsAbs(address) {
+				network = "unix"
+			}
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, &dialError{err}
+			}
+			return conn, nil
+		},
+		MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}}
+}
+
+// Close closes idle connections.
+func (u *plainUpstream) Close() { u.transport.CloseIdleConnections() }
+
+// dialError is a failure to connect, so the worker has seen nothing of the request.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
+
+// host is the request's Host.
+func (u *plainUpstream) host() string {
+	if address := u.process.Info().Address; !filepath.IsAbs(address) {
+		return address
+	}
+	return "localhost"
+}
+
+func (u *plainUpstream) url(method, query string) *url.URL {
+	return &url.URL{Scheme: "http", Host: u.host(), Path: "/" + method, RawQuery: query}
+}
+
+// httpError codes a failure of plain HTTP.
+func httpError(call *dispatch.Call, err error) *api.Error {
+	var dial *dialError
+	started := !errors.As(err, &dial)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		coded := dispatch.TooLarge(tooLarge.Limit)
+		coded.Started = started
+		return coded
+	}
+	return call.Fail(err, started)
+}
+
+func statusError(call *dispatch.Call, method string, status int) *api.Error {
+	failed := api.Errorf(api.CodeWorkerError, "%s on %s answered %d %s", method, call.Worker(), status, http.StatusText(status))
+	failed.Started = true
+	return failed
+}
+
+var errBrokenOff = errors.New("the answer broke off")
+
+// proxy forwards a request and its answer, both unbuffered, and completes the call.
+func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *dispatch.Call, method string) {
+	// The proxy panics to abort an answer that broke off. The call must be completed then, too.
+	var failure error
+	completed := false
+	defer func() {
+		if !completed {
+			failure = httpError(call, errBrokenOff)
+		}
+		call.Complete(failure)
+	}()
+	proxy := httputil.ReverseProxy{
+		Transport: u.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(out *httputil.ProxyRequest) {
+			out.Out.URL, out.Out.Host = u.url(method, r.URL.RawQuery), u.host()
+			out.Out.Header.Del("Authorization") // it is the gateway's
+			out.SetXForwarded()
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			setWorkerHeaders(answer.Header, call)
+			if answer.StatusCode >= http.StatusInternalServerError {
+				failure = statusError(call, method, answer.StatusCode)
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			failure = httpError(call, err)
+			setWorkerHeaders(w.Header(), call)
+			writeProblem(w, failure)
+		},
+	}
+	proxy.ServeHTTP(w, r.WithContext(call.Context()))
+	completed = true
+}
+
+// Send sends a POST; an answer with a status below 400 is the response.
+func (u *plainUpstream) Send(call *dispatch.Call, r dispatch.Request) (*dispatch.Response, error) {
+	request, err := http.NewRequestWithContext(call.Context(), http.MethodPost, u.url(r.Method, "").String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, api.Errorf(api.CodeInvalid, "method %q cannot be part of a URL: %w", r.Method, err)
+	}
+	for key, value := range r.Headers {
+		request.Header.Set(key, value)
+	}
+	if r.Session != "" {
+		request.Header.Set(api.HeaderSession, r.Session)
+	}
+	answer, err := u.transport.RoundTrip(request)
+	if err != nil {
+		return nil, httpError(call, err)
+	}
+	defer answer.Body.Close()
+	response := &dispatch.Response{Worker: call.Worker(), Incarnation: call.Incarnation(), Headers: map[string]string{"content-type": answer.Header.Get("Content-Type")}}
+	limit := call.MaxMessage()
+	if r.OnChunk != nil {
+		err = readChunks(io.LimitReader(answer.Body, limit), r.OnChunk)
+	} else if response.Body, err = io.ReadAll(io.LimitReader(answer.Body, limit+1)); int64(len(response.Body)) > limit {
+		tooLarge := api.Errorf(api.CodePayloadTooLarge, "the answer to %s is larger than %d bytes (pool.max_message)", r.Method, limit)
+		tooLarge.Started = true
+		return nil, tooLarge
+	}
+	if err != nil {
+		return nil, httpError(call, fmt.Errorf("read the answer: %w", err))
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		return nil, statusError(call, r.Method, answer.StatusCode)
+	}
+	return response, nil
+}
+
+// readChunks passes what it reads to onChunk, chunk by chunk.
+func readChunks(in io.Reader, onChunk func([]byte) error) error {
+	for {
+		chunk := make([]byte, 32<<10)
+		n, err := in.Read(chunk)
+		if n > 0 {
+			if err := onChunk(chunk[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/tempool/tempool/api"
+)
+
+// getPools is GET /v1/pools.
+func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWorkers, error) {
+	names, err := g.config.Control.ListPools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	pools := make([]api.PoolWorkers, 0, len(names))
+	for _, name := range names {
+		pool, err := g.config.Control.Workers(ctx, name)
+		if errors.Is(err, api.ErrPoolNotFound) {
+			continue // it has ended since
+		}
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, pool)
+	}
+	return pools, nil
+}
+
+// getPool is GET /v1/pools/{pool}.
+func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers, error) {
+	return g.config.Control.Workers(ctx, r.PathValue("pool"))
+}
+
+// getWorkers is GET /v1/workers.
+func (g *Gateway) getWorkers(ctx context.Context, r *http.Request) ([]api.Worker, error) {
+	pools, err := g.getPools(ctx, r)
+	workers := []api.Worker{}
+	for _, pool := range pools {
+		workers = append(workers, pool.Workers...)
+	}
+	return workers, err
+}
+
+// getHealth is GET /healthz.
+func getHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// Readiness is the body of GET /readyz.
+type Readiness struct {
+	// Status is ready while calls are served (200), else fenced or closing (503).
+	Status string `json:"status"`
+	Host   string `json:"host"`
+	// ControlPlane is ok, or lost while Temporal does not answer.
+	ControlPlane string `json:"control_plane"`
+	// LostForMS is how long Temporal has not answered.
+	LostForMS int64 `json:"lost_for_ms,omitempty"`
+}
+
+// getReady is GET /readyz.
+func (g *Gateway) getReady(w http.ResponseWriter, _ *http.Request) {
+	health := g.Health()
+	ready := Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok", LostForMS: health.Silence.Milliseconds()}
+	status := http.StatusOK
+	if !health.ControlPlane {
+		ready.ControlPlane = "lost"
+	}
+	if health.Fenced {
+		ready.Status, status = "fenced", http.StatusServiceUnavailable
+	}
+	if health.Closing {
+		ready.Status, status = "closing", http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, ready)
+}
