@@ -76,7 +76,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"sessions rebalance hello --weight a=1":      "--weight a=1",
 		"sessions rebalance hello --weight 0=-1":     "--weight 0=-1",
 		"checkin":                                    "takes exactly LEASE",
-		"checkin python/0":                           "is no lease",
+		"checkin python/0":                           "invalid lease ID",
 		"checkin python.0.1.1 --outcome bad":         "write ok, error or close",
 		"checkin python.0.1.1 --error oops":          "--error needs",
 		"setup now":                                  "takes no arguments",
