@@ -26,9 +26,9 @@ const (
 	FrameHostError  FrameType = 13 // to the worker: its failure
 )
 
-// shapes says which types carry an id and a method; the others carry none. The payload of control types may have MaxControl bytes
+// frameRules says which types carry an id and a method; the others carry none. The payload of control types may have MaxControl bytes
 // even where a message may not.
-var shapes = [...]struct{ id, method, control bool }{
+var frameRules = [...]struct{ id, method, control bool }{
 	FrameHello:      {control: true},
 	FrameRequest:    {id: true, method: true},
 	FrameNotify:     {method: true},
@@ -51,8 +51,8 @@ const FlagMore uint8 = 1
 const ProtocolVersion = 1
 
 const (
-	frameHeader = 16 // bytes before a frame's method
-	frameFixed  = 12 // of these, the bytes that the length field counts
+	frameHeadSize = 16 // bytes before a frame's method
+	lengthCounted = 12 // of these, the bytes that the length field counts
 )
 
 // Frame is one frame in decoded form. The slices alias what was decoded.
@@ -106,7 +106,7 @@ func appendHead(dst []byte, t FrameType, id uint32, method string, headers map[s
 		return dst[:start], fmt.Errorf("headers of %d bytes: %w", h, ErrTooLarge)
 	}
 	binary.BigEndian.PutUint32(dst[start+12:], uint32(h))
-	binary.BigEndian.PutUint32(dst[start:], uint32(frameFixed+len(method)+h+n))
+	binary.BigEndian.PutUint32(dst[start:], uint32(lengthCounted+len(method)+h+n))
 	return dst, nil
 }
 
@@ -120,9 +120,9 @@ type head struct {
 	length  int // bytes of the whole frame, the length field included
 }
 
-func (h head) payload() int { return h.length - frameHeader - h.method - h.headers }
+func (h head) payload() int { return h.length - frameHeadSize - h.method - h.headers }
 
-// parseHead reads the fixed part from b, which holds at least frameHeader bytes, and checks every length against its limit.
+// parseHead reads the fixed part from b, which holds at least frameHeadSize bytes, and checks every length against its limit.
 func parseHead(b []byte, maxPayload int64) (head, error) {
 	n := int64(binary.BigEndian.Uint32(b))
 	h := head{
@@ -138,17 +138,17 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 		return h, violation("unknown frame type %d", h.kind)
 	case h.flags != 0 && (h.flags != FlagMore || h.kind != FrameRequest):
 		return h, violation("flags %#x on a frame of type %d", h.flags, h.kind)
-	case (h.id != 0) != shapes[h.kind].id:
+	case (h.id != 0) != frameRules[h.kind].id:
 		return h, violation("id %d on a frame of type %d", h.id, h.kind)
-	case (h.method != 0) != shapes[h.kind].method:
+	case (h.method != 0) != frameRules[h.kind].method:
 		return h, violation("a method of %d bytes on a frame of type %d", h.method, h.kind)
 	case h.method > MaxMethod:
 		return h, violation("a method of %d bytes, the limit is %d", h.method, MaxMethod)
 	case h.headers > MaxHeaders:
 		return h, violation("headers of %d bytes, the limit is %d", h.headers, MaxHeaders)
-	case n < int64(frameFixed+h.method+h.headers):
+	case n < int64(lengthCounted+h.method+h.headers):
 		return h, violation("a frame of length %d is shorter than its own parts", n)
-	case int64(h.payload()) > maxPayload && (!shapes[h.kind].control || h.payload() > MaxControl):
+	case int64(h.payload()) > maxPayload && (!frameRules[h.kind].control || h.payload() > MaxControl):
 		return h, violation("a payload of %d bytes, the limit is %d", h.payload(), maxPayload)
 	}
 	return h, nil
@@ -156,7 +156,7 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 
 // DecodeFrame decodes the first frame of b, which must hold all of it, and returns how many bytes it took. maxPayload is in bytes.
 func DecodeFrame(b []byte, maxPayload int64) (Frame, int, error) {
-	if len(b) < frameHeader {
+	if len(b) < frameHeadSize {
 		return Frame{}, 0, violation("a frame cut off after %d bytes", len(b))
 	}
 	h, err := parseHead(b, maxPayload)
@@ -166,7 +166,7 @@ func DecodeFrame(b []byte, maxPayload int64) (Frame, int, error) {
 	if len(b) < h.length {
 		return Frame{}, 0, violation("a frame cut off after %d of %d bytes", len(b), h.length)
 	}
-	f, err := h.frame(b[frameHeader:h.length])
+	f, err := h.frame(b[frameHeadSize:h.length])
 	return f, h.length, err
 }
 

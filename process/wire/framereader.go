@@ -2,10 +2,10 @@ package wire
 
 const (
 	// The read buffer begins small, since most workers wait most of the time for little, and grows with what comes.
-	firstBuffer = 4 << 10
-	readBuffer  = 64 << 10
-	// firstGrab is how much memory a message's announced length alone can claim; beyond it, memory follows the bytes that came.
-	firstGrab = 1 << 20
+	initialBuffer = 4 << 10
+	maxReadBuffer = 64 << 10
+	// initialAlloc is how much memory a message's announced length alone can claim; beyond it, memory follows the bytes that came.
+	initialAlloc = 1 << 20
 )
 
 // frameReader cuts a stream into frames, several of which may come with one read. Whoever reads the stream puts bytes into space, says
@@ -18,17 +18,17 @@ type frameReader struct {
 	// A frame that does not fit buf is read into memory of its own.
 	large     head
 	largeRest []byte // what is behind its fixed part, as far as memory was claimed; nil while there is no such frame
-	largeHave int
+	largeRead int
 }
 
 func newFrameReader(maxPayload int64) *frameReader {
-	return &frameReader{maxPayload: maxPayload, buf: make([]byte, firstBuffer)}
+	return &frameReader{maxPayload: maxPayload, buf: make([]byte, initialBuffer)}
 }
 
 // space is where the next bytes of the stream belong; never empty.
 func (f *frameReader) space() []byte {
 	if f.largeRest != nil {
-		return f.largeRest[f.largeHave:]
+		return f.largeRest[f.largeRead:]
 	}
 	full := f.to == len(f.buf)
 	if f.from == f.to {
@@ -36,7 +36,7 @@ func (f *frameReader) space() []byte {
 	}
 	if full {
 		buf := f.buf
-		if len(buf) < readBuffer { // there is more to come at once
+		if len(buf) < maxReadBuffer { // there is more to come at once
 			buf = make([]byte, 4*len(buf))
 		}
 		f.to = copy(buf, f.buf[f.from:f.to])
@@ -48,7 +48,7 @@ func (f *frameReader) space() []byte {
 // filled says that n bytes were put into space.
 func (f *frameReader) filled(n int) {
 	if f.largeRest != nil {
-		f.largeHave += n
+		f.largeRead += n
 	} else {
 		f.to += n
 	}
@@ -66,34 +66,34 @@ func (f *frameReader) next() (h head, rest []byte, owned, ok bool, err error) {
 	if f.largeRest != nil {
 		return f.nextLarge()
 	}
-	if f.to-f.from < frameHeader {
+	if f.to-f.from < frameHeadSize {
 		return h, nil, false, false, nil
 	}
 	if h, err = parseHead(f.buf[f.from:f.to], f.maxPayload); err != nil {
 		return h, nil, false, false, err
 	}
-	if h.length > readBuffer {
+	if h.length > maxReadBuffer {
 		f.large = h
-		f.largeRest = make([]byte, min(h.length-frameHeader, firstGrab))
-		f.largeHave = copy(f.largeRest, f.buf[f.from+frameHeader:f.to])
+		f.largeRest = make([]byte, min(h.length-frameHeadSize, initialAlloc))
+		f.largeRead = copy(f.largeRest, f.buf[f.from+frameHeadSize:f.to])
 		f.from, f.to = 0, 0
 		return h, nil, false, false, nil
 	}
 	if f.to-f.from < h.length {
 		return h, nil, false, false, nil
 	}
-	rest = f.buf[f.from+frameHeader : f.from+h.length]
+	rest = f.buf[f.from+frameHeadSize : f.from+h.length]
 	f.from += h.length
 	return h, rest, false, true, nil
 }
 
 func (f *frameReader) nextLarge() (h head, rest []byte, owned, ok bool, err error) {
-	need := f.large.length - frameHeader
-	if f.largeHave == need {
+	need := f.large.length - frameHeadSize
+	if f.largeRead == need {
 		h, rest, f.largeRest = f.large, f.largeRest, nil
 		return h, rest, true, true, nil
 	}
-	if f.largeHave == len(f.largeRest) {
+	if f.largeRead == len(f.largeRest) {
 		bigger := make([]byte, min(need, 4*len(f.largeRest)))
 		copy(bigger, f.largeRest)
 		f.largeRest = bigger

@@ -26,9 +26,9 @@ type hostHello struct {
 // frames is the dialect of docs/protocol.md.
 type frames struct {
 	in     io.Reader
-	r      *frameReader
-	socket *returnPath // where the worker may answer instead of in; nil if there is nothing but in
-	ways   ways
+	reader *frameReader
+	socket *socketReader // where the worker may answer instead of in; nil if there is nothing but in
+	reply  replyChoice
 	ready  chan struct{} // closed when hello is set
 	hello  Hello
 }
@@ -40,11 +40,11 @@ type frames struct {
 // Such a stream, and any other that implements syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
-	d := &frames{in: in, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
+	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
 	if any(in) != any(out) {
-		out, d.socket = detach(out)
+		out, d.socket = splitSocket(out)
 	}
-	l := newLink(d, in, out, o)
+	l := newConn(d, in, out, o)
 	if d.socket != nil {
 		l.closers = append(l.closers, d.socket)
 	}
@@ -95,8 +95,8 @@ func HelloOf(c Conn) (Hello, bool) {
 }
 
 func framesOf(c Conn) *frames {
-	if l, ok := c.(*link); ok {
-		d, _ := l.d.(*frames)
+	if l, ok := c.(*conn); ok {
+		d, _ := l.codec.(*frames)
 		return d
 	}
 	return nil
@@ -106,7 +106,7 @@ func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) 
 	if r.Method == "" {
 		return dst, nil, ErrInvalidMethod
 	}
-	if int64(len(r.Payload)) > d.r.maxPayload {
+	if int64(len(r.Payload)) > d.reader.maxPayload {
 		return dst, nil, ErrTooLarge
 	}
 	if _, given := r.Headers[timeoutHeader]; given {
@@ -120,55 +120,57 @@ func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
 	if r.Method == "" {
 		return dst, nil, ErrInvalidMethod
 	}
-	if int64(len(r.Payload)) > d.r.maxPayload {
+	if int64(len(r.Payload)) > d.reader.maxPayload {
 		return dst, nil, ErrTooLarge
 	}
 	head, err := appendHead(dst, FrameNotify, 0, r.Method, r.Headers, -1, len(r.Payload))
 	return withPayload(head, r.Payload, err)
 }
 
-// joinMax is up to which size, in bytes, a payload is copied behind its frame's head to be written in one go.
-const joinMax = 32 << 10
+// maxJoinedPayload is up to which size, in bytes, a payload is copied behind its frame's head to be written in one go.
+const maxJoinedPayload = 32 << 10
 
 func withPayload(head, payload []byte, err error) ([]byte, []byte, error) {
-	if err != nil || len(payload) > joinMax {
+	if err != nil || len(payload) > maxJoinedPayload {
 		return head, payload, err
 	}
 	return append(head, payload...), nil, nil
 }
 
 func (d *frames) appendCancel(dst []byte, id uint32, _ string) []byte {
-	return appendBare(dst, FrameCancel, id)
+	return appendEmptyFrame(dst, FrameCancel, id)
 }
 
-func (d *frames) appendPing(dst []byte, id uint32) []byte { return appendBare(dst, FramePing, id) }
+func (d *frames) appendPing(dst []byte, id uint32) []byte {
+	return appendEmptyFrame(dst, FramePing, id)
+}
 
-// appendBare appends a frame of nothing but type and id.
-func appendBare(dst []byte, t FrameType, id uint32) []byte {
+// appendEmptyFrame appends a frame of nothing but type and id.
+func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
 	dst, _ = appendHead(dst, t, id, "", nil, -1, 0) // only a method or headers could be refused
 	return dst
 }
 
-func (d *frames) read(l *link) error {
+func (d *frames) read(c *conn) error {
 	if d.socket != nil {
-		return d.readEither(l)
+		return d.readBoth(c)
 	}
-	defer d.r.release() // a Conn that has ended may be remembered for long
-	return d.follow(l, d.in, d.r)
+	defer d.reader.release() // a Conn that has ended may be remembered for long
+	return d.readFrames(c, d.in, d.reader)
 }
 
-// follow takes in what r has got already, and then the stream until its end.
-func (d *frames) follow(l *link, in io.Reader, r *frameReader) error {
-	took := func() error {
+// readFrames takes in what r has got already, and then the stream until its end.
+func (d *frames) readFrames(c *conn, in io.Reader, r *frameReader) error {
+	handle := func() error {
 		for {
 			h, rest, owned, ok, err := r.next()
 			if err != nil {
 				return err
 			}
 			if !ok {
-				if l.yield {
+				if c.yieldToCaller {
 					// The caller who was woken most likely has the worker's next request: it goes first, then there is something to read.
-					l.yield = false
+					c.yieldToCaller = false
 					runtime.Gosched()
 				}
 				return nil
@@ -177,18 +179,18 @@ func (d *frames) follow(l *link, in io.Reader, r *frameReader) error {
 				// The payload outlives the read buffer; a method or headers in front of it are rare and small.
 				rest = append([]byte(nil), rest...)
 			}
-			if err := d.dispatch(l, h, rest); err != nil {
+			if err := d.receive(c, h, rest); err != nil {
 				return err
 			}
 		}
 	}
-	if err := took(); err != nil {
+	if err := handle(); err != nil {
 		return err
 	}
-	return inflow(in, r, took)
+	return readLoop(in, r, handle)
 }
 
-func (d *frames) dispatch(l *link, h head, rest []byte) error {
+func (d *frames) receive(c *conn, h head, rest []byte) error {
 	var headers map[string]string
 	if h.headers > 0 {
 		var err error
@@ -203,33 +205,33 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 	select {
 	case <-d.ready:
 	default:
-		return d.greet(h, payload)
+		return d.receiveHello(h, payload)
 	}
 	known := true
 	if headers != nil && (h.kind == FrameResponse || h.kind == FrameError) {
-		if err := l.counts.fromHeaders(headers); err != nil {
+		if err := c.counters.addHeaders(headers); err != nil {
 			return err
 		}
 	}
 	switch h.kind {
 	case FrameResponse:
-		known = l.finish(h.id, &Response{Headers: headers, Payload: payload}, nil)
+		known = c.complete(h.id, &Response{Headers: headers, Payload: payload}, nil)
 	case FrameChunk:
-		known = l.chunk(h.id, payload)
+		known = c.deliverChunk(h.id, payload)
 	case FrameError:
 		failure, err := parseFailure(payload)
 		if err != nil {
 			return err
 		}
 		failure.Headers = headers
-		known = l.finish(h.id, nil, failure)
+		known = c.complete(h.id, nil, failure)
 	case FramePong:
-		known = l.ping.answered(h.id)
+		known = c.ping.receivePong(h.id)
 	case FrameHostCall:
 		if !utf8.Valid(rest[:h.method]) {
 			return violation("a host call whose method is not UTF-8")
 		}
-		l.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
+		c.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
 	default:
 		return violation("a frame of type %d, which only the host may send or only once", h.kind)
 	}
@@ -239,7 +241,7 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 	return nil
 }
 
-func (d *frames) greet(h head, payload []byte) error {
+func (d *frames) receiveHello(h head, payload []byte) error {
 	if h.kind != FrameHello {
 		return violation("a frame of type %d before the hello", h.kind)
 	}

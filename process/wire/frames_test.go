@@ -147,7 +147,7 @@ func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
 	}()
 	id := p.read().ID
 	var want []string
-	for i := range 10 * chunkQueue {
+	for i := range 10 * eventQueue {
 		want = append(want, fmt.Sprint(i))
 		p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])})
 	}
@@ -189,7 +189,7 @@ func TestAnErrorOfTheConsumerCancelsTheStream(t *testing.T) {
 	p.write(Frame{Type: FrameChunk, ID: id})
 	require.ErrorIs(t, await(t, done), full)
 	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
-	for range 5 * chunkQueue { // what was on its way is dropped and holds nobody up
+	for range 5 * eventQueue { // what was on its way is dropped and holds nobody up
 		p.write(Frame{Type: FrameChunk, ID: id})
 	}
 	p.write(Frame{Type: FrameResponse, ID: id})
@@ -433,7 +433,7 @@ func TestAStuckReaderHoldsUpNobodyBeyondItsContext(t *testing.T) {
 func TestCloseEndsAWriteThatWaitsForAStuckReader(t *testing.T) {
 	c, _ := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
-	require.Eventually(t, func() bool { return c.(*link).out.backlogged() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.(*conn).out.backlogged() > 0 }, patience, time.Millisecond)
 	require.NoError(t, c.Close())
 	var failed *CallError
 	require.ErrorAs(t, await(t, done).err, &failed)

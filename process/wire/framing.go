@@ -17,7 +17,7 @@ const (
 	FramingPacket4       = "packet4"        // a length in 4 bytes, big-endian, as Erlang ports do
 )
 
-// framing cuts a stream into messages and wraps messages for it.
+// framingName cuts a stream into messages and wraps messages for it.
 type framing interface {
 	// next returns a message, valid until the next call, or why there is none.
 	next() ([]byte, error)
@@ -26,7 +26,7 @@ type framing interface {
 }
 
 func newFraming(name string, r io.Reader, maxMessage int64) (framing, error) {
-	b := bufio.NewReaderSize(r, readBuffer)
+	b := bufio.NewReaderSize(r, maxReadBuffer)
 	switch name {
 	case FramingLine:
 		return &lineFraming{r: b, max: maxMessage}, nil
@@ -167,7 +167,7 @@ func readMessage(r io.Reader, length, limit int64) ([]byte, error) {
 
 // readGrowing returns n bytes from r, claiming memory as they come.
 func readGrowing(r io.Reader, n int) ([]byte, error) {
-	b := make([]byte, min(n, firstGrab))
+	b := make([]byte, min(n, initialAlloc))
 	have := 0
 	for {
 		got, err := io.ReadFull(r, b[have:])

@@ -12,50 +12,50 @@ import (
 const callHeader = "call"
 
 // serveHostCall runs a host call on a goroutine of its own, or refuses it. The reader calls it.
-func (l *link) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
+func (c *conn) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
 	if method == CountMethod {
-		l.answerHostCall(id, nil, l.counts.fromHostCall(payload))
+		c.answerHostCall(id, nil, c.counters.addHostCall(payload))
 		return
 	}
-	if l.o.HostCall == nil {
-		l.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host answers no calls of its workers"})
+	if c.o.HostCall == nil {
+		c.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host answers no calls of its workers"})
 		return
 	}
-	ctx, headers, err := l.callOf(headers)
+	ctx, headers, err := c.lookupHostCall(headers)
 	if err != nil {
-		l.answerHostCall(id, nil, err)
+		c.answerHostCall(id, nil, err)
 		return
 	}
 	select {
-	case l.asks <- struct{}{}:
+	case c.hostCalls <- struct{}{}:
 	default:
-		l.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many host calls at once: wait for some to be answered"})
+		c.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many host calls at once: wait for some to be answered"})
 		return
 	}
-	l.running.Go(func() {
-		defer func() { <-l.asks }()
+	c.goroutines.Go(func() {
+		defer func() { <-c.hostCalls }()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(l.ctx, cancel)()
-		result, err := l.o.HostCall(ctx, method, headers, payload)
-		l.answerHostCall(id, result, err)
+		defer context.AfterFunc(c.ctx, cancel)()
+		result, err := c.o.HostCall(ctx, method, headers, payload)
+		c.answerHostCall(id, result, err)
 	})
 }
 
-// callOf finds what a host call may act for: the call its header names, or nothing when it names none.
-func (l *link) callOf(headers map[string]string) (context.Context, map[string]string, error) {
+// lookupHostCall finds what a host call may act for: the call its header names, or nothing when it names none.
+func (c *conn) lookupHostCall(headers map[string]string) (context.Context, map[string]string, error) {
 	named, inCall := headers[callHeader]
 	if !inCall {
-		return l.ctx, nil, nil
+		return c.ctx, nil, nil
 	}
 	id, err := strconv.ParseUint(named, 10, 32)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.at(uint32(id))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.lookupLocked(uint32(id))
 	switch {
 	case err != nil || s == nil:
 		return nil, nil, &RemoteError{Code: CodeNotInCall, Message: "the call it belongs to is not in flight: make host calls before the handler returns"}
-	case s.w == nil:
+	case s.exchange == nil:
 		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "the call it belongs to was cancelled"}
 	}
 	return context.WithValue(s.ctx, callKey{}, s.ctx), maps.Clone(s.headers), nil
@@ -71,9 +71,9 @@ func CallContext(ctx context.Context) context.Context {
 	return call
 }
 
-func (l *link) answerHostCall(id uint32, result []byte, err error) {
+func (c *conn) answerHostCall(id uint32, result []byte, err error) {
 	answer := Frame{Type: FrameHostResult, ID: id, Payload: result}
-	if err == nil && int64(len(result)) > l.o.MaxMessage {
+	if err == nil && int64(len(result)) > c.o.MaxMessage {
 		err = &RemoteError{Code: CodeTooLarge, Message: "the host's answer exceeds the limit of a message"}
 	}
 	if err != nil {
@@ -88,12 +88,12 @@ func (l *link) answerHostCall(id uint32, result []byte, err error) {
 			answer.Payload = []byte(`{"code":"` + CodeTooLarge + `","message":"the host's error is too long to be told"}`)
 		}
 	}
-	if l.out.backlogged() > int(l.o.MaxMessage) {
-		l.fail(violation("it asks its host faster than it reads the answers"))
+	if c.out.backlogged() > int(c.o.MaxMessage) {
+		c.fail(violation("it asks its host faster than it reads the answers"))
 		return
 	}
 	msg, err := AppendFrame(nil, answer)
 	if err == nil {
-		l.out.send(msg, nil) // a stream that takes no more ends the Conn by itself
+		c.out.send(msg, nil) // a stream that takes no more ends the Conn by itself
 	}
 }

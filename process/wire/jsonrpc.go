@@ -11,20 +11,20 @@ import (
 
 // jsonrpc is JSON-RPC 2.0 as a client speaks it.
 type jsonrpc struct {
-	in      framing
-	framing string
-	o       Options
+	framing     framing
+	framingName string
+	o           Options
 
 	mu sync.Mutex
 	// left holds the calls that were given up with nobody to answer them, newest last: a late answer is no violation. Guarded by mu.
-	left []uint32
-	// proofs maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by leftMax.
-	proofs map[uint32]uint32
-	pings  *pinger
+	abandoned []uint32
+	// proofs maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by maxAbandoned.
+	cancelPings map[uint32]uint32
+	pinger      *pinger
 }
 
-// leftMax bounds how many given-up calls are remembered.
-const leftMax = 1024
+// maxAbandoned bounds how many given-up calls are remembered.
+const maxAbandoned = 1024
 
 // NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin, both of which the Conn
 // closes in the end; r's Close must end a Read that waits. framing is one of the Framing constants.
@@ -39,9 +39,9 @@ func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn,
 	if err != nil {
 		return nil, err
 	}
-	d := &jsonrpc{in: in, framing: framing, o: o, proofs: make(map[uint32]uint32)}
-	l := newLink(d, r, w, o)
-	d.pings = &l.ping
+	d := &jsonrpc{framing: in, framingName: framing, o: o, cancelPings: make(map[uint32]uint32)}
+	l := newConn(d, r, w, o)
+	d.pinger = &l.ping
 	l.start()
 	return l, nil
 }
@@ -66,7 +66,7 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	if err != nil {
 		return dst, nil, err
 	}
-	return d.in.wrap(dst, message(id, r.Method, params)), nil, nil
+	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 
 // message puts a request together; params is JSON in one line, or empty.
@@ -107,52 +107,52 @@ func paramsOf(payload []byte) ([]byte, error) {
 
 func (d *jsonrpc) appendCancel(dst []byte, id uint32, method string) []byte {
 	number := strconv.FormatUint(uint64(id), 10)
-	if d.framing != FramingLine {
-		return d.in.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
+	if d.framingName != FramingLine {
+		return d.framing.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
 	}
 	if method == "initialize" {
 		return dst // MCP forbids to cancel it; an answer that does not come ends the Conn
 	}
-	dst = d.in.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	dst = d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 	d.mu.Lock()
-	full := len(d.proofs) >= leftMax
+	full := len(d.cancelPings) >= maxAbandoned
 	d.mu.Unlock()
 	if full {
 		return dst // a server that answers calls but no ping: its answer to this one is waited for
 	}
-	d.pings.mu.Lock()
-	proof := d.pings.nextProof()
-	d.pings.mu.Unlock()
+	d.pinger.mu.Lock()
+	proof := d.pinger.nextCancelPingID()
+	d.pinger.mu.Unlock()
 	d.mu.Lock()
-	d.proofs[proof] = id
+	d.cancelPings[proof] = id
 	d.mu.Unlock()
 	return d.appendPing(dst, proof)
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
-	return d.in.wrap(dst, message(id, d.o.PingMethod, nil))
+	return d.framing.wrap(dst, message(id, d.o.PingMethod, nil))
 }
 
-// proven handles the answer to a ping behind a cancel: the server has read the cancel and owes nothing more for that call.
-func (d *jsonrpc) proven(l *link, proof uint32) bool {
+// cancelConfirmed handles the answer to a ping behind a cancel: the server has read the cancel and owes nothing more for that call.
+func (d *jsonrpc) cancelConfirmed(c *conn, proof uint32) bool {
 	d.mu.Lock()
-	id, due := d.proofs[proof]
+	id, due := d.cancelPings[proof]
 	if due {
-		delete(d.proofs, proof)
-		if len(d.left) == leftMax {
-			d.left = slices.Delete(d.left, 0, leftMax/2)
+		delete(d.cancelPings, proof)
+		if len(d.abandoned) == maxAbandoned {
+			d.abandoned = slices.Delete(d.abandoned, 0, maxAbandoned/2)
 		}
-		d.left = append(d.left, id)
+		d.abandoned = append(d.abandoned, id)
 	}
 	d.mu.Unlock()
 	if due {
-		l.finish(id, nil, nil) // nothing to free if the answer came all the same
+		c.complete(id, nil, nil) // nothing to free if the answer came all the same
 	}
 	return due
 }
 
-func (d *jsonrpc) gaveUp(id uint32) bool {
+func (d *jsonrpc) wasAbandoned(id uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Contains(d.left, id)
+	return slices.Contains(d.abandoned, id)
 }

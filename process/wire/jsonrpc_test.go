@@ -259,7 +259,7 @@ func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
 		{FramingLine, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}` + "\n", "parse error"},
 		{FramingLine, `{"jsonrpc":"2.0","id":{},"method":"x"}` + "\n", "an id is a string or a number"},
 		{FramingLine, strings.Repeat("x", 2000) + "\n", "limit"},
-		{FramingLine, strings.Repeat("x", 2*readBuffer), "limit"},
+		{FramingLine, strings.Repeat("x", 2*maxReadBuffer), "limit"},
 		{FramingContentLength, "hello world\r\n\r\n", "Content-Length belongs"},
 		{FramingContentLength, "Content-Length: -1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
@@ -295,7 +295,7 @@ func TestAServerThatExitsIsNamedAsTheReason(t *testing.T) {
 }
 
 func TestEveryFramingReadsWhatItWraps(t *testing.T) {
-	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*readBuffer) + `"}`, `[1]`}
+	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*maxReadBuffer) + `"}`, `[1]`}
 	for _, kind := range framings {
 		var stream []byte
 		wrapper, err := newFraming(kind, nil, DefaultMaxMessage)

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sender is a Unix socket that is only written, outside of the runtime's poller.
+// socketWriter is a Unix socket that is only written, outside of the runtime's poller.
 //
 // The runtime registers a descriptor for reading and writing at once. A Unix socket tells its poller that it can be written again
 // whenever the other side has taken a message, so each call would wake a thread of this process for nothing, in the middle of the call:
 // that costs a quarter of all calls a second. A sender asks the poller only while a Write has to wait.
-type sender struct {
+type socketWriter struct {
 	fd int
 
 	mu       sync.RWMutex // read-locked while fd is written
@@ -22,12 +22,12 @@ type sender struct {
 	writable *os.File     // guarded by mu: the epoll instance of a Write that waits
 }
 
-// detach gives the writing side of a socket, outside of the runtime's poller if it is a non-blocking Unix socket and the system has
-// room for its descriptor, and the reading side, as of returnOf. The writing side is a duplicate then, and out the reading side's alone;
+// splitSocket gives the writing side of a socket, outside of the runtime's poller if it is a non-blocking Unix socket and the system has
+// room for its descriptor, and the reading side, as of newSocketReader. The writing side is a duplicate then, and out the reading side's alone;
 // without one it is closed.
-func detach(out io.WriteCloser) (io.WriteCloser, *returnPath) {
-	back := returnOf(out)
-	raw := nonBlocking(out)
+func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
+	back := newSocketReader(out)
+	raw := rawNonBlocking(out)
 	if raw == nil {
 		return out, back
 	}
@@ -44,25 +44,25 @@ func detach(out io.WriteCloser) (io.WriteCloser, *returnPath) {
 		return out, back
 	}
 	if back != nil {
-		back.own = out
+		back.closer = out
 	} else {
 		out.Close() // the socket lives on in its duplicate
 	}
-	return &sender{fd: fd}, back
+	return &socketWriter{fd: fd}, back
 }
 
-// tryWrite implements quickWriter.
-func (s *sender) tryWrite(data []byte) (int, error) {
+// tryWrite implements nonBlockingWriter.
+func (s *socketWriter) tryWrite(data []byte) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
 		return 0, os.ErrClosed
 	}
-	return writeNow(s.fd, data)
+	return writeNonBlocking(s.fd, data)
 }
 
 // Write writes all of data, waiting while the other side does not read.
-func (s *sender) Write(data []byte) (int, error) {
+func (s *socketWriter) Write(data []byte) (int, error) {
 	written, err := s.tryWrite(data)
 	if err != nil || written == len(data) {
 		return written, err
@@ -89,7 +89,7 @@ func (s *sender) Write(data []byte) (int, error) {
 }
 
 // watch makes an epoll instance, which the runtime sees as readable whenever the socket can be written.
-func (s *sender) watch() (*os.File, error) {
+func (s *socketWriter) watch() (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -110,7 +110,7 @@ func (s *sender) watch() (*os.File, error) {
 	return s.writable, nil
 }
 
-func (s *sender) unwatch() {
+func (s *socketWriter) unwatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writable != nil {
@@ -120,7 +120,7 @@ func (s *sender) unwatch() {
 }
 
 // Close ends a Write that waits.
-func (s *sender) Close() error {
+func (s *socketWriter) Close() error {
 	s.mu.Lock()
 	already, writable := s.closed, s.writable
 	s.closed, s.writable = true, nil
