@@ -256,7 +256,7 @@ func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
 func TestAWorkerMustNotWriteToBothItsSocketAndItsPipe(t *testing.T) {
 	p := begin(t, open(t), byHand())
 	_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "both"}) // its answer may come first
-	require.Contains(t, ends(t, p).Error, "bytes came by the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
+	require.Contains(t, ends(t, p).Error, "bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
 }
 
 func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {

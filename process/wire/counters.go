@@ -8,20 +8,19 @@ import (
 	"sync"
 )
 
-// What a worker counts by itself, such as the requests it makes to others, comes with its answers, in headers that cost nothing
-// where there are none; what it counts outside of calls comes as the host call CountMethod.
+// A worker adds to its counters with headers of its responses, or outside of calls with the host call CountMethod.
 
 const (
-	// CountHeader begins the name of a header of an answer; the counter's name follows it.
+	// CountHeader is the prefix of a response header; the counter's name follows.
 	CountHeader = "tempool-count-"
-	// CountMethod is the host call by which a worker adds to counters outside of answers; its argument is an object of whole numbers.
+	// CountMethod is the host call that adds to counters; its argument is an object of whole numbers.
 	CountMethod = "worker.count"
-	// MaxCounters bounds the counters of one worker. What is counted under further names is added up under OtherCounter.
+	// MaxCounters bounds the counters of one worker. Further names are summed under OtherCounter.
 	MaxCounters  = 64
 	OtherCounter = "other"
 
 	maxCounterName = 64      // bytes
-	maxCount       = 1 << 53 // what every language's numbers hold
+	maxCount       = 1 << 53 // exact in every language's numbers
 )
 
 // counters are the counters of one worker.
@@ -30,19 +29,19 @@ type counters struct {
 	totals map[string]int64 // guarded by mu
 }
 
-// CountsOf returns what the worker behind c has counted so far, by the counter's name; nil when it has counted nothing, as JSON-RPC
-// workers never do. Counts begin with the Conn, never fall, and stay when it is Done.
+// CountsOf returns the counters of the worker behind c by name; nil if there are none, and for JSON-RPC. They start at 0 with the Conn, never
+// decrease, and stay readable when the Conn is Done.
 func CountsOf(c Conn) map[string]int64 {
-	l, ok := c.(*conn)
+	counted, ok := c.(*conn)
 	if !ok {
 		return nil
 	}
-	l.counters.mu.Lock()
-	defer l.counters.mu.Unlock()
-	return maps.Clone(l.counters.totals)
+	counted.counters.mu.Lock()
+	defer counted.counters.mu.Unlock()
+	return maps.Clone(counted.counters.totals)
 }
 
-// addHeaders adds what an answer's headers tell. The reader calls it, before the answer reaches its caller.
+// addHeaders adds the counts in a response's headers. The reader calls it before it delivers the response.
 func (c *counters) addHeaders(headers map[string]string) error {
 	for key, value := range headers {
 		name, isCount := strings.CutPrefix(key, CountHeader)
@@ -58,26 +57,26 @@ func (c *counters) addHeaders(headers map[string]string) error {
 	return nil
 }
 
-// addHostCall adds what CountMethod brings; its error is a *RemoteError, and then nothing is added.
+// addHostCall adds the counts of a CountMethod call. If it fails, with a *RemoteError, it adds nothing.
 func (c *counters) addHostCall(payload []byte) error {
-	var told map[string]int64
-	if err := json.Unmarshal(payload, &told); err != nil {
+	var added map[string]int64
+	if err := json.Unmarshal(payload, &added); err != nil {
 		return &RemoteError{Code: CodeInvalidParams, Message: CountMethod + " takes an object of whole numbers, by the counters' names"}
 	}
-	for name, n := range told {
+	for name, n := range added {
 		if !validCount(name, n) {
 			return &RemoteError{Code: CodeInvalidParams, Message: "a counter's name has 1 to 64 of a-z, 0-9 and _, and its count is a whole number from 0 to 2^53"}
 		}
 	}
-	for name, n := range told {
+	for name, n := range added {
 		c.add(name, n)
 	}
 	return nil
 }
 
 func validCount(name string, n int64) bool {
-	odd := func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_') }
-	return name != "" && len(name) <= maxCounterName && !strings.ContainsFunc(name, odd) && n >= 0 && n <= maxCount
+	invalid := func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_') }
+	return name != "" && len(name) <= maxCounterName && !strings.ContainsFunc(name, invalid) && n >= 0 && n <= maxCount
 }
 
 func (c *counters) add(name string, n int64) {
@@ -89,7 +88,7 @@ func (c *counters) add(name string, n int64) {
 	if _, known := c.totals[name]; !known && len(c.totals) >= MaxCounters-1 {
 		name = OtherCounter
 	}
-	if sum := c.totals[name] + n; sum >= 0 { // it would take years to get there
+	if sum := c.totals[name] + n; sum >= 0 { // drop an overflow
 		c.totals[name] = sum
 	}
 }

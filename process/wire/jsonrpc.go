@@ -9,30 +9,30 @@ import (
 	"sync"
 )
 
-// jsonrpc is JSON-RPC 2.0 as a client speaks it.
+// jsonrpc is the codec of a JSON-RPC 2.0 client.
 type jsonrpc struct {
 	framing     framing
 	framingName string
 	o           Options
 
 	mu sync.Mutex
-	// left holds the calls that were given up with nobody to answer them, newest last: a late answer is no violation. Guarded by mu.
+	// abandoned are the cancelled calls without a response, newest last: a late response is no violation. Guarded by mu.
 	abandoned []uint32
-	// proofs maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by maxAbandoned.
+	// cancelPings maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by maxAbandoned.
 	cancelPings map[uint32]uint32
 	pinger      *pinger
 }
 
-// maxAbandoned bounds how many given-up calls are remembered.
+// maxAbandoned bounds abandoned and cancelPings.
 const maxAbandoned = 1024
 
-// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin, both of which the Conn
-// closes in the end; r's Close must end a Read that waits. framing is one of the Framing constants.
+// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and closes both; r.Close
+// must unblock a Read. framing is one of the Framing constants.
 //
-// A cancelled call is told to an LSP server or Erlang port ($/cancelRequest), which still answers it. MCP servers (line) are told by
-// notifications/cancelled, after which they do not answer; so a ping follows, and its answer proves that the cancel was read.
+// An LSP server or Erlang port gets $/cancelRequest for a cancelled call, to which it still responds. An MCP server (line) gets
+// notifications/cancelled, after which it does not respond; so a ping follows, whose response proves that the server has read the cancel.
 //
-// Of what the server itself asks, ping and the questions in harmless (harmless.go) are answered; anything else gets "method not found".
+// Of the server's own requests, ping and those in defaultAnswers (jsonrpc_answer.go) are answered; all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o.MaxMessage)
@@ -40,10 +40,10 @@ func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn,
 		return nil, err
 	}
 	d := &jsonrpc{framing: in, framingName: framing, o: o, cancelPings: make(map[uint32]uint32)}
-	l := newConn(d, r, w, o)
-	d.pinger = &l.ping
-	l.start()
-	return l, nil
+	c := newConn(d, r, w, o)
+	d.pinger = &c.ping
+	c.start()
+	return c, nil
 }
 
 func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
@@ -54,7 +54,7 @@ func (d *jsonrpc) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
 	return d.append(dst, 0, r)
 }
 
-// append appends a message; id 0 makes it a notification.
+// append appends a request, or a notification if id is 0.
 func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, error) {
 	if len(r.Method) == 0 || len(r.Method) > MaxMethod {
 		return dst, nil, ErrInvalidMethod
@@ -69,7 +69,7 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 
-// message puts a request together; params is JSON in one line, or empty.
+// message encodes a request; params is JSON in one line, or empty.
 func message(id uint32, method string, params []byte) []byte {
 	msg := make([]byte, 0, 64+len(method)+len(params))
 	msg = append(msg, `{"jsonrpc":"2.0",`...)
@@ -78,7 +78,7 @@ func message(id uint32, method string, params []byte) []byte {
 		msg = strconv.AppendUint(msg, uint64(id), 10)
 		msg = append(msg, ',')
 	}
-	name, _ := json.Marshal(method) // a string always can be
+	name, _ := json.Marshal(method) // a string never fails
 	msg = append(append(msg, `"method":`...), name...)
 	if len(params) > 0 {
 		msg = append(append(msg, `,"params":`...), params...)
@@ -86,7 +86,7 @@ func message(id uint32, method string, params []byte) []byte {
 	return append(msg, '}')
 }
 
-// paramsOf checks that payload can be params and brings it into one line; nil when it is empty or null.
+// paramsOf checks that payload is valid as params and puts it on one line; nil if it is empty or null.
 func paramsOf(payload []byte) ([]byte, error) {
 	payload = bytes.TrimSpace(payload)
 	if len(payload) == 0 || string(payload) == "null" {
@@ -111,34 +111,34 @@ func (d *jsonrpc) appendCancel(dst []byte, id uint32, method string) []byte {
 		return d.framing.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
 	}
 	if method == "initialize" {
-		return dst // MCP forbids to cancel it; an answer that does not come ends the Conn
+		return dst // MCP forbids to cancel it; without a response the Conn ends
 	}
 	dst = d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 	d.mu.Lock()
 	full := len(d.cancelPings) >= maxAbandoned
 	d.mu.Unlock()
 	if full {
-		return dst // a server that answers calls but no ping: its answer to this one is waited for
+		return dst // the server responds to calls but not to pings: wait for its response to this call
 	}
 	d.pinger.mu.Lock()
-	proof := d.pinger.nextCancelPingID()
+	pingID := d.pinger.nextCancelPingID()
 	d.pinger.mu.Unlock()
 	d.mu.Lock()
-	d.cancelPings[proof] = id
+	d.cancelPings[pingID] = id
 	d.mu.Unlock()
-	return d.appendPing(dst, proof)
+	return d.appendPing(dst, pingID)
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
 	return d.framing.wrap(dst, message(id, d.o.PingMethod, nil))
 }
 
-// cancelConfirmed handles the answer to a ping behind a cancel: the server has read the cancel and owes nothing more for that call.
-func (d *jsonrpc) cancelConfirmed(c *conn, proof uint32) bool {
+// cancelConfirmed handles the response to a ping behind a cancel: the server has read the cancel and will not respond to the call.
+func (d *jsonrpc) cancelConfirmed(c *conn, pingID uint32) bool {
 	d.mu.Lock()
-	id, due := d.cancelPings[proof]
+	id, due := d.cancelPings[pingID]
 	if due {
-		delete(d.cancelPings, proof)
+		delete(d.cancelPings, pingID)
 		if len(d.abandoned) == maxAbandoned {
 			d.abandoned = slices.Delete(d.abandoned, 0, maxAbandoned/2)
 		}
@@ -146,7 +146,7 @@ func (d *jsonrpc) cancelConfirmed(c *conn, proof uint32) bool {
 	}
 	d.mu.Unlock()
 	if due {
-		c.complete(id, nil, nil) // nothing to free if the answer came all the same
+		c.complete(id, nil, nil) // does nothing if the response has arrived after all
 	}
 	return due
 }

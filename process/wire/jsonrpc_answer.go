@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// codeMethodNotFound is JSON-RPC's number for it.
+// codeMethodNotFound is JSON-RPC's "method not found".
 const codeMethodNotFound = -32601
 
-// defaultAnswers holds the questions that a server may ask its client and whose answer "nothing" is always true for a client without an
-// editor or a person behind it. A language server would stop, or never become ready, without them.
+// defaultAnswers are the results of requests that a server may make of a client without an editor or a user. Without them a language server
+// would stop or never become ready.
 var defaultAnswers = map[string]string{
 	"ping":                           `{}`, // MCP
 	"client/registerCapability":      `null`,
@@ -22,7 +22,7 @@ var defaultAnswers = map[string]string{
 	"workspace/applyEdit":            `{"applied":false,"failureReason":"this client holds no documents"}`,
 }
 
-// defaultAnswer gives the result for a server's question; false means that the method is not known here.
+// defaultAnswer returns the result for a server's request; false for an unknown method.
 func defaultAnswer(method string, params []byte) (string, bool) {
 	if result, known := defaultAnswers[method]; known {
 		return result, true
@@ -31,20 +31,20 @@ func defaultAnswer(method string, params []byte) (string, bool) {
 		return `null`, true
 	}
 	if method == "workspace/configuration" {
-		var asked struct{ Items []json.RawMessage }
-		if json.Unmarshal(params, &asked) != nil {
+		var request struct{ Items []json.RawMessage }
+		if json.Unmarshal(params, &request) != nil {
 			return `[]`, true
 		}
-		// One null for each item: the server then takes its default.
-		return "[" + strings.TrimSuffix(strings.Repeat("null,", len(asked.Items)), ",") + "]", true
+		// One null per item: the server then uses its default.
+		return "[" + strings.TrimSuffix(strings.Repeat("null,", len(request.Items)), ",") + "]", true
 	}
 	return "", false
 }
 
-// answerRequest replies to a question of the server.
+// answerRequest answers a request of the server.
 func (d *jsonrpc) answerRequest(c *conn, id json.RawMessage, method string, params []byte) error {
 	if c.out.backlogged() > int(c.o.MaxMessage) {
-		return violation("it asks its host faster than it reads the answers")
+		return violation("it sends requests faster than it reads the responses")
 	}
 	if first := id[0]; first != '"' && first != '-' && (first < '0' || first > '9') {
 		return violation("a request with id %.40s: an id is a string or a number", id)
@@ -57,12 +57,12 @@ func (d *jsonrpc) answerRequest(c *conn, id json.RawMessage, method string, para
 	if result, known := defaultAnswer(method, params); known {
 		msg.WriteString(`,"result":` + result + `}`)
 	} else {
-		failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not offer " + method})
+		failure, err := json.Marshal(map[string]any{"code": codeMethodNotFound, "message": "this client does not support " + method})
 		if err != nil {
 			return err
 		}
 		msg.WriteString(`,"error":` + string(failure) + `}`)
 	}
-	c.out.send(d.framing.wrap(nil, msg.Bytes()), nil) // a stream that takes no more ends the Conn by itself
+	c.out.send(d.framing.wrap(nil, msg.Bytes()), nil) // if this fails, the Conn ends
 	return nil
 }

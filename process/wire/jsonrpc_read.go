@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// rpcMessage is any message of a server: which members it has says what it is.
+// rpcMessage is any message of a server; its members determine its kind.
 type rpcMessage struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -38,10 +38,10 @@ func (d *jsonrpc) read(c *conn) error {
 func (d *jsonrpc) receive(c *conn, raw []byte) error {
 	var m rpcMessage
 	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
-		return violation("%.80q is not a JSON-RPC message: stdout is for the protocol, print to stderr", raw)
+		return violation("%.80q is not a JSON-RPC message; print to stderr, since stdout is for the protocol", raw)
 	}
 	if m.Version != "2.0" {
-		return violation("a message of JSON-RPC version %.20q: it has to be 2.0", m.Version)
+		return violation("a message of JSON-RPC version %.20q instead of 2.0", m.Version)
 	}
 	switch {
 	case m.Method != nil && m.ID == nil:
@@ -57,13 +57,13 @@ func (d *jsonrpc) receive(c *conn, raw []byte) error {
 	return d.receiveResponse(c, m)
 }
 
-// receiveResponse matches a response with what was asked.
+// receiveResponse matches a response with its request.
 func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	var failure *RemoteError
 	if m.Error != nil && string(m.Error) != "null" {
 		var e rpcError
 		if err := json.Unmarshal(m.Error, &e); err != nil {
-			return violation("an error that is not JSON of its shape: %v", err)
+			return violation("an invalid error: %v", err)
 		}
 		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data}
 	} else if m.Result == nil {
@@ -81,7 +81,7 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	case id >= firstCancelPingID:
 		known = d.cancelConfirmed(c, uint32(id))
 	case id >= firstPingID:
-		known = c.ping.receivePong(uint32(id)) // an error, such as "method not found", is a sign of life too
+		known = c.ping.receivePong(uint32(id)) // an error such as "method not found" is a pong, too
 	case failure != nil:
 		known = c.complete(uint32(id), nil, failure)
 	default:

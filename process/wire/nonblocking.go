@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nonBlockingWriter takes what a stream takes at once. It never blocks; n may be 0. One goroutine at a time may use it.
+// nonBlockingWriter writes as much as a stream accepts without blocking; n may be 0. Only one goroutine at a time may use it.
 type nonBlockingWriter interface {
 	tryWrite(data []byte) (n int, err error)
 }
 
-// newNonBlockingWriter finds out how a stream can be written without blocking; nil if it cannot.
+// newNonBlockingWriter returns the non-blocking writer of a stream; nil if it has none.
 func newNonBlockingWriter(stream any) nonBlockingWriter {
 	if q, ok := stream.(nonBlockingWriter); ok {
 		return q
@@ -25,7 +25,7 @@ func newNonBlockingWriter(stream any) nonBlockingWriter {
 	return w
 }
 
-// rawNonBlocking gives access to the descriptor of a stream that is in non-blocking mode; nil if it is not.
+// rawNonBlocking returns the descriptor of a stream in non-blocking mode; nil for any other stream.
 func rawNonBlocking(stream any) syscall.RawConn {
 	sc, ok := stream.(syscall.Conn)
 	if !ok {
@@ -49,9 +49,9 @@ func rawNonBlocking(stream any) syscall.RawConn {
 // rawWriter writes through a RawConn.
 type rawWriter struct {
 	raw     syscall.RawConn
-	writeFD func(fd uintptr) bool // bound once, so that a write allocates nothing
+	writeFD func(fd uintptr) bool // bound once, so that a write does not allocate
 
-	// One write: what, and what came of it.
+	// One write and its result.
 	data []byte
 	n    int
 	err  error
@@ -72,7 +72,7 @@ func (w *rawWriter) write(fd uintptr) bool {
 	return true
 }
 
-// writeNonBlocking is one write(2) on a non-blocking descriptor; a full stream is no error.
+// writeNonBlocking makes one write(2) on a non-blocking descriptor; a full stream is not an error.
 func writeNonBlocking(fd int, data []byte) (int, error) {
 	for {
 		n, err := syscall.Write(fd, data)

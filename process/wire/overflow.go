@@ -1,16 +1,15 @@
 package wire
 
-// overflow holds the events of a stream whose caller is slower than its worker, in their order, behind those in its channel. Guarded by
-// link.mu.
+// overflow holds the events of a call for which its channel has no room, in order. Guarded by conn.mu.
 type overflow struct {
 	events   []Event
 	bytes    int
-	exceeded bool // it was too much: what the worker still sends of it is dropped
+	exceeded bool // StreamBuffer was exceeded: further events are dropped
 }
 
-// overflowLocked gives the caller an event without waiting. It reports true when that is more than the caller may leave unread: the
-// stream is then cut, and its caller told so. l.mu is held.
-func (c *conn) overflowLocked(x *Exchange, e Event) (cut bool) {
+// overflowLocked passes an event to the caller without waiting. If the caller has more than StreamBuffer unread, the call fails with
+// ErrSlowReader and overflowLocked reports true.
+func (c *conn) overflowLocked(x *Exchange, e Event) (exceeded bool) {
 	p := &x.overflow
 	if p.exceeded {
 		return false
@@ -27,7 +26,7 @@ func (c *conn) overflowLocked(x *Exchange, e Event) (cut bool) {
 	return false
 }
 
-// drainOverflow brings what was spilled to the caller, who has just made room.
+// drainOverflow moves events to the channel after the caller has received one.
 func (c *conn) drainOverflow(x *Exchange) {
 	if c.o.MaxInflight == 1 {
 		return
@@ -45,10 +44,10 @@ func (c *conn) drainOverflow(x *Exchange) {
 	}
 }
 
-// largeChunk is from which size, in bytes, a chunk waits in the channel alone.
+// largeChunk is the size in bytes from which a chunk is alone in the channel.
 const largeChunk = 64 << 10
 
-// offerLocked puts an event into the channel if it has room there; link.mu is held.
+// offerLocked puts an event into the channel if there is room.
 func (x *Exchange) offerLocked(e Event) bool {
 	if len(e.chunk) >= largeChunk && len(x.events) > 0 {
 		return false

@@ -25,7 +25,7 @@ func slowStream(ctx context.Context, c Conn, tokens <-chan struct{}) (<-chan out
 	return done, &got
 }
 
-func TestASlowReaderOfAStreamHoldsUpNobodyElse(t *testing.T) {
+func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
 	c, p := newPeer(t, Options{MaxInflight: 2})
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)
@@ -50,7 +50,7 @@ func TestASlowReaderOfAStreamHoldsUpNobodyElse(t *testing.T) {
 	require.Equal(t, want, *got, "all pieces, in their order")
 }
 
-func TestAStreamThatIsReadTooSlowlyIsCut(t *testing.T) {
+func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
 	const buffer, piece = 1 << 20, 50 << 10
 	c, p := newPeer(t, Options{MaxInflight: 2, StreamBuffer: buffer})
 	tokens := make(chan struct{})
@@ -81,7 +81,7 @@ func TestAStreamThatIsReadTooSlowlyIsCut(t *testing.T) {
 	require.NoError(t, await(t, other2).err)
 }
 
-func TestASlowReaderAloneSlowsItsWorkerDown(t *testing.T) {
+func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
 	c, p := newPeer(t, Options{StreamBuffer: 1 << 10})
 	tokens := make(chan struct{})
 	done, got := slowStream(within(t), c, tokens)

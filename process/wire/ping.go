@@ -5,33 +5,33 @@ import (
 	"sync"
 )
 
-// pinger keeps the one ping that may be unanswered: further ones wait for the same answer, which proves the same.
+// pinger sends one ping at a time: concurrent Pings wait for the same pong.
 type pinger struct {
 	mu             sync.Mutex
-	last           uint32        // guarded by mu: id of the newest question
-	lastCancelPing uint32        // guarded by mu: number of the newest proof
-	pong           chan struct{} // guarded by mu: closed by the answer; nil while none is due
+	last           uint32        // guarded by mu: id of the newest ping
+	lastCancelPing uint32        // guarded by mu: number of the newest ping behind a cancel
+	pong           chan struct{} // guarded by mu: closed by the pong; nil while no ping is unanswered
 }
 
-// Ids of pings are above every call's; those of pings that prove the reading of a cancel are above the others.
+// The ids of pings are above those of calls; the ids of pings behind a cancel are above the others.
 const (
 	firstPingID       = maxCallID
 	firstCancelPingID = firstPingID + maxCallID/2
 )
 
-// nextID gives the next id of a ping; p.mu is held.
+// nextID returns the id of the next ping; p.mu is held.
 func (p *pinger) nextID() uint32 {
 	p.last = firstPingID + (p.last+1)%(firstCancelPingID-firstPingID)
 	return p.last
 }
 
-// nextCancelPingID gives the next id of a ping that stands behind a cancel; p.mu is held.
+// nextCancelPingID returns the id of the next ping behind a cancel; p.mu is held.
 func (p *pinger) nextCancelPingID() uint32 {
 	p.lastCancelPing = (p.lastCancelPing + 1) % (maxCallID / 2)
 	return firstCancelPingID + p.lastCancelPing
 }
 
-// answered tells whether an answer with this id was due.
+// receivePong handles a pong; false if no ping with this id is unanswered.
 func (p *pinger) receivePong(id uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

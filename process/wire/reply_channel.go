@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replyChannel is by which of its two descriptors a worker sends its frames.
+// replyChannel is which of its two descriptors a worker writes its frames to.
 type replyChannel int32
 
 const (
@@ -24,41 +24,41 @@ func (r replyChannel) String() string {
 	return "the pipe (TEMPOOL_OUT)"
 }
 
-// ways keeps to one way: the one by which the worker's first bytes came.
+// replyChoice is the channel of the worker's first bytes, which the worker must not change.
 type replyChoice struct{ chosen atomic.Int32 }
 
 func (s *replyChoice) current() replyChannel { return replyChannel(s.chosen.Load()) }
 
-// choose reports whether w is the way, which it becomes if there is none yet.
+// choose chooses r if there is no choice yet, and reports whether r is the choice.
 func (s *replyChoice) choose(r replyChannel) bool {
 	return s.chosen.CompareAndSwap(int32(replyUndecided), int32(r)) || s.current() == r
 }
 
-// readResult is how the reading of one way ended.
+// readResult is how reading one channel ended.
 type readResult struct {
 	err error
-	// final is false if nothing came by this way: the worker may have closed what it does not know, and speaks by the other one.
+	// final is false if nothing was read: the worker may have closed a channel that it does not use.
 	final bool
 }
 
-// readBoth reads the way that the worker chooses until its end. Once that is the pipe, nobody reads the socket.
+// readBoth reads both channels until the worker chooses one, and that one until its end.
 func (d *frames) readBoth(c *conn) error {
 	socket := make(chan readResult, 1)
 	c.goroutines.Go(func() {
-		s := d.readChannel(c, replySocket, d.socket, newFrameReader(d.reader.maxPayload))
+		result := d.readChannel(c, replySocket, d.socket, newFrameReader(d.reader.maxPayload))
 		d.socket.Close()
-		if s.final {
-			c.fail(s.err) // not by the channel alone: the pipe's reader sleeps until the Conn ends
+		if result.final {
+			c.fail(result.err) // the pipe's reader blocks until the Conn ends
 		}
-		socket <- s
+		socket <- result
 	})
-	if s := d.readChannel(c, replyPipe, d.in, d.reader); s.final {
-		return s.err
+	if result := d.readChannel(c, replyPipe, d.in, d.reader); result.final {
+		return result.err
 	}
 	return (<-socket).err
 }
 
-// readChannel waits for the first bytes of a way, and reads on if they choose it.
+// readChannel waits for the first bytes of a channel, and reads on if that chooses it.
 func (d *frames) readChannel(c *conn, channel replyChannel, in io.Reader, r *frameReader) readResult {
 	defer r.release()
 	for {
@@ -66,7 +66,7 @@ func (d *frames) readChannel(c *conn, channel replyChannel, in io.Reader, r *fra
 		r.filled(n)
 		switch {
 		case n > 0 && !d.reply.choose(channel):
-			return readResult{violation("bytes came by %v from a worker that writes its frames to %v: write them all to one of the two", channel, d.reply.current()), true}
+			return readResult{violation("bytes on %v from a worker that writes its frames to %v; write all frames to one of the two", channel, d.reply.current()), true}
 		case n > 0:
 			if channel == replyPipe {
 				d.socket.shutdownRead()
@@ -78,14 +78,14 @@ func (d *frames) readChannel(c *conn, channel replyChannel, in io.Reader, r *fra
 	}
 }
 
-// socketReader is the reading side of a socket that is written elsewhere.
+// socketReader is the reading side of a socket whose writing side is another object.
 type socketReader struct {
 	io.Reader
 	raw    syscall.RawConn
-	closer io.Closer // nil while the writing side has the same descriptor, and closes it
+	closer io.Closer // nil if the writing side has the same descriptor and closes it
 }
 
-// newSocketReader gives the reading side of a non-blocking stream socket; nil for any other stream.
+// newSocketReader returns the reading side of a non-blocking stream socket; nil for any other stream.
 func newSocketReader(out io.WriteCloser) *socketReader {
 	in, readable := out.(io.Reader)
 	raw := rawNonBlocking(out)
@@ -103,14 +103,14 @@ func newSocketReader(out io.WriteCloser) *socketReader {
 	return &socketReader{Reader: in, raw: raw}
 }
 
-// shutdownRead ends a Read that waits, and tells the worker with EPIPE when it writes to the socket all the same. What it has written before
-// can still be read on Linux.
+// shutdownRead unblocks Read, and makes further writes of the worker to the socket fail with EPIPE. On Linux, bytes written before can still
+// be read.
 func (p *socketReader) shutdownRead() {
-	// It fails for a socket that is closed on either side, and then there is nothing left to end.
+	// Errors only mean that the socket is closed on either side.
 	_ = p.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 }
 
-// Close gives the descriptor back, unless the writing side needs it. The second time it fails and does nothing.
+// Close closes the descriptor, unless the writing side does. A second Close fails and does nothing.
 func (p *socketReader) Close() error {
 	if p.closer == nil {
 		return nil

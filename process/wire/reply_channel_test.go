@@ -75,7 +75,7 @@ func stays(t *testing.T, c Conn) {
 	require.ErrorIs(t, AwaitReady(ctx, c), context.DeadlineExceeded)
 }
 
-func TestAWorkerIsReadWhereItSaysHello(t *testing.T) {
+func TestTheHelloChoosesTheReplyChannel(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		before func(f forked)           // what the worker does before its hello
@@ -108,7 +108,7 @@ func TestAWorkerIsReadWhereItSaysHello(t *testing.T) {
 	}
 }
 
-func TestAHelloThatComesInPiecesChoosesWithItsFirst(t *testing.T) {
+func TestTheFirstByteOfAHelloChoosesTheReplyChannel(t *testing.T) {
 	msg, err := AppendFrame(nil, workerHello)
 	require.NoError(t, err)
 	c, f := newForked(t)
@@ -121,7 +121,7 @@ func TestAHelloThatComesInPiecesChoosesWithItsFirst(t *testing.T) {
 	serves(t, c, f, f.socket)
 }
 
-func TestAWorkerOfThePipeIsToldWhenItWritesToTheSocket(t *testing.T) {
+func TestWritesToTheUnusedSocketFail(t *testing.T) {
 	c, f := newForked(t)
 	send(t, f.pipe, workerHello)
 	require.NoError(t, AwaitReady(within(t), c))
@@ -130,7 +130,7 @@ func TestAWorkerOfThePipeIsToldWhenItWritesToTheSocket(t *testing.T) {
 	serves(t, c, f, f.pipe)
 }
 
-func TestAWorkerThatWritesBothWaysIsAViolation(t *testing.T) {
+func TestWritingToBothReplyChannelsIsAViolation(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		do     func(c Conn, f forked)
@@ -140,11 +140,11 @@ func TestAWorkerThatWritesBothWaysIsAViolation(t *testing.T) {
 			send(t, f.socket, workerHello)
 			require.NoError(t, AwaitReady(within(t), c))
 			send(t, f.pipe, workerHello)
-		}, "bytes came by the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)"},
+		}, "bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)"},
 		{"both at once", func(_ Conn, f forked) {
 			send(t, f.socket, workerHello)
 			send(t, f.pipe, workerHello) // the host may see this one first
-		}, "write them all to one of the two"},
+		}, "write all frames to one of the two"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for range 20 {
@@ -159,7 +159,7 @@ func TestAWorkerThatWritesBothWaysIsAViolation(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheChosenWayIsTheWorkersEnd(t *testing.T) {
+func TestTheEndOfTheReplyChannelEndsTheConn(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		do   func(c Conn, f forked)
@@ -197,7 +197,7 @@ func TestTheEndOfTheChosenWayIsTheWorkersEnd(t *testing.T) {
 	}
 }
 
-func TestAConnThatIsClosedBeforeTheHelloLeavesNobodyReading(t *testing.T) {
+func TestCloseBeforeTheHelloStopsAllReaders(t *testing.T) {
 	c, f := newForked(t)
 	stays(t, c)
 	require.NoError(t, c.Close()) // waits for both readers
@@ -206,7 +206,7 @@ func TestAConnThatIsClosedBeforeTheHelloLeavesNobodyReading(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-func TestEverySDKWritesToThePipeAndWithoutOneToTheSocket(t *testing.T) {
+func TestEverySDKPrefersThePipe(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, _ := s.start(t, Options{})
 		require.Equal(t, replyPipe, framesOf(c).reply.current())

@@ -4,7 +4,7 @@ package wire
 
 import "io"
 
-// splitSocket is for Linux alone: other pollers watch reading and writing apart.
+// splitSocket leaves out as it is: other systems' pollers watch reading and writing separately.
 func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 	return out, newSocketReader(out)
 }

@@ -7,23 +7,22 @@ import (
 	"sync"
 )
 
-// maxFlushWrite is how much a flush hands to one Write, in bytes; it bounds how vaguely offered counts.
+// maxFlushWrite bounds one Write of a flush, in bytes, and with it the error of offered.
 const maxFlushWrite = 64 << 10
 
-// writer writes messages without ever blocking the sender. A sender tries one non-blocking write itself, which nearly always
-// takes everything; only what the stream does not take at once goes to a backlog, which the flush goroutine writes.
-// The backlog is bounded by its senders: each place in flight owns at most a request and a cancel in it.
+// writer writes messages without blocking the sender. The sender tries one non-blocking write, which nearly always writes everything; the
+// rest goes to a backlog, which the flush goroutine writes. Each call in flight has at most a request and a cancel in the backlog.
 type writer struct {
 	w           io.Writer
-	nonBlocking nonBlockingWriter // nil when w cannot be written without blocking; then every message takes the backlog
+	nonBlocking nonBlockingWriter // nil if w has no non-blocking writes; then every message goes to the backlog
 
 	mu      sync.Mutex
-	backlog []byte        // queued and not yet offered
+	backlog []byte        // not yet offered
 	busy    bool          // the flush goroutine owns the stream
 	drained chan struct{} // closed when the backlog becomes empty; nil while it is
-	offered int64         // stream offset up to which bytes may have left
+	offered int64         // stream offset up to which bytes may have been written
 	queued  int64         // stream offset of the next message
-	err     error         // sticky: the stream takes no more
+	err     error         // sticky
 
 	wake chan struct{}
 }
@@ -32,8 +31,8 @@ func newWriter(w io.Writer) *writer {
 	return &writer{w: w, nonBlocking: newNonBlockingWriter(w), wake: make(chan struct{}, 1)}
 }
 
-// sendCancel writes or queues head and body as one message and keeps neither. It returns the message's place in the stream for
-// mayHaveLeft. After an error the stream takes nothing more; mayHaveLeft is then false if nothing of this message was taken.
+// send writes or queues head and body as one message and retains neither. It returns the message's stream offset for mayHaveLeft. After an
+// error every further send fails; mayHaveLeft is then false if nothing of this message was written.
 func (w *writer) send(head, body []byte) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,40 +66,40 @@ func (w *writer) send(head, body []byte) (int64, error) {
 	return at, nil
 }
 
-// now makes one non-blocking write; o.mu is held and the flush goroutine is not writing.
+// tryWriteLocked makes one non-blocking write; the flush goroutine must not be writing.
 func (w *writer) tryWriteLocked(data []byte) (int, error) {
 	n, err := w.nonBlocking.tryWrite(data)
 	w.offered += int64(n)
 	if err != nil {
-		w.err = fmt.Errorf("writing to the worker: %w", peerClosed(err))
+		w.err = fmt.Errorf("write to the worker: %w", peerClosed(err))
 	}
 	return n, w.err
 }
 
-// mayHaveLeft tells whether any byte of the message at this place may have reached the worker.
+// mayHaveLeft reports whether any byte of the message at this offset may have reached the worker.
 func (w *writer) mayHaveLeft(at int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.offered > at
 }
 
-// backlogged counts the bytes that wait to be written.
+// backlogged returns the size of the backlog in bytes.
 func (w *writer) backlogged() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.backlog)
 }
 
-// waitDrained waits until nothing is queued, so that senders without a place in flight cannot grow the backlog.
+// waitDrained waits until the backlog is empty, so that notifications cannot grow it.
 func (w *writer) waitDrained(ctx context.Context, done <-chan struct{}) error {
 	w.mu.Lock()
-	clear := w.drained
+	drained := w.drained
 	w.mu.Unlock()
-	if clear == nil {
+	if drained == nil {
 		return nil
 	}
 	select {
-	case <-clear:
+	case <-drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -109,7 +108,7 @@ func (w *writer) waitDrained(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// flush writes backlogs until done closes; it returns why the stream takes no more, or nil at done. One goroutine runs it.
+// flush writes the backlog until a write fails or done closes. One goroutine runs it.
 func (w *writer) flush(done <-chan struct{}) error {
 	for {
 		select {
@@ -131,7 +130,7 @@ func (w *writer) flush(done <-chan struct{}) error {
 			w.offered += int64(len(piece))
 			w.mu.Unlock()
 			if _, err := w.w.Write(piece); err != nil {
-				err = fmt.Errorf("writing to the worker: %w", peerClosed(err))
+				err = fmt.Errorf("write to the worker: %w", peerClosed(err))
 				w.mu.Lock()
 				w.err = err
 				w.mu.Unlock()
