@@ -260,7 +260,7 @@ func TestProtocolViolationsBreakAJSONRPCConn(t *testing.T) {
 		{FramingLine, `{"jsonrpc":"2.0","id":{},"method":"x"}` + "\n", "an id is a string or a number"},
 		{FramingLine, strings.Repeat("x", 2000) + "\n", "limit"},
 		{FramingLine, strings.Repeat("x", 2*maxReadBuffer), "limit"},
-		{FramingContentLength, "hello world\r\n\r\n", "Content-Length belongs"},
+		{FramingContentLength, "hello world\r\n\r\n", "instead of a header such as Content-Length"},
 		{FramingContentLength, "Content-Length: -1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Type: x\r\n\r\n", "without Content-Length"},
