@@ -164,7 +164,7 @@ func TestAWorkerThatDoesNotRespondToACancelIsKilled(t *testing.T) {
 	_, err := p.Conn().Call(ctx, wire.Request{Method: "stuck", Payload: []byte("null")})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	exit := ends(t, p)
-	require.Contains(t, exit.Error, "did not answer a cancelled call")
+	require.Contains(t, exit.Error, "did not respond to a cancelled call")
 	require.True(t, exit.Failed())
 }
 

@@ -31,7 +31,15 @@ type Options struct {
 	Timeout time.Duration         // until the limits are in force and the program runs
 }
 
-// request tells the launcher what to run. It travels over a socket, not in the launcher's environment, which in a cgo build could make
+// Credentials are the user and groups that a program runs as. A nil *Credentials means the agent's own.
+type Credentials struct {
+	UID        uint32   `json:"uid"`
+	GID        uint32   `json:"gid"`
+	Groups     []uint32 `json:"groups,omitempty"`
+	KeepGroups bool     `json:"keep_groups,omitempty"` // leave the supplementary groups as they are
+}
+
+// request is what the launcher runs. It travels over a socket, not in the launcher's environment, which in a cgo build could make
 // the launcher load code.
 type request struct {
 	Program     string            `json:"program"`
