@@ -30,7 +30,7 @@ def alive(): return sum(r() is not None for r in kept)
 	require.Equal(t, "1", call(t, p, "alive", "null"))
 	require.NoError(t, p.CollectGarbage(t.Context()))
 	require.Equal(t, "0", call(t, p, "alive", "null"))
-	require.Empty(t, p.Logs(), "the SDK knows what it is asked")
+	require.Empty(t, p.Logs(), "the SDK knows the notification")
 }
 
 func TestCollectGarbageWaitsForTheCallInFlight(t *testing.T) {

@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper that has got its orders, and never
-// ends by itself.
+// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper, and never returns.
 func runTestAgent(dir string, command []string) {
 	ctx := context.Background()
 	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
@@ -78,7 +77,7 @@ func startTestAgent(t *testing.T, dir string, command ...string) testAgent {
 	return testAgent{Cmd: cmd, lines: bufio.NewScanner(out)}
 }
 
-// reaper waits until the agent runs a reaper that it has not told of before.
+// reaper waits until the agent prints the next reaper.
 func (a testAgent) reaper(t *testing.T) tree.Identity {
 	t.Helper()
 	require.True(t, a.lines.Scan(), "the agent ended")

@@ -236,7 +236,7 @@ func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
 	await(t, done)
 	await(t, c.Done())
 	require.ErrorIs(t, c.Err(), ErrUnanswered)
-	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "whoever else waits is told")
+	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "all other calls fail, too")
 }
 
 func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
@@ -578,15 +578,15 @@ func TestCountersAddUp(t *testing.T) {
 	payload, err := json.Marshal(many)
 	require.NoError(t, err)
 	require.Equal(t, FrameHostResult, ask(string(payload)).Type)
-	told, sum := CountsOf(c), int64(0)
-	for _, n := range told {
+	counts, sum := CountsOf(c), int64(0)
+	for _, n := range counts {
 		sum += n
 	}
-	require.Len(t, told, MaxCounters)
+	require.Len(t, counts, MaxCounters)
 	require.EqualValues(t, 12+200, sum, "nothing is lost")
-	require.EqualValues(t, 2*(100-(MaxCounters-3)), told[OtherCounter])
+	require.EqualValues(t, 2*(100-(MaxCounters-3)), counts[OtherCounter])
 	require.NoError(t, c.Close())
-	require.Equal(t, told, CountsOf(c), "it can be read after the end")
+	require.Equal(t, counts, CountsOf(c), "counters stay readable after the end")
 }
 
 func TestACancelledCallIsCounted(t *testing.T) {
