@@ -1,66 +1,70 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
 )
 
-// address is where a program of protocol none may listen: on the port or on the socket, as it likes.
+// address is where a program of protocol none may listen: on the port or on the socket.
 type address struct {
-	port   int    // 0: the zero address
+	port   int    // 0 in the zero address
 	socket string // path
-	dir    string // holds nothing but the socket
+	dir    string // holds only the socket
 }
 
-// maxSocketPath is the longest path that fits into sockaddr_un everywhere.
+// maxSocketPath is the longest path that fits into sockaddr_un on all systems.
 const maxSocketPath = 100
 
-// portBook keeps the ports that processes were given, since a port that nobody listens on yet looks free to the next one.
-type portBook struct {
+// portAllocator tracks the ports assigned to processes, since a port that nobody listens on yet looks free to the next process.
+type portAllocator struct {
 	mu    sync.Mutex
-	given map[int]bool
+	inUse map[int]bool
 }
 
-// choose returns a port on 127.0.0.1 that is free now.
-func (b *portBook) choose() (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.given == nil {
-		b.given = make(map[int]bool)
+// allocate returns a free port of 127.0.0.1.
+func (a *portAllocator) allocate() (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.inUse == nil {
+		a.inUse = make(map[int]bool)
 	}
 	for range 100 {
 		listener, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
-			return 0, fmt.Errorf("choose a port for the program: %w", err)
+			return 0, fmt.Errorf("find a free port for the program: %w", err)
 		}
 		port := listener.Addr().(*net.TCPAddr).Port
 		listener.Close()
-		if !b.given[port] {
-			b.given[port] = true
+		if !a.inUse[port] {
+			a.inUse[port] = true
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("choose a port for the program: every port of 127.0.0.1 offered is given to another worker")
+	return 0, errors.New("find a free port for the program: 100 free ports of 127.0.0.1 are all assigned to other workers")
 }
 
-func (b *portBook) release(port int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.given, port)
+func (a *portAllocator) release(port int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.inUse, port)
 }
 
-// chooseAddress picks both ways to listen. The socket's folder belongs to the program's account.
-func (s *Supervisor) chooseAddress(who *account) (address, error) {
-	port, err := s.ports.choose()
+// allocateAddress allocates a port and a socket directory owned by the program's user.
+func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address, error) {
+	port, err := s.ports.allocate()
 	if err != nil {
 		return address{}, err
 	}
 	a := address{port: port}
-	if a.dir, err = s.socketDir(who); err != nil {
+	if a.dir, err = s.makeSocketDir(credentials); err != nil {
 		s.releaseAddress(a)
 		return address{}, err
 	}
@@ -68,32 +72,33 @@ func (s *Supervisor) chooseAddress(who *account) (address, error) {
 	return a, nil
 }
 
-// socketDir makes the folder in the state folder, unless its path is too long for sockets or another account could not reach it.
-func (s *Supervisor) socketDir(who *account) (string, error) {
-	dir := filepath.Join(s.folder.path, socketsName, randomHex(4))
+// makeSocketDir makes the directory in the state directory, or in the system's temporary directory if the path would be too long for a
+// socket or out of reach for another user.
+func (s *Supervisor) makeSocketDir(credentials *launcher.Credentials) (string, error) {
+	dir := filepath.Join(s.state.path, socketsName, tree.RandomHex(4))
 	var err error
-	if who != nil || len(dir)+len("/s") > maxSocketPath {
+	if credentials != nil || len(dir)+len("/s") > maxSocketPath {
 		dir, err = os.MkdirTemp("", "tempool-")
 	} else {
 		err = os.Mkdir(dir, 0o700)
 	}
-	if err == nil && who != nil {
-		err = os.Chown(dir, int(who.UID), int(who.GID))
+	if err == nil && credentials != nil {
+		err = os.Chown(dir, int(credentials.UID), int(credentials.GID))
 	}
 	if err != nil {
-		return "", fmt.Errorf("make a folder for the program's socket: %w", err)
+		return "", fmt.Errorf("make a directory for the program's socket: %w", err)
 	}
 	return dir, nil
 }
 
-// releaseAddress undoes chooseAddress. It may be given the zero address.
+// releaseAddress undoes allocateAddress. It does nothing for the zero address.
 func (s *Supervisor) releaseAddress(a address) {
 	if a.port != 0 {
 		s.ports.release(a.port)
 	}
 	if a.dir != "" {
 		if err := os.RemoveAll(a.dir); err != nil {
-			s.logger.Warn("the folder of a program's socket stays", "folder", a.dir, "error", err)
+			s.logger.Warn("cannot remove the directory of a program's socket", "dir", a.dir, "error", err)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -38,7 +40,7 @@ func BenchmarkSpawn(b *testing.B) {
 		<-p.Done()
 
 		began = time.Now()
-		ours, theirs, err := socketPair()
+		ours, theirs, err := launcher.SocketPair()
 		require.NoError(b, err)
 		answers, out, err := os.Pipe()
 		require.NoError(b, err)
@@ -48,7 +50,7 @@ func BenchmarkSpawn(b *testing.B) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 		cmd.ExtraFiles = []*os.File{theirs, out}
-		require.NoError(b, startChild(cmd))
+		require.NoError(b, tree.StartChild(cmd))
 		theirs.Close()
 		out.Close()
 		conn, err := wire.NewFrames(answers, ours, wire.Options{})
@@ -56,7 +58,7 @@ func BenchmarkSpawn(b *testing.B) {
 		require.NoError(b, wire.AwaitReady(b.Context(), conn))
 		byHand += time.Since(began)
 		require.NoError(b, cmd.Process.Kill())
-		_ = waitChild(cmd)
+		_ = tree.WaitChild(cmd)
 		conn.Close()
 	}
 	b.ReportMetric(supervised.Seconds()*1000/float64(b.N), "supervised-ms")
@@ -87,10 +89,10 @@ func BenchmarkSampleOf100(b *testing.B) {
 	}
 	b.ResetTimer()
 	for range b.N {
-		t, err := s.snapshots.recent(0)
+		t, err := s.tables.Recent(0)
 		require.NoError(b, err)
 		for _, p := range s.List() {
-			_, err := p.sampleFrom(t)
+			_, err := p.meter.Sample(t, p.treeKey())
 			require.NoError(b, err)
 		}
 	}

@@ -1,18 +1,30 @@
 package process
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
-// environment is all that a subprocess gets: what the spec gives, the variables env_from names as far as the agent has them, and ours,
-// which win. PATH is the one variable that is taken from the agent unasked, where the spec gives none: without it most
-// programs, and every script that calls another program, would not run.
+// Environment variables of every subprocess.
+const (
+	EnvWorker      = "TEMPOOL_WORKER" // the worker's name, such as python/0
+	EnvIncarnation = tree.CookieEnv   // the incarnation's cookie
+	EnvFD          = "TEMPOOL_FD"     // protocol frames: the descriptor of the socket to read from, and to write to if the pipe is unused
+	EnvOut         = "TEMPOOL_OUT"    // protocol frames: the descriptor of the pipe to write to
+	EnvPort        = "PORT"           // protocol none: the TCP port of 127.0.0.1 to listen on
+	EnvSocket      = "TEMPOOL_SOCKET" // protocol none: the path of a Unix socket to listen on instead
+)
+
+// environment merges the environment of a subprocess: PATH and the variables of env_from as far as the agent has them, then pool.env, then
+// ours; later values win. PATH needs no env_from, since without it most programs and scripts fail.
 func environment(pool spec.Pool, ours map[string]string, lookup func(string) (string, bool)) []string {
 	merged := make(map[string]string, len(pool.Env)+len(pool.EnvFrom)+len(ours)+1)
 	for _, name := range append([]string{"PATH"}, pool.EnvFrom...) {
@@ -20,12 +32,8 @@ func environment(pool spec.Pool, ours map[string]string, lookup func(string) (st
 			merged[name] = value
 		}
 	}
-	for name, value := range pool.Env {
-		merged[name] = value
-	}
-	for name, value := range ours {
-		merged[name] = value
-	}
+	maps.Copy(merged, pool.Env)
+	maps.Copy(merged, ours)
 	environ := make([]string, 0, len(merged))
 	for name, value := range merged {
 		environ = append(environ, name+"="+value)
@@ -34,13 +42,13 @@ func environment(pool spec.Pool, ours map[string]string, lookup func(string) (st
 	return environ
 }
 
-// lookProgram finds the file a command names, as the subprocess would: by the PATH in environ, relative to dir.
-func lookProgram(name, dir string, environ []string) (string, error) {
+// findProgram finds the file that a command names, as the subprocess would: by the PATH in environ, relative to dir.
+func findProgram(name, dir string, environ []string) (string, error) {
 	if name == "" {
-		return "", coded(CodeInvalid, nil, "the command is empty: name the program to run")
+		return "", coded(CodeInvalid, nil, "the command is empty; name the program to run")
 	}
 	if strings.ContainsRune(name, filepath.Separator) {
-		if err := executable(inDir(name, dir)); err != nil {
+		if err := checkExecutable(resolveIn(name, dir)); err != nil {
 			return "", coded(CodeInvalid, err, "the program %q cannot be run", name)
 		}
 		return name, nil
@@ -55,30 +63,30 @@ func lookProgram(name, dir string, environ []string) (string, error) {
 		if folder == "" {
 			folder = "."
 		}
-		candidate := filepath.Join(inDir(folder, dir), name)
-		if executable(candidate) == nil {
+		candidate := filepath.Join(resolveIn(folder, dir), name)
+		if checkExecutable(candidate) == nil {
 			return candidate, nil
 		}
 	}
-	return "", coded(CodeInvalid, nil, "the program %q is not in PATH (%s): give its full path, or set PATH in pool.env", name, path)
+	return "", coded(CodeInvalid, nil, "the program %q is not in PATH (%s); use its full path, or set PATH in pool.env", name, path)
 }
 
-func inDir(path, dir string) string {
+func resolveIn(path, dir string) string {
 	if filepath.IsAbs(path) || dir == "" {
 		return path
 	}
 	return filepath.Join(dir, path)
 }
 
-func executable(path string) error {
+func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return fmt.Errorf("%s is a folder", path)
+		return fmt.Errorf("%s is a directory", path)
 	case info.Mode()&0o111 == 0:
-		return fmt.Errorf("%s is not executable", path)
+		return errors.New(path + " is not executable")
 	}
 	return nil
 }

@@ -2,22 +2,22 @@ package process
 
 import "fmt"
 
-// Code says what kind of failure an error is. The words are those of Tempool's coded errors.
+// Code is the kind of a failure. The words are those of Tempool's coded errors.
 type Code string
 
 // Codes of this package.
 const (
 	CodeInvalid     Code = "invalid"      // the launch or the configuration cannot work as it is
-	CodeSuperseded  Code = "superseded"   // a higher incarnation of the worker has been seen
+	CodeSuperseded  Code = "superseded"   // a higher incarnation of the worker was started
 	CodeStartFailed Code = "start_failed" // the process did not become ready, or has already ended
-	CodeBusy        Code = "busy"         // the probe was skipped: every place for calls is taken
-	CodeUnavailable Code = "unavailable"  // the supervisor is closed, or another one holds the state folder
+	CodeBusy        Code = "busy"         // the probe was skipped: max_inflight calls are in flight
+	CodeUnavailable Code = "unavailable"  // the supervisor is closed, or another one holds the state directory
 )
 
 // Error is a failure with a code. Two Errors match in errors.Is when their codes do.
 type Error struct {
 	Code    Code
-	Message string
+	Message string // may be empty if Err is set
 	Err     error
 }
 
@@ -25,8 +25,8 @@ type Error struct {
 var (
 	ErrSuperseded  = &Error{Code: CodeSuperseded}
 	ErrStartFailed = &Error{Code: CodeStartFailed}
-	// ErrBusy is what an rpc probe returns that was skipped because max_inflight calls are in flight. It says nothing about the
-	// worker's health: those calls have deadlines of their own.
+	// ErrBusy is the error of a skipped rpc probe: max_inflight calls are in flight. It says nothing about the worker's health, since those
+	// calls have deadlines of their own.
 	ErrBusy        = &Error{Code: CodeBusy}
 	ErrUnavailable = &Error{Code: CodeUnavailable}
 )
@@ -37,10 +37,12 @@ func coded(code Code, err error, format string, args ...any) *Error {
 
 func (e *Error) Error() string {
 	switch {
-	case e.Message == "":
+	case e.Err == nil && e.Message == "":
 		return string(e.Code)
 	case e.Err == nil:
 		return e.Message
+	case e.Message == "":
+		return e.Err.Error()
 	}
 	return e.Message + ": " + e.Err.Error()
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +25,14 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-func TestWithoutDescriptorsAStartFailsClearlyAndLaterOnesWork(t *testing.T) {
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(files)
+}
+
+func TestAStartWithoutDescriptorsFailsAndLaterOnesWork(t *testing.T) {
 	s := open(t)
 	withoutDescriptors(t, func() {
 		_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
@@ -33,7 +42,7 @@ func TestWithoutDescriptorsAStartFailsClearlyAndLaterOnesWork(t *testing.T) {
 	begin(t, s, runs("sleep", "1000"))
 }
 
-func TestATreeIsNotTakenForGoneWhenItCannotBeRead(t *testing.T) {
+func TestATreeThatCannotBeReadDoesNotCountAsGone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := begin(t, open(t), sh(`setsid sh -c 'echo $$ > `+file+`; exec sleep 1000' & exec sleep 1000`))
 	grandchild := pidIn(t, file)
@@ -42,29 +51,29 @@ func TestATreeIsNotTakenForGoneWhenItCannotBeRead(t *testing.T) {
 		<-p.exited
 		select {
 		case <-p.Done():
-			require.Fail(t, "the end was told before the tree could be looked at")
+			require.Fail(t, "done before the tree could be read")
 		default:
 		}
 	})
 	exit := ends(t, p)
 	require.True(t, exit.Killed)
 	require.False(t, lives(t, grandchild))
-	entries, err := os.ReadDir(filepath.Join(p.supervisor.folder.path, recordsName))
+	entries, err := os.ReadDir(filepath.Join(p.supervisor.state.path, recordsName))
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }
 
-func TestAForkThatFailsIsAClearErrorLeavesNothingAndLaterOnesWork(t *testing.T) {
+func TestAFailedForkLeavesNothingAndLaterOnesWork(t *testing.T) {
 	for name, errno := range map[string]syscall.Errno{"no process left": syscall.EAGAIN, "no memory left": syscall.ENOMEM} {
 		for limited, files := range map[string]int{"by the launcher": 100, "directly": 0} {
 			t.Run(name+" "+limited, func(t *testing.T) {
-				h, home := paper(t, "memory")
+				fs, home := fakeCgroupFS(t, "memory")
 				left := 3
 				s := open(t, func(c *Config) {
-					c.hierarchy = func() (hierarchy, error) { return h, nil }
+					c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil }
 					c.fork = func(cmd *exec.Cmd) error {
 						if cmd.Args[len(cmd.Args)-1] == "true" || left == 0 { // probes are not what is tried here
-							return startChild(cmd)
+							return tree.StartChild(cmd)
 						}
 						left--
 						return os.NewSyscallError("fork/exec", errno)
@@ -72,18 +81,18 @@ func TestAForkThatFailsIsAClearErrorLeavesNothingAndLaterOnesWork(t *testing.T) 
 				})
 				sp := runs("sleep", "1000")
 				sp.Limits.OpenFiles, sp.Limits.Memory = files, 64<<20
-				before := openFiles(os.Getpid())
+				before := openFiles(t)
 				for incarnation := range int64(3) {
 					_, err := s.Start(t.Context(), launch("p/0", incarnation+1, sp))
 					require.ErrorIs(t, err, ErrStartFailed)
 					require.ErrorIs(t, err, errno)
-					require.ErrorContains(t, err, "this host has no room for another process")
+					require.ErrorContains(t, err, "this host is out of resources for another process")
 				}
-				eventually(t, func() bool { return openFiles(os.Getpid()) <= before }, "descriptors stay open")
-				entries, err := os.ReadDir(filepath.Join(s.folder.path, recordsName))
+				eventually(t, func() bool { return openFiles(t) <= before }, "descriptors stay open")
+				entries, err := os.ReadDir(filepath.Join(s.state.path, recordsName))
 				require.NoError(t, err)
 				require.Empty(t, entries, "records")
-				groups, err := filepath.Glob(filepath.Join(home, workersPrefix+"*", "p.*"))
+				groups, err := filepath.Glob(filepath.Join(home, limits.WorkersPrefix+"*", "p.*"))
 				require.NoError(t, err)
 				require.Empty(t, groups, "control groups")
 				_, err = s.Start(t.Context(), launch("p/0", 4, sp))
@@ -93,14 +102,14 @@ func TestAForkThatFailsIsAClearErrorLeavesNothingAndLaterOnesWork(t *testing.T) 
 	}
 }
 
-func TestAStateFolderThatTakesNoRecordFailsTheStartAndLaterOnesWork(t *testing.T) {
+func TestAStartThatCannotBeRecordedFailsAndLaterOnesWork(t *testing.T) {
 	s := open(t)
-	records := filepath.Join(s.folder.path, recordsName)
+	records := filepath.Join(s.state.path, recordsName)
 	require.NoError(t, os.Rename(records, records+".away"))
 	_, err := s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "record incarnation 1 of p/0 in the state folder")
-	require.Empty(t, bearersOf(t, s.folder.id), "what nobody could find again does not run")
+	require.ErrorContains(t, err, "record incarnation 1 of p/0 in the state directory")
+	require.Empty(t, cookieHolders(t, s.state.id), "a process without a record does not run")
 	require.NoError(t, os.Rename(records+".away", records))
 	_, err = s.Start(t.Context(), launch("p/0", 2, runs("sleep", "1000")))
 	require.NoError(t, err)

@@ -2,16 +2,18 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process/tree"
 )
 
-// Exit is how an incarnation ended: the facts that decide its outcome, and what people want to read. Of the facts, Killed means that
-// KILL was sent because the program did not stop within its grace, or because of Kill; Interrupted that it ended within its grace
-// after TERM, or that its start was given up; and Error is what was wrong with the program so that it was ended: it broke the
-// protocol, or did not become ready. At most one of these three is set.
+// Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
+// because the program did not stop within its grace, or because of Kill; Interrupted that the program ended within its grace after
+// SIGTERM, or that its start was cancelled; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
+// not become ready. At most one of the three is set.
 type Exit struct {
 	lifecycle.Exit
 	// Reason is all of that as a sentence; for a failure with the last lines of output.
@@ -21,64 +23,63 @@ type Exit struct {
 	LogTail []string `json:"log_tail,omitempty"`
 }
 
-// Failed reports whether the program ended neither in order nor because it was told to.
+// Failed reports whether the program ended neither cleanly nor because it was told to.
 func (e Exit) Failed() bool { return lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
 
-// ending is what this side did to bring an incarnation to its end.
-type ending struct {
-	stopped   bool          // TERM was asked for
-	grace     time.Time     // when TERM turns into KILL
-	graceSpan time.Duration // the same, as it was asked for
-	outlived  bool          // the grace passed
-	kill      string        // why Kill was called
-	fault     string        // what was wrong with the program
+// exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.
+func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
+	if state == nil {
+		return -1, 0
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 0, status.Signal()
+	}
+	return state.ExitCode(), 0
 }
 
-// classify tells the outcome from how the process ended and what was done to end it.
-func classify(code int, signal syscall.Signal, e ending) Exit {
+// classify derives the Exit from how the process ended and what the supervisor did to end it.
+func classify(code int, signal syscall.Signal, t termination) Exit {
 	var exit Exit
 	exit.Code = code
+	status := fmt.Sprintf("exited with code %d", code)
 	if signal != 0 {
-		exit.Code, exit.Signal = 0, signalName(signal)
-	}
-	died := fmt.Sprintf("exited with code %d", exit.Code)
-	if exit.Signal != "" {
-		died = "was ended by " + exit.Signal
+		exit.Code, exit.Signal = 0, tree.SignalName(signal)
+		status = "killed by " + exit.Signal
 	}
 	byKill := signal == syscall.SIGKILL
 	switch {
-	case e.kill != "" && byKill:
-		exit.Killed, exit.Reason = true, "killed: "+e.kill
-	case e.outlived && byKill:
-		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: it did not stop within %s of TERM", e.graceSpan)
-	case e.fault != "" && byKill:
-		exit.Error, exit.Reason = e.fault, e.fault
-	case e.stopped:
-		exit.Interrupted, exit.Reason = true, "stopped: it "+died+" after TERM"
-	case e.fault != "":
-		exit.Error, exit.Reason = e.fault, fmt.Sprintf("%s; it %s", e.fault, died)
+	case t.killReason != "" && byKill:
+		exit.Killed, exit.Reason = true, "killed: "+t.killReason
+	case t.graceExpired && byKill:
+		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of SIGTERM", t.grace)
+	case t.failure != "" && byKill:
+		exit.Error, exit.Reason = t.failure, t.failure
+	case t.stopped:
+		exit.Interrupted, exit.Reason = true, "stopped with SIGTERM: "+status
+	case t.failure != "":
+		exit.Error, exit.Reason = t.failure, t.failure+"; "+status
 	default:
-		exit.Reason = died
+		exit.Reason = status
 	}
 	return exit
 }
 
-// limitReached names the limit that the kernel has ended the program for, where it has.
-func (p *Process) limitReached(e Exit) Exit {
-	limits := p.Limits()
+// withLimitReason adds the limit for which the kernel killed the program, if any.
+func (p *Process) withLimitReason(e Exit) Exit {
+	l := p.Limits()
 	switch {
-	case e.Signal == "SIGXCPU" && limits.CPUTime > 0:
-		e.Reason += fmt.Sprintf(": it has used up limits.cpu_time = %q", limits.CPUTime)
-	case e.Signal == "SIGKILL" && !e.Killed && p.plan.cgroup.ranOutOfMemory():
-		e.Reason += fmt.Sprintf(": the kernel ended its tree, which needed more than limits.memory = %q", limits.Memory)
+	case e.Signal == "SIGXCPU" && l.CPUTime > 0:
+		e.Reason += fmt.Sprintf(": exceeded limits.cpu_time = %q", l.CPUTime)
+	case e.Signal == "SIGKILL" && !e.Killed && p.plan.cgroup.OOMKilled():
+		e.Reason += fmt.Sprintf(": the kernel's OOM killer ended the process tree, which exceeded limits.memory = %q", l.Memory)
 	}
 	return e
 }
 
-// withOutput adds the program's last words to the reason of a failure.
+// withOutput adds the log tail, and the last output to the reason of a failure.
 func (e Exit) withOutput(logs *logRing) Exit {
-	if words := logs.lastWords(); words != "" && e.Failed() {
-		e.Reason += "; last output:\n" + words
+	if output := logs.lastOutput(); output != "" && e.Failed() {
+		e.Reason += "; last output:\n" + output
 	}
 	for _, line := range logs.all() {
 		e.LogTail = append(e.LogTail, line.Text)

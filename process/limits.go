@@ -1,178 +1,186 @@
 package process
 
 import (
-	"cmp"
-	"hash/fnv"
+	"context"
 	"maps"
-	"math"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
-// Means is how a limit is held. The words appear in state and metrics.
-type Means string
+// DefaultEnforceEvery is the interval at which limits of the mechanism "sampler" are checked.
+const DefaultEnforceEvery = time.Second
 
-// The means, the strongest first.
-const (
-	ByCgroup    Means = "cgroup"    // the kernel, for the whole tree
-	ByRlimit    Means = "rlimit"    // the kernel, for each process
-	ByScheduler Means = "scheduler" // the kernel, for each process: cores and priority
-	ByKernel    Means = "kernel"    // the kernel's choice of whom to kill when memory runs out
-	ByGateway   Means = "gateway"   // the agent's gateway, for the calls that pass it
-	BySampler   Means = "sampler"   // this side looks every second, and has the worker replaced or kills it
-	ByNothing   Means = "none"      // not enforced on this system
-)
+// Means is how a limit is enforced. The words appear in state and metrics.
+type Means = limits.Mechanism
 
-// hostMeans is what a host has to hold limits with.
-type hostMeans struct {
-	cgroup       map[string]bool // controllers to use: memory, cpu, pids
-	rlimits      bool            // of a child, before it runs
-	affinity     bool
-	cores        []int // the agent may use
-	oomScoreAdj  bool
-	unsupported  string // the system, for sentences about what it lacks
-	changeLimits bool   // rlimits of a process that runs
-}
-
-// plannedLimits is how the limits of a spec are held on a host.
-type plannedLimits struct {
-	// Means has an entry for each limit that is set, by its key in the section limits.
-	means  map[string]Means
-	own    processLimits
-	cgroup cgroupLimits
-	// useCgroup says that the incarnation gets a cgroup, be it only so that limits can be set later.
-	useCgroup bool
-}
-
-// planLimits chooses the strongest means for each limit. It fails with CodeInvalid where a limit cannot be held on this host at all,
-// rather than run a worker without it; only open_files, which is set by default, then counts as not enforced.
-func planLimits(sp *spec.Spec, worker string, host hostMeans) (plannedLimits, error) {
-	l := sp.Limits
-	planned := plannedLimits{means: map[string]Means{}}
-	byTree := func(key, controller string, set bool) {
-		switch {
-		case !set:
-		case host.cgroup[controller]:
-			planned.means[key] = ByCgroup
-		default:
-			planned.means[key] = BySampler
-		}
-	}
-	byTree("memory", "memory", l.Memory > 0)
-	byTree("cpu", "cpu", l.CPU > 0)
-	byTree("processes", "pids", l.Processes > 0)
-	planned.useCgroup = len(host.cgroup) > 0 &&
-		(l.Memory > 0 || l.CPU > 0 || l.Processes > 0 || sp.Resources.Allocation != spec.AllocationNone)
-	planned.cgroup = cgroupLimitsOf(l)
-
-	refuse := func(key string) error {
-		return coded(CodeInvalid, nil, "limits.%s cannot be held on %s: remove it, or run the pool on Linux", key, host.unsupported)
-	}
-	if l.OpenFiles > 0 {
-		planned.means["open_files"] = ByNothing
-		if host.rlimits {
-			planned.means["open_files"] = ByRlimit
-			planned.own.OpenFiles = uint64(l.OpenFiles)
-		}
-	}
-	if l.CPUTime > 0 {
-		if !host.rlimits {
-			return planned, refuse("cpu_time")
-		}
-		planned.means["cpu_time"] = ByRlimit
-		planned.own.CPUSeconds = wholeSeconds(l.CPUTime.D())
-	}
-	bind := func(key string, set bool) error {
-		if set && !host.affinity {
-			return refuse(key)
-		} else if set {
-			planned.means[key] = ByScheduler
-		}
-		return nil
-	}
-	if err := cmp.Or(bind("cpu_affinity", len(l.CPUAffinity) > 0), bind("cpu_affinity_each", l.CPUAffinityEach > 0)); err != nil {
-		return planned, err
-	}
-	planned.own.Affinity = coresOf(l, worker, host.cores)
-	if l.Nice != 0 {
-		if !host.rlimits {
-			return planned, refuse("nice")
-		}
-		planned.means["nice"] = ByScheduler
-		planned.own.Nice = l.Nice
-	}
-	if l.OOMScoreAdj != 0 {
-		if !host.oomScoreAdj {
-			return planned, refuse("oom_score_adj")
-		}
-		planned.means["oom_score_adj"] = ByKernel
-		planned.own.OOMScoreAdj = l.OOMScoreAdj
-	}
-	if l.CallsPerMinute > 0 {
-		planned.means["calls_per_minute"] = ByGateway
-	}
-	return planned, nil
-}
-
-// coresOf are the cores that a worker is bound to; none for all. With limits.cpu_affinity_each its slot decides, and each pool begins at
-// another core, so that the first workers of many pools do not share the first one.
-func coresOf(l spec.Limits, worker string, host []int) []int {
-	among, each := l.CPUAffinity, l.CPUAffinityEach
-	if len(among) == 0 {
-		among = host
-	}
-	if each == 0 || each >= len(among) {
-		return l.CPUAffinity
-	}
-	pool, number, _ := strings.Cut(worker, "/")
-	slot, _ := strconv.Atoi(number) // 0 for what is no worker of a pool
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(pool)) // never fails
-	begin := int(hash.Sum32()%uint32(len(among))) + slot%len(among)*each
-	cores := make([]int, each)
-	for i := range cores {
-		cores[i] = among[(begin+i)%len(among)]
-	}
-	slices.Sort(cores)
-	return cores
-}
-
-// wholeSeconds rounds up: that is how the kernel counts CPU time.
-func wholeSeconds(d time.Duration) uint64 {
-	return uint64(math.Ceil(d.Seconds()))
-}
-
-// LimitMeans says by which means each limit that is set is in force, by its key in the section limits. The map is the caller's.
-func (p *Process) LimitMeans() map[string]Means {
-	p.limitsMu.Lock()
-	defer p.limitsMu.Unlock()
-	return maps.Clone(p.limitMeans)
-}
-
-// Limits are those in force: the spec's, or what ApplyLimits made of them.
+// Limits returns the limits in force: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return p.limits
 }
 
-// sampled are the limits that only the sampler holds.
-func (p *Process) sampled() sampledLimits {
+// LimitMeans returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
+func (p *Process) LimitMeans() map[string]Means {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
-	var l sampledLimits
-	if p.limitMeans["memory"] == BySampler {
-		l.memory = int64(p.limits.Memory)
+	return maps.Clone(p.mechanisms)
+}
+
+// Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Excess then says which.
+func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
+
+// Excess returns the first violation of a limit, or the zero Violation.
+func (p *Process) Excess() limits.Violation {
+	p.limitsMu.Lock()
+	defer p.limitsMu.Unlock()
+	if p.violation == nil {
+		return limits.Violation{}
 	}
-	if p.limitMeans["cpu"] == BySampler {
-		l.cpu = p.limits.CPU
+	return *p.violation
+}
+
+// ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
+// a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
+// set; to undo them, apply the previous limits.
+func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
+	select {
+	case <-p.exited:
+		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
+	default:
 	}
-	if p.limitMeans["processes"] == BySampler {
-		l.processes = p.limits.Processes
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	before := p.Limits()
+	if l.CallsPerMinute != before.CallsPerMinute {
+		return nil, coded(CodeInvalid, nil, "limits.calls_per_minute belongs to the pool's spec; change it there (ctl pool apply)")
 	}
-	return l
+	host := p.supervisor.host
+	sp := *p.spec
+	sp.Limits = l
+	planned, err := limits.NewPlan(&sp, p.Worker(), host)
+	if err != nil {
+		return nil, coded(CodeInvalid, err, "")
+	}
+	if p.plan.cgroup == nil { // a running tree cannot enter a cgroup
+		for key, mechanism := range planned.Mechanisms {
+			if mechanism == limits.ByCgroup {
+				planned.Mechanisms[key] = limits.BySampler
+			}
+		}
+	}
+	previous := limits.NewPerProcess(before, limits.AssignCores(before, p.Worker(), host.Cores))
+	if err := p.changePerProcess(previous, planned.PerProcess); err != nil {
+		return nil, err
+	}
+	if p.plan.cgroup != nil {
+		if err := p.plan.cgroup.SetLimits(planned.Cgroup); err != nil {
+			return nil, err
+		}
+	}
+	p.limitsMu.Lock()
+	defer p.limitsMu.Unlock()
+	p.limits, p.mechanisms = l, planned.Mechanisms
+	return maps.Clone(planned.Mechanisms), nil
+}
+
+// changeRounds is how often changePerProcess reads the tree: a child that a member forked during the change has the old limits.
+const changeRounds = 2
+
+// changePerProcess changes the per-process limits of each member of the tree.
+func (p *Process) changePerProcess(before, after limits.PerProcess) error {
+	if before.Equal(after) {
+		return nil
+	}
+	if host := p.supervisor.host; !host.CanChange {
+		return coded(CodeInvalid, nil, "on %s only memory, cpu and processes of a running process can be changed; restart the worker", host.OSName)
+	}
+	for range changeRounds {
+		table, err := tree.ReadTable()
+		if err != nil {
+			return err
+		}
+		key := p.treeKey()
+		key.Unreaped = true
+		for _, member := range table.Members(key) {
+			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
+				return coded(CodeInvalid, err, "cannot change these limits of a running process; restart the worker under the new ones")
+			}
+		}
+	}
+	return nil
+}
+
+// enforceLoop enforces the limits of the mechanism "sampler", until ctx ends.
+func (s *Supervisor) enforceLoop(ctx context.Context) {
+	ticker := time.NewTicker(s.config.EnforceEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s.enforce()
+	}
+}
+
+func (s *Supervisor) enforce() {
+	var table *tree.Table
+	for _, p := range s.List() {
+		sampled := p.sampledLimits()
+		if sampled.IsZero() {
+			continue
+		}
+		if table == nil {
+			var err error
+			if table, err = tree.ReadTable(); err != nil {
+				s.logger.Error("cannot enforce limits by sampling", "error", err)
+				return
+			}
+		}
+		p.enforce(sampled, table)
+	}
+}
+
+func (p *Process) sampledLimits() limits.Sampled {
+	p.limitsMu.Lock()
+	defer p.limitsMu.Unlock()
+	return limits.NewSampled(p.limits, p.mechanisms)
+}
+
+// enforce compares the tree with its limits and acts on a violation.
+func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
+	key := p.treeKey()
+	if !key.Unreaped {
+		return // it has exited
+	}
+	members := table.Members(key)
+	if len(members) == 0 {
+		return
+	}
+	action, violation := sampled.Check(limits.MeasureTree(table.At, members, sampled.Memory), &p.cpuWindow)
+	switch action {
+	case limits.Replace:
+		p.reportViolation(violation)
+	case limits.Kill:
+		p.fail(violation.Reason + "; killed for exceeding the limit by half or more")
+	}
+}
+
+// reportViolation records the first violation and closes Exceeded.
+func (p *Process) reportViolation(v limits.Violation) {
+	p.limitsMu.Lock()
+	first := p.violation == nil
+	if first {
+		p.violation = &v
+		close(p.exceeded)
+	}
+	p.limitsMu.Unlock()
+	if first {
+		p.supervisor.logger.Warn("worker exceeded a limit", "worker", p.Worker(), "incarnation", p.Incarnation(), "limit", v.Limit, "reason", v.Reason)
+	}
 }

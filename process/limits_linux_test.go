@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -26,40 +28,40 @@ func contentOf(t *testing.T, name string) string {
 	return strings.TrimSpace(text)
 }
 
-func TestAProgramRunsUnderItsLimitsFromItsFirstInstruction(t *testing.T) {
+func TestLimitsAreInForceBeforeTheProgramRuns(t *testing.T) {
 	for name, c := range map[string]struct {
-		limits spec.Limits
-		script string // prints what is in force, before anything else
-		want   string
-		means  map[string]Means
+		limits     spec.Limits
+		script     string // prints what is in force, before anything else
+		want       string
+		mechanisms map[string]limits.Mechanism
 	}{
-		"open files": {spec.Limits{OpenFiles: 321}, "echo $(ulimit -Sn) $(ulimit -Hn)", "321 321", map[string]Means{"open_files": ByRlimit}},
-		"CPU time":   {spec.Limits{CPUTime: spec.Duration(90 * time.Second)}, "echo $(ulimit -St) $(ulimit -Ht)", "90 91", map[string]Means{"cpu_time": ByRlimit}},
+		"open files": {spec.Limits{OpenFiles: 321}, "echo $(ulimit -Sn) $(ulimit -Hn)", "321 321", map[string]limits.Mechanism{"open_files": limits.ByRlimit}},
+		"CPU time":   {spec.Limits{CPUTime: spec.Duration(90 * time.Second)}, "echo $(ulimit -St) $(ulimit -Ht)", "90 91", map[string]limits.Mechanism{"cpu_time": limits.ByRlimit}},
 		"CPU time counts in whole seconds": {
-			spec.Limits{CPUTime: spec.Duration(1500 * time.Millisecond)}, "ulimit -St", "2", map[string]Means{"cpu_time": ByRlimit},
+			spec.Limits{CPUTime: spec.Duration(1500 * time.Millisecond)}, "ulimit -St", "2", map[string]limits.Mechanism{"cpu_time": limits.ByRlimit},
 		},
-		"priority": {spec.Limits{Nice: 7}, "cut -d' ' -f19 /proc/$$/stat", "7", map[string]Means{"nice": ByScheduler}},
-		"cores":    {spec.Limits{CPUAffinity: []int{0}}, "grep Cpus_allowed_list /proc/$$/status | cut -f2", "0", map[string]Means{"cpu_affinity": ByScheduler}},
+		"priority": {spec.Limits{Nice: 7}, "cut -d' ' -f19 /proc/$$/stat", "7", map[string]limits.Mechanism{"nice": limits.ByScheduler}},
+		"cores":    {spec.Limits{CPUAffinity: []int{0}}, "grep Cpus_allowed_list /proc/$$/status | cut -f2", "0", map[string]limits.Mechanism{"cpu_affinity": limits.ByScheduler}},
 		"the kernel's choice of whom to kill": {
-			spec.Limits{OOMScoreAdj: 321}, "cat /proc/$$/oom_score_adj", "321", map[string]Means{"oom_score_adj": ByKernel},
+			spec.Limits{OOMScoreAdj: 321}, "cat /proc/$$/oom_score_adj", "321", map[string]limits.Mechanism{"oom_score_adj": limits.ByKernel},
 		},
-		"no limits at all": {spec.Limits{}, "echo free", "free", map[string]Means{}},
+		"no limits at all": {spec.Limits{}, "echo free", "free", map[string]limits.Mechanism{}},
 		"all of them in a grandchild": {
 			spec.Limits{OpenFiles: 99, Nice: 3, CPUAffinity: []int{0}, OOMScoreAdj: 5, CPUTime: spec.Duration(time.Hour)},
 			`sh -c 'sh -c "echo \$(ulimit -n) \$(ulimit -t) \$(cut -d\" \" -f19 /proc/\$\$/stat) \$(cat /proc/\$\$/oom_score_adj)"'`, "99 3600 3 5",
-			map[string]Means{"open_files": ByRlimit, "nice": ByScheduler, "cpu_affinity": ByScheduler, "oom_score_adj": ByKernel, "cpu_time": ByRlimit},
+			map[string]limits.Mechanism{"open_files": limits.ByRlimit, "nice": limits.ByScheduler, "cpu_affinity": limits.ByScheduler, "oom_score_adj": limits.ByKernel, "cpu_time": limits.ByRlimit},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "out")
 			p := begin(t, open(t), limited(c.script+" > "+file+"; exec sleep 1000", c.limits))
 			require.Equal(t, c.want, contentOf(t, file))
-			require.Equal(t, c.means, p.LimitMeans())
+			require.Equal(t, c.mechanisms, p.LimitMeans())
 		})
 	}
 }
 
-func TestALimitedProgramHasItsOwnEnvironmentDescriptorsAndArguments(t *testing.T) {
+func TestTheLauncherPassesEnvironmentDescriptorsAndArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
 	sp := runs("sh", "-c", `{ env; ls /proc/$$/fd; echo "$0 $1"; } > `+file+`.part; mv `+file+`.part `+file+`; exec sleep 1000`, "zero", "one")
 	sp.Limits.OpenFiles = 64
@@ -72,7 +74,7 @@ func TestALimitedProgramHasItsOwnEnvironmentDescriptorsAndArguments(t *testing.T
 	require.NotContains(t, text, "\n3\n", "the launcher's socket does not reach the program")
 }
 
-func TestALimitThatCannotBeSetFailsTheStartWithItsReason(t *testing.T) {
+func TestALimitThatCannotBeSetFailsTheStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits spec.Limits
 		want   string
@@ -93,42 +95,42 @@ func TestALimitThatCannotBeSetFailsTheStartWithItsReason(t *testing.T) {
 			require.ErrorIs(t, err, ErrStartFailed)
 			require.ErrorContains(t, err, c.want)
 			require.Zero(t, s.Live())
-			require.Empty(t, bearersOf(t, s.folder.id))
+			require.Empty(t, cookieHolders(t, s.state.id))
 		})
 	}
 }
 
-func TestAProgramOverItsCPUTimeEndsAndTheReasonSaysSo(t *testing.T) {
+func TestAProgramThatExceedsItsCPUTimeFailsWithTheLimitInItsReason(t *testing.T) {
 	p := begin(t, open(t), limited("while :; do :; done", spec.Limits{CPUTime: spec.Duration(time.Second)}))
 	exit := ends(t, p)
 	require.Equal(t, "SIGXCPU", exit.Signal)
-	require.Contains(t, exit.Reason, `it has used up limits.cpu_time = "1s"`)
+	require.Contains(t, exit.Reason, `exceeded limits.cpu_time = "1s"`)
 }
 
-func TestATreeOverItsMemoryIsReportedAndFarOverItIsKilled(t *testing.T) {
+func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 	hog := func(mib int) spec.Spec {
 		sp := runs("python3", "-c", "import time\nx = bytearray("+strconv.Itoa(mib)+" << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(1000)")
 		sp.Limits.Memory = 64 << 20
 		return sp
 	}
 	quick := func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }
-	t.Run("a little", func(t *testing.T) {
+	t.Run("above the limit", func(t *testing.T) {
 		p := begin(t, open(t, quick), hog(64))
 		select {
 		case <-p.Exceeded():
 		case <-time.After(patience):
-			require.Fail(t, "nobody noticed")
+			require.Fail(t, "no violation was reported")
 		}
 		require.Equal(t, "memory", p.Excess().Limit)
 		require.Contains(t, p.Excess().Reason, `limits.memory = "64MiB"`)
-		require.Equal(t, map[string]Means{"memory": BySampler, "open_files": ByRlimit}, p.LimitMeans())
+		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit}, p.LimitMeans())
 		select {
 		case <-p.Done():
-			require.Fail(t, "it is replaced gracefully, not ended here")
+			require.Fail(t, "a violation must not end the process")
 		default:
 		}
 	})
-	t.Run("far", func(t *testing.T) {
+	t.Run("at 1.5 times the limit", func(t *testing.T) {
 		p, err := open(t, quick).Start(t.Context(), launch("p/0", 1, hog(200)))
 		if err == nil {
 			exit := ends(t, p)
@@ -137,7 +139,7 @@ func TestATreeOverItsMemoryIsReportedAndFarOverItIsKilled(t *testing.T) {
 		}
 		require.ErrorContains(t, err, `limits.memory = "64MiB"`)
 	})
-	t.Run("pages that its processes share count once", func(t *testing.T) {
+	t.Run("shared pages count once", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "pids")
 		sp := runs("python3", "-c", `import os, sys, time
 x = b"x" * (40 << 20)
@@ -148,44 +150,46 @@ time.sleep(1000)`, file)
 		sp.Limits.Memory = 120 << 20
 		p := begin(t, open(t, quick), sp)
 		contentOf(t, file)
-		look, err := glance()
+		table, err := tree.ReadTable()
 		require.NoError(t, err)
-		key := p.treeKey()
-		key.pinned = true
-		members := look.members(key)
+		members := table.Members(p.treeKey())
 		require.Len(t, members, 5)
-		require.Greater(t, useOf(look.at, members, 0).memory, int64(sp.Limits.Memory), "by resident pages it would be over")
-		p.enforce(p.sampled(), look)
+		rss := int64(0)
+		for _, m := range members {
+			rss += m.RSS
+		}
+		require.Greater(t, rss, int64(sp.Limits.Memory), "the sum of RSS exceeds the limit")
+		p.enforce(p.sampledLimits(), table)
 		require.Zero(t, p.Excess())
 	})
 }
 
-func TestATreeWithTooManyProcessesIsReported(t *testing.T) {
+func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {
 	sp := limited("sleep 1000 & sleep 1000 & sleep 1000 & exec sleep 1000", spec.Limits{Processes: 3})
 	p := begin(t, open(t, func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }), sp)
 	<-p.Exceeded()
 	require.Equal(t, "processes", p.Excess().Limit)
-	require.Contains(t, p.Excess().Reason, "its tree has 4 processes (limits.processes = 3)")
+	require.Contains(t, p.Excess().Reason, "process tree has 4 processes (limits.processes = 3)")
 }
 
-func TestLimitsOfARunningTreeAreChanged(t *testing.T) {
+func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	sp := sh("sleep 1000 & echo $! > " + file + "; wait")
 	p := begin(t, open(t), sp)
 	child := pidIn(t, file)
 	l := sp.Limits
 	l.OpenFiles, l.Nice, l.OOMScoreAdj, l.CPUAffinity, l.CPUTime, l.Memory = 77, 5, 99, []int{0}, spec.Duration(time.Hour), 1<<40
-	means, err := p.ApplyLimits(l)
+	mechanisms, err := p.ApplyLimits(l)
 	require.NoError(t, err)
-	require.Equal(t, BySampler, means["memory"])
-	require.Equal(t, means, p.LimitMeans())
+	require.Equal(t, limits.BySampler, mechanisms["memory"])
+	require.Equal(t, mechanisms, p.LimitMeans())
 	require.Equal(t, l, p.Limits())
 	for _, pid := range []int{p.Info().PID, child.PID} {
 		proc := "/proc/" + strconv.Itoa(pid)
-		limits, err := os.ReadFile(proc + "/limits")
+		inForce, err := os.ReadFile(proc + "/limits")
 		require.NoError(t, err)
-		require.Regexp(t, `Max open files +77 +77 `, string(limits))
-		require.Regexp(t, `Max cpu time +3600 +3601 `, string(limits))
+		require.Regexp(t, `Max open files +77 +77 `, string(inForce))
+		require.Regexp(t, `Max cpu time +3600 +3601 `, string(inForce))
 		score, err := os.ReadFile(proc + "/oom_score_adj")
 		require.NoError(t, err)
 		require.Equal(t, "99\n", string(score))
@@ -212,16 +216,16 @@ func TestLimitsOfARunningTreeAreChanged(t *testing.T) {
 	require.Equal(t, line(string(own)), line(string(status)))
 }
 
-func TestAWorkerIsBoundToACoreOfItsOwn(t *testing.T) {
+func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
 	report := "grep Cpus_allowed_list /proc/$$/status | cut -f2 > " + file + "; exec sleep 1000"
 	p := begin(t, open(t), limited(report, spec.Limits{CPUAffinityEach: 1}))
-	host := allowedCores()
+	host := limits.DetectHost().Cores
 	require.NotEmpty(t, host)
 	core, err := strconv.Atoi(contentOf(t, file))
 	require.NoError(t, err, "one, and no list")
 	require.Contains(t, host, core)
-	require.Equal(t, map[string]Means{"cpu_affinity_each": ByScheduler}, p.LimitMeans())
+	require.Equal(t, map[string]limits.Mechanism{"cpu_affinity_each": limits.ByScheduler}, p.LimitMeans())
 
 	l := p.Limits()
 	l.CPUAffinityEach = 0
@@ -232,7 +236,7 @@ func TestAWorkerIsBoundToACoreOfItsOwn(t *testing.T) {
 	require.Equal(t, len(host), now.Count(), "all of them again")
 }
 
-func TestLimitsThatCannotChangeAreRefused(t *testing.T) {
+func TestApplyLimitsRejectsWhatNeedsARestart(t *testing.T) {
 	p := begin(t, open(t), sh("exec sleep 1000"))
 	for want, change := range map[string]func(*spec.Limits){
 		"limits.calls_per_minute belongs to the pool's spec":  func(l *spec.Limits) { l.CallsPerMinute = 5 },

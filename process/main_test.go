@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -33,8 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper that has got its orders, and never
-// ends by itself.
+// runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper, and never returns.
 func runTestAgent(dir string, command []string) {
 	ctx := context.Background()
 	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
@@ -47,10 +48,7 @@ func runTestAgent(dir string, command []string) {
 	}
 	printed := 0
 	for range time.Tick(5 * time.Millisecond) {
-		s.reaper.mu.Lock()
-		pid := s.reaper.pid
-		s.reaper.mu.Unlock()
-		if pid != 0 && pid != printed {
+		if pid := s.reaper.PID(); pid != 0 && pid != printed {
 			printed = pid
 			fmt.Println(pid)
 		}
@@ -67,25 +65,25 @@ func startTestAgent(t *testing.T, dir string, command ...string) testAgent {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], command...)
 	cmd.Env = append(os.Environ(), testAgentEnv+"="+dir)
-	cmd.SysProcAttr = sessionAttr(nil)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = cmd.Stdout
-	require.NoError(t, startChild(cmd))
+	require.NoError(t, tree.StartChild(cmd))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = waitChild(cmd)
+		_ = tree.WaitChild(cmd)
 	})
 	return testAgent{Cmd: cmd, lines: bufio.NewScanner(out)}
 }
 
-// reaper waits until the agent runs a reaper that it has not told of before.
-func (a testAgent) reaper(t *testing.T) identity {
+// reaper waits until the agent prints the next reaper.
+func (a testAgent) reaper(t *testing.T) tree.Identity {
 	t.Helper()
 	require.True(t, a.lines.Scan(), "the agent ended")
 	pid, err := strconv.Atoi(a.lines.Text())
 	require.NoError(t, err, "the agent failed")
-	id, found := identify(pid)
+	id, found := tree.Identify(pid)
 	require.True(t, found)
 	return id
 }
@@ -128,7 +126,7 @@ func limited(script string, l spec.Limits) spec.Spec {
 // once is a piece of script that waits for a file, so that a program does nothing before it counts as ready.
 func once(file string) string { return "while [ ! -e " + file + " ]; do sleep 0.01; done; " }
 
-// begin starts incarnation 1 of p/0.
+// start starts incarnation 1 of p/0.
 func begin(t *testing.T, s *Supervisor, sp spec.Spec) *Process {
 	t.Helper()
 	p, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
@@ -148,9 +146,9 @@ func ends(t *testing.T, p *Process) Exit {
 }
 
 // pidIn waits until a script has written a PID to a file, and returns which process has it.
-func pidIn(t *testing.T, name string) identity {
+func pidIn(t *testing.T, name string) tree.Identity {
 	t.Helper()
-	var id identity
+	var id tree.Identity
 	eventually(t, func() bool {
 		data, err := os.ReadFile(name)
 		if err != nil {
@@ -161,7 +159,7 @@ func pidIn(t *testing.T, name string) identity {
 			return false
 		}
 		var found bool
-		id, found = identify(pid)
+		id, found = tree.Identify(pid)
 		return found
 	}, "no living process in %s", filepath.Base(name))
 	return id
@@ -173,26 +171,20 @@ func eventually(t *testing.T, condition func() bool, message string, args ...any
 }
 
 // lives reports whether the very process is there and not a zombie.
-func lives(t *testing.T, id identity) bool {
+func lives(t *testing.T, id tree.Identity) bool {
 	t.Helper()
-	r, err := readRow(id.PID)
+	entry, err := tree.ReadEntry(id.PID)
 	require.NoError(t, err)
-	return r != nil && r.Start == id.Start && !r.zombie
+	return entry != nil && entry.Start == id.Start && !entry.Zombie
 }
 
-// exists is lives that counts zombies, too.
-func exists(id identity) bool {
-	now, found := identify(id.PID)
-	return found && now == id
-}
-
-// bearersOf returns the living processes whose cookie holds the text.
-func bearersOf(t *testing.T, text string) []int {
+// cookieHolders returns the living processes whose cookie holds the text.
+func cookieHolders(t *testing.T, text string) []int {
 	t.Helper()
-	table, err := scan(onlyRead)
+	table, err := tree.ScanTable(nil)
 	require.NoError(t, err)
 	var pids []int
-	for cookie, rows := range table.bearers {
+	for cookie, rows := range table.CookieHolders {
 		if strings.Contains(cookie, text) {
 			for _, r := range rows {
 				pids = append(pids, r.PID)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Bounds of what is kept of a subprocess's output.
+// Bounds on the stored output of a subprocess.
 const (
-	keptLines   = 200
-	keptBytes   = 256 << 10 // of all kept lines together
-	maxLine     = 64 << 10  // the rest of a longer line is dropped
-	cutMark     = " … (line cut)"
-	reasonLines = 10
-	reasonBytes = 2 << 10
+	maxLogLines   = 200
+	maxLogBytes   = 256 << 10 // of all lines together
+	maxLineBytes  = 64 << 10  // the rest of a longer line is dropped
+	truncatedMark = " … (line cut)"
+	reasonLines   = 10
+	reasonBytes   = 2 << 10
 )
 
 // LogLine is one line that a subprocess wrote.
@@ -28,7 +28,7 @@ type LogLine struct {
 	Text   string    `json:"text"`
 }
 
-// logRing keeps the newest lines, at most keptLines and keptBytes.
+// logRing stores the newest lines, at most maxLogLines and maxLogBytes.
 type logRing struct {
 	mu    sync.Mutex
 	lines []LogLine
@@ -41,7 +41,7 @@ func (r *logRing) add(line LogLine) {
 	r.lines = append(r.lines, line)
 	r.bytes += len(line.Text)
 	drop := 0
-	for len(r.lines)-drop > keptLines || r.bytes > keptBytes {
+	for len(r.lines)-drop > maxLogLines || r.bytes > maxLogBytes {
 		r.bytes -= len(r.lines[drop].Text)
 		drop++
 	}
@@ -52,64 +52,58 @@ func (r *logRing) add(line LogLine) {
 	}
 }
 
-// all returns the kept lines, oldest first.
+// all returns the lines, oldest first.
 func (r *logRing) all() []LogLine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]LogLine(nil), r.lines...)
 }
 
-// tail returns a ring of its own with only what a reason shows.
+// tail returns a new ring with only the lines that a reason contains.
 func (r *logRing) tail() *logRing {
 	lines := r.all()
-	kept := &logRing{lines: slices.Clone(lines[len(lines)-min(len(lines), reasonLines):])}
-	for i, line := range kept.lines {
-		kept.lines[i].Text = strings.Clone(cut(line.Text, reasonBytes/reasonLines))
-		kept.bytes += len(kept.lines[i].Text)
+	tail := &logRing{lines: slices.Clone(lines[len(lines)-min(len(lines), reasonLines):])}
+	for i, line := range tail.lines {
+		tail.lines[i].Text = strings.Clone(truncate(line.Text, reasonBytes/reasonLines))
+		tail.bytes += len(tail.lines[i].Text)
 	}
-	return kept
+	return tail
 }
 
-// lastWords are the newest lines as one text, short enough for the reason of a failure. Empty if there was no output.
-func (r *logRing) lastWords() string {
+// lastOutput returns the newest lines as one text, short enough for the reason of a failure; "" if there was no output.
+func (r *logRing) lastOutput() string {
 	lines := r.all()
 	lines = lines[len(lines)-min(len(lines), reasonLines):]
-	var words []string
+	var newest []string
 	size := 0
 	for i := len(lines) - 1; i >= 0 && size < reasonBytes; i-- {
-		text := cut(lines[i].Text, reasonBytes-size)
+		text := truncate(lines[i].Text, reasonBytes-size)
 		size += len(text)
-		words = append(words, text)
+		newest = append(newest, text)
 	}
-	var joined strings.Builder
-	for i := len(words) - 1; i >= 0; i-- {
-		joined.WriteString(words[i])
-		if i > 0 {
-			joined.WriteByte('\n')
-		}
-	}
-	return strings.TrimSpace(joined.String())
+	slices.Reverse(newest)
+	return strings.TrimSpace(strings.Join(newest, "\n"))
 }
 
-// cut shortens text to at most n bytes and a mark, between characters.
-func cut(text string, n int) string {
+// truncate shortens text to at most n bytes, at a character boundary, and appends truncatedMark.
+func truncate(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	return strings.ToValidUTF8(text[:n], "") + cutMark
+	return strings.ToValidUTF8(text[:n], "") + truncatedMark
 }
 
-// readLines calls line for each line of in, without its end, until in ends. Of a line longer than maxLine the rest is dropped, and
-// what is not UTF-8 is replaced.
+// readLines calls line for each line of in, without its line ending, until in ends. It truncates lines longer than maxLineBytes and
+// replaces invalid UTF-8.
 func readLines(in io.Reader, line func(string)) error {
-	buffered := bufio.NewReaderSize(in, 1<<10) // each process has two, and most say little
+	buffered := bufio.NewReaderSize(in, 1<<10) // small: each process has two, and most write little
 	var current []byte
 	dropped := false
 	for {
 		part, err := buffered.ReadSlice('\n')
 		ended := len(part) > 0 && part[len(part)-1] == '\n'
 		part = bytes.TrimRight(part, "\r\n")
-		if room := maxLine - len(current); len(part) > room {
+		if room := maxLineBytes - len(current); len(part) > room {
 			part, dropped = part[:room], true
 		}
 		current = append(current, part...)
@@ -119,7 +113,7 @@ func readLines(in io.Reader, line func(string)) error {
 		if ended || len(current) > 0 {
 			text := strings.ToValidUTF8(string(current), "\uFFFD")
 			if dropped {
-				text += cutMark
+				text += truncatedMark
 			}
 			line(text)
 		}

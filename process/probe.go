@@ -10,15 +10,16 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
-// maxProbeOutput is how much of an exec probe's output is kept for its error.
+// maxProbeOutput bounds the output of an exec probe in its error, in bytes.
 const maxProbeOutput = 1 << 10
 
-// Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy
-// means that nothing was checked: an rpc probe waits its turn behind calls, so while max_inflight of them are in flight it would
-// only measure those. Any other error says what is wrong.
+// Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
+// the probe was skipped: the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
+// measure those. Any other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	select {
 	case <-p.exited:
@@ -42,7 +43,7 @@ func (p *Process) Probe(ctx context.Context) error {
 	case spec.HealthExec:
 		err = p.probeExec(ctx, health.Command)
 	default:
-		err = coded(CodeInvalid, nil, "health.kind %q is not known", health.Kind)
+		err = coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
 	}
 	if err == nil {
 		return nil
@@ -55,35 +56,35 @@ func (p *Process) Probe(ctx context.Context) error {
 
 func (p *Process) probeRPC(ctx context.Context) error {
 	if p.conn == nil {
-		return coded(CodeInvalid, nil, "a program of protocol none answers no rpc probe: set health.kind to http, tcp or exec")
+		return coded(CodeInvalid, nil, "protocol none has no rpc probe; set health.kind to http, tcp or exec")
 	}
-	if most := max(p.spec.Pool.MaxInflight, 1); p.conn.InFlight() >= most {
-		return coded(CodeBusy, nil, "skipped: %d calls are in flight", most)
+	if limit := max(p.spec.Pool.MaxInflight, 1); p.conn.InFlight() >= limit {
+		return coded(CodeBusy, nil, "skipped: %d calls are in flight", limit)
 	}
 	return p.conn.Ping(ctx)
 }
 
-// target is where probes connect: the port the spec gives, or else the program's own address.
-func (p *Process) target() (network, where string, err error) {
+// probeTarget returns where probes connect: health.port, or else the program's address.
+func (p *Process) probeTarget() (network, addr string, err error) {
 	if port := p.spec.Health.Port; port != 0 {
 		return "tcp", address{port: port}.tcp(), nil
 	}
-	where = p.Info().Address
+	addr = p.Info().Address
 	switch {
-	case where == "":
-		return "", "", coded(CodeInvalid, nil, "it does not listen, and health.port names no other port to connect to")
-	case filepath.IsAbs(where):
-		return "unix", where, nil
+	case addr == "":
+		return "", "", coded(CodeInvalid, nil, "the program does not listen, and health.port is not set")
+	case filepath.IsAbs(addr):
+		return "unix", addr, nil
 	}
-	return "tcp", where, nil
+	return "tcp", addr, nil
 }
 
 func (p *Process) probeTCP(ctx context.Context) error {
-	network, where, err := p.target()
+	network, addr, err := p.probeTarget()
 	if err != nil {
 		return err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, where)
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return err
 	}
@@ -91,27 +92,27 @@ func (p *Process) probeTCP(ctx context.Context) error {
 }
 
 func (p *Process) probeHTTP(ctx context.Context, path string) error {
-	network, where, err := p.target()
+	network, addr, err := p.probeTarget()
 	if err != nil {
 		return err
 	}
-	host := where
+	host := addr
 	if network == "unix" {
 		host = "localhost"
 	}
-	ask, err := url.Parse("http://" + host + "/" + strings.TrimPrefix(path, "/"))
+	target, err := url.Parse("http://" + host + "/" + strings.TrimPrefix(path, "/"))
 	if err != nil {
 		return coded(CodeInvalid, err, "health.path %q", path)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return err
 	}
 	request.Header.Set("User-Agent", "tempool-probe")
-	transport := &http.Transport{ // of its own, since a kept connection would prove nothing about accepting new ones
+	transport := &http.Transport{ // a reused connection would not prove that the program accepts new ones
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, where)
+			return new(net.Dialer).DialContext(ctx, network, addr)
 		},
 	}
 	client := http.Client{
@@ -129,24 +130,24 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	return nil
 }
 
-// probeExec runs the command in the worker's folder, environment and account; it belongs to the worker's tree by its cookie, and its
-// own group is killed when it takes too long.
+// probeExec runs the command with the worker's directory, environment and credentials. The command belongs to the worker's tree by its
+// cookie; its own process group is killed after it exits or times out.
 func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return coded(CodeInvalid, nil, "health.kind exec needs health.command")
 	}
 	dir := p.spec.Pool.Dir
-	program, err := lookProgram(command[0], dir, p.plan.environ)
+	program, err := findProgram(command[0], dir, p.plan.environ)
 	if err != nil {
 		return err
 	}
 	cmd := p.plan.command(program, command, dir)
-	output := &boundedBuffer{room: maxProbeOutput}
+	output := &limitedBuffer{room: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := p.plan.start(cmd); err != nil {
 		return err
 	}
-	awaitExit := exitWatch(cmd.Process.Pid)
+	awaitExit := tree.WatchExit(cmd.Process.Pid)
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -156,14 +157,14 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	case <-exited:
 	case <-ctx.Done():
 	}
-	// Not reaped yet, so the group's number is still its own; this ends what the command left running, too.
-	err = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
+	// The command is unreaped, so its PID still identifies the group. This also kills what the command left running.
+	err = tree.SignalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	if err == nil {
 		<-exited
-		err = waitChild(cmd)
+		err = tree.WaitChild(cmd)
 	}
-	if said := output.text(); err != nil && said != "" {
-		return fmt.Errorf("%s: %w: %s", command[0], err, said)
+	if text := output.text(); err != nil && text != "" {
+		return fmt.Errorf("%s: %w: %s", command[0], err, text)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", command[0], err)
@@ -171,19 +172,19 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	return nil
 }
 
-// boundedBuffer keeps the first bytes and takes the rest without keeping it.
-type boundedBuffer struct {
-	kept []byte
+// limitedBuffer stores the first bytes and discards the rest.
+type limitedBuffer struct {
+	data []byte
 	room int
 }
 
-func (b *boundedBuffer) Write(data []byte) (int, error) {
-	keep := min(len(data), b.room)
-	b.room -= keep
-	b.kept = append(b.kept, data[:keep]...)
+func (b *limitedBuffer) Write(data []byte) (int, error) {
+	n := min(len(data), b.room)
+	b.room -= n
+	b.data = append(b.data, data[:n]...)
 	return len(data), nil
 }
 
-func (b *boundedBuffer) text() string {
-	return strings.TrimSpace(strings.ToValidUTF8(string(b.kept), "\uFFFD"))
+func (b *limitedBuffer) text() string {
+	return strings.TrimSpace(strings.ToValidUTF8(string(b.data), "\uFFFD"))
 }

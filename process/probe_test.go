@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -52,7 +53,7 @@ func probeAs(p *Process, change func(*spec.Health)) error {
 	return p.Probe(context.Background())
 }
 
-func TestAProgramThatListensOnItsPortIsReadyWithItsAddress(t *testing.T) {
+func TestAProgramThatListensOnItsPortIsReady(t *testing.T) {
 	p := begin(t, open(t), listens(spec.HealthHTTP, web))
 	require.Nil(t, p.Conn())
 	require.Equal(t, "127.0.0.1:"+strconv.Itoa(p.plan.address.port), p.Info().Address)
@@ -68,7 +69,7 @@ func TestAProgramThatListensOnItsPortIsReadyWithItsAddress(t *testing.T) {
 	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Port = 1 }), "refused")
 }
 
-func TestAProgramThatListensOnItsSocketIsReadyWithItsPath(t *testing.T) {
+func TestAProgramThatListensOnItsSocketIsReady(t *testing.T) {
 	p := begin(t, open(t), listens(spec.HealthTCP, unixEcho))
 	require.Equal(t, p.plan.address.socket, p.Info().Address)
 	require.NoError(t, p.Probe(t.Context()))
@@ -78,7 +79,7 @@ func TestAProgramThatListensOnItsSocketIsReadyWithItsPath(t *testing.T) {
 	require.ErrorContains(t, p.Probe(t.Context()), "the process has ended")
 }
 
-func TestASocketPathThatWouldBeTooLongIsMadeElsewhere(t *testing.T) {
+func TestALongStateDirPutsTheSocketIntoTheTemporaryDirectory(t *testing.T) {
 	s := open(t, func(c *Config) {
 		c.StateDir += "/a-folder-with-quite-a-long-name-in-which-no-unix-socket-could-ever-live-because-of-its-limit"
 	})
@@ -91,9 +92,9 @@ func TestASocketPathThatWouldBeTooLongIsMadeElsewhere(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-func TestAProgramWithAPortOfItsOwnIsFoundByItsHealthPort(t *testing.T) {
-	var book portBook
-	port, err := book.choose()
+func TestHealthPortIsTheAddressOfAProgramWithAFixedPort(t *testing.T) {
+	var book portAllocator
+	port, err := book.allocate()
 	require.NoError(t, err)
 	sp := listens(spec.HealthHTTP, web)
 	sp.Pool.Command = []string{"sh", "-c", "PORT=" + strconv.Itoa(port) + " exec python3 -c '" + web + "'"}
@@ -103,9 +104,9 @@ func TestAProgramWithAPortOfItsOwnIsFoundByItsHealthPort(t *testing.T) {
 	require.False(t, p.Info().ReadyAt.Before(p.Info().StartedAt))
 }
 
-func TestAProgramThatListensButIsNotHealthyIsNotReady(t *testing.T) {
+func TestAnUnhealthyProgramIsNotReady(t *testing.T) {
 	const why = "did not become ready within start.timeout (5s): http probe of p/0 incarnation 1: GET %s answered 503 Service Unavailable"
-	for path, more := range map[string]string{"/sick": "", "/worse": "; the probe after it was cut off after "} {
+	for path, more := range map[string]string{"/sick": "", "/worse": "; the next probe was interrupted after "} {
 		sp := listens(spec.HealthHTTP, web)
 		sp.Health.Path, sp.Start.Timeout = path, spec.Duration(5*time.Second) // Python listens by then on a busy machine, too
 		sp.Health.Timeout = spec.Duration(patience)
@@ -119,14 +120,14 @@ func TestAProgramThatNeverListensFailsItsStart(t *testing.T) {
 	sp.Health.Kind, sp.Start.Timeout = spec.HealthTCP, spec.Duration(200*time.Millisecond)
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "it listens neither on 127.0.0.1:")
+	require.ErrorContains(t, err, "listens neither on 127.0.0.1:")
 }
 
-func TestPortsAreNotGivenTwice(t *testing.T) {
-	var book portBook
+func TestPortsAreAllocatedOnce(t *testing.T) {
+	var book portAllocator
 	given := make(map[int]bool)
 	for range 200 {
-		port, err := book.choose()
+		port, err := book.allocate()
 		require.NoError(t, err)
 		require.False(t, given[port])
 		given[port] = true
@@ -134,10 +135,10 @@ func TestPortsAreNotGivenTwice(t *testing.T) {
 	for port := range given {
 		book.release(port)
 	}
-	require.Empty(t, book.given)
+	require.Empty(t, book.inUse)
 }
 
-func TestAnRPCProbePingsAndIsSkippedWhileTheWorkerIsFull(t *testing.T) {
+func TestAnRPCProbeIsSkippedAtMaxInflight(t *testing.T) {
 	p := begin(t, open(t), python(t))
 	require.NoError(t, p.Probe(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -154,7 +155,7 @@ func TestAnRPCProbePingsAndIsSkippedWhileTheWorkerIsFull(t *testing.T) {
 
 func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {
 	p := begin(t, open(t), python(t))
-	require.NoError(t, signalGroup(p.root.PID, syscall.SIGSTOP))
+	require.NoError(t, tree.SignalGroup(p.root.PID, syscall.SIGSTOP))
 	err := probeAs(p, func(h *spec.Health) { h.Timeout = spec.Duration(100 * time.Millisecond) })
 	require.ErrorContains(t, err, "rpc probe of p/0 incarnation 1: no answer within health.timeout (100ms)")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -162,7 +163,7 @@ func TestAnRPCProbeOfAStoppedWorkerTimesOut(t *testing.T) {
 	require.True(t, ends(t, p).Killed)
 }
 
-func TestAnExecProbeRunsInTheWorkersPlace(t *testing.T) {
+func TestAnExecProbeRunsWithTheWorkersDirectoryAndEnvironment(t *testing.T) {
 	t.Setenv("TEMPOOL_TEST_PRIVATE", "not for probes")
 	sp := runs("sleep", "1000")
 	sp.Pool.Dir, sp.Pool.Env = t.TempDir(), map[string]string{"COLOUR": "blue"}
@@ -183,10 +184,10 @@ func TestAnExecProbeRunsInTheWorkersPlace(t *testing.T) {
 	}
 	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = []string{"no-such-program"} }), "is not in PATH")
 	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Command = nil }), "needs health.command")
-	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthRPC }), "answers no rpc probe")
+	require.ErrorContains(t, probeAs(p, func(h *spec.Health) { h.Kind = spec.HealthRPC }), "protocol none has no rpc probe")
 }
 
-func TestAnExecProbeThatHangsIsKilledWithWhatItStarted(t *testing.T) {
+func TestAnExecProbeThatTimesOutIsKilledWithItsChildren(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
 	file := t.TempDir() + "/pid"
 	err := probeAs(p, func(h *spec.Health) {
@@ -197,5 +198,5 @@ func TestAnExecProbeThatHangsIsKilledWithWhatItStarted(t *testing.T) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NotEmpty(t, data)
-	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) == 1 }, "only the worker itself may be left")
+	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 1 }, "only the worker itself may be left")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
@@ -72,7 +73,7 @@ func call(t *testing.T, p *Process, method, params string) string {
 	return string(response.Payload)
 }
 
-func TestAFramesWorkerAnswersAndItsPrintsAreLogs(t *testing.T) {
+func TestPrintsOfAFramesWorkerAreLogs(t *testing.T) {
 	p := begin(t, open(t), python(t, `print("loading the model")`))
 	require.Equal(t, "hello", call(t, p, "echo", "hello"))
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "no log line")
@@ -84,18 +85,18 @@ func TestAFramesWorkerAnswersAndItsPrintsAreLogs(t *testing.T) {
 	require.True(t, exit.Interrupted)
 }
 
-func TestAFramesWorkerThatDiesWhileItStartsSaysWhy(t *testing.T) {
+func TestAFramesWorkerThatExitsDuringItsStartFailsWithItsOutput(t *testing.T) {
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, python(t, `raise RuntimeError("no model on disk")`)))
 	require.ErrorIs(t, err, ErrStartFailed)
 	require.ErrorContains(t, err, "exited with code 1")
 	require.ErrorContains(t, err, "RuntimeError: no model on disk")
 }
 
-func TestAFramesWorkerThatSaysNothingTimesOut(t *testing.T) {
+func TestAFramesWorkerWithoutHelloTimesOut(t *testing.T) {
 	sp := python(t, `time.sleep(1000)`)
 	sp.Start.Timeout = spec.Duration(300 * time.Millisecond)
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "it did not become ready within start.timeout (300ms)")
+	require.ErrorContains(t, err, "did not become ready within start.timeout (300ms)")
 }
 
 func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
@@ -107,7 +108,7 @@ func TestWarmUpRunsBeforeAWorkerIsReady(t *testing.T) {
 	require.JSONEq(t, `[{"model": "small"}, {}]`, call(t, p, "warmed", "null"))
 }
 
-func TestAWarmUpThatFailsFailsTheStart(t *testing.T) {
+func TestAFailedWarmUpFailsTheStart(t *testing.T) {
 	sp := python(t, "@tempool.method", "def unwilling(): raise ValueError('no disk')")
 	sp.Start.Warmup = []spec.Warmup{{Method: "unwilling"}}
 	s := open(t)
@@ -119,7 +120,7 @@ func TestAWarmUpThatFailsFailsTheStart(t *testing.T) {
 	require.True(t, p.Exit().Failed())
 }
 
-func TestHowAWorkerEndsIsTold(t *testing.T) {
+func TestExitsAreClassified(t *testing.T) {
 	for _, c := range []struct {
 		name, method, params string
 		check                func(t *testing.T, exit Exit)
@@ -127,7 +128,7 @@ func TestHowAWorkerEndsIsTold(t *testing.T) {
 		{"a crash", "crash", "null", func(t *testing.T, exit Exit) {
 			require.Equal(t, "SIGSEGV", exit.Signal)
 			require.Zero(t, exit.Code)
-			require.Equal(t, "was ended by SIGSEGV", exit.Reason)
+			require.Equal(t, "killed by SIGSEGV", exit.Reason)
 		}},
 		{"an exit code", "leave", "7", func(t *testing.T, exit Exit) {
 			require.Equal(t, 7, exit.Code)
@@ -135,11 +136,11 @@ func TestHowAWorkerEndsIsTold(t *testing.T) {
 			require.Equal(t, "exited with code 7; last output:\nleaving", exit.Reason)
 		}},
 		{"garbage on the protocol", "garble", "null", func(t *testing.T, exit Exit) {
-			require.Contains(t, exit.Error, "it broke the protocol: ")
+			require.Contains(t, exit.Error, "connection failed: ")
 			require.Equal(t, "SIGKILL", exit.Signal)
 		}},
 		{"a closed connection", "hang_up", "null", func(t *testing.T, exit Exit) {
-			require.Contains(t, exit.Error, "it closed its connection but did not exit")
+			require.Contains(t, exit.Error, "closed its connection but did not exit")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -155,7 +156,7 @@ func TestHowAWorkerEndsIsTold(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatDoesNotAnswerACancelIsEnded(t *testing.T) {
+func TestAWorkerThatDoesNotRespondToACancelIsKilled(t *testing.T) {
 	p := begin(t, open(t), python(t, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import threading",
 		"@tempool.method", "def stuck():", "    while True:", "        try: time.sleep(1000)", "        except BaseException: pass"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -163,15 +164,15 @@ func TestAWorkerThatDoesNotAnswerACancelIsEnded(t *testing.T) {
 	_, err := p.Conn().Call(ctx, wire.Request{Method: "stuck", Payload: []byte("null")})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	exit := ends(t, p)
-	require.Contains(t, exit.Error, "did not answer a cancelled call")
+	require.Contains(t, exit.Error, "did not respond to a cancelled call")
 	require.True(t, exit.Failed())
 }
 
-func TestACallFailsSoonAfterTheWorkerDiedAlsoWhenADescendantHoldsItsSocket(t *testing.T) {
+func TestACallFailsWhenTheWorkerDiesThoughADescendantHoldsItsSocket(t *testing.T) {
 	p := begin(t, open(t), python(t))
 	var holder int
 	require.NoError(t, json.Unmarshal([]byte(call(t, p, "fork_holder", "null")), &holder))
-	id, found := identify(holder)
+	id, found := tree.Identify(holder)
 	require.True(t, found)
 	failed := make(chan error, 1)
 	go func() {
@@ -180,7 +181,7 @@ func TestACallFailsSoonAfterTheWorkerDiedAlsoWhenADescendantHoldsItsSocket(t *te
 	}()
 	eventually(t, func() bool { return p.Conn().InFlight() == 1 }, "the call must be in flight")
 	died := time.Now()
-	require.NoError(t, signalIdentity(p.root, syscall.SIGKILL))
+	require.NoError(t, tree.Signal(p.root, syscall.SIGKILL))
 	select {
 	case err := <-failed:
 		require.Error(t, err)
@@ -227,7 +228,7 @@ func byHand(arguments ...string) spec.Spec {
 	return sp
 }
 
-func TestAWorkerThatOnlyKnowsItsSocketServesUntilTheHostClosesIt(t *testing.T) {
+func TestAWorkerMayUseOnlyItsSocket(t *testing.T) {
 	for name, sp := range map[string]spec.Spec{"its pipe open": byHand(), "its pipe closed": byHand("close")} {
 		t.Run(name, func(t *testing.T) {
 			p := begin(t, open(t), sp)
@@ -245,27 +246,27 @@ func TestAWorkerThatOnlyKnowsItsSocketServesUntilTheHostClosesIt(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatOnlyKnowsItsSocketHasEndedWhenItClosesIt(t *testing.T) {
+func TestAWorkerThatClosesItsSocketMustExit(t *testing.T) {
 	p := begin(t, open(t), byHand()) // and its pipe stays open
 	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "hang_up"})
 	require.ErrorIs(t, err, wire.ErrPeerClosed)
-	require.Contains(t, ends(t, p).Error, "it closed its connection but did not exit")
+	require.Contains(t, ends(t, p).Error, "closed its connection but did not exit")
 }
 
-func TestAWorkerThatWritesToItsSocketAndItsPipeBreaksTheProtocol(t *testing.T) {
+func TestAWorkerMustNotWriteToBothItsSocketAndItsPipe(t *testing.T) {
 	p := begin(t, open(t), byHand())
 	_, _ = p.Conn().Call(t.Context(), wire.Request{Method: "both"}) // its answer may come first
-	require.Contains(t, ends(t, p).Error, "bytes came by the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
+	require.Contains(t, ends(t, p).Error, "bytes on the pipe (TEMPOOL_OUT) from a worker that writes its frames to the socket (TEMPOOL_FD)")
 }
 
-func TestAWorkerWithoutItsPipeHasStartTimeoutForItsHello(t *testing.T) {
+func TestAWorkerThatClosesItsPipeHasStartTimeoutForItsHello(t *testing.T) {
 	sp := byHand("close", "silent")
 	sp.Start.Timeout = spec.Duration(300 * time.Millisecond)
 	_, err := open(t).Start(t.Context(), launch("p/0", 1, sp))
-	require.ErrorContains(t, err, "it did not become ready within start.timeout (300ms)")
+	require.ErrorContains(t, err, "did not become ready within start.timeout (300ms)")
 }
 
-func TestTheSDKAnswersByItsPipe(t *testing.T) {
+func TestTheSDKRepliesOverItsPipe(t *testing.T) {
 	p := begin(t, open(t), python(t, `
 @tempool.method
 def write_to_the_socket():
@@ -274,7 +275,7 @@ def write_to_the_socket():
 	require.Equal(t, `"refused"`, call(t, p, "write_to_the_socket", "null"), "the host reads the pipe of this worker, and has shut the socket")
 }
 
-func TestAWorkerAsksItsHost(t *testing.T) {
+func TestAWorkerMakesHostCalls(t *testing.T) {
 	s := open(t, func(c *Config) {
 		c.HostCall = func(_ context.Context, call HostCall) ([]byte, error) {
 			return fmt.Appendf(nil, `{"id":"s","version":1,"data":{"from":"%s %d %s"}}`, call.Worker, call.Incarnation, call.Method), nil
@@ -309,7 +310,7 @@ func jsonrpc() spec.Spec {
 	return sp
 }
 
-func TestAJSONRPCWorkerIsWarmedUpAndItsStderrIsItsLog(t *testing.T) {
+func TestStderrOfAJSONRPCWorkerIsItsLog(t *testing.T) {
 	p := begin(t, open(t), jsonrpc())
 	require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "complain", "{}"))
 	eventually(t, func() bool { return len(p.Logs()) == 1 }, "no log line")
@@ -320,16 +321,16 @@ func TestAJSONRPCWorkerIsWarmedUpAndItsStderrIsItsLog(t *testing.T) {
 	require.True(t, exit.Interrupted)
 }
 
-func TestAJSONRPCWorkerThatPrintsIsEndedWithAClearReason(t *testing.T) {
+func TestAJSONRPCWorkerThatPrintsToStdoutFails(t *testing.T) {
 	p := begin(t, open(t), jsonrpc())
 	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "babble"})
 	require.Error(t, err)
 	exit := ends(t, p)
 	require.True(t, exit.Failed())
-	require.Contains(t, exit.Error, "it broke the protocol: ")
+	require.Contains(t, exit.Error, "connection failed: ")
 }
 
-func TestAnOversizedMessageEndsTheIncarnation(t *testing.T) {
+func TestAnOversizedMessageFailsTheIncarnation(t *testing.T) {
 	sp := jsonrpc()
 	sp.Start.Warmup = nil
 	sp.Pool.Command = []string{"python3", "-c", "print('x' * 100000, flush=True); import time; time.sleep(1000)"}
@@ -341,10 +342,10 @@ func TestAnOversizedMessageEndsTheIncarnation(t *testing.T) {
 	} else {
 		p, _ = s.Get("p/0", 1)
 	}
-	require.Contains(t, p.Exit().Error, "it broke the protocol: ")
+	require.Contains(t, p.Exit().Error, "connection failed: ")
 }
 
-func TestOutputIsKeptLineByLineAndBounded(t *testing.T) {
+func TestReadLinesTruncatesLongLines(t *testing.T) {
 	for _, c := range []struct {
 		name, in string
 		want     []string
@@ -354,9 +355,9 @@ func TestOutputIsKeptLineByLineAndBounded(t *testing.T) {
 		{"a last line without end", "a\nb", []string{"a", "b"}},
 		{"empty lines", "\n\na\n", []string{"", "", "a"}},
 		{"bytes that are no text", "a\xffb\n", []string{"a\uFFFDb"}},
-		{"a line of just the limit", strings.Repeat("x", maxLine) + "\nb\n", []string{strings.Repeat("x", maxLine), "b"}},
-		{"a line beyond it", strings.Repeat("x", maxLine+1) + "\nb\n", []string{strings.Repeat("x", maxLine) + cutMark, "b"}},
-		{"a line far beyond it", strings.Repeat("x", 5*maxLine) + "\nb", []string{strings.Repeat("x", maxLine) + cutMark, "b"}},
+		{"a line of just the limit", strings.Repeat("x", maxLineBytes) + "\nb\n", []string{strings.Repeat("x", maxLineBytes), "b"}},
+		{"a line beyond it", strings.Repeat("x", maxLineBytes+1) + "\nb\n", []string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
+		{"a line far beyond it", strings.Repeat("x", 5*maxLineBytes) + "\nb", []string{strings.Repeat("x", maxLineBytes) + truncatedMark, "b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
@@ -372,36 +373,36 @@ func FuzzReadLines(f *testing.F) {
 		lines := 0
 		require.NoError(t, readLines(bytes.NewReader(in), func(text string) {
 			lines++
-			require.LessOrEqual(t, len(text), 3*maxLine+len(cutMark))
+			require.LessOrEqual(t, len(text), 3*maxLineBytes+len(truncatedMark))
 			require.NotContains(t, text, "\n")
 		}))
 		require.LessOrEqual(t, lines, bytes.Count(in, []byte("\n"))+1)
 	})
 }
 
-func TestTheNewestLinesAreKept(t *testing.T) {
+func TestLogRingKeepsTheNewestLines(t *testing.T) {
 	var ring logRing
-	for i := range keptLines + 50 {
+	for i := range maxLogLines + 50 {
 		ring.add(LogLine{Text: fmt.Sprint(i)})
 	}
 	lines := ring.all()
-	require.Len(t, lines, keptLines)
+	require.Len(t, lines, maxLogLines)
 	require.Equal(t, "50", lines[0].Text)
-	require.Equal(t, "240\n241\n242\n243\n244\n245\n246\n247\n248\n249", ring.lastWords())
-	for range 2 * keptBytes / maxLine {
-		ring.add(LogLine{Text: strings.Repeat("x", maxLine)})
+	require.Equal(t, "240\n241\n242\n243\n244\n245\n246\n247\n248\n249", ring.lastOutput())
+	for range 2 * maxLogBytes / maxLineBytes {
+		ring.add(LogLine{Text: strings.Repeat("x", maxLineBytes)})
 	}
-	require.Len(t, ring.all(), keptBytes/maxLine)
-	require.LessOrEqual(t, len(ring.lastWords()), reasonBytes+len(cutMark))
-	require.LessOrEqual(t, ring.tail().bytes, reasonBytes+reasonLines*len(cutMark))
+	require.Len(t, ring.all(), maxLogBytes/maxLineBytes)
+	require.LessOrEqual(t, len(ring.lastOutput()), reasonBytes+len(truncatedMark))
+	require.LessOrEqual(t, ring.tail().bytes, reasonBytes+reasonLines*len(truncatedMark))
 }
 
-func TestTheTailOfAProgramThatTalksALotIsInItsExit(t *testing.T) {
+func TestTheExitHasTheLogTail(t *testing.T) {
 	leave := filepath.Join(t.TempDir(), "leave")
 	p := begin(t, open(t), sh(once(leave)+`i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
 	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	exit := ends(t, p)
-	require.Len(t, exit.LogTail, keptLines)
+	require.Len(t, exit.LogTail, maxLogLines)
 	require.Equal(t, "line 300", exit.LogTail[0])
 	require.True(t, strings.HasSuffix(exit.Reason, "line 499"), exit.Reason)
 }

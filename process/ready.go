@@ -12,24 +12,24 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Pauses between two looks whether a program listens.
+// Delays between two checks whether a program listens.
 const (
-	listenPauseFirst = 2 * time.Millisecond
-	listenPauseMost  = 100 * time.Millisecond
+	minListenPoll = 2 * time.Millisecond
+	maxListenPoll = 100 * time.Millisecond
 )
 
-var errEndedEarly = errors.New("it ended before it was ready")
+var errExitedEarly = errors.New("exited before it was ready")
 
-// becomeReady waits for the handshake and runs the warm-up. It fails at once when the process ends.
+// becomeReady waits for the handshake and runs the warm-up. It fails as soon as the process exits.
 func (p *Process) becomeReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watching := make(chan struct{})
+	watcherDone := make(chan struct{})
 	go func() {
-		defer close(watching)
+		defer close(watcherDone)
 		select {
 		case <-p.exited:
-			cancel(errEndedEarly)
+			cancel(errExitedEarly)
 		case <-ctx.Done():
 		}
 	}()
@@ -38,18 +38,18 @@ func (p *Process) becomeReady(ctx context.Context) error {
 		err = p.warmUp(ctx)
 	}
 	cancel(nil)
-	<-watching
+	<-watcherDone
 	return err
 }
 
 func (p *Process) handshake(ctx context.Context) error {
 	if p.connErr != nil {
-		return fmt.Errorf("open the protocol: %w", p.connErr)
+		return fmt.Errorf("open the connection: %w", p.connErr)
 	}
 	switch p.spec.Pool.Protocol {
 	case spec.ProtocolFrames:
 		if err := wire.AwaitReady(ctx, p.conn); err != nil {
-			return fmt.Errorf("wait for its hello: %w", err)
+			return fmt.Errorf("wait for the hello frame: %w", err)
 		}
 	case spec.ProtocolNone:
 		return p.awaitListening(ctx)
@@ -64,7 +64,7 @@ func (p *Process) warmUp(ctx context.Context) error {
 			request.Payload = json.RawMessage("{}")
 		}
 		if p.conn == nil {
-			return fmt.Errorf("warm-up %s: a program of protocol none takes no requests; remove start.warmup", w.Method)
+			return fmt.Errorf("warm-up %s: protocol none has no requests; remove start.warmup", w.Method)
 		}
 		var err error
 		if w.Notification {
@@ -79,7 +79,7 @@ func (p *Process) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// markReady reports whether the process is still there, and not about to be ended; the caller may hand it out then.
+// markReady sets the time of readiness. It reports false if the process has exited or is being ended.
 func (p *Process) markReady() bool {
 	select {
 	case <-p.exited:
@@ -88,45 +88,45 @@ func (p *Process) markReady() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ending.stopped || p.ending.kill != "" || p.ending.fault != "" {
+	if p.termination.stopped || p.termination.killed() {
 		return false
 	}
 	p.readyAt = time.Now()
 	return true
 }
 
-// awaitListening waits until the program passes its health probe, which for a program without a fixed health.port needs it to listen on
-// its socket or its port. The one that answers first is the worker's address. Where ctx ends before that, the error is that of the last
-// probe that came to an end: one that was cut off knows less.
+// awaitListening waits until the program passes its health probe. Without a fixed health.port the program must listen on its socket or its
+// port; the first that accepts a connection is the worker's address. If ctx ends first, the error is that of the last probe that
+// completed: an interrupted probe knows less.
 func (p *Process) awaitListening(ctx context.Context) error {
-	var verdict error
-	for pause := listenPauseFirst; ; pause = min(2*pause, listenPauseMost) {
+	var lastErr error
+	for delay := minListenPoll; ; delay = min(2*delay, maxListenPoll) {
 		p.findAddress(ctx)
-		began := time.Now()
+		started := time.Now()
 		err := p.Probe(ctx)
 		if err == nil {
 			if p.Info().Address == "" {
-				p.setAddress(p.presumedAddress())
+				p.setAddress(p.configuredAddress())
 			}
 			return nil
 		}
-		if cutOff := ctx.Err() != nil; !cutOff || verdict == nil {
-			verdict = err
+		if interrupted := ctx.Err() != nil; !interrupted || lastErr == nil {
+			lastErr = err
 		} else {
-			verdict = fmt.Errorf("%w; the probe after it was cut off after %s", verdict, time.Since(began).Round(time.Millisecond))
+			lastErr = fmt.Errorf("%w; the next probe was interrupted after %s", lastErr, time.Since(started).Round(time.Millisecond))
 		}
 		select {
 		case <-ctx.Done():
 			if p.Info().Address == "" {
-				return fmt.Errorf("it listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
+				return fmt.Errorf("listens neither on %s nor on the socket $%s", p.plan.address.tcp(), EnvSocket)
 			}
-			return verdict
-		case <-time.After(pause):
+			return lastErr
+		case <-time.After(delay):
 		}
 	}
 }
 
-// findAddress sets the address once the program listens.
+// findAddress sets the address if the program listens.
 func (p *Process) findAddress(ctx context.Context) {
 	a := p.plan.address
 	switch {
@@ -138,17 +138,17 @@ func (p *Process) findAddress(ctx context.Context) {
 	}
 }
 
-// presumedAddress is that of a healthy program which did not listen where it was told to, or does so later.
-func (p *Process) presumedAddress() string {
+// configuredAddress is the address of a healthy program that does not listen on its port or socket yet, or never will.
+func (p *Process) configuredAddress() string {
 	if port := p.spec.Health.Port; port != 0 {
 		return address{port: port}.tcp()
 	}
 	return p.plan.address.tcp()
 }
 
-func accepts(ctx context.Context, network, where string) bool {
+func accepts(ctx context.Context, network, addr string) bool {
 	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, network, where)
+	conn, err := dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return false
 	}
@@ -156,8 +156,8 @@ func accepts(ctx context.Context, network, where string) bool {
 	return true
 }
 
-func (p *Process) setAddress(where string) {
+func (p *Process) setAddress(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.address = where
+	p.address = addr
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// start is one start in progress, which any number of callers may await. When the last of them leaves, it is cancelled.
+// start is one start in progress. Any number of callers may wait for it; when the last of them leaves, it is cancelled.
 type start struct {
 	done   chan struct{}
 	cancel context.CancelCauseFunc
@@ -21,17 +21,17 @@ type start struct {
 	err     error
 }
 
-// startGate bounds the starts of one pool at one time.
-type startGate struct {
+// poolStartLimit bounds the concurrent starts of one pool.
+type poolStartLimit struct {
 	size int
 	sem  *semaphore.Weighted
 }
 
 // Start runs an incarnation and returns when it has passed its handshake and warm-up, all within the spec's start.timeout. It is
-// idempotent by worker and incarnation: a second call returns the process that lives, or joins the start in progress, or fails as the
-// incarnation did. An older incarnation of the worker that is still here is killed first, unless the launch keeps it; one older than the
-// newest seen fails with CodeSuperseded. Every other failure is CodeStartFailed, whose message has the program's last output, or CodeInvalid. When ctx ends, the
-// start is given up unless other callers await it.
+// idempotent by worker and incarnation: a second call returns the live process, joins the start in progress, or fails as the incarnation
+// did. Start first kills older incarnations of the worker that the launch does not keep. It fails with CodeSuperseded if a newer
+// incarnation was started, else with CodeStartFailed, whose message has the program's last output, or CodeInvalid. When ctx ends, the start
+// is cancelled unless other callers wait for it.
 func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error) {
 	if err := checkLaunch(launch); err != nil {
 		return nil, err
@@ -52,18 +52,18 @@ func (s *Supervisor) Start(ctx context.Context, launch Launch) (*Process, error)
 	s.mu.Unlock()
 	if last {
 		st.cancel(context.Cause(ctx))
-		<-st.done // a start that is given up leaves nothing behind its caller's back
+		<-st.done // when Start returns, nothing of a cancelled start is left
 		if st.err == nil {
-			return st.process, nil // it was through before the cancel came
+			return st.process, nil // it finished before the cancellation
 		}
 	}
-	return nil, coded(CodeStartFailed, context.Cause(ctx), "the start of %s was given up", k)
+	return nil, coded(CodeStartFailed, context.Cause(ctx), "the start of %s was cancelled", k)
 }
 
 func checkLaunch(l Launch) error {
 	switch {
 	case l.Worker == "" || l.Incarnation < 1:
-		return coded(CodeInvalid, nil, "a launch needs a worker's name and an incarnation from 1 on; got %q and %d", l.Worker, l.Incarnation)
+		return coded(CodeInvalid, nil, "a launch needs a worker name and an incarnation of 1 or more; got %q and %d", l.Worker, l.Incarnation)
 	case len(l.Spec.Pool.Command) == 0:
 		return coded(CodeInvalid, nil, "the spec of %s names no command", l.Worker)
 	case l.Spec.Start.Timeout <= 0:
@@ -72,7 +72,7 @@ func checkLaunch(l Launch) error {
 	return nil
 }
 
-// join returns the start in progress, begun here if need be, or the process if it is beyond that.
+// join returns the start in progress, a new one if necessary, or the live process.
 func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 		return nil, nil, coded(CodeStartFailed, nil, "%s has already ended: %s", k, p.Exit().Reason)
 	}
 	s.newest[k.worker] = k.incarnation
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.life))
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	st := &start{done: make(chan struct{}), cancel: cancel, callers: 1}
 	s.starting[k] = st
 	s.processes.Add(1)
@@ -110,61 +110,60 @@ func (s *Supervisor) join(k key, launch Launch) (*start, *Process, error) {
 	return st, nil, nil
 }
 
-// run carries out a start from the end of older incarnations to readiness.
+// run performs a start, from killing older incarnations to readiness.
 func (s *Supervisor) run(ctx context.Context, k key, launch Launch) (*Process, error) {
-	if err := s.endOlder(ctx, k, launch.Keep); err != nil {
+	if err := s.killOlder(ctx, k, launch.Keep); err != nil {
 		return nil, err
 	}
-	gate := s.gateFor(launch)
-	if err := gate.Acquire(ctx, 1); err != nil {
-		return nil, giveUp(ctx, "%s waited for other starts", k)
+	startLimit := s.startLimitFor(launch)
+	if err := startLimit.Acquire(ctx, 1); err != nil {
+		return nil, startCancelled(ctx, "%s waited for other starts", k)
 	}
-	defer gate.Release(1)
+	defer startLimit.Release(1)
 	if ctx.Err() != nil {
-		return nil, giveUp(ctx, "%s waited for other starts", k)
+		return nil, startCancelled(ctx, "%s waited for other starts", k)
 	}
 
-	limit := launch.Spec.Start.Timeout.D()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, launch.Spec.Start.Timeout.D(), errStartTimeout)
 	defer cancel()
-	began := time.Now()
+	started := time.Now()
 	p, err := s.spawn(launch)
 	if err != nil {
 		return nil, coded(CodeStartFailed, err, "start %s", k)
 	}
 	err = p.becomeReady(ctx)
 	if err == nil && p.markReady() {
-		s.logger.Info("worker process is ready", "worker", k.worker, "incarnation", k.incarnation, "pid", p.root.PID, "took", time.Since(began))
+		s.logger.Info("worker process is ready", "worker", k.worker, "incarnation", k.incarnation, "pid", p.root.PID, "took", time.Since(started))
 		return p, nil
 	}
-	return nil, p.abandon(ctx, err)
+	return nil, p.giveUp(ctx, err)
 }
 
-var errStartTimeout = errors.New("start.timeout is over")
+var errStartTimeout = errors.New("start.timeout expired")
 
-// abandon ends a process that did not become ready, waits until it is gone, and says why it failed.
-func (p *Process) abandon(ctx context.Context, cause error) error {
-	given := context.Cause(ctx)
+// giveUp ends a process that did not become ready, waits until it is gone, and returns why it failed.
+func (p *Process) giveUp(ctx context.Context, cause error) error {
+	cancelled := context.Cause(ctx)
 	switch {
-	case given == nil && cause == nil: // it ended in the moment it became ready
-	case given == nil:
-		p.fault(fmt.Sprintf("it did not become ready: %v", cause))
-	case errors.Is(given, errStartTimeout):
-		p.fault(fmt.Sprintf("it did not become ready within start.timeout (%s): %v", p.spec.Start.Timeout, cause))
-	case errors.Is(given, ErrSuperseded):
-		p.Kill(given.Error())
+	case cancelled == nil && cause == nil: // it ended just as it became ready
+	case cancelled == nil:
+		p.fail(fmt.Sprintf("did not become ready: %v", cause))
+	case errors.Is(cancelled, errStartTimeout):
+		p.fail(fmt.Sprintf("did not become ready within start.timeout (%s): %v", p.spec.Start.Timeout, cause))
+	case errors.Is(cancelled, ErrSuperseded):
+		p.Kill(cancelled.Error())
 	default:
 		p.requestStop(0)
 	}
 	<-p.done
-	if errors.Is(given, ErrSuperseded) || errors.Is(given, ErrUnavailable) {
-		return given
+	if errors.Is(cancelled, ErrSuperseded) || errors.Is(cancelled, ErrUnavailable) {
+		return cancelled
 	}
 	return &Error{Code: CodeStartFailed, Message: fmt.Sprintf("start %s: %s", p.key(), p.Exit().Reason)}
 }
 
-// endOlder kills incarnations of the same worker that k supersedes, but for those to keep, and waits until they are gone.
-func (s *Supervisor) endOlder(ctx context.Context, k key, keep []int64) error {
+// killOlder kills the incarnations of the worker that k supersedes, except those to keep, and waits until they are gone.
+func (s *Supervisor) killOlder(ctx context.Context, k key, keep []int64) error {
 	var gone []<-chan struct{}
 	s.mu.Lock()
 	for other, st := range s.starting {
@@ -184,32 +183,32 @@ func (s *Supervisor) endOlder(ctx context.Context, k key, keep []int64) error {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return giveUp(ctx, "%s waited for older incarnations to die", k)
+			return startCancelled(ctx, "%s waited for older incarnations to end", k)
 		}
 	}
 	return nil
 }
 
-// giveUp is the error of a start that was cancelled before it made a process.
-func giveUp(ctx context.Context, format string, args ...any) error {
-	given := context.Cause(ctx)
-	if errors.Is(given, ErrSuperseded) || errors.Is(given, ErrUnavailable) {
-		return given
+// startCancelled is the error of a start that was cancelled before its spawn.
+func startCancelled(ctx context.Context, format string, args ...any) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrUnavailable) {
+		return cause
 	}
-	return coded(CodeStartFailed, given, format, args...)
+	return coded(CodeStartFailed, cause, format, args...)
 }
 
-// gateFor returns what bounds the starts of the launch's pool: its own start.concurrency, or else the host's.
-func (s *Supervisor) gateFor(launch Launch) *semaphore.Weighted {
+// startLimitFor returns the bound on concurrent starts for the launch's pool: its start.concurrency, or else the host's.
+func (s *Supervisor) startLimitFor(launch Launch) *semaphore.Weighted {
 	size := launch.Spec.Start.Concurrency
 	if size <= 0 {
-		return s.gate
+		return s.startLimit
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pool := launch.Spec.Pool.Name
-	if gate := s.gates[pool]; gate == nil || gate.size != size {
-		s.gates[pool] = &startGate{size: size, sem: semaphore.NewWeighted(int64(size))}
+	if limit := s.poolStartLimits[pool]; limit == nil || limit.size != size {
+		s.poolStartLimits[pool] = &poolStartLimit{size: size, sem: semaphore.NewWeighted(int64(size))}
 	}
-	return s.gates[pool].sem
+	return s.poolStartLimits[pool].sem
 }

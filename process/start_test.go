@@ -28,7 +28,7 @@ func slow(file string) spec.Spec {
 	return sp
 }
 
-func TestStartingALiveIncarnationAgainReturnsIt(t *testing.T) {
+func TestStartOfALiveIncarnationReturnsIt(t *testing.T) {
 	s := open(t)
 	first := begin(t, s, runs("sleep", "1000"))
 	require.Same(t, first, begin(t, s, runs("sleep", "1000")))
@@ -59,7 +59,7 @@ func TestConcurrentStartsOfOneIncarnationJoin(t *testing.T) {
 	require.Equal(t, 1, s.Live())
 }
 
-func TestAStartGoesOnWhileSomebodyAwaitsIt(t *testing.T) {
+func TestAStartContinuesWhileACallerWaits(t *testing.T) {
 	s, file := open(t), filepath.Join(t.TempDir(), "go")
 	impatient, cancel := context.WithCancel(t.Context())
 	type result struct {
@@ -89,7 +89,7 @@ func TestAStartGoesOnWhileSomebodyAwaitsIt(t *testing.T) {
 	require.True(t, lives(t, r.p.root))
 }
 
-func TestAStartThatNobodyAwaitsAnymoreLeavesNothing(t *testing.T) {
+func TestAStartWithoutCallersIsCancelled(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
@@ -136,7 +136,7 @@ func TestANewerIncarnationSupersedesAStartInProgress(t *testing.T) {
 	require.Equal(t, []*Process{newer}, s.List())
 }
 
-func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
+func TestAnEndedIncarnationCannotBeStartedAgain(t *testing.T) {
 	s := open(t)
 	leave := filepath.Join(t.TempDir(), "leave")
 	p := begin(t, s, sh(once(leave)+"echo so long; exit 3"))
@@ -153,48 +153,48 @@ func TestAnEndedIncarnationIsRememberedAndNotStartedAgain(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestWhoAskedIsToldOnceThatAProcessIsGone(t *testing.T) {
+func TestAfterEndCallsEachFunctionOnce(t *testing.T) {
 	s := open(t)
 	p := begin(t, s, runs("sleep", "1000"))
-	told := make(chan error, 2)
-	tell := func() {
-		_, lives := s.Get("p/0", 1)
-		if !lives || p.Exit().Reason == "" {
-			told <- errors.New("it is not known how it ended")
+	called := make(chan error, 2)
+	callback := func() {
+		_, found := s.Get("p/0", 1)
+		if !found || p.Exit().Reason == "" {
+			called <- errors.New("the exit is not set yet")
 		}
-		told <- nil
+		called <- nil
 	}
-	p.AfterEnd(tell)
+	p.AfterEnd(callback)
 	p.Kill("the test says so")
-	require.NoError(t, <-told)
-	p.AfterEnd(tell) // too late, and told all the same
-	require.NoError(t, <-told)
+	require.NoError(t, <-called)
+	p.AfterEnd(callback) // after the end
+	require.NoError(t, <-called)
 	<-p.Done()
-	require.Empty(t, told)
+	require.Empty(t, called)
 }
 
-func TestTheMemoryOfExitsIsBounded(t *testing.T) {
+func TestExitsAreBounded(t *testing.T) {
 	s := open(t)
-	for i := range rememberedExits + 5 {
+	for i := range maxExits + 5 {
 		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}}
 		for range reasonLines + 1 {
 			p.logs.add(LogLine{Text: "x"})
 		}
-		s.remember(p)
+		s.recordExit(p)
 	}
-	require.Len(t, s.ended, rememberedExits)
-	require.Len(t, s.endOrder, rememberedExits)
+	require.Len(t, s.ended, maxExits)
+	require.Len(t, s.endOrder, maxExits)
 	_, found := s.Get("p/0", 4)
 	require.False(t, found)
 	oldest, found := s.Get("p/0", 5)
 	require.True(t, found)
 	require.Len(t, oldest.Logs(), reasonLines)
-	newest, found := s.Get("p/0", rememberedExits+4)
+	newest, found := s.Get("p/0", maxExits+4)
 	require.True(t, found)
 	require.Len(t, newest.Logs(), reasonLines+1)
 }
 
-func TestOfAnOldExitRemainsHowItCameAboutAndNoConnection(t *testing.T) {
+func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	s := open(t)
 	sp := python(t, "@tempool.method", "def one(): return 1")
 	sp.Limits.OpenFiles = 512
@@ -202,8 +202,8 @@ func TestOfAnOldExitRemainsHowItCameAboutAndNoConnection(t *testing.T) {
 	require.JSONEq(t, "1", call(t, p, "one", "null"))
 	p.Kill("the test is done")
 	was := ends(t, p)
-	for i := range rememberedLogs {
-		s.remember(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}})
+	for i := range maxFullExits {
+		s.recordExit(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}})
 	}
 	old, found := s.Get("p/0", 1)
 	require.True(t, found)
@@ -228,7 +228,7 @@ func TestOfAnOldExitRemainsHowItCameAboutAndNoConnection(t *testing.T) {
 	require.Equal(t, p.LatestSample(), old.LatestSample())
 }
 
-func TestAProgramThatEndsBeforeItIsReadyFailsTheStartWithItsLastWords(t *testing.T) {
+func TestAProgramThatExitsBeforeItIsReadyFailsTheStartWithItsOutput(t *testing.T) {
 	s := open(t)
 	sp := sh("echo starting; echo 'no module named x' >&2; exit 3")
 	sp.Health.Command = []string{"false"}
@@ -243,47 +243,47 @@ func TestAProgramThatEndsBeforeItIsReadyFailsTheStartWithItsLastWords(t *testing
 	require.ElementsMatch(t, []string{"starting", "no module named x"}, p.Exit().LogTail)
 }
 
-func TestAProgramThatDoesNotBecomeReadyInTimeFailsTheStart(t *testing.T) {
+func TestAProgramThatIsNotReadyInTimeFailsTheStart(t *testing.T) {
 	s := open(t)
 	sp := slow("/nowhere")
 	sp.Start.Timeout = spec.Duration(200 * time.Millisecond)
 	sp.Pool.Command = []string{"sh", "-c", `trap "" TERM; echo still loading; while :; do sleep 1; done`}
 	_, err := s.Start(t.Context(), launch("p/0", 1, sp))
 	require.ErrorIs(t, err, ErrStartFailed)
-	require.ErrorContains(t, err, "it did not become ready within start.timeout (200ms)")
+	require.ErrorContains(t, err, "did not become ready within start.timeout (200ms)")
 	require.ErrorContains(t, err, "still loading")
 	p, found := s.Get("p/0", 1)
 	require.True(t, found)
-	require.False(t, p.Exit().Killed, "a program that hangs at start is faulty, not obstinate")
+	require.False(t, p.Exit().Killed, "a program that hangs at start failed")
 	require.NotEmpty(t, p.Exit().Error)
 }
 
-func TestLaunchesThatCannotWorkAreRefusedWithASentence(t *testing.T) {
+func TestInvalidLaunchesAreRejected(t *testing.T) {
 	s := open(t)
 	for text, change := range map[string]func(*Launch){
-		`the program "no-such-program" is not in PATH`:            func(l *Launch) { l.Spec.Pool.Command = []string{"no-such-program"} },
-		`the program "/etc/passwd" cannot be run`:                 func(l *Launch) { l.Spec.Pool.Command = []string{"/etc/passwd"} },
-		`pool.dir "/no/such/folder" is not a folder of this host`: func(l *Launch) { l.Spec.Pool.Dir = "/no/such/folder" },
-		`pool.user "no-such-user" is not a user of this host`:     func(l *Launch) { l.Spec.Pool.User = "no-such-user" },
-		`pool.group "no-such-group" is not a group of this host`:  func(l *Launch) { l.Spec.Pool.Group = "no-such-group" },
-		`pool.umask "9" is not octal text`:                        func(l *Launch) { l.Spec.Pool.Umask = "9" },
-		`names no command`:                                        func(l *Launch) { l.Spec.Pool.Command = nil },
-		`an incarnation from 1 on`:                                func(l *Launch) { l.Incarnation = 0 },
-		`has no start.timeout`:                                    func(l *Launch) { l.Spec.Start.Timeout = 0 },
+		`the program "no-such-program" is not in PATH`:               func(l *Launch) { l.Spec.Pool.Command = []string{"no-such-program"} },
+		`the program "/etc/passwd" cannot be run`:                    func(l *Launch) { l.Spec.Pool.Command = []string{"/etc/passwd"} },
+		`pool.dir "/no/such/folder" is not a directory of this host`: func(l *Launch) { l.Spec.Pool.Dir = "/no/such/folder" },
+		`pool.user "no-such-user" is not a user of this host`:        func(l *Launch) { l.Spec.Pool.User = "no-such-user" },
+		`pool.group "no-such-group" is not a group of this host`:     func(l *Launch) { l.Spec.Pool.Group = "no-such-group" },
+		`pool.umask "9" is not octal text`:                           func(l *Launch) { l.Spec.Pool.Umask = "9" },
+		`names no command`:                                           func(l *Launch) { l.Spec.Pool.Command = nil },
+		`an incarnation of 1 or more`:                                func(l *Launch) { l.Incarnation = 0 },
+		`has no start.timeout`:                                       func(l *Launch) { l.Spec.Start.Timeout = 0 },
 	} {
 		l := launch("p/0", 1, runs("sleep", "1000"))
 		change(&l)
 		_, err := s.Start(t.Context(), l)
 		require.ErrorContains(t, err, text)
 	}
-	entries, err := os.ReadDir(filepath.Join(s.folder.path, recordsName))
+	entries, err := os.ReadDir(filepath.Join(s.state.path, recordsName))
 	require.NoError(t, err)
 	require.Empty(t, entries)
 	_, err = s.Start(t.Context(), launch("p/0", 1, runs("sleep", "1000")))
 	require.NoError(t, err, "an incarnation that never had a process may be started again")
 }
 
-func TestTwentyWorkersStartAtOnceWithinTheirBound(t *testing.T) {
+func TestConcurrentStartsAreBounded(t *testing.T) {
 	s := open(t)
 	dir := t.TempDir()
 	sp := runs("sleep", "1000")
@@ -312,7 +312,7 @@ func TestTwentyWorkersStartAtOnceWithinTheirBound(t *testing.T) {
 	}
 }
 
-func TestTheProgramGetsItsOwnEnvironmentOnly(t *testing.T) {
+func TestTheProgramDoesNotInheritTheAgentsEnvironment(t *testing.T) {
 	t.Setenv("TEMPOOL_TEST_SECRET", "s3cret")
 	t.Setenv("TEMPOOL_TEST_PRIVATE", "not for workers")
 	file := filepath.Join(t.TempDir(), "env")
@@ -362,7 +362,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestFolderUmaskAndAccountAreThePrograms(t *testing.T) {
+func TestTheProgramRunsWithItsDirectoryUmaskAndCredentials(t *testing.T) {
 	require.Zero(t, os.Getuid(), "run this test as root: it starts a program as another user")
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777))
@@ -376,7 +376,7 @@ func TestFolderUmaskAndAccountAreThePrograms(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "made"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
-	who, err := lookUpAccount("nobody", "")
+	who, err := lookUpCredentials("nobody", "")
 	require.NoError(t, err)
 	for file, want := range map[string]string{"uid": strconv.Itoa(int(who.UID)), "gid": strconv.Itoa(int(who.GID)), "groups": strconv.Itoa(int(who.GID)), "pwd": dir} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
@@ -392,7 +392,7 @@ func TestFolderUmaskAndAccountAreThePrograms(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAProgramIsFoundAsItWouldFindItself(t *testing.T) {
+func TestFindProgramUsesTheProgramsPathAndDirectory(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	program := filepath.Join(dir, "bin", "greet")
@@ -405,38 +405,38 @@ func TestAProgramIsFoundAsItWouldFindItself(t *testing.T) {
 		{"bin/greet", dir, "", "bin/greet"},
 		{program, "/", "", program},
 	} {
-		got, err := lookProgram(c.name, c.dir, []string{"PATH=" + c.path})
+		got, err := findProgram(c.name, c.dir, []string{"PATH=" + c.path})
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
 	for _, name := range []string{"", "greet", "bin/none", "bin"} {
-		_, err := lookProgram(name, dir, []string{"PATH=/nowhere"})
+		_, err := findProgram(name, dir, []string{"PATH=/nowhere"})
 		require.Error(t, err, name)
 	}
 }
 
-func TestTheStateFolderHasOneHolder(t *testing.T) {
+func TestTheStateDirectoryIsLocked(t *testing.T) {
 	s := open(t)
-	_, err := Open(t.Context(), Config{StateDir: s.folder.path, HostID: "other"})
+	_, err := Open(t.Context(), Config{StateDir: s.state.path, HostID: "other"})
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.ErrorContains(t, err, fmt.Sprintf("is in use by process %d (host id \"test\"", os.Getpid()))
 }
 
-func TestAConfigurationWithoutFolderOrHostIsRefused(t *testing.T) {
+func TestOpenRejectsAConfigurationWithoutStateDirOrHostID(t *testing.T) {
 	for _, config := range []Config{{HostID: "h"}, {StateDir: t.TempDir()}, {StateDir: t.TempDir(), HostID: "a\nb"}} {
 		_, err := Open(t.Context(), config)
-		require.ErrorContains(t, err, "a supervisor needs a state folder and a host id")
+		require.ErrorContains(t, err, "a supervisor needs a state directory and a host id")
 	}
 }
 
-func TestAProgramWithoutTheReaperHookIsRefused(t *testing.T) {
-	reaperHooked.Store(false)
-	defer reaperHooked.Store(true)
+func TestOpenNeedsTheReaperHook(t *testing.T) {
+	selfExecEnabled.Store(false)
+	defer selfExecEnabled.Store(true)
 	_, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "h"})
 	require.ErrorContains(t, err, "make process.RunReaperIfAsked() the first statement of main")
 }
 
-func TestANewerIncarnationLeavesThoseAloneThatItIsToKeep(t *testing.T) {
+func TestANewerIncarnationSparesThoseToKeep(t *testing.T) {
 	s := open(t)
 	first := begin(t, s, runs("sleep", "1000"))
 	after := func(kept *Process) *Process {

@@ -11,10 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
-func TestAProgramThatHeedsTermIsInterrupted(t *testing.T) {
+func TestStopSendsSIGTERM(t *testing.T) {
 	p := begin(t, open(t), runs("sleep", "1000"))
 	exit, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
@@ -23,58 +24,58 @@ func TestAProgramThatHeedsTermIsInterrupted(t *testing.T) {
 	require.Equal(t, "SIGTERM", exit.Signal)
 }
 
-func TestAProgramThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
+func TestStopKillsAfterTheGrace(t *testing.T) {
 	p := begin(t, open(t), sh(`trap "" TERM; echo armed; while :; do sleep 1; done`))
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
-	began := time.Now()
+	started := time.Now()
 	exit, err := p.Stop(t.Context(), 200*time.Millisecond)
 	require.NoError(t, err)
 	require.True(t, exit.Killed)
 	require.False(t, exit.Interrupted)
 	require.Equal(t, "SIGKILL", exit.Signal)
-	require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(started), 200*time.Millisecond)
 }
 
-func TestAGrandchildInItsOwnSessionEndsWithStop(t *testing.T) {
+func TestStopKillsAGrandchildInItsOwnSession(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := begin(t, open(t), sh(`setsid sh -c 'trap "" TERM HUP; echo $$ > `+file+`; while :; do sleep 1; done' & exec sleep 1000`))
 	grandchild := pidIn(t, file)
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	require.False(t, lives(t, grandchild))
-	require.False(t, exists(grandchild), "an adopted grandchild is reaped, not left as a zombie")
+	require.False(t, grandchild.Exists(), "an adopted grandchild is reaped, not left as a zombie")
 }
 
-func TestNothingOutlivesAnAgentThatIsKilled(t *testing.T) {
+func TestTheReaperKillsAllTreesOfAKilledAgent(t *testing.T) {
 	dir := t.TempDir()
 	child, grandchild := filepath.Join(dir, "child"), filepath.Join(dir, "grandchild")
 	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c",
 		`echo $$ > `+child+`; setsid sh -c 'trap "" TERM HUP; echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
 	reaper := agent.reaper(t)
-	ids := []identity{pidIn(t, child), pidIn(t, grandchild)}
+	ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
 
 	require.NoError(t, agent.Process.Kill())
 	died := time.Now()
 	for _, id := range ids {
-		eventually(t, func() bool { return !lives(t, id) }, "nothing outlives the agent")
+		eventually(t, func() bool { return !lives(t, id) }, "a descendant is still running")
 	}
 	t.Logf("all descendants were gone %s after the agent's death", time.Since(died))
-	eventually(t, func() bool { return !lives(t, reaper) }, "the reaper must not linger")
+	eventually(t, func() bool { return !lives(t, reaper) }, "the reaper must exit")
 }
 
-func TestAReaperThatIsKilledIsReplacedAndKnowsAllTrees(t *testing.T) {
+func TestAKilledReaperIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pid")
 	agent := startTestAgent(t, filepath.Join(dir, "state"), "sh", "-c", `echo $$ > `+file+`; while :; do sleep 1; done`)
 	first := agent.reaper(t)
 	worker := pidIn(t, file)
-	require.NoError(t, signalIdentity(first, syscall.SIGKILL))
+	require.NoError(t, tree.Signal(first, syscall.SIGKILL))
 	require.NotEqual(t, first, agent.reaper(t))
 	require.NoError(t, agent.Process.Kill())
-	eventually(t, func() bool { return !lives(t, worker) }, "the new reaper knows the worker")
+	eventually(t, func() bool { return !lives(t, worker) }, "the new reaper must kill the worker")
 }
 
-func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {
+func TestOpenKillsWhatAnEarlierAgentLeftRunning(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		t.Run(map[bool]string{true: "by its record", false: "by its cookie alone"}[records], func(t *testing.T) {
 			dir := t.TempDir()
@@ -82,12 +83,12 @@ func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {
 			agent := startTestAgent(t, state, "sh", "-c",
 				`echo $$ > `+child+`; setsid sh -c 'echo $$ > `+grandchild+`; while :; do sleep 1; done' & while :; do sleep 1; done`)
 			reaper := agent.reaper(t)
-			ids := []identity{pidIn(t, child), pidIn(t, grandchild)}
-			require.NoError(t, signalIdentity(reaper, syscall.SIGSTOP))
+			ids := []tree.Identity{pidIn(t, child), pidIn(t, grandchild)}
+			require.NoError(t, tree.Signal(reaper, syscall.SIGSTOP))
 			require.NoError(t, agent.Process.Kill())
 			_, err := agent.Process.Wait()
 			require.NoError(t, err)
-			require.NoError(t, signalIdentity(reaper, syscall.SIGKILL))
+			require.NoError(t, tree.Signal(reaper, syscall.SIGKILL))
 			for _, id := range ids {
 				require.True(t, lives(t, id))
 			}
@@ -97,7 +98,7 @@ func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {
 
 			s := open(t, func(c *Config) { c.StateDir, c.HostID = state, "test-agent" })
 			for _, id := range ids {
-				require.False(t, lives(t, id), "Open returns when the leftovers are gone")
+				require.False(t, lives(t, id), "Open returns after killing them")
 			}
 			entries, err := os.ReadDir(filepath.Join(state, recordsName))
 			require.NoError(t, err)
@@ -107,13 +108,13 @@ func TestWhatAgentAndReaperLeaveOverIsSweptByTheNextAgent(t *testing.T) {
 	}
 }
 
-func TestASweepSparesTheProcessesOfOtherAgents(t *testing.T) {
+func TestOpenSparesTheProcessesOfOtherAgents(t *testing.T) {
 	other := begin(t, open(t), runs("sleep", "1000"))
-	open(t) // the same host id on another state folder
+	open(t) // the same host id with another state directory
 	require.True(t, lives(t, other.root))
 }
 
-func TestAnUnreadableRecordIsRemoved(t *testing.T) {
+func TestOpenRemovesAnUnreadableRecord(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, recordsName, "p%2F0.1.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
@@ -122,31 +123,31 @@ func TestAnUnreadableRecordIsRemoved(t *testing.T) {
 	require.NoFileExists(t, name)
 }
 
-func TestARecordOfAnEarlierBootKillsNobody(t *testing.T) {
+func TestOpenIgnoresRecordsOfAnEarlierBoot(t *testing.T) {
 	dir := t.TempDir()
-	folder, err := openStateFolder(dir, "test")
+	state, err := openStateDir(dir, "test")
 	require.NoError(t, err)
 	bystander := exec.Command("sleep", "1000")
-	bystander.SysProcAttr = sessionAttr(nil)
-	require.NoError(t, startChild(bystander))
+	bystander.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, tree.StartChild(bystander))
 	defer func() {
 		_ = bystander.Process.Kill()
-		_ = waitChild(bystander)
+		_ = tree.WaitChild(bystander)
 	}()
-	id, found := identify(bystander.Process.Pid)
+	id, found := tree.Identify(bystander.Process.Pid)
 	require.True(t, found)
-	require.NoError(t, folder.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: treeKey{Root: id, Cookie: "c"}, Boot: "an earlier one"}))
-	folder.close()
+	require.NoError(t, state.writeRecord(record{Worker: "p/0", Incarnation: 1, Key: tree.Key{Root: id, Cookie: "c"}, Boot: "an earlier one"}))
+	state.close()
 	open(t, func(c *Config) { c.StateDir = dir })
 	require.True(t, lives(t, id))
 }
 
-func TestTheReaperWithstandsSignalsOfOperators(t *testing.T) {
+func TestTheReaperIgnoresSignals(t *testing.T) {
 	s := open(t)
-	reaper, found := identify(s.reaper.pid)
+	reaper, found := tree.Identify(s.reaper.PID())
 	require.True(t, found)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
-		require.NoError(t, signalIdentity(reaper, sig))
+		require.NoError(t, tree.Signal(reaper, sig))
 	}
 	p := begin(t, s, runs("sleep", "1000"))
 	_, err := p.Stop(t.Context(), 0)
@@ -154,47 +155,31 @@ func TestTheReaperWithstandsSignalsOfOperators(t *testing.T) {
 	require.True(t, lives(t, reaper))
 }
 
-func TestAReaperThatTakesNoOrdersIsReplaced(t *testing.T) {
-	s := open(t)
-	s.reaper.mu.Lock()
-	first := s.reaper.cmd
-	require.NoError(t, s.reaper.orders.Close()) // as if its pipe were full for too long: every order fails
-	s.reaper.mu.Unlock()
-	p := begin(t, s, runs("sleep", "1000"))
-	eventually(t, func() bool {
-		s.reaper.mu.Lock()
-		defer s.reaper.mu.Unlock()
-		return s.reaper.cmd != nil && s.reaper.cmd != first
-	}, "no second reaper")
-	_, err := p.Stop(t.Context(), 0)
-	require.NoError(t, err)
-}
-
-func TestProcessesThatMoveOnWhileTheyAreKilledAreCaught(t *testing.T) {
+func TestStopKillsATreeThatKeepsForking(t *testing.T) {
 	hop := filepath.Join(t.TempDir(), "hop.sh")
 	// Each process lives for 20 ms and leaves a successor in a session of its own, for at most 500 generations.
 	require.NoError(t, os.WriteFile(hop, []byte("[ $1 -gt 0 ] || exit\nsleep 0.02\nsetsid sh \"$0\" $(($1 - 1)) &\n"), 0o600))
 	p := begin(t, open(t), sh(`for i in 1 2 3; do setsid sh `+hop+` 500 & done; exec sleep 1000`))
-	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) > 3 }, "the hoppers must run")
+	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 3 }, "the forking processes must run")
 	exit, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
-	require.NotContains(t, exit.Reason, "did not die")
-	require.Empty(t, bearersOf(t, p.Info().Cookie))
+	require.NotContains(t, exit.Reason, "survived")
+	require.Empty(t, cookieHolders(t, p.Info().Cookie))
 }
 
-func TestATreeThatGrowsWhileItIsKilledIsCaught(t *testing.T) {
+func TestKillEndsATreeThatGrows(t *testing.T) {
 	bomb := filepath.Join(t.TempDir(), "bomb.sh")
 	// Each process leaves up to 3 others behind in sessions of their own, 5 generations deep: bounded, but it grows as fast as it can.
 	require.NoError(t, os.WriteFile(bomb, []byte(
 		"[ $1 -gt 0 ] && for i in 1 2 3; do setsid sh \"$0\" $(($1 - 1)) & done\nexec sleep 1000\n"), 0o600))
 	p := begin(t, open(t), sh(`sh `+bomb+` 5 & exec sleep 1000`))
-	eventually(t, func() bool { return len(bearersOf(t, p.Info().Cookie)) > 10 }, "the tree must grow")
+	eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) > 10 }, "the tree must grow")
 	p.Kill("it grows")
 	require.True(t, ends(t, p).Killed)
-	require.Empty(t, bearersOf(t, p.Info().Cookie))
+	require.Empty(t, cookieHolders(t, p.Info().Cookie))
 }
 
-func TestADescendantThatClearsItsEnvironmentEndsWithItsTree(t *testing.T) {
+func TestStopKillsADescendantWithoutCookie(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	// The middle process keeps the descendant connected to the tree.
 	p := begin(t, open(t), sh(`setsid sh -c 'env -i setsid sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & wait' & exec sleep 1000`))
@@ -204,54 +189,54 @@ func TestADescendantThatClearsItsEnvironmentEndsWithItsTree(t *testing.T) {
 	require.False(t, lives(t, descendant))
 }
 
-func TestADescendantThatWasSeenOnceEndsWithItsTreeHoweverItHides(t *testing.T) {
+func TestStopKillsAnOrphanWithoutCookieThatWasSampled(t *testing.T) {
 	dir := t.TempDir()
 	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
 	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" & while [ ! -e `+leave+` ]; do sleep 0.01; done) & exec sleep 1000`))
 	descendant := pidIn(t, file)
 	eventually(t, func() bool {
 		_, err := p.Sample(t.Context())
-		return err == nil && p.known.has(descendant)
-	}, "a sample must see it")
+		return err == nil && p.members.Has(descendant)
+	}, "a sample must find it")
 	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	eventually(t, func() bool {
-		table, err := glance()
-		return err == nil && table.rows[descendant.PID].ppid == os.Getpid()
-	}, "it must have lost its parent")
+		entry, err := tree.ReadEntry(descendant.PID)
+		return err == nil && entry.Parent == os.Getpid()
+	}, "it must be an orphan")
 	_, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	require.False(t, lives(t, descendant))
 }
 
-func TestAStrangerThatHoldsThePipesDoesNotHoldUpTheEnd(t *testing.T) {
+func TestAnEscapedProcessThatHoldsThePipesDoesNotBlockTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	file, leave := filepath.Join(dir, "pid"), filepath.Join(dir, "leave")
 	p := begin(t, open(t), sh(`(env -i /usr/bin/setsid /bin/sh -c "echo \$\$ > `+file+`; exec /bin/sleep 1000" &); `+once(leave)+`exit 3`))
-	stranger := pidIn(t, file)
-	t.Cleanup(func() { _ = signalIdentity(stranger, syscall.SIGKILL) })
+	escaped := pidIn(t, file)
+	t.Cleanup(func() { _ = tree.Signal(escaped, syscall.SIGKILL) })
 	eventually(t, func() bool {
-		r, err := readRow(stranger.PID)
-		return err == nil && r.ppid == os.Getpid()
-	}, "it must have lost its parent")
+		entry, err := tree.ReadEntry(escaped.PID)
+		return err == nil && entry.Parent == os.Getpid()
+	}, "it must be an orphan")
 	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	require.Equal(t, 3, ends(t, p).Code)
-	require.True(t, lives(t, stranger), "otherwise this test shows nothing")
+	require.True(t, lives(t, escaped), "otherwise this test proves nothing")
 }
 
-func TestOrphansThatDieAreReapedWhileTheirTreeLives(t *testing.T) {
+func TestDeadOrphansOfALiveTreeAreReaped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	begin(t, open(t), sh(`(setsid sh -c 'echo $$ > `+file+`; sleep 0.2' &); exec sleep 1000`))
 	orphan := pidIn(t, file)
-	eventually(t, func() bool { return !exists(orphan) }, "a dead orphan must not stay a zombie")
+	eventually(t, func() bool { return !orphan.Exists() }, "a dead orphan must not stay a zombie")
 }
 
-func TestChildrenOfOtherCodeAreLeftToTheirParents(t *testing.T) {
+func TestChildrenOfOtherCodeAreNotReaped(t *testing.T) {
 	begin(t, open(t), runs("sleep", "1000"))
 	cmd := exec.Command("sh", "-c", "exit 7")
 	require.NoError(t, cmd.Start())
-	id, found := identify(cmd.Process.Pid)
+	id, found := tree.Identify(cmd.Process.Pid)
 	require.True(t, found)
-	eventually(t, func() bool { return exists(id) && !lives(t, id) }, "the child must be dead")
+	eventually(t, func() bool { return id.Exists() && !lives(t, id) }, "the child must be dead")
 	noise := exec.Command("true") // its death wakes the reaping of orphans
 	require.NoError(t, noise.Run())
 	var failed *exec.ExitError
@@ -259,7 +244,7 @@ func TestChildrenOfOtherCodeAreLeftToTheirParents(t *testing.T) {
 	require.Equal(t, 7, failed.ExitCode())
 }
 
-func TestTheChildrenOfAGroupThatGotTermKeepTheirGrace(t *testing.T) {
+func TestStopGivesTheWholeGroupItsGrace(t *testing.T) {
 	dir := t.TempDir()
 	file, mark := filepath.Join(dir, "pid"), filepath.Join(dir, "done")
 	p := begin(t, open(t), sh(`sh -c 'trap "sleep 0.2; touch `+mark+`; exit" TERM; echo $$ > `+file+`; while :; do sleep 0.01; done' & sleep 1000; wait`))
@@ -270,7 +255,7 @@ func TestTheChildrenOfAGroupThatGotTermKeepTheirGrace(t *testing.T) {
 	require.FileExists(t, mark)
 }
 
-func TestStopsJoinAndTheShortestGraceWins(t *testing.T) {
+func TestConcurrentStopsUseTheShortestGrace(t *testing.T) {
 	p := begin(t, open(t), sh(`trap "" TERM; echo armed; while :; do sleep 1; done`))
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
 	first := make(chan Exit, 1)
@@ -284,20 +269,20 @@ func TestStopsJoinAndTheShortestGraceWins(t *testing.T) {
 	require.Equal(t, second, <-first)
 	third, err := p.Stop(t.Context(), 0)
 	require.NoError(t, err)
-	require.Equal(t, second, third, "stopping what has ended tells how it ended")
+	require.Equal(t, second, third, "Stop after the end returns the same exit")
 }
 
-func TestAStoppedProcessNoticesTerm(t *testing.T) {
+func TestStopContinuesASuspendedProcess(t *testing.T) {
 	p := begin(t, open(t), sh(`trap "exit 0" TERM; echo armed; while :; do sleep 0.01; done`))
 	eventually(t, func() bool { return len(p.Logs()) > 0 }, "the trap must be set before TERM")
-	require.NoError(t, signalGroup(p.root.PID, syscall.SIGSTOP))
+	require.NoError(t, tree.SignalGroup(p.root.PID, syscall.SIGSTOP))
 	exit, err := p.Stop(t.Context(), patience)
 	require.NoError(t, err)
 	require.True(t, exit.Interrupted)
 	require.Zero(t, exit.Code)
 }
 
-func TestCloseStopsEverythingAndIsBoundedByItsContext(t *testing.T) {
+func TestCloseKillsWhenItsContextEnds(t *testing.T) {
 	s, err := Open(t.Context(), Config{StateDir: t.TempDir(), HostID: "test"})
 	require.NoError(t, err)
 	sp := sh(`trap "" TERM; echo armed; while :; do sleep 1; done`)

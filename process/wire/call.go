@@ -6,141 +6,141 @@ import (
 	"time"
 )
 
-// scratch keeps the buffers that messages are put together in; larger ones than scratchMax bytes are not kept.
-var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+// buffers pools the buffers in which requests are encoded, up to maxPooledBuffer bytes each.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-const scratchMax = 64 << 10
+const maxPooledBuffer = 64 << 10
 
-func (l *link) Call(ctx context.Context, r Request) (*Response, error) {
-	return Prepare(ctx, r, nil).Do(l, Event{}, nil)
+func (c *conn) Call(ctx context.Context, r Request) (*Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, nil)
 }
 
-func (l *link) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
-	return Prepare(ctx, r, nil).Do(l, Event{}, onChunk)
+func (c *conn) Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error) {
+	return Prepare(ctx, r, nil).Do(c, Event{}, onChunk)
 }
 
-// sendRequest sends the call's request, with w.mu held. Its error is a *CallError.
-func (l *link) sendRequest(w *Exchange) error {
+// sendRequest sends the request; x.mu is held. Its error is a *CallError.
+func (c *conn) sendRequest(x *Exchange) error {
 	timeout := int64(-1)
-	if deadline, ok := w.ctx.Deadline(); ok {
+	if deadline, ok := x.ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline).Milliseconds(), 0)
 	}
-	buf := scratch.Get().(*[]byte)
-	head, body, err := l.d.appendRequest((*buf)[:0], w.id, w.r, timeout)
-	w.sent, w.at = true, -1
+	buf := buffers.Get().(*[]byte)
+	head, body, err := c.codec.appendRequest((*buf)[:0], x.id, x.request, timeout)
+	x.sent, x.offset = true, -1
 	if err == nil {
-		w.at, err = l.out.send(head, body)
+		x.offset, err = c.out.send(head, body)
 	}
-	if cap(head) <= scratchMax {
+	if cap(head) <= maxPooledBuffer {
 		*buf = head[:0]
-		scratch.Put(buf)
+		buffers.Put(buf)
 	}
 	if err == nil {
 		return nil
 	}
-	started := w.at >= 0 && l.out.mayHaveLeft(w.at)
+	started := x.offset >= 0 && c.out.mayHaveLeft(x.offset)
 	if started {
-		l.fail(err) // part of a message is on the stream: whatever followed it would be misread
+		c.fail(err) // part of a message is in the stream, so nothing can follow it
 	}
 	return &CallError{Started: started, Err: err}
 }
 
-// call is one exchange as its caller sees it.
-type call struct {
-	l       *link
-	w       *Exchange
-	onChunk func([]byte) error
-	joined  []byte
+// pendingCall is the caller's side of an exchange.
+type pendingCall struct {
+	conn         *conn
+	exchange     *Exchange
+	onChunk      func([]byte) error
+	joinedChunks []byte
 }
 
-func (c *call) wait(ctx context.Context) (*Response, error) {
+func (c *pendingCall) wait(ctx context.Context) (*Response, error) {
 	for {
 		select {
-		case e := <-c.w.events:
-			if resp, err, over := c.take(e); over {
+		case e := <-c.exchange.events:
+			if resp, err, over := c.handle(e); over {
 				return resp, err
 			}
-			c.l.refill(c.w)
+			c.conn.drainOverflow(c.exchange)
 		case <-ctx.Done():
-			return c.leave(ctx.Err())
-		case <-c.l.done:
-			return c.drain(c.l.Err())
+			return c.abandon(ctx.Err())
+		case <-c.conn.done:
+			return c.drain(c.conn.Err())
 		}
 	}
 }
 
-// take handles one event and tells whether the call is over.
-func (c *call) take(e Event) (*Response, error, bool) {
+// handle handles one event. The last result reports whether the call is over.
+func (c *pendingCall) handle(e Event) (*Response, error, bool) {
 	if e.final {
-		recycle(c.w)
-		if e.err == nil && c.joined != nil {
-			if int64(len(c.joined)+len(e.resp.Payload)) > c.l.o.MaxMessage {
+		recycle(c.exchange)
+		if e.err == nil && c.joinedChunks != nil {
+			if int64(len(c.joinedChunks)+len(e.resp.Payload)) > c.conn.o.MaxMessage {
 				return nil, &CallError{Started: true, Err: ErrTooLarge}, true
 			}
-			e.resp.Payload = append(c.joined, e.resp.Payload...)
+			e.resp.Payload = append(c.joinedChunks, e.resp.Payload...)
 		}
 		return e.resp, e.err, true
 	}
-	if !e.piece {
+	if !e.isChunk {
 		return nil, nil, false
 	}
 	var err error
 	if c.onChunk != nil {
 		err = c.onChunk(e.chunk)
-	} else if c.joined = append(c.joined, e.chunk...); int64(len(c.joined)) > c.l.o.MaxMessage {
+	} else if c.joinedChunks = append(c.joinedChunks, e.chunk...); int64(len(c.joinedChunks)) > c.conn.o.MaxMessage {
 		err = ErrTooLarge
 	}
 	if err != nil {
-		c.l.leave(c.w)
-		close(c.w.gone)
+		c.conn.abandon(c.exchange)
+		close(c.exchange.abandoned)
 		return nil, &CallError{Started: true, Err: err}, true
 	}
 	return nil, nil, false
 }
 
-// leave ends the waiting at once, with the answer if it has come in the same moment.
-func (c *call) leave(cause error) (*Response, error) {
-	switch c.l.leave(c.w) {
-	case unstarted:
-		close(c.w.gone)
+// abandon stops waiting. It returns the response if that has just arrived.
+func (c *pendingCall) abandon(cause error) (*Response, error) {
+	switch c.conn.abandon(c.exchange) {
+	case neverSent:
+		close(c.exchange.abandoned)
 		return nil, &CallError{Err: cause}
-	case abandoned:
-		close(c.w.gone)
-		return nil, &CallError{Started: c.l.started(c.w), Err: cause}
+	case cancelSent:
+		close(c.exchange.abandoned)
+		return nil, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 	}
 	return c.drain(cause)
 }
 
-// drain takes what came before the call ended, for a response may be among it; cause is the failure if none is.
-func (c *call) drain(cause error) (*Response, error) {
+// drain handles the remaining events, since the response may be among them; otherwise the call fails with cause.
+func (c *pendingCall) drain(cause error) (*Response, error) {
 	for {
 		select {
-		case e := <-c.w.events:
-			if resp, err, over := c.take(e); over {
+		case e := <-c.exchange.events:
+			if resp, err, over := c.handle(e); over {
 				return resp, err
 			}
-			c.l.refill(c.w)
+			c.conn.drainOverflow(c.exchange)
 		default:
-			close(c.w.gone)
-			return nil, &CallError{Started: c.l.started(c.w), Err: cause}
+			close(c.exchange.abandoned)
+			return nil, &CallError{Started: c.conn.mayHaveStarted(c.exchange), Err: cause}
 		}
 	}
 }
 
-func (l *link) Notify(ctx context.Context, r Request) error {
-	if err := l.out.waitClear(ctx, l.done); err != nil {
+func (c *conn) Notify(ctx context.Context, r Request) error {
+	if err := c.out.waitDrained(ctx, c.done); err != nil {
 		return &CallError{Err: err}
 	}
-	if err := l.Err(); err != nil {
+	if err := c.Err(); err != nil {
 		return &CallError{Err: err}
 	}
-	head, body, err := l.d.appendNotify(nil, r)
+	head, body, err := c.codec.appendNotify(nil, r)
 	if err != nil {
 		return &CallError{Err: err}
 	}
-	at, err := l.out.send(head, body)
+	offset, err := c.out.send(head, body)
 	if err != nil {
-		return &CallError{Started: l.out.mayHaveLeft(at), Err: err}
+		return &CallError{Started: c.out.mayHaveLeft(offset), Err: err}
 	}
 	return nil
 }

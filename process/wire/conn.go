@@ -1,118 +1,144 @@
-// Package wire speaks with one subprocess over byte streams: requests, responses, streams, cancels and pings.
-//
-// Two dialects share one Conn: frames, the binary protocol of the SDKs (docs/protocol.md), and JSON-RPC 2.0 in three
-// framings, which makes any MCP or LSP server a worker. The package knows no process: who holds a Conn also holds the
-// process behind it, and ends that process when the Conn is Done.
 package wire
 
 import (
 	"context"
-	"time"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"syscall"
 )
 
-// Request is one message to a worker. Headers and Payload must not change until the call that was given them returns.
-type Request struct {
-	// Method names what to run; at most MaxMethod bytes, never empty.
-	Method string
-	// Headers travel beside the payload: at most MaxHeaders bytes in all. JSON-RPC has no place for them and sends none.
-	Headers map[string]string
-	// Payload is opaque to frames; for JSON-RPC it is params: a JSON object or array, or empty or null for none.
-	Payload []byte
+// codec encodes and decodes the messages of one protocol. The append methods are safe for concurrent use; if a message cannot be sent they
+// return dst unchanged and the reason.
+type codec interface {
+	// appendRequest returns the body to be written after head, or appends it and returns nil. timeout is in ms, negative for none.
+	appendRequest(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error)
+	appendNotify(dst []byte, r Request) (head, body []byte, err error)
+	// appendCancel appends the message that cancels id; there may be none.
+	appendCancel(dst []byte, id uint32, method string) []byte
+	appendPing(dst []byte, id uint32) []byte
+	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
+	read(c *conn) error
 }
 
-// Response is a worker's answer. It belongs to the caller.
-type Response struct {
-	// Headers is nil when the worker sent none, as JSON-RPC workers always do.
-	Headers map[string]string
-	// Payload is the body, for JSON-RPC the result.
-	Payload []byte
+// conn implements Conn for every codec. inflight.go has its calls in flight.
+type conn struct {
+	o       Options
+	codec   codec
+	out     *writer
+	closers []io.Closer
+
+	inFlight atomic.Int32 // entries of calls in use
+
+	ping     pinger
+	counters counters
+
+	mu      sync.Mutex
+	calls   []inflightCall  // guarded by mu, with the fields of each
+	free    []*inflightCall // guarded by mu: the unused entries of calls
+	waiting waitQueue       // guarded by mu: empty while an entry is free
+	shift   uint            // an id is a generation above shift bits of index
+	err     error           // guarded by mu; set once, before done closes
+
+	yieldToCaller bool // used by the reader only: it woke a caller, and nothing was sent to the worker since
+
+	done   chan struct{}   // closed by fail only
+	ctx    context.Context // ends with the Conn
+	cancel context.CancelFunc
+	closed chan struct{} // closed after the streams
+
+	hostCalls  chan struct{}  // one token per running host call
+	goroutines sync.WaitGroup // reader, flusher and host calls
 }
 
-// Conn is one worker's connection. All methods may be called by many goroutines at once.
-//
-// A failure of Call or Stream is either a *RemoteError, the worker's own answer, or a *CallError, everything else.
-// A message that is malformed, oversized or unsolicited breaks the Conn: nothing read after it could be trusted.
-type Conn interface {
-	// Call sends a request and waits for its response. It waits while MaxInflight calls are in flight. When ctx ends first, the
-	// call is cancelled and Call returns at once with ctx's error in a CallError; its place stays taken until the worker answers.
-	// Chunks that the worker streams are joined in front of the payload, up to MaxMessage bytes in all.
-	Call(ctx context.Context, r Request) (*Response, error)
-	// Stream is Call with the chunks given to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With
-	// MaxInflight 1 the worker is then slowed down; else up to StreamBuffer bytes wait for onChunk, so that other calls of this Conn
-	// go on, and a stream that has more is cut with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
-	Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error)
-	// Notify sends a request that has no answer. It returns once the bytes are on their way, and takes no place in flight.
-	Notify(ctx context.Context, r Request) error
-	// Ping waits for proof that the worker reads and answers. A worker that runs one call at a time answers after that call.
-	// An unanswered ping breaks nothing; what it means is the caller's decision. Pings at the same time share one question.
-	Ping(ctx context.Context) error
-	// InFlight counts the calls whose answer is still due, cancelled ones included.
-	InFlight() int
-	// Done is closed when the Conn is broken or closed, and every call has been told or is about to be.
-	Done() <-chan struct{}
-	// Err says why the Conn is Done, and is nil before.
-	Err() error
-	// Close ends the Conn, closes the streams it was given and waits for its goroutines. It must not be called from HostCall or
-	// OnNotification. The second and later calls do nothing.
-	Close() error
+// newConn returns a Conn that start will run. r and w may be the same stream; r is closed if it is an io.Closer.
+func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
+	c := &conn{
+		o: o, codec: codec, out: newWriter(w), closers: []io.Closer{w},
+		done: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
+	}
+	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {
+		c.closers = append(c.closers, closer)
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	// Closing waits for the reader, which may be the goroutine that fails the Conn; AfterFunc runs on another goroutine.
+	context.AfterFunc(c.ctx, func() {
+		for _, closer := range c.closers {
+			closer.Close() // its error would add nothing to Err
+		}
+		close(c.closed)
+	})
+	c.shift = uint(bits.Len(uint(o.MaxInflight - 1)))
+	c.calls = make([]inflightCall, o.MaxInflight)
+	for i := range c.calls {
+		c.calls[i].index = uint32(i)
+		c.free = append(c.free, &c.calls[i])
+	}
+	return c
 }
 
-// Defaults of Options, and the fixed limits of a message's parts.
-const (
-	DefaultMaxMessage  int64 = 64 << 20
-	DefaultCancelGrace       = 5 * time.Second
-	// DefaultStreamBuffer holds a moment of a fast stream; what waits is at most so much for each call in flight.
-	DefaultStreamBuffer = 8 << 20
-	// MaxMethod and MaxHeaders bound a frame's method and encoded headers, in bytes.
-	MaxMethod  = 1024
-	MaxHeaders = 64 << 10
-	// MaxControl bytes fit into a hello or an error whatever Options.MaxMessage says.
-	MaxControl = 64 << 10
-	// MaxInflightLimit is the largest Options.MaxInflight; larger values are cut to it.
-	MaxInflightLimit = 4096
-	// MaxHostCalls bounds the host calls of one worker that run at once; one more is answered with CodeBusy.
-	MaxHostCalls = 64
-)
-
-// Options tune a Conn. The zero value is ready to use.
-type Options struct {
-	// MaxMessage bounds the payload of a message in bytes, both ways; default DefaultMaxMessage.
-	MaxMessage int64
-	// MaxInflight calls may wait for their answer at once; further callers wait their turn or for their context. Default 1.
-	MaxInflight int
-	// CancelGrace is how long a cancelled call may take to be answered before the Conn breaks with ErrUnanswered; default
-	// DefaultCancelGrace.
-	CancelGrace time.Duration
-	// StreamBuffer bounds, in bytes, what waits for a slow onChunk while other calls may be in flight; default DefaultStreamBuffer.
-	StreamBuffer int
-	// PingMethod is the JSON-RPC request that serves as ping, default "ping". Frames have pings of their own.
-	PingMethod string
-	// HostCall serves what the worker asks of its host; nil answers every such question with CodeUnsupported. headers are those of
-	// the request that the worker is serving, as this side sent them, so a worker cannot borrow another call's session; nil when
-	// the worker asks outside of a call. ctx is the call's and also ends with the Conn. A *RemoteError goes to the worker as it is,
-	// any other error with CodeHostError. Frames only.
-	HostCall func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error)
-	// OnNotification sees each notification of a JSON-RPC worker, on the reading goroutine: it must not block, nor keep params.
-	// nil drops them.
-	OnNotification func(method string, params []byte)
+// start runs the goroutines. The codec must be fully set up.
+func (c *conn) start() {
+	c.goroutines.Go(func() { c.fail(c.codec.read(c)) })
+	c.goroutines.Go(func() {
+		if err := c.out.flush(c.done); err != nil {
+			c.fail(err)
+		}
+	})
 }
 
-func (o Options) withDefaults() Options {
-	if o.MaxMessage <= 0 {
-		o.MaxMessage = DefaultMaxMessage
+func (c *conn) InFlight() int         { return int(c.inFlight.Load()) }
+func (c *conn) Done() <-chan struct{} { return c.done }
+
+func (c *conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *conn) Close() error {
+	c.fail(ErrClosed)
+	<-c.closed
+	c.goroutines.Wait()
+	return nil
+}
+
+// fail ends the Conn with err, unless it has ended already.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
 	}
-	if o.MaxMessage > 1<<31 {
-		o.MaxMessage = 1 << 31
+	c.err = peerClosed(err)
+	for i := range c.calls {
+		if t := c.calls[i].cancelTimer; t != nil {
+			t.Stop()
+		}
+		if x := c.calls[i].exchange; x != nil && x.begun {
+			select {
+			case x.events <- Event{}:
+			default: // an event that wakes the caller is there already
+			}
+		}
 	}
-	o.MaxInflight = min(max(o.MaxInflight, 1), MaxInflightLimit)
-	if o.CancelGrace <= 0 {
-		o.CancelGrace = DefaultCancelGrace
+	close(c.done)
+	c.mu.Unlock()
+	c.cancel()
+}
+
+// peerClosed turns the errors of a stream whose worker is gone into ErrPeerClosed.
+func peerClosed(err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w in the middle of a message", ErrPeerClosed)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		return ErrPeerClosed
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%w: %w", ErrPeerClosed, err)
 	}
-	if o.StreamBuffer <= 0 {
-		o.StreamBuffer = DefaultStreamBuffer
-	}
-	if o.PingMethod == "" {
-		o.PingMethod = "ping"
-	}
-	return o
+	return err
 }

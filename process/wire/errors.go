@@ -6,31 +6,31 @@ import (
 	"fmt"
 )
 
-// Why a Conn is Done, or a call did not happen. They arrive wrapped: compare with errors.Is.
+// Why a Conn is Done or a call failed. They are wrapped: use errors.Is.
 var (
-	ErrClosed        = errors.New("the connection was closed on this side")
-	ErrPeerClosed    = errors.New("the worker closed its end of the connection")
-	ErrUnanswered    = errors.New("the worker did not answer a cancelled call in time, so its state is unknown")
-	ErrTooLarge      = errors.New("message too large: raise the limit or send less")
-	ErrSlowReader    = errors.New("the stream was read too slowly: more of it waited than may, and other calls share its worker")
+	ErrClosed        = errors.New("the host closed the connection")
+	ErrPeerClosed    = errors.New("the worker closed the connection")
+	ErrUnanswered    = errors.New("the worker did not respond to a cancelled call in time, so its state is unknown")
+	ErrTooLarge      = errors.New("message too large; raise the limit or send less")
+	ErrSlowReader    = errors.New("the stream was read too slowly: its buffer is full, and other calls share its worker")
 	ErrInvalidParams = errors.New("JSON-RPC params must be a JSON object or array, or empty")
 	ErrInvalidMethod = fmt.Errorf("a method name has 1 to %d bytes", MaxMethod)
 )
 
-// Codes of a RemoteError that the protocol itself gives a meaning. Handlers may send codes of their own.
+// Codes of a RemoteError with a meaning in the protocol. Handlers may use their own codes.
 const (
 	CodeError          = "error"            // the handler raised an exception
 	CodeMethodNotFound = "method_not_found" // no handler has this name
 	CodeInvalidParams  = "invalid_params"   // the payload does not fit the handler
 	CodeCancelled      = "cancelled"        // the call ended because it was cancelled
 	CodeTooLarge       = "too_large"        // the result exceeds the host's limit
-	CodeUnsupported    = "unsupported"      // the other side does not offer this
-	CodeBusy           = "busy"             // more at once than the other side takes
+	CodeUnsupported    = "unsupported"      // the other side does not support this
+	CodeBusy           = "busy"             // too many at once
 	CodeHostError      = "host_error"       // a host call failed on the host
 	CodeNotInCall      = "not_in_call"      // a host call named a call that is not in flight
 )
 
-// RemoteError is the worker's own answer to a call: it was read, understood and failed there.
+// RemoteError is the worker's error response to a call.
 type RemoteError struct {
 	// Code is a word; for JSON-RPC it is the error's number as text.
 	Code      string          `json:"code"`
@@ -38,9 +38,9 @@ type RemoteError struct {
 	Message   string          `json:"message"`
 	Traceback string          `json:"traceback,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
-	// Fatal is the worker's own wish to be replaced.
+	// Fatal means that the worker asks to be replaced.
 	Fatal bool `json:"fatal,omitempty"`
-	// Headers came beside the error, as beside a Response; nil for none.
+	// Headers are those of the error response; nil for none.
 	Headers map[string]string `json:"-"`
 }
 
@@ -51,9 +51,9 @@ func (e *RemoteError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Message)
 }
 
-// CallError is every failure of Call, Stream, Notify and Ping that is not the worker's answer.
+// CallError is any failure of Call, Stream, Notify and Ping except a RemoteError.
 type CallError struct {
-	// Started is false only if not one byte of the request can have reached the worker, so that a retry elsewhere is safe.
+	// Started is false only if no byte of the request can have reached the worker, so a retry on another worker is safe.
 	Started bool
 	Err     error
 }
@@ -65,13 +65,13 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("call was not sent: %v", e.Err)
 }
 
-// Unwrap gives the cause: a context's error, one of this package's, or an operating system's.
+// Unwrap returns the cause: a context's error, one of this package's, or an operating system's.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// ProtocolError is why a Conn broke: the worker sent what its protocol does not allow.
+// ProtocolError breaks a Conn: the worker sent what its protocol does not allow.
 type ProtocolError struct{ Reason string }
 
-func (e *ProtocolError) Error() string { return "protocol violated by the worker: " + e.Reason }
+func (e *ProtocolError) Error() string { return "protocol violation by the worker: " + e.Reason }
 
 func violation(format string, args ...any) error {
 	return &ProtocolError{Reason: fmt.Sprintf(format, args...)}

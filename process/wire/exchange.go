@@ -2,99 +2,99 @@ package wire
 
 import "context"
 
-// Prepare makes a call ready before it is known which Conn will carry it, for queues above Conns: whoever frees a worker can hand it
-// the next request at once with Begin, without waiting until the goroutine of that call runs.
+// Prepare returns a call that has no Conn yet, for dispatchers: the goroutine that frees a worker can send the next request with Begin,
+// without waiting until the goroutine of that call runs.
 //
-// ended, if it is not nil, is called with the worker's answer, nil or a *RemoteError, when the call's place is free again and before
-// its caller is woken. It runs on the goroutine that reads from the worker, so it must not block; it may Begin others. It is not
-// called for a call whose caller has left, nor for one that the Conn's end has cut.
+// onAnswer, unless it is nil, is called with nil or the *RemoteError of the response, after the call has left the in-flight count and before
+// its caller wakes. It runs on the goroutine that reads from the worker: it must not block, and may call Begin on other Exchanges. It
+// is not called if the caller has stopped waiting or the Conn has ended.
 //
-// An Exchange that was prepared is either done, by Do, once, or dropped without having been begun.
-func Prepare(ctx context.Context, r Request, ended func(error)) *Exchange {
-	x := exchanges.Get().(*Exchange)
-	x.ctx, x.r, x.ended = ctx, r, ended
+// Call Do on the Exchange exactly once, or drop the Exchange if Begin was not called.
+func Prepare(ctx context.Context, r Request, onAnswer func(error)) *Exchange {
+	x := exchangePool.Get().(*Exchange)
+	x.ctx, x.request, x.onAnswer = ctx, r, onAnswer
 	return x
 }
 
-// Begin sends the request if c has a place free for it, on behalf of who waits for Events. It reports false when the request was
-// not sent and will not be by this; then the waiter has to be told to go on with Do. It does not block.
+// Begin sends the request on c if fewer than MaxInflight calls are in flight, on behalf of the goroutine that waits for Events. It does not
+// block. If it reports false the request was not sent; then wake that goroutine, so that it calls Do.
 func (x *Exchange) Begin(c Conn) bool {
-	l, ok := c.(*link)
+	target, ok := c.(*conn)
 	if !ok {
 		return false
 	}
 	x.mu.Lock()
-	if x.left || x.ctx.Err() != nil || !l.enterNow(x) {
+	if x.withdrawn || x.ctx.Err() != nil || !target.tryAdmit(x) {
 		x.mu.Unlock()
 		return false
 	}
-	x.l = l
-	err := l.sendRequest(x)
+	x.conn = target
+	err := target.sendRequest(x)
 	x.mu.Unlock()
 	if err != nil {
-		l.fallThrough(x, err)
+		target.failUnsent(x, err)
 	}
 	return true
 }
 
-// Withdraw keeps the request from being sent; it reports false when that was done already. After true there is nothing to do.
+// Withdraw prevents Begin from sending the request. It reports false if the request was sent already.
 func (x *Exchange) Withdraw() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.left = !x.sent
-	return x.left
+	x.withdrawn = !x.sent
+	return x.withdrawn
 }
 
-// Events gives who waits for Begin a first piece of news, to be handed to Do.
+// Events delivers the first event after Begin; pass it to Do.
 func (x *Exchange) Events() <-chan Event { return x.events }
 
-// Do waits for the answer: on the Conn that carries the call already, else on c, like Conn.Call (without onChunk) or Conn.Stream.
-// first is what came from Events, the zero Event for nothing.
+// Do waits for the response, like Conn.Call if onChunk is nil, else like Conn.Stream. Unless Begin has sent the request, Do sends it on c.
+// first is the event from Events, or the zero Event.
 func (x *Exchange) Do(c Conn, first Event, onChunk func([]byte) error) (*Response, error) {
 	x.mu.Lock()
-	l := x.l
+	target := x.conn
 	x.mu.Unlock()
 	ctx := x.ctx
-	if l == nil {
+	if target == nil {
 		var ok bool
-		if l, ok = c.(*link); !ok {
+		if target, ok = c.(*conn); !ok {
 			if onChunk == nil {
-				return c.Call(ctx, x.r)
+				return c.Call(ctx, x.request)
 			}
-			return c.Stream(ctx, x.r, onChunk)
+			return c.Stream(ctx, x.request, onChunk)
 		}
-		if err := l.begin(ctx, x); err != nil {
+		if err := target.send(ctx, x); err != nil {
 			return nil, err
 		}
 	}
-	waiting := call{l: l, w: x, onChunk: onChunk}
-	if resp, err, over := waiting.take(first); over {
+	call := pendingCall{conn: target, exchange: x, onChunk: onChunk}
+	if resp, err, over := call.handle(first); over {
 		return resp, err
 	}
-	if first.piece {
-		l.refill(x)
+	if first.isChunk {
+		target.drainOverflow(x)
 	}
-	return waiting.wait(ctx)
+	return call.wait(ctx)
 }
 
-// begin takes a place for the call and sends its request, or puts it into the Conn's own queue.
-func (l *link) begin(ctx context.Context, x *Exchange) error {
+// send sends the request, or queues it while MaxInflight calls are in flight.
+func (c *conn) send(ctx context.Context, x *Exchange) error {
 	if err := ctx.Err(); err != nil {
 		return &CallError{Err: err}
 	}
-	mine, err := l.enter(x)
+	send, err := c.admit(x)
 	if err != nil {
 		return &CallError{Err: err}
 	}
-	if !mine {
+	if !send {
 		return nil
 	}
 	x.mu.Lock()
-	err = l.sendRequest(x)
+	err = c.sendRequest(x)
 	x.mu.Unlock()
 	if err != nil {
-		// x is not used again: a worker that answers what it was not asked could still reach it.
-		l.handOver(l.withdraw(x))
+		// x is not recycled: a faulty worker could still respond to its id.
+		c.sendNext(c.releaseUnsent(x))
 	}
 	return err
 }

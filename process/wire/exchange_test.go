@@ -19,7 +19,7 @@ func doAsync(x *Exchange, c Conn) <-chan outcome {
 	return done
 }
 
-func TestAnExchangeIsSentByWhoBeginsItAndAnsweredToWhoWaits(t *testing.T) {
+func TestBeginSendsAnExchangeThatAnotherGoroutineWaitsFor(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m", Payload: []byte("in")}, nil)
 	require.True(t, x.Begin(c))
@@ -33,7 +33,7 @@ func TestAnExchangeIsSentByWhoBeginsItAndAnsweredToWhoWaits(t *testing.T) {
 	require.Equal(t, "out", string(got.resp.Payload))
 }
 
-func TestTheEndOfACallHandsTheNextToTheWorkerBeforeItsCallerRuns(t *testing.T) {
+func TestOnAnswerCanBeginTheNextExchange(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	next := Prepare(within(t), Request{Method: "m", Payload: []byte("second")}, nil)
 	began := make(chan bool, 1)
@@ -55,7 +55,7 @@ func TestTheEndOfACallHandsTheNextToTheWorkerBeforeItsCallerRuns(t *testing.T) {
 	}
 }
 
-func TestABusyConnTakesNoExchange(t *testing.T) {
+func TestBeginFailsAtMaxInflight(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	busy := callAsync(within(t), c, Request{Method: "m"})
 	asked := p.read()
@@ -89,7 +89,7 @@ func TestAWithdrawnExchangeIsNotSent(t *testing.T) {
 	require.False(t, x.Withdraw(), "it is on its way")
 }
 
-func TestWhoWaitsForAnExchangeIsToldThatItsConnBroke(t *testing.T) {
+func TestABegunExchangeFailsWhenItsConnBreaks(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	x := Prepare(within(t), Request{Method: "m"}, func(error) { t.Error("a call that was cut was answered") })
 	require.True(t, x.Begin(c))
@@ -103,7 +103,7 @@ func TestWhoWaitsForAnExchangeIsToldThatItsConnBroke(t *testing.T) {
 	require.True(t, failed.Started)
 }
 
-func TestACancelledExchangeAsksItsWorkerToStop(t *testing.T) {
+func TestACancelledExchangeSendsACancel(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	x := Prepare(ctx, Request{Method: "m"}, nil)

@@ -6,29 +6,29 @@ import (
 	"unicode/utf8"
 )
 
-// FrameType says what a frame is. docs/protocol.md describes each.
+// FrameType is the type of a frame; docs/protocol.md describes each.
 type FrameType uint8
 
 // The frame types of protocol 1.
 const (
-	FrameHello      FrameType = 1  // both ways, first: who speaks, and its limits
+	FrameHello      FrameType = 1  // both directions, first: version and limits
 	FrameRequest    FrameType = 2  // to the worker: a call
-	FrameNotify     FrameType = 3  // to the worker: a call without an answer
-	FrameChunk      FrameType = 4  // a piece of a streamed response, or of a request body after FlagMore
+	FrameNotify     FrameType = 3  // to the worker: a call without a response
+	FrameChunk      FrameType = 4  // part of a streamed response, or of a request body after FlagMore
 	FrameEnd        FrameType = 5  // to the worker: the request body is complete
-	FrameResponse   FrameType = 6  // to the host: the call's answer
+	FrameResponse   FrameType = 6  // to the host: the call's result
 	FrameError      FrameType = 7  // to the host: the call's failure
-	FrameCancel     FrameType = 8  // to the worker: answer this call soon, its result is not wanted any more
+	FrameCancel     FrameType = 8  // to the worker: respond to this call soon, its result is not needed
 	FramePing       FrameType = 9  // to the worker
 	FramePong       FrameType = 10 // to the host
-	FrameHostCall   FrameType = 11 // to the host: a question of the worker
-	FrameHostResult FrameType = 12 // to the worker: its answer
+	FrameHostCall   FrameType = 11 // to the host: a host call
+	FrameHostResult FrameType = 12 // to the worker: its result
 	FrameHostError  FrameType = 13 // to the worker: its failure
 )
 
-// shapes says which types carry an id and a method; the others carry none. The payload of control types may have MaxControl bytes
-// even where a message may not.
-var shapes = [...]struct{ id, method, control bool }{
+// frameRules says which types have an id and a method; the others must have none. The payload of control types may have MaxControl bytes even
+// if MaxMessage is smaller.
+var frameRules = [...]struct{ id, method, control bool }{
 	FrameHello:      {control: true},
 	FrameRequest:    {id: true, method: true},
 	FrameNotify:     {method: true},
@@ -44,18 +44,18 @@ var shapes = [...]struct{ id, method, control bool }{
 	FrameHostError:  {id: true, control: true},
 }
 
-// FlagMore on a Request says that its body goes on in Chunk frames until End.
+// FlagMore on a Request means that its body continues in Chunk frames until End.
 const FlagMore uint8 = 1
 
 // ProtocolVersion is the version of the frames protocol that this package speaks.
 const ProtocolVersion = 1
 
 const (
-	frameHeader = 16 // bytes before a frame's method
-	frameFixed  = 12 // of these, the bytes that the length field counts
+	frameHeadSize = 16 // bytes before a frame's method
+	lengthCounted = 12 // of these, the bytes counted by the length field
 )
 
-// Frame is one frame in decoded form. The slices alias what was decoded.
+// Frame is a decoded frame. Its slices alias the decoded bytes.
 type Frame struct {
 	Type    FrameType
 	Flags   uint8
@@ -65,30 +65,29 @@ type Frame struct {
 	Payload []byte
 }
 
-// AppendFrame appends f's encoding to dst, or returns an error and dst as it was.
+// AppendFrame appends f's encoding to dst, or returns an error and dst unchanged.
 func AppendFrame(dst []byte, f Frame) ([]byte, error) {
-	out, err := appendHead(dst, f.Type, f.ID, f.Method, f.Headers, -1, len(f.Payload))
+	out, err := appendHead(dst, f, -1)
 	if err != nil {
 		return dst, err
 	}
-	out[len(dst)+5] = f.Flags
 	return append(out, f.Payload...), nil
 }
 
-// timeoutHeader carries the milliseconds that a call has left when it is sent.
+// timeoutHeader is the time left for a call when it is sent, in milliseconds.
 const timeoutHeader = "tempool-timeout"
 
-// appendHead appends everything of a frame but its payload of n bytes. timeout, in ms, becomes a header unless it is negative.
-func appendHead(dst []byte, t FrameType, id uint32, method string, headers map[string]string, timeout int64, n int) ([]byte, error) {
-	if len(method) > MaxMethod {
+// appendHead appends f up to its payload. timeout, in ms, becomes a header unless it is negative.
+func appendHead(dst []byte, f Frame, timeout int64) ([]byte, error) {
+	if len(f.Method) > MaxMethod {
 		return dst, ErrInvalidMethod
 	}
 	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0, byte(t), 0, byte(len(method)>>8), byte(len(method)),
-		byte(id>>24), byte(id>>16), byte(id>>8), byte(id), 0, 0, 0, 0)
-	dst = append(dst, method...)
+	dst = append(dst, 0, 0, 0, 0, byte(f.Type), f.Flags, byte(len(f.Method)>>8), byte(len(f.Method)),
+		byte(f.ID>>24), byte(f.ID>>16), byte(f.ID>>8), byte(f.ID), 0, 0, 0, 0)
+	dst = append(dst, f.Method...)
 	at := len(dst)
-	for k, v := range headers {
+	for k, v := range f.Headers {
 		if len(k) == 0 || len(k) > 0xffff || len(v) > 0xffff {
 			return dst[:start], fmt.Errorf("header %.40q: a key has 1 to 65535 bytes, a value at most 65535", k)
 		}
@@ -106,7 +105,7 @@ func appendHead(dst []byte, t FrameType, id uint32, method string, headers map[s
 		return dst[:start], fmt.Errorf("headers of %d bytes: %w", h, ErrTooLarge)
 	}
 	binary.BigEndian.PutUint32(dst[start+12:], uint32(h))
-	binary.BigEndian.PutUint32(dst[start:], uint32(frameFixed+len(method)+h+n))
+	binary.BigEndian.PutUint32(dst[start:], uint32(lengthCounted+len(f.Method)+h+len(f.Payload)))
 	return dst, nil
 }
 
@@ -120,9 +119,9 @@ type head struct {
 	length  int // bytes of the whole frame, the length field included
 }
 
-func (h head) payload() int { return h.length - frameHeader - h.method - h.headers }
+func (h head) payload() int { return h.length - frameHeadSize - h.method - h.headers }
 
-// parseHead reads the fixed part from b, which holds at least frameHeader bytes, and checks every length against its limit.
+// parseHead parses the fixed part from b, which has at least frameHeadSize bytes, and checks every length against its limit.
 func parseHead(b []byte, maxPayload int64) (head, error) {
 	n := int64(binary.BigEndian.Uint32(b))
 	h := head{
@@ -138,25 +137,25 @@ func parseHead(b []byte, maxPayload int64) (head, error) {
 		return h, violation("unknown frame type %d", h.kind)
 	case h.flags != 0 && (h.flags != FlagMore || h.kind != FrameRequest):
 		return h, violation("flags %#x on a frame of type %d", h.flags, h.kind)
-	case (h.id != 0) != shapes[h.kind].id:
+	case (h.id != 0) != frameRules[h.kind].id:
 		return h, violation("id %d on a frame of type %d", h.id, h.kind)
-	case (h.method != 0) != shapes[h.kind].method:
+	case (h.method != 0) != frameRules[h.kind].method:
 		return h, violation("a method of %d bytes on a frame of type %d", h.method, h.kind)
 	case h.method > MaxMethod:
 		return h, violation("a method of %d bytes, the limit is %d", h.method, MaxMethod)
 	case h.headers > MaxHeaders:
 		return h, violation("headers of %d bytes, the limit is %d", h.headers, MaxHeaders)
-	case n < int64(frameFixed+h.method+h.headers):
+	case n < int64(lengthCounted+h.method+h.headers):
 		return h, violation("a frame of length %d is shorter than its own parts", n)
-	case int64(h.payload()) > maxPayload && (!shapes[h.kind].control || h.payload() > MaxControl):
+	case int64(h.payload()) > maxPayload && (!frameRules[h.kind].control || h.payload() > MaxControl):
 		return h, violation("a payload of %d bytes, the limit is %d", h.payload(), maxPayload)
 	}
 	return h, nil
 }
 
-// DecodeFrame decodes the first frame of b, which must hold all of it, and returns how many bytes it took. maxPayload is in bytes.
+// DecodeFrame decodes the first frame of b, which must contain all of it, and returns its length. maxPayload is in bytes.
 func DecodeFrame(b []byte, maxPayload int64) (Frame, int, error) {
-	if len(b) < frameHeader {
+	if len(b) < frameHeadSize {
 		return Frame{}, 0, violation("a frame cut off after %d bytes", len(b))
 	}
 	h, err := parseHead(b, maxPayload)
@@ -166,11 +165,11 @@ func DecodeFrame(b []byte, maxPayload int64) (Frame, int, error) {
 	if len(b) < h.length {
 		return Frame{}, 0, violation("a frame cut off after %d of %d bytes", len(b), h.length)
 	}
-	f, err := h.frame(b[frameHeader:h.length])
+	f, err := h.frame(b[frameHeadSize:h.length])
 	return f, h.length, err
 }
 
-// frame decodes what follows the fixed part.
+// frame decodes the bytes after the fixed part.
 func (h head) frame(rest []byte) (Frame, error) {
 	headers, err := parseHeaders(rest[h.method : h.method+h.headers])
 	if err != nil {

@@ -9,44 +9,44 @@ import (
 	"unicode/utf8"
 )
 
-// Hello is what a worker of the SDKs says about itself first.
+// Hello is the first frame of a worker.
 type Hello struct {
 	Protocol int      `json:"protocol"` // ProtocolVersion
 	SDK      string   `json:"sdk"`      // such as "python/0.1.0"
-	Methods  []string `json:"methods"`  // what it answers to
+	Methods  []string `json:"methods"`  // that it serves
 }
 
-// hostHello is what this side says first.
+// hostHello is the first frame of the host.
 type hostHello struct {
 	Protocol    int   `json:"protocol"`
 	MaxMessage  int64 `json:"max_message"` // bytes
 	MaxInflight int   `json:"max_inflight"`
 }
 
-// frames is the dialect of docs/protocol.md.
+// frames is the codec of docs/protocol.md.
 type frames struct {
 	in     io.Reader
-	r      *frameReader
-	socket *returnPath // where the worker may answer instead of in; nil if there is nothing but in
-	ways   ways
+	reader *frameReader
+	socket *socketReader // the other channel that the worker may write to; nil for none
+	reply  replyChoice
 	ready  chan struct{} // closed when hello is set
 	hello  Hello
 }
 
-// NewFrames starts a Conn that reads from in what the worker sends, and writes to out; they may be one and the same. The Conn owns
-// both and closes them in the end. If out is another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable
-// os.File), then the worker may answer by it instead: the way of its first bytes is read, and the end of the other means nothing
-// (ways.go). A Unix socket is then written through a duplicate on Linux (socket_linux.go), and out is closed as soon as it is not read.
-// Such a stream, and any other that implements syscall.Conn in non-blocking mode, is written without a goroutine hand-off.
+// NewFrames starts a Conn that reads from in and writes to out, which may be the same stream. The Conn owns and closes both. If out is
+// another stream than in, and a non-blocking stream socket (a net.UnixConn, or a pollable os.File), the worker may write to the socket
+// instead: the Conn reads the channel of the worker's first bytes, and ignores the end of the other (reply_channel.go). On Linux the Conn
+// writes to a duplicate of a Unix socket (socket_linux.go), and closes out as soon as it does not read from it. Streams that implement
+// syscall.Conn in non-blocking mode are written without handing over to another goroutine.
 func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 	o = o.withDefaults()
-	d := &frames{in: in, r: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
+	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{})}
 	if any(in) != any(out) {
-		out, d.socket = detach(out)
+		out, d.socket = splitSocket(out)
 	}
-	l := newLink(d, in, out, o)
+	c := newConn(d, in, out, o)
 	if d.socket != nil {
-		l.closers = append(l.closers, d.socket)
+		c.closers = append(c.closers, d.socket)
 	}
 	hello, err := json.Marshal(hostHello{Protocol: ProtocolVersion, MaxMessage: o.MaxMessage, MaxInflight: o.MaxInflight})
 	if err != nil {
@@ -56,13 +56,13 @@ func NewFrames(in io.ReadCloser, out io.WriteCloser, o Options) (Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.start()
-	// A worker that is gone already shows itself to the reader, with a better reason than this write's.
-	l.out.send(first, nil)
-	return l, nil
+	c.start()
+	// If the worker is gone already, the reader fails with a better error than this write.
+	c.out.send(first, nil)
+	return c, nil
 }
 
-// AwaitReady waits for the worker's hello; a JSON-RPC worker says none and is ready at once. The error is ctx's, or why c broke.
+// AwaitReady waits for the worker's hello; a JSON-RPC worker has none and is ready at once. It fails with ctx's error or that of c.
 func AwaitReady(ctx context.Context, c Conn) error {
 	d := framesOf(c)
 	if d == nil {
@@ -78,7 +78,7 @@ func AwaitReady(ctx context.Context, c Conn) error {
 	}
 }
 
-// HelloOf returns what the worker said about itself; false before it did, and for JSON-RPC.
+// HelloOf returns the worker's hello; false before it arrived, and for JSON-RPC.
 func HelloOf(c Conn) (Hello, bool) {
 	d := framesOf(c)
 	if d == nil {
@@ -95,100 +95,95 @@ func HelloOf(c Conn) (Hello, bool) {
 }
 
 func framesOf(c Conn) *frames {
-	if l, ok := c.(*link); ok {
-		d, _ := l.d.(*frames)
+	if c, ok := c.(*conn); ok {
+		d, _ := c.codec.(*frames)
 		return d
 	}
 	return nil
 }
 
 func (d *frames) appendRequest(dst []byte, id uint32, r Request, timeout int64) ([]byte, []byte, error) {
-	if r.Method == "" {
-		return dst, nil, ErrInvalidMethod
-	}
-	if int64(len(r.Payload)) > d.r.maxPayload {
-		return dst, nil, ErrTooLarge
-	}
 	if _, given := r.Headers[timeoutHeader]; given {
 		timeout = -1
 	}
-	head, err := appendHead(dst, FrameRequest, id, r.Method, r.Headers, timeout, len(r.Payload))
-	return withPayload(head, r.Payload, err)
+	return d.appendMessage(dst, Frame{Type: FrameRequest, ID: id, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, timeout)
 }
 
 func (d *frames) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
-	if r.Method == "" {
-		return dst, nil, ErrInvalidMethod
-	}
-	if int64(len(r.Payload)) > d.r.maxPayload {
-		return dst, nil, ErrTooLarge
-	}
-	head, err := appendHead(dst, FrameNotify, 0, r.Method, r.Headers, -1, len(r.Payload))
-	return withPayload(head, r.Payload, err)
+	return d.appendMessage(dst, Frame{Type: FrameNotify, Method: r.Method, Headers: r.Headers, Payload: r.Payload}, -1)
 }
 
-// joinMax is up to which size, in bytes, a payload is copied behind its frame's head to be written in one go.
-const joinMax = 32 << 10
+// maxJoinedPayload is the size in bytes up to which a payload is copied behind its head for a single write.
+const maxJoinedPayload = 32 << 10
 
-func withPayload(head, payload []byte, err error) ([]byte, []byte, error) {
-	if err != nil || len(payload) > joinMax {
-		return head, payload, err
+func (d *frames) appendMessage(dst []byte, f Frame, timeout int64) (head, body []byte, err error) {
+	if f.Method == "" {
+		return dst, nil, ErrInvalidMethod
 	}
-	return append(head, payload...), nil, nil
+	if int64(len(f.Payload)) > d.reader.maxPayload {
+		return dst, nil, ErrTooLarge
+	}
+	head, err = appendHead(dst, f, timeout)
+	if err != nil || len(f.Payload) > maxJoinedPayload {
+		return head, f.Payload, err
+	}
+	return append(head, f.Payload...), nil, nil
 }
 
 func (d *frames) appendCancel(dst []byte, id uint32, _ string) []byte {
-	return appendBare(dst, FrameCancel, id)
+	return appendEmptyFrame(dst, FrameCancel, id)
 }
 
-func (d *frames) appendPing(dst []byte, id uint32) []byte { return appendBare(dst, FramePing, id) }
+func (d *frames) appendPing(dst []byte, id uint32) []byte {
+	return appendEmptyFrame(dst, FramePing, id)
+}
 
-// appendBare appends a frame of nothing but type and id.
-func appendBare(dst []byte, t FrameType, id uint32) []byte {
-	dst, _ = appendHead(dst, t, id, "", nil, -1, 0) // only a method or headers could be refused
+// appendEmptyFrame appends a frame of type and id only.
+func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
+	dst, _ = appendHead(dst, Frame{Type: t, ID: id}, -1) // only a method or headers can be invalid
 	return dst
 }
 
-func (d *frames) read(l *link) error {
+func (d *frames) read(c *conn) error {
 	if d.socket != nil {
-		return d.readEither(l)
+		return d.readBoth(c)
 	}
-	defer d.r.release() // a Conn that has ended may be remembered for long
-	return d.follow(l, d.in, d.r)
+	defer d.reader.release() // an ended Conn may be referenced for long
+	return d.readFrames(c, d.in, d.reader)
 }
 
-// follow takes in what r has got already, and then the stream until its end.
-func (d *frames) follow(l *link, in io.Reader, r *frameReader) error {
-	took := func() error {
+// readFrames handles the frames that r has buffered, and then the stream until its end.
+func (d *frames) readFrames(c *conn, in io.Reader, r *frameReader) error {
+	handle := func() error {
 		for {
 			h, rest, owned, ok, err := r.next()
 			if err != nil {
 				return err
 			}
 			if !ok {
-				if l.yield {
-					// The caller who was woken most likely has the worker's next request: it goes first, then there is something to read.
-					l.yield = false
+				if c.yieldToCaller {
+					// The caller that was just woken most likely sends the worker's next request: let it run before the next read.
+					c.yieldToCaller = false
 					runtime.Gosched()
 				}
 				return nil
 			}
 			if !owned && h.payload() > 0 && h.kind != FrameHello && h.kind != FrameError {
-				// The payload outlives the read buffer; a method or headers in front of it are rare and small.
+				// The payload outlives the read buffer. Copying the method and headers too is cheap: they are rare and small.
 				rest = append([]byte(nil), rest...)
 			}
-			if err := d.dispatch(l, h, rest); err != nil {
+			if err := d.receive(c, h, rest); err != nil {
 				return err
 			}
 		}
 	}
-	if err := took(); err != nil {
+	if err := handle(); err != nil {
 		return err
 	}
-	return inflow(in, r, took)
+	return readLoop(in, r, handle)
 }
 
-func (d *frames) dispatch(l *link, h head, rest []byte) error {
+func (d *frames) receive(c *conn, h head, rest []byte) error {
 	var headers map[string]string
 	if h.headers > 0 {
 		var err error
@@ -198,38 +193,38 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 	}
 	payload := rest[h.method+h.headers:]
 	if len(payload) == 0 {
-		payload = nil // never an empty slice into the read buffer, which its owner could append to
+		payload = nil // its owner could append to an empty slice of the read buffer
 	}
 	select {
 	case <-d.ready:
 	default:
-		return d.greet(h, payload)
+		return d.receiveHello(h, payload)
 	}
 	known := true
 	if headers != nil && (h.kind == FrameResponse || h.kind == FrameError) {
-		if err := l.counts.fromHeaders(headers); err != nil {
+		if err := c.counters.addHeaders(headers); err != nil {
 			return err
 		}
 	}
 	switch h.kind {
 	case FrameResponse:
-		known = l.finish(h.id, &Response{Headers: headers, Payload: payload}, nil)
+		known = c.complete(h.id, &Response{Headers: headers, Payload: payload}, nil)
 	case FrameChunk:
-		known = l.chunk(h.id, payload)
+		known = c.deliverChunk(h.id, payload)
 	case FrameError:
 		failure, err := parseFailure(payload)
 		if err != nil {
 			return err
 		}
 		failure.Headers = headers
-		known = l.finish(h.id, nil, failure)
+		known = c.complete(h.id, nil, failure)
 	case FramePong:
-		known = l.ping.answered(h.id)
+		known = c.ping.receivePong(h.id)
 	case FrameHostCall:
 		if !utf8.Valid(rest[:h.method]) {
 			return violation("a host call whose method is not UTF-8")
 		}
-		l.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
+		c.serveHostCall(h.id, string(rest[:h.method]), headers, payload)
 	default:
 		return violation("a frame of type %d, which only the host may send or only once", h.kind)
 	}
@@ -239,16 +234,16 @@ func (d *frames) dispatch(l *link, h head, rest []byte) error {
 	return nil
 }
 
-func (d *frames) greet(h head, payload []byte) error {
+func (d *frames) receiveHello(h head, payload []byte) error {
 	if h.kind != FrameHello {
 		return violation("a frame of type %d before the hello", h.kind)
 	}
 	var hello Hello
 	if err := json.Unmarshal(payload, &hello); err != nil {
-		return violation("a hello that is not JSON of its shape: %v", err)
+		return violation("an invalid hello: %v", err)
 	}
 	if hello.Protocol != ProtocolVersion {
-		return violation("the worker speaks protocol %d and this host %d: use an SDK of this release", hello.Protocol, ProtocolVersion)
+		return violation("the worker has protocol version %d, this host %d; use an SDK of this release", hello.Protocol, ProtocolVersion)
 	}
 	d.hello = hello
 	close(d.ready)
@@ -258,7 +253,7 @@ func (d *frames) greet(h head, payload []byte) error {
 func parseFailure(payload []byte) (*RemoteError, error) {
 	failure := &RemoteError{}
 	if err := json.Unmarshal(payload, failure); err != nil {
-		return nil, violation("an error that is not JSON of its shape: %v", err)
+		return nil, violation("an invalid error frame: %v", err)
 	}
 	if failure.Code == "" {
 		failure.Code = CodeError

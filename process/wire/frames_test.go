@@ -83,7 +83,7 @@ func (p *peer) write(f Frame) {
 	require.NoError(p.t, err)
 }
 
-func TestACallCarriesMethodHeadersAndPayloadBothWays(t *testing.T) {
+func TestACallCarriesMethodHeadersAndPayload(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m", Headers: map[string]string{"traceparent": "t"}, Payload: []byte{0, 255}})
 	asked := p.read()
@@ -96,7 +96,7 @@ func TestACallCarriesMethodHeadersAndPayloadBothWays(t *testing.T) {
 	require.Zero(t, c.InFlight())
 }
 
-func TestTheWorkerLearnsHowLongItsCallerWaits(t *testing.T) {
+func TestARequestCarriesTheRemainingTimeout(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -109,7 +109,7 @@ func TestTheWorkerLearnsHowLongItsCallerWaits(t *testing.T) {
 	require.Equal(t, map[string]string{"tempool-timeout": "5"}, p.read().Headers, "the caller's own word counts")
 }
 
-func TestHelloTellsWhoTheWorkerIs(t *testing.T) {
+func TestHelloOfReturnsTheWorkersHello(t *testing.T) {
 	c, p := newSilentPeer(t, Options{MaxMessage: 1000, MaxInflight: 3})
 	_, said := HelloOf(c)
 	require.False(t, said)
@@ -123,7 +123,7 @@ func TestHelloTellsWhoTheWorkerIs(t *testing.T) {
 	require.Equal(t, Hello{Protocol: 1, SDK: "test/1", Methods: []string{"m"}}, hello)
 }
 
-func TestTheWorkersErrorComesWhole(t *testing.T) {
+func TestARemoteErrorIsComplete(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m"})
 	p.write(Frame{Type: FrameError, ID: p.read().ID, Headers: map[string]string{"tempool-count-x": "1"},
@@ -147,7 +147,7 @@ func TestChunksArriveInOrderBeforeTheResponse(t *testing.T) {
 	}()
 	id := p.read().ID
 	var want []string
-	for i := range 10 * chunkQueue {
+	for i := range 10 * eventQueue {
 		want = append(want, fmt.Sprint(i))
 		p.write(Frame{Type: FrameChunk, ID: id, Payload: []byte(want[i])})
 	}
@@ -177,7 +177,7 @@ func TestCallJoinsChunksUpToTheLimit(t *testing.T) {
 	require.Equal(t, FrameCancel, p.read().Type)
 }
 
-func TestAnErrorOfTheConsumerCancelsTheStream(t *testing.T) {
+func TestAnErrorOfOnChunkCancelsTheStream(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	full := errors.New("disk full")
 	done := make(chan error, 1)
@@ -189,14 +189,14 @@ func TestAnErrorOfTheConsumerCancelsTheStream(t *testing.T) {
 	p.write(Frame{Type: FrameChunk, ID: id})
 	require.ErrorIs(t, await(t, done), full)
 	require.Equal(t, Frame{Type: FrameCancel, ID: id, Payload: []byte{}}, p.read())
-	for range 5 * chunkQueue { // what was on its way is dropped and holds nobody up
+	for range 5 * eventQueue { // what was on its way is dropped and holds nobody up
 		p.write(Frame{Type: FrameChunk, ID: id})
 	}
 	p.write(Frame{Type: FrameResponse, ID: id})
 	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
 }
 
-func TestACancelledCallReturnsAtOnceAndKeepsItsPlaceUntilAnswered(t *testing.T) {
+func TestACancelledCallReturnsAtOnceAndStaysInFlight(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := callAsync(ctx, c, Request{Method: "m"})
@@ -236,7 +236,7 @@ func TestAnUnansweredCancelBreaksTheConn(t *testing.T) {
 	await(t, done)
 	await(t, c.Done())
 	require.ErrorIs(t, c.Err(), ErrUnanswered)
-	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "whoever else waits is told")
+	require.ErrorIs(t, await(t, other).err, ErrUnanswered, "all other calls fail, too")
 }
 
 func TestACallWhoseContextHasEndedIsNotSent(t *testing.T) {
@@ -273,7 +273,7 @@ func TestPipelinedCallsAreMatchedById(t *testing.T) {
 	}
 }
 
-func TestPingsShareOneQuestion(t *testing.T) {
+func TestConcurrentPingsShareOneMessage(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
@@ -307,14 +307,14 @@ func (p *peer) readQuietly() Frame {
 	return Frame{Type: h.kind, ID: h.id}
 }
 
-func TestNotifyIsNotAnswered(t *testing.T) {
+func TestNotifyNeedsNoResponse(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	require.NoError(t, c.Notify(context.Background(), Request{Method: "n", Payload: []byte("x")}))
 	require.Equal(t, Frame{Type: FrameNotify, Method: "n", Payload: []byte("x")}, p.read())
 	require.Zero(t, c.InFlight())
 }
 
-func TestRequestsThatBreakALimitAreNotSent(t *testing.T) {
+func TestOversizedRequestsAreNotSent(t *testing.T) {
 	c, _ := newPeer(t, Options{MaxMessage: 4})
 	for _, r := range []Request{
 		{Method: "m", Payload: []byte("12345")},
@@ -332,21 +332,21 @@ func TestRequestsThatBreakALimitAreNotSent(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-func TestWhatIsNotTheProtocolBreaksAFramesConn(t *testing.T) {
+func TestProtocolViolationsBreakAFramesConn(t *testing.T) {
 	hello := Frame{Type: FrameHello, Payload: []byte(`{"protocol":1,"sdk":"","methods":[]}`)}
 	for _, tc := range []struct {
 		frames []Frame
 		reason string
 	}{
 		{[]Frame{{Type: FrameResponse, ID: 1}}, "before the hello"},
-		{[]Frame{{Type: FrameHello, Payload: []byte(`{"protocol":2}`)}}, "speaks protocol 2"},
-		{[]Frame{{Type: FrameHello, Payload: []byte(`hello`)}}, "not JSON"},
+		{[]Frame{{Type: FrameHello, Payload: []byte(`{"protocol":2}`)}}, "has protocol version 2"},
+		{[]Frame{{Type: FrameHello, Payload: []byte(`hello`)}}, "an invalid hello"},
 		{[]Frame{hello, hello}, "only once"},
 		{[]Frame{hello, {Type: FrameResponse, ID: 1}}, "unsolicited"},
 		{[]Frame{hello, {Type: FrameChunk, ID: 7}}, "unsolicited"},
 		{[]Frame{hello, {Type: FramePong, ID: 7}}, "unsolicited"},
 		{[]Frame{hello, {Type: FrameError, ID: 1, Payload: []byte(`{"message":"m"}`)}}, "unsolicited"},
-		{[]Frame{hello, {Type: FrameError, ID: 1, Payload: []byte(`oops`)}}, "not JSON"},
+		{[]Frame{hello, {Type: FrameError, ID: 1, Payload: []byte(`oops`)}}, "an invalid error frame"},
 		{[]Frame{hello, {Type: FrameRequest, ID: 1, Method: "m"}}, "only the host"},
 		{[]Frame{hello, {Type: FrameResponse, ID: 1, Payload: make([]byte, 101)}}, "the limit is 100"},
 		{[]Frame{hello, {Type: FrameHostCall, ID: 1, Method: "\xff"}}, "UTF-8"},
@@ -370,7 +370,7 @@ func TestWhatIsNotTheProtocolBreaksAFramesConn(t *testing.T) {
 	}
 }
 
-func TestADeathInMidCallIsToldToTheCaller(t *testing.T) {
+func TestACallFailsWhenItsWorkerDies(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m"})
 	p.read()
@@ -387,7 +387,7 @@ func TestADeathInMidCallIsToldToTheCaller(t *testing.T) {
 	require.False(t, failed.Started)
 }
 
-func TestAResponseWrittenJustBeforeTheEndStillCounts(t *testing.T) {
+func TestAResponseJustBeforeTheEndIsDelivered(t *testing.T) {
 	for range 50 {
 		c, p := newPeer(t, Options{})
 		done := callAsync(context.Background(), c, Request{Method: "m"})
@@ -399,7 +399,7 @@ func TestAResponseWrittenJustBeforeTheEndStillCounts(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatStopsReadingGetsNothingAndSaysSo(t *testing.T) {
+func TestACallToAWorkerThatClosedItsEndWasNotSent(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	require.NoError(t, p.conn.(*net.UnixConn).CloseRead())
 	_, err := c.Call(context.Background(), Request{Method: "m"})
@@ -410,7 +410,7 @@ func TestAWorkerThatStopsReadingGetsNothingAndSaysSo(t *testing.T) {
 	require.Zero(t, c.InFlight())
 }
 
-func TestAStuckReaderHoldsUpNobodyBeyondItsContext(t *testing.T) {
+func TestAStuckWorkerBlocksNoCallBeyondItsContext(t *testing.T) {
 	c, p := newPeer(t, Options{MaxInflight: 2, CancelGrace: time.Hour})
 	big := bytes.Repeat([]byte("x"), 8<<20)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -430,10 +430,10 @@ func TestAStuckReaderHoldsUpNobodyBeyondItsContext(t *testing.T) {
 	require.Equal(t, FrameNotify, p.read().Type)
 }
 
-func TestCloseEndsAWriteThatWaitsForAStuckReader(t *testing.T) {
+func TestCloseUnblocksAWriteToAStuckWorker(t *testing.T) {
 	c, _ := newPeer(t, Options{})
 	done := callAsync(context.Background(), c, Request{Method: "m", Payload: make([]byte, 8<<20)})
-	require.Eventually(t, func() bool { return c.(*link).out.backlogged() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.(*conn).out.backlogged() > 0 }, patience, time.Millisecond)
 	require.NoError(t, c.Close())
 	var failed *CallError
 	require.ErrorAs(t, await(t, done).err, &failed)
@@ -441,7 +441,7 @@ func TestCloseEndsAWriteThatWaitsForAStuckReader(t *testing.T) {
 	require.ErrorIs(t, failed, ErrClosed)
 }
 
-func TestLargePayloadsPassBothWays(t *testing.T) {
+func TestLargePayloads(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	big := bytes.Repeat([]byte("0123456789abcdef"), (5<<20)/16)
 	done := callAsync(context.Background(), c, Request{Method: "m", Payload: big})
@@ -453,7 +453,7 @@ func TestLargePayloadsPassBothWays(t *testing.T) {
 	require.True(t, bytes.Equal(big, got.resp.Payload))
 }
 
-func TestHostCallsSeeTheHeadersOfTheirCallOnly(t *testing.T) {
+func TestHostCallsGetTheHeadersOfTheirCallOnly(t *testing.T) {
 	type asked struct {
 		method  string
 		headers map[string]string
@@ -542,7 +542,7 @@ func TestAHostCallEndsWithItsCallAndWithItsConn(t *testing.T) {
 	}
 }
 
-func TestWhatAWorkerCountsIsAddedUp(t *testing.T) {
+func TestCountersAddUp(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	require.Nil(t, CountsOf(c))
 	call := func(answer Frame) outcome {
@@ -578,18 +578,18 @@ func TestWhatAWorkerCountsIsAddedUp(t *testing.T) {
 	payload, err := json.Marshal(many)
 	require.NoError(t, err)
 	require.Equal(t, FrameHostResult, ask(string(payload)).Type)
-	told, sum := CountsOf(c), int64(0)
-	for _, n := range told {
+	counts, sum := CountsOf(c), int64(0)
+	for _, n := range counts {
 		sum += n
 	}
-	require.Len(t, told, MaxCounters)
+	require.Len(t, counts, MaxCounters)
 	require.EqualValues(t, 12+200, sum, "nothing is lost")
-	require.EqualValues(t, 2*(100-(MaxCounters-3)), told[OtherCounter])
+	require.EqualValues(t, 2*(100-(MaxCounters-3)), counts[OtherCounter])
 	require.NoError(t, c.Close())
-	require.Equal(t, told, CountsOf(c), "it can be read after the end")
+	require.Equal(t, counts, CountsOf(c), "counters stay readable after the end")
 }
 
-func TestACancelledCallIsCountedAllTheSame(t *testing.T) {
+func TestACancelledCallIsCounted(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := callAsync(ctx, c, Request{Method: "m"})
@@ -601,7 +601,7 @@ func TestACancelledCallIsCountedAllTheSame(t *testing.T) {
 	require.Eventually(t, func() bool { return CountsOf(c)["api_calls"] == 1 }, patience, time.Millisecond)
 }
 
-func TestACountThatIsNoneIsAViolation(t *testing.T) {
+func TestAnInvalidCountIsAViolation(t *testing.T) {
 	for name, value := range map[string]string{"x": "-1", "y": "1.5", "z": "", "A": "1", "": "1", "huge": "9999999999999999"} {
 		c, p := newPeer(t, Options{})
 		callAsync(context.Background(), c, Request{Method: "m"})
@@ -611,7 +611,7 @@ func TestACountThatIsNoneIsAViolation(t *testing.T) {
 	}
 }
 
-func TestWithoutAHostHostCallsAreUnsupported(t *testing.T) {
+func TestHostCallsWithoutAHandlerAreUnsupported(t *testing.T) {
 	_, p := newPeer(t, Options{})
 	p.write(Frame{Type: FrameHostCall, ID: 1, Method: "session.get"})
 	answer := p.read()
@@ -619,7 +619,7 @@ func TestWithoutAHostHostCallsAreUnsupported(t *testing.T) {
 	require.Contains(t, string(answer.Payload), `"code":"unsupported"`)
 }
 
-func TestCloseEndsEveryoneWhoWaits(t *testing.T) {
+func TestCloseFailsAllCalls(t *testing.T) {
 	c, p := newPeer(t, Options{})
 	inFlight := callAsync(context.Background(), c, Request{Method: "m"})
 	p.read()
@@ -635,7 +635,7 @@ func TestCloseEndsEveryoneWhoWaits(t *testing.T) {
 	require.ErrorIs(t, c.Err(), ErrClosed)
 }
 
-func TestAConnWorksOverStreamsThatOnlyBlock(t *testing.T) {
+func TestAConnWorksOverBlockingStreams(t *testing.T) {
 	ours, theirs := net.Pipe()
 	c, err := NewFrames(ours, struct{ io.WriteCloser }{ours}, Options{MaxInflight: 8})
 	require.NoError(t, err)
@@ -660,7 +660,7 @@ func TestAConnWorksOverStreamsThatOnlyBlock(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestCallsAndCancelsAtOnceLoseNothing(t *testing.T) {
+func TestConcurrentCallsAndCancels(t *testing.T) {
 	c, p := newPeer(t, Options{MaxInflight: 4})
 	served := make(chan struct{})
 	go func() {

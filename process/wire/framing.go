@@ -12,21 +12,21 @@ import (
 
 // The framings of JSON-RPC.
 const (
-	FramingLine          = "line"           // one message a line, as MCP servers do
-	FramingContentLength = "content-length" // HTTP-like headers, as LSP servers do
-	FramingPacket4       = "packet4"        // a length in 4 bytes, big-endian, as Erlang ports do
+	FramingLine          = "line"           // one message per line, as in MCP
+	FramingContentLength = "content-length" // HTTP-like headers, as in LSP
+	FramingPacket4       = "packet4"        // a length of 4 bytes, big-endian, as in Erlang ports
 )
 
-// framing cuts a stream into messages and wraps messages for it.
+// framing splits a stream into messages and encodes messages for it.
 type framing interface {
-	// next returns a message, valid until the next call, or why there is none.
+	// next returns a message, which is valid until the next call.
 	next() ([]byte, error)
-	// wrap appends msg, which is JSON in one line, as it goes on the stream.
+	// wrap appends the encoding of msg, which is JSON in one line.
 	wrap(dst, msg []byte) []byte
 }
 
 func newFraming(name string, r io.Reader, maxMessage int64) (framing, error) {
-	b := bufio.NewReaderSize(r, readBuffer)
+	b := bufio.NewReaderSize(r, maxReadBuffer)
 	switch name {
 	case FramingLine:
 		return &lineFraming{r: b, max: maxMessage}, nil
@@ -44,7 +44,7 @@ type lineFraming struct {
 	buf []byte
 }
 
-// next skips empty lines and takes a carriage return before the line's end for part of it.
+// next skips empty lines and accepts CRLF line endings.
 func (f *lineFraming) next() ([]byte, error) {
 	for {
 		line, err := f.line()
@@ -117,10 +117,10 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 		}
 		key, value, found := bytes.Cut(line, []byte(":"))
 		if !found {
-			return nil, violation("%.60q where a header such as Content-Length belongs: is something else printed to stdout?", line)
+			return nil, violation("%.60q instead of a header such as Content-Length; print only messages to stdout", line)
 		}
 		if !bytes.EqualFold(bytes.TrimSpace(key), []byte("content-length")) {
-			continue // Content-Type may stand beside it
+			continue // such as Content-Type
 		}
 		n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 63)
 		if err != nil || length >= 0 {
@@ -165,9 +165,9 @@ func readMessage(r io.Reader, length, limit int64) ([]byte, error) {
 	return readGrowing(r, int(length))
 }
 
-// readGrowing returns n bytes from r, claiming memory as they come.
+// readGrowing returns n bytes from r, allocating memory as they arrive.
 func readGrowing(r io.Reader, n int) ([]byte, error) {
-	b := make([]byte, min(n, firstGrab))
+	b := make([]byte, min(n, initialAlloc))
 	have := 0
 	for {
 		got, err := io.ReadFull(r, b[have:])

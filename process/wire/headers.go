@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// A header is encoded as the lengths of its key and value in two bytes each, then key and value. Lengths are big-endian.
+// A header is encoded as the lengths of its key and value, 2 bytes each and big-endian, then key and value.
 
 func appendHeader(dst []byte, k, v string) []byte {
 	dst = append(dst, byte(len(k)>>8), byte(len(k)), byte(len(v)>>8), byte(len(v)))
@@ -16,8 +16,8 @@ func appendHeader(dst []byte, k, v string) []byte {
 
 func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
 
-// parseHeaders decodes a header block: nil when it is empty, an error when a length points past its end, a key is empty or
-// comes twice, or the text is not UTF-8.
+// parseHeaders decodes a header block; nil if it is empty. It fails if a length exceeds the block, a key is empty or duplicate, or the text is
+// not UTF-8.
 func parseHeaders(b []byte) (map[string]string, error) {
 	if len(b) == 0 {
 		return nil, nil
@@ -38,8 +38,8 @@ func parseHeaders(b []byte) (map[string]string, error) {
 			return nil, violation("a header that is not UTF-8")
 		}
 		key := string(b[:k])
-		if _, twice := headers[key]; twice {
-			return nil, violation("header %.40q comes twice", key)
+		if _, duplicate := headers[key]; duplicate {
+			return nil, violation("duplicate header %.40q", key)
 		}
 		headers[key] = string(b[k : k+v])
 		b = b[k+v:]

@@ -8,73 +8,73 @@ import (
 	"strconv"
 )
 
-// callHeader on a host call names the call that the worker is serving, as a decimal id.
+// callHeader on a host call is the id of the call that the worker is serving, in decimal.
 const callHeader = "call"
 
-// serveHostCall runs a host call on a goroutine of its own, or refuses it. The reader calls it.
-func (l *link) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
+// serveHostCall runs a host call on its own goroutine, or rejects it. The reader calls it.
+func (c *conn) serveHostCall(id uint32, method string, headers map[string]string, payload []byte) {
 	if method == CountMethod {
-		l.answerHostCall(id, nil, l.counts.fromHostCall(payload))
+		c.answerHostCall(id, nil, c.counters.addHostCall(payload))
 		return
 	}
-	if l.o.HostCall == nil {
-		l.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host answers no calls of its workers"})
+	if c.o.HostCall == nil {
+		c.answerHostCall(id, nil, &RemoteError{Code: CodeUnsupported, Message: "this host supports no host calls"})
 		return
 	}
-	ctx, headers, err := l.callOf(headers)
+	ctx, headers, err := c.lookupHostCall(headers)
 	if err != nil {
-		l.answerHostCall(id, nil, err)
+		c.answerHostCall(id, nil, err)
 		return
 	}
 	select {
-	case l.asks <- struct{}{}:
+	case c.hostCalls <- struct{}{}:
 	default:
-		l.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many host calls at once: wait for some to be answered"})
+		c.answerHostCall(id, nil, &RemoteError{Code: CodeBusy, Message: "too many concurrent host calls; wait for some to finish"})
 		return
 	}
-	l.running.Go(func() {
-		defer func() { <-l.asks }()
+	c.goroutines.Go(func() {
+		defer func() { <-c.hostCalls }()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(l.ctx, cancel)()
-		result, err := l.o.HostCall(ctx, method, headers, payload)
-		l.answerHostCall(id, result, err)
+		defer context.AfterFunc(c.ctx, cancel)()
+		result, err := c.o.HostCall(ctx, method, headers, payload)
+		c.answerHostCall(id, result, err)
 	})
 }
 
-// callOf finds what a host call may act for: the call its header names, or nothing when it names none.
-func (l *link) callOf(headers map[string]string) (context.Context, map[string]string, error) {
+// lookupHostCall returns the context and headers of the call that a host call belongs to; no headers if it belongs to none.
+func (c *conn) lookupHostCall(headers map[string]string) (context.Context, map[string]string, error) {
 	named, inCall := headers[callHeader]
 	if !inCall {
-		return l.ctx, nil, nil
+		return c.ctx, nil, nil
 	}
 	id, err := strconv.ParseUint(named, 10, 32)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.at(uint32(id))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call := c.lookupLocked(uint32(id))
 	switch {
-	case err != nil || s == nil:
-		return nil, nil, &RemoteError{Code: CodeNotInCall, Message: "the call it belongs to is not in flight: make host calls before the handler returns"}
-	case s.w == nil:
-		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "the call it belongs to was cancelled"}
+	case err != nil || call == nil:
+		return nil, nil, &RemoteError{Code: CodeNotInCall, Message: "its call is not in flight; make host calls before the handler returns"}
+	case call.exchange == nil:
+		return nil, nil, &RemoteError{Code: CodeCancelled, Message: "its call was cancelled"}
 	}
-	return context.WithValue(s.ctx, callKey{}, s.ctx), maps.Clone(s.headers), nil
+	return context.WithValue(call.ctx, callKey{}, call.ctx), maps.Clone(call.headers), nil
 }
 
-// callKey is where the context of a host call keeps that of the call it was made in.
+// callKey is the context key of the call that a host call belongs to.
 type callKey struct{}
 
-// CallContext returns the context of the call that a host call was made in, the same one for each of its host calls; it ends no
-// later than a moment after the call. It is nil for a host call between calls.
+// CallContext returns the context of the call that a host call belongs to, the same for all host calls of that call; it ends no later than
+// shortly after the call. It is nil for a host call outside of calls.
 func CallContext(ctx context.Context) context.Context {
 	call, _ := ctx.Value(callKey{}).(context.Context)
 	return call
 }
 
-func (l *link) answerHostCall(id uint32, result []byte, err error) {
+func (c *conn) answerHostCall(id uint32, result []byte, err error) {
 	answer := Frame{Type: FrameHostResult, ID: id, Payload: result}
-	if err == nil && int64(len(result)) > l.o.MaxMessage {
-		err = &RemoteError{Code: CodeTooLarge, Message: "the host's answer exceeds the limit of a message"}
+	if err == nil && int64(len(result)) > c.o.MaxMessage {
+		err = &RemoteError{Code: CodeTooLarge, Message: "the host's result exceeds the limit of a message"}
 	}
 	if err != nil {
 		var failure *RemoteError
@@ -83,17 +83,17 @@ func (l *link) answerHostCall(id uint32, result []byte, err error) {
 		}
 		answer.Type = FrameHostError
 		if answer.Payload, err = json.Marshal(failure); err != nil {
-			answer.Payload = []byte(`{"code":"` + CodeHostError + `","message":"the host's error cannot be told as JSON"}`)
+			answer.Payload = []byte(`{"code":"` + CodeHostError + `","message":"the host's error cannot be encoded as JSON"}`)
 		} else if len(answer.Payload) > MaxControl {
-			answer.Payload = []byte(`{"code":"` + CodeTooLarge + `","message":"the host's error is too long to be told"}`)
+			answer.Payload = []byte(`{"code":"` + CodeTooLarge + `","message":"the host's error is too long"}`)
 		}
 	}
-	if l.out.backlogged() > int(l.o.MaxMessage) {
-		l.fail(violation("it asks its host faster than it reads the answers"))
+	if c.out.backlogged() > int(c.o.MaxMessage) {
+		c.fail(violation("it makes host calls faster than it reads the results"))
 		return
 	}
 	msg, err := AppendFrame(nil, answer)
 	if err == nil {
-		l.out.send(msg, nil) // a stream that takes no more ends the Conn by itself
+		c.out.send(msg, nil) // if this fails, the Conn ends
 	}
 }

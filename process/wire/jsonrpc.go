@@ -9,41 +9,41 @@ import (
 	"sync"
 )
 
-// jsonrpc is JSON-RPC 2.0 as a client speaks it.
+// jsonrpc is the codec of a JSON-RPC 2.0 client.
 type jsonrpc struct {
-	in      framing
-	framing string
-	o       Options
+	framing     framing
+	framingName string
+	o           Options
 
 	mu sync.Mutex
-	// left holds the calls that were given up with nobody to answer them, newest last: a late answer is no violation. Guarded by mu.
-	left []uint32
-	// proofs maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by leftMax.
-	proofs map[uint32]uint32
-	pings  *pinger
+	// abandoned are the cancelled calls without a response, newest last: a late response is no violation. Guarded by mu.
+	abandoned []uint32
+	// cancelPings maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by maxAbandoned.
+	cancelPings map[uint32]uint32
+	pinger      *pinger
 }
 
-// leftMax bounds how many given-up calls are remembered.
-const leftMax = 1024
+// maxAbandoned bounds abandoned and cancelPings.
+const maxAbandoned = 1024
 
-// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin, both of which the Conn
-// closes in the end; r's Close must end a Read that waits. framing is one of the Framing constants.
+// NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and closes both; r.Close
+// must unblock a Read. framing is one of the Framing constants.
 //
-// A cancelled call is told to an LSP server or Erlang port ($/cancelRequest), which still answers it. MCP servers (line) are told by
-// notifications/cancelled, after which they do not answer; so a ping follows, and its answer proves that the cancel was read.
+// An LSP server or Erlang port gets $/cancelRequest for a cancelled call, to which it still responds. An MCP server (line) gets
+// notifications/cancelled, after which it does not respond; so a ping follows, whose response proves that the server has read the cancel.
 //
-// Of what the server itself asks, ping and the questions in harmless (harmless.go) are answered; anything else gets "method not found".
+// Of the server's own requests, ping and those in defaultAnswers (jsonrpc_answer.go) are answered; all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
 	o = o.withDefaults()
 	in, err := newFraming(framing, r, o.MaxMessage)
 	if err != nil {
 		return nil, err
 	}
-	d := &jsonrpc{in: in, framing: framing, o: o, proofs: make(map[uint32]uint32)}
-	l := newLink(d, r, w, o)
-	d.pings = &l.ping
-	l.start()
-	return l, nil
+	d := &jsonrpc{framing: in, framingName: framing, o: o, cancelPings: make(map[uint32]uint32)}
+	c := newConn(d, r, w, o)
+	d.pinger = &c.ping
+	c.start()
+	return c, nil
 }
 
 func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
@@ -54,7 +54,7 @@ func (d *jsonrpc) appendNotify(dst []byte, r Request) ([]byte, []byte, error) {
 	return d.append(dst, 0, r)
 }
 
-// append appends a message; id 0 makes it a notification.
+// append appends a request, or a notification if id is 0.
 func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, error) {
 	if len(r.Method) == 0 || len(r.Method) > MaxMethod {
 		return dst, nil, ErrInvalidMethod
@@ -66,10 +66,10 @@ func (d *jsonrpc) append(dst []byte, id uint32, r Request) ([]byte, []byte, erro
 	if err != nil {
 		return dst, nil, err
 	}
-	return d.in.wrap(dst, message(id, r.Method, params)), nil, nil
+	return d.framing.wrap(dst, message(id, r.Method, params)), nil, nil
 }
 
-// message puts a request together; params is JSON in one line, or empty.
+// message encodes a request; params is JSON in one line, or empty.
 func message(id uint32, method string, params []byte) []byte {
 	msg := make([]byte, 0, 64+len(method)+len(params))
 	msg = append(msg, `{"jsonrpc":"2.0",`...)
@@ -78,7 +78,7 @@ func message(id uint32, method string, params []byte) []byte {
 		msg = strconv.AppendUint(msg, uint64(id), 10)
 		msg = append(msg, ',')
 	}
-	name, _ := json.Marshal(method) // a string always can be
+	name, _ := json.Marshal(method) // a string never fails
 	msg = append(append(msg, `"method":`...), name...)
 	if len(params) > 0 {
 		msg = append(append(msg, `,"params":`...), params...)
@@ -86,7 +86,7 @@ func message(id uint32, method string, params []byte) []byte {
 	return append(msg, '}')
 }
 
-// paramsOf checks that payload can be params and brings it into one line; nil when it is empty or null.
+// paramsOf checks that payload is valid as params and puts it on one line; nil if it is empty or null.
 func paramsOf(payload []byte) ([]byte, error) {
 	payload = bytes.TrimSpace(payload)
 	if len(payload) == 0 || string(payload) == "null" {
@@ -107,52 +107,52 @@ func paramsOf(payload []byte) ([]byte, error) {
 
 func (d *jsonrpc) appendCancel(dst []byte, id uint32, method string) []byte {
 	number := strconv.FormatUint(uint64(id), 10)
-	if d.framing != FramingLine {
-		return d.in.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
+	if d.framingName != FramingLine {
+		return d.framing.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
 	}
 	if method == "initialize" {
-		return dst // MCP forbids to cancel it; an answer that does not come ends the Conn
+		return dst // MCP forbids to cancel it; without a response the Conn ends
 	}
-	dst = d.in.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	dst = d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 	d.mu.Lock()
-	full := len(d.proofs) >= leftMax
+	full := len(d.cancelPings) >= maxAbandoned
 	d.mu.Unlock()
 	if full {
-		return dst // a server that answers calls but no ping: its answer to this one is waited for
+		return dst // the server responds to calls but not to pings: wait for its response to this call
 	}
-	d.pings.mu.Lock()
-	proof := d.pings.nextProof()
-	d.pings.mu.Unlock()
+	d.pinger.mu.Lock()
+	pingID := d.pinger.nextCancelPingID()
+	d.pinger.mu.Unlock()
 	d.mu.Lock()
-	d.proofs[proof] = id
+	d.cancelPings[pingID] = id
 	d.mu.Unlock()
-	return d.appendPing(dst, proof)
+	return d.appendPing(dst, pingID)
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
-	return d.in.wrap(dst, message(id, d.o.PingMethod, nil))
+	return d.framing.wrap(dst, message(id, d.o.PingMethod, nil))
 }
 
-// proven handles the answer to a ping behind a cancel: the server has read the cancel and owes nothing more for that call.
-func (d *jsonrpc) proven(l *link, proof uint32) bool {
+// cancelConfirmed handles the response to a ping behind a cancel: the server has read the cancel and will not respond to the call.
+func (d *jsonrpc) cancelConfirmed(c *conn, pingID uint32) bool {
 	d.mu.Lock()
-	id, due := d.proofs[proof]
+	id, due := d.cancelPings[pingID]
 	if due {
-		delete(d.proofs, proof)
-		if len(d.left) == leftMax {
-			d.left = slices.Delete(d.left, 0, leftMax/2)
+		delete(d.cancelPings, pingID)
+		if len(d.abandoned) == maxAbandoned {
+			d.abandoned = slices.Delete(d.abandoned, 0, maxAbandoned/2)
 		}
-		d.left = append(d.left, id)
+		d.abandoned = append(d.abandoned, id)
 	}
 	d.mu.Unlock()
 	if due {
-		l.finish(id, nil, nil) // nothing to free if the answer came all the same
+		c.complete(id, nil, nil) // does nothing if the response has arrived after all
 	}
 	return due
 }
 
-func (d *jsonrpc) gaveUp(id uint32) bool {
+func (d *jsonrpc) wasAbandoned(id uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Contains(d.left, id)
+	return slices.Contains(d.abandoned, id)
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// rpcMessage is any message of a server: which members it has says what it is.
+// rpcMessage is any message of a server; its members determine its kind.
 type rpcMessage struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -23,25 +23,25 @@ type rpcError struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-func (d *jsonrpc) read(l *link) error {
+func (d *jsonrpc) read(c *conn) error {
 	for {
-		raw, err := d.in.next()
+		raw, err := d.framing.next()
 		if err != nil {
 			return err
 		}
-		if err := d.receive(l, raw); err != nil {
+		if err := d.receive(c, raw); err != nil {
 			return err
 		}
 	}
 }
 
-func (d *jsonrpc) receive(l *link, raw []byte) error {
+func (d *jsonrpc) receive(c *conn, raw []byte) error {
 	var m rpcMessage
 	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
-		return violation("%.80q is not a JSON-RPC message: stdout is for the protocol, print to stderr", raw)
+		return violation("%.80q is not a JSON-RPC message; print to stderr, since stdout is for the protocol", raw)
 	}
 	if m.Version != "2.0" {
-		return violation("a message of JSON-RPC version %.20q: it has to be 2.0", m.Version)
+		return violation("a message of JSON-RPC version %.20q instead of 2.0", m.Version)
 	}
 	switch {
 	case m.Method != nil && m.ID == nil:
@@ -50,20 +50,20 @@ func (d *jsonrpc) receive(l *link, raw []byte) error {
 		}
 		return nil
 	case m.Method != nil:
-		return d.answer(l, m.ID, *m.Method, m.Params)
+		return d.answerRequest(c, m.ID, *m.Method, m.Params)
 	case m.ID == nil:
 		return violation("a message with neither method nor id")
 	}
-	return d.settle(l, m)
+	return d.receiveResponse(c, m)
 }
 
-// settle matches a response with what was asked.
-func (d *jsonrpc) settle(l *link, m rpcMessage) error {
+// receiveResponse matches a response with its request.
+func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	var failure *RemoteError
 	if m.Error != nil && string(m.Error) != "null" {
 		var e rpcError
 		if err := json.Unmarshal(m.Error, &e); err != nil {
-			return violation("an error that is not JSON of its shape: %v", err)
+			return violation("an invalid error: %v", err)
 		}
 		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data}
 	} else if m.Result == nil {
@@ -78,16 +78,16 @@ func (d *jsonrpc) settle(l *link, m rpcMessage) error {
 	}
 	known := false
 	switch {
-	case id >= firstProofID:
-		known = d.proven(l, uint32(id))
+	case id >= firstCancelPingID:
+		known = d.cancelConfirmed(c, uint32(id))
 	case id >= firstPingID:
-		known = l.ping.answered(uint32(id)) // an error, such as "method not found", is a sign of life too
+		known = c.ping.receivePong(uint32(id)) // an error such as "method not found" is a pong, too
 	case failure != nil:
-		known = l.finish(uint32(id), nil, failure)
+		known = c.complete(uint32(id), nil, failure)
 	default:
-		known = l.finish(uint32(id), &Response{Payload: m.Result}, nil)
+		known = c.complete(uint32(id), &Response{Payload: m.Result}, nil)
 	}
-	if !known && !d.gaveUp(uint32(id)) {
+	if !known && !d.wasAbandoned(uint32(id)) {
 		return violation("unsolicited: a response with id %d, which is not in flight", id)
 	}
 	return nil

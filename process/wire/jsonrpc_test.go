@@ -95,7 +95,7 @@ func await[T any](t testing.TB, from <-chan T) T {
 
 var framings = []string{FramingLine, FramingContentLength, FramingPacket4}
 
-func TestJSONRPCAnswersCallsInEveryFraming(t *testing.T) {
+func TestJSONRPCCallsInEveryFraming(t *testing.T) {
 	for _, kind := range framings {
 		t.Run(kind, func(t *testing.T) {
 			c, server := newRPC(t, kind, Options{})
@@ -132,7 +132,7 @@ func TestJSONRPCAnswersCallsInEveryFraming(t *testing.T) {
 	}
 }
 
-func TestJSONRPCPingIsAnsweredByAnythingButSilence(t *testing.T) {
+func TestJSONRPCPingAcceptsAnyResponse(t *testing.T) {
 	for _, answer := range []string{`"result":{}`, `"error":{"code":-32601,"message":"method not found"}`} {
 		c, server := newRPC(t, FramingLine, Options{PingMethod: "$/alive"})
 		done := make(chan error, 1)
@@ -144,7 +144,7 @@ func TestJSONRPCPingIsAnsweredByAnythingButSilence(t *testing.T) {
 	}
 }
 
-func TestJSONRPCRefusesParamsThatCannotBeSent(t *testing.T) {
+func TestJSONRPCRejectsInvalidParams(t *testing.T) {
 	c, _ := newRPC(t, FramingLine, Options{MaxMessage: 10})
 	for _, tc := range []struct {
 		method, payload string
@@ -165,7 +165,7 @@ func TestJSONRPCRefusesParamsThatCannotBeSent(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-func TestLanguageServersAreToldOfCancelsAndAnswerThem(t *testing.T) {
+func TestACancelledLSPCallStillGetsAResponse(t *testing.T) {
 	c, server := newRPC(t, FramingContentLength, Options{})
 	ctx, cancel := context.WithCancel(within(t))
 	done := callAsync(ctx, c, Request{Method: "textDocument/hover", Payload: []byte(`{}`)})
@@ -181,7 +181,7 @@ func TestLanguageServersAreToldOfCancelsAndAnswerThem(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-func TestToolServersProveACancelByAnsweringThePingBehindIt(t *testing.T) {
+func TestACancelledMCPCallEndsWithTheNextPing(t *testing.T) {
 	c, server := newRPC(t, FramingLine, Options{})
 	ctx, cancel := context.WithCancel(within(t))
 	done := callAsync(ctx, c, Request{Method: "tools/call"})
@@ -203,7 +203,7 @@ func TestToolServersProveACancelByAnsweringThePingBehindIt(t *testing.T) {
 	require.NoError(t, await(t, done).err)
 }
 
-func TestInitializeIsNeverCancelledOnTheWire(t *testing.T) {
+func TestMCPInitializeIsNotCancelled(t *testing.T) {
 	c, server := newRPC(t, FramingLine, Options{CancelGrace: time.Millisecond})
 	ctx, cancel := context.WithCancel(within(t))
 	done := callAsync(ctx, c, Request{Method: "initialize"})
@@ -216,7 +216,7 @@ func TestInitializeIsNeverCancelledOnTheWire(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "nothing but the end follows")
 }
 
-func TestServersGetAnswersToWhatTheyAsk(t *testing.T) {
+func TestRequestsOfTheServerAreAnswered(t *testing.T) {
 	c, server := newRPC(t, FramingContentLength, Options{})
 	for _, tc := range []struct{ method, params, result string }{
 		{"ping", ``, `{}`},
@@ -240,18 +240,18 @@ func TestServersGetAnswersToWhatTheyAsk(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-func TestNotificationsOfTheServerAreLegal(t *testing.T) {
+func TestNotificationsOfTheServerAreAccepted(t *testing.T) {
 	seen := make(chan string, 1)
 	_, server := newRPC(t, FramingLine, Options{OnNotification: func(method string, params []byte) { seen <- method + string(params) }})
 	server.write(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
 	require.Equal(t, `notifications/message{"level":"info"}`, await(t, seen))
 }
 
-func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
+func TestProtocolViolationsBreakAJSONRPCConn(t *testing.T) {
 	for _, tc := range []struct{ kind, raw, reason string }{
 		{FramingLine, "Starting server...\n", "print to stderr"},
 		{FramingLine, "[{}]\n", "not a JSON-RPC message"},
-		{FramingLine, `{"jsonrpc":"1.0","id":1,"result":1}` + "\n", "has to be 2.0"},
+		{FramingLine, `{"jsonrpc":"1.0","id":1,"result":1}` + "\n", "instead of 2.0"},
 		{FramingLine, `{"jsonrpc":"2.0","id":99,"result":1}` + "\n", "unsolicited"},
 		{FramingLine, `{"jsonrpc":"2.0","id":"1","result":1}` + "\n", "unsolicited"},
 		{FramingLine, `{"jsonrpc":"2.0","id":1}` + "\n", "neither result nor error"},
@@ -259,8 +259,8 @@ func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
 		{FramingLine, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}` + "\n", "parse error"},
 		{FramingLine, `{"jsonrpc":"2.0","id":{},"method":"x"}` + "\n", "an id is a string or a number"},
 		{FramingLine, strings.Repeat("x", 2000) + "\n", "limit"},
-		{FramingLine, strings.Repeat("x", 2*readBuffer), "limit"},
-		{FramingContentLength, "hello world\r\n\r\n", "Content-Length belongs"},
+		{FramingLine, strings.Repeat("x", 2*maxReadBuffer), "limit"},
+		{FramingContentLength, "hello world\r\n\r\n", "instead of a header such as Content-Length"},
 		{FramingContentLength, "Content-Length: -1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Type: x\r\n\r\n", "without Content-Length"},
@@ -282,7 +282,7 @@ func TestWhatIsNotTheProtocolBreaksAJSONRPCConn(t *testing.T) {
 	}
 }
 
-func TestAServerThatExitsIsNamedAsTheReason(t *testing.T) {
+func TestAServerThatExitsFailsItsCalls(t *testing.T) {
 	for raw, want := range map[string]string{"": ErrPeerClosed.Error(), `{"jsonrpc"`: "in the middle of a message"} {
 		c, server := newRPC(t, FramingLine, Options{})
 		_, err := io.WriteString(server.out, raw)
@@ -294,8 +294,8 @@ func TestAServerThatExitsIsNamedAsTheReason(t *testing.T) {
 	}
 }
 
-func TestEveryFramingReadsWhatItWraps(t *testing.T) {
-	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*readBuffer) + `"}`, `[1]`}
+func TestFramingsRoundTrip(t *testing.T) {
+	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*maxReadBuffer) + `"}`, `[1]`}
 	for _, kind := range framings {
 		var stream []byte
 		wrapper, err := newFraming(kind, nil, DefaultMaxMessage)

@@ -5,34 +5,34 @@ import (
 	"sync"
 )
 
-// pinger keeps the one ping that may be unanswered: further ones wait for the same answer, which proves the same.
+// pinger sends one ping at a time: concurrent Pings wait for the same pong.
 type pinger struct {
-	mu    sync.Mutex
-	last  uint32        // guarded by mu: id of the newest question
-	proof uint32        // guarded by mu: number of the newest proof
-	pong  chan struct{} // guarded by mu: closed by the answer; nil while none is due
+	mu             sync.Mutex
+	last           uint32        // guarded by mu: id of the newest ping
+	lastCancelPing uint32        // guarded by mu: number of the newest ping behind a cancel
+	pong           chan struct{} // guarded by mu: closed by the pong; nil while no ping is unanswered
 }
 
-// Ids of pings are above every call's; those of pings that prove the reading of a cancel are above the others.
+// The ids of pings are above those of calls; the ids of pings behind a cancel are above the others.
 const (
-	firstPingID  = callIDs
-	firstProofID = firstPingID + callIDs/2
+	firstPingID       = maxCallID
+	firstCancelPingID = firstPingID + maxCallID/2
 )
 
-// nextID gives the next id of a ping; p.mu is held.
+// nextID returns the id of the next ping; p.mu is held.
 func (p *pinger) nextID() uint32 {
-	p.last = firstPingID + (p.last+1)%(firstProofID-firstPingID)
+	p.last = firstPingID + (p.last+1)%(firstCancelPingID-firstPingID)
 	return p.last
 }
 
-// nextProof gives the next id of a ping that stands behind a cancel; p.mu is held.
-func (p *pinger) nextProof() uint32 {
-	p.proof = (p.proof + 1) % (callIDs / 2)
-	return firstProofID + p.proof
+// nextCancelPingID returns the id of the next ping behind a cancel; p.mu is held.
+func (p *pinger) nextCancelPingID() uint32 {
+	p.lastCancelPing = (p.lastCancelPing + 1) % (maxCallID / 2)
+	return firstCancelPingID + p.lastCancelPing
 }
 
-// answered tells whether an answer with this id was due.
-func (p *pinger) answered(id uint32) bool {
+// receivePong handles a pong; false if no ping with this id is unanswered.
+func (p *pinger) receivePong(id uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pong == nil || id != p.last {
@@ -43,14 +43,14 @@ func (p *pinger) answered(id uint32) bool {
 	return true
 }
 
-func (l *link) Ping(ctx context.Context) error {
-	p := &l.ping
+func (c *conn) Ping(ctx context.Context) error {
+	p := &c.ping
 	p.mu.Lock()
 	pong := p.pong
 	if pong == nil {
 		pong = make(chan struct{})
 		p.pong = pong
-		if _, err := l.out.send(l.d.appendPing(nil, p.nextID()), nil); err != nil {
+		if _, err := c.out.send(c.codec.appendPing(nil, p.nextID()), nil); err != nil {
 			p.pong = nil
 			p.mu.Unlock()
 			return &CallError{Err: err}
@@ -62,7 +62,7 @@ func (l *link) Ping(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return &CallError{Started: true, Err: ctx.Err()}
-	case <-l.done:
-		return &CallError{Started: true, Err: l.Err()}
+	case <-c.done:
+		return &CallError{Started: true, Err: c.Err()}
 	}
 }

@@ -28,7 +28,7 @@ type conversation struct {
 	Fails string          `json:"fails"`
 }
 
-func TestEverySDKAsksItsHostAsTheVectorsSay(t *testing.T) {
+func TestEverySDKMakesTheHostCallsOfTheVectors(t *testing.T) {
 	all := vectors[conversation](t, "hostcalls.json")
 	for name, file := range map[string]string{"python": "tests/performer.py", "node": "test/performer.mjs"} {
 		t.Run(name, func(t *testing.T) {

@@ -199,7 +199,7 @@ func TestEverySDKServesTheWholeProtocol(t *testing.T) {
 	})
 }
 
-func TestPipelinedCallsOfEverySDKComeBackToTheirCallers(t *testing.T) {
+func TestPipelinedCallsOfEverySDKAreMatchedById(t *testing.T) {
 	threaded := sdks[0]
 	threaded.name = "python with threads"
 	for _, tc := range []struct {
@@ -226,7 +226,7 @@ func TestPipelinedCallsOfEverySDKComeBackToTheirCallers(t *testing.T) {
 	}
 }
 
-func TestADyingWorkerIsNoticedInMidCallAndWhenIdle(t *testing.T) {
+func TestADyingWorkerFailsItsConn(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{})
 		_, err := c.Call(within(t), Request{Method: "die"})
@@ -246,7 +246,7 @@ func TestADyingWorkerIsNoticedInMidCallAndWhenIdle(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatHangsLosesItsConn(t *testing.T) {
+func TestAHangingWorkerBreaksItsConn(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{CancelGrace: 50 * time.Millisecond})
 		ctx, cancel := context.WithTimeout(within(t), 50*time.Millisecond)
@@ -260,7 +260,7 @@ func TestAWorkerThatHangsLosesItsConn(t *testing.T) {
 	})
 }
 
-func TestAnAskedStopEndsEverySDKCleanly(t *testing.T) {
+func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
 	eachSDK(t, func(t *testing.T, s sdk) {
 		c, cmd := s.start(t, Options{})
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -306,7 +306,7 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": m["id"], **r}), flush=True)
 `
 
-func TestAToolServerIsAWorker(t *testing.T) {
+func TestAnMCPServerIsAWorker(t *testing.T) {
 	cmd := exec.Command("python3", "-c", mcpServer)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNobodyReadsTheSocketOfAWorkerThatWritesToItsPipe(t *testing.T) {
+func TestTheUnusedSocketIsNotPolled(t *testing.T) {
 	c, f := newForked(t)
 	require.NoError(t, f.ours.SetReadDeadline(time.Time{}), "it is read until the hello")
 	send(t, f.pipe, workerHello)

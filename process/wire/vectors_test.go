@@ -41,7 +41,7 @@ type malformedVector struct {
 	MaxMessage        int64 `json:"max_message"`
 }
 
-func TestGoodVectorsDecodeAndEncode(t *testing.T) {
+func TestValidVectorsRoundTrip(t *testing.T) {
 	for _, v := range vectors[goodVector](t, "frames.json") {
 		raw := unhex(t, v.Hex)
 		got, n, err := DecodeFrame(raw, orDefault(v.MaxMessage))
@@ -63,7 +63,7 @@ func TestGoodVectorsDecodeAndEncode(t *testing.T) {
 	}
 }
 
-func TestMalformedVectorsAreRefusedWithAReason(t *testing.T) {
+func TestMalformedVectorsAreRejectedWithAReason(t *testing.T) {
 	for _, v := range vectors[malformedVector](t, "malformed.json") {
 		_, _, err := DecodeFrame(unhex(t, v.Hex), orDefault(v.MaxMessage))
 		var broken *ProtocolError
@@ -72,7 +72,7 @@ func TestMalformedVectorsAreRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestAFrameThatCannotBeReadIsNotWritten(t *testing.T) {
+func TestAppendFrameRejectsInvalidFrames(t *testing.T) {
 	long := make([]byte, MaxMethod+1)
 	for _, f := range []Frame{
 		{Type: FrameRequest, ID: 1, Method: string(long)},

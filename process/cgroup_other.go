@@ -1,9 +1,0 @@
-//go:build !linux
-
-package process
-
-import "errors"
-
-func hostHierarchy() (hierarchy, error) {
-	return hierarchy{}, errors.New("this system has no control groups")
-}

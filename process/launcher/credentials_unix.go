@@ -1,0 +1,40 @@
+//go:build linux || darwin
+
+package launcher
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// SessionAttr returns attributes that start a child with these credentials in a session and process group of its own.
+func (c *Credentials) SessionAttr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if c != nil {
+		attr.Credential = &syscall.Credential{Uid: c.UID, Gid: c.GID, Groups: c.Groups, NoSetGroups: c.KeepGroups}
+	}
+	return attr
+}
+
+// become makes this process run with the credentials.
+func (c *Credentials) become() error {
+	if c == nil {
+		return nil
+	}
+	if !c.KeepGroups {
+		groups := make([]int, len(c.Groups))
+		for i, gid := range c.Groups {
+			groups[i] = int(gid)
+		}
+		if err := syscall.Setgroups(groups); err != nil {
+			return fmt.Errorf("set the groups of pool.user: %w; the agent must be privileged for that", err)
+		}
+	}
+	if err := syscall.Setgid(int(c.GID)); err != nil {
+		return fmt.Errorf("run with group %d (pool.group): %w; the agent must be privileged for that", c.GID, err)
+	}
+	if err := syscall.Setuid(int(c.UID)); err != nil {
+		return fmt.Errorf("run as user %d (pool.user): %w; the agent must be privileged for that", c.UID, err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+// Package limits enforces the resource limits of process trees with the strongest mechanism that the host offers: cgroup v2, rlimits, the
+// scheduler, or sampling.
+package limits
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// Mechanism is how a limit is enforced. The words appear in state and metrics.
+type Mechanism string
+
+// The mechanisms, the strongest first.
+const (
+	ByCgroup    Mechanism = "cgroup"    // the kernel, for the whole tree
+	ByRlimit    Mechanism = "rlimit"    // the kernel, for each process
+	ByScheduler Mechanism = "scheduler" // the kernel, for each process: cores and priority
+	ByKernel    Mechanism = "kernel"    // the kernel's OOM killer
+	ByGateway   Mechanism = "gateway"   // the agent's gateway, for the calls that pass through it
+	BySampler   Mechanism = "sampler"   // the agent, which samples the tree and replaces or kills the worker
+	ByNothing   Mechanism = "none"      // not enforced on this system
+)
+
+// Host is what a host offers to enforce limits with.
+type Host struct {
+	Controllers map[string]bool // usable cgroup controllers: memory, cpu, pids
+	Cores       []int           // that the agent may use; nil if unknown
+	OSName      string          // for error messages
+	CanChange   bool            // the per-process limits of a running process can be changed
+
+	rlimits, affinity, oomScoreAdj bool
+}
+
+// Plan is how the limits of a spec are enforced on a host.
+type Plan struct {
+	// Mechanisms has an entry for each limit that is set, by its key in the section limits.
+	Mechanisms map[string]Mechanism
+	PerProcess PerProcess
+	Cgroup     CgroupLimits
+	// UseCgroup means that the incarnation gets a cgroup, if only so that limits can be set later.
+	UseCgroup bool
+}
+
+// NewPlan chooses the strongest mechanism for each limit. It fails if the host cannot enforce a limit at all; only open_files, which is
+// set by default, is then marked ByNothing.
+func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
+	l := sp.Limits
+	plan := Plan{
+		Mechanisms: map[string]Mechanism{}, PerProcess: NewPerProcess(l, AssignCores(l, worker, host.Cores)), Cgroup: newCgroupLimits(l),
+	}
+	perTree := func(key, controller string, set bool) {
+		switch {
+		case !set:
+		case host.Controllers[controller]:
+			plan.Mechanisms[key] = ByCgroup
+		default:
+			plan.Mechanisms[key] = BySampler
+		}
+	}
+	perTree("memory", "memory", l.Memory > 0)
+	perTree("cpu", "cpu", l.CPU > 0)
+	perTree("processes", "pids", l.Processes > 0)
+	plan.UseCgroup = len(host.Controllers) > 0 &&
+		(l.Memory > 0 || l.CPU > 0 || l.Processes > 0 || sp.Resources.Allocation != spec.AllocationNone)
+
+	if l.OpenFiles > 0 {
+		plan.Mechanisms["open_files"] = ByRlimit
+		if !host.rlimits {
+			plan.Mechanisms["open_files"] = ByNothing
+			plan.PerProcess.OpenFiles = 0
+		}
+	}
+	for _, required := range []struct {
+		key            string
+		set, supported bool
+		mechanism      Mechanism
+	}{
+		{"cpu_time", l.CPUTime > 0, host.rlimits, ByRlimit},
+		{"cpu_affinity", len(l.CPUAffinity) > 0, host.affinity, ByScheduler},
+		{"cpu_affinity_each", l.CPUAffinityEach > 0, host.affinity, ByScheduler},
+		{"nice", l.Nice != 0, host.rlimits, ByScheduler},
+		{"oom_score_adj", l.OOMScoreAdj != 0, host.oomScoreAdj, ByKernel},
+		{"calls_per_minute", l.CallsPerMinute > 0, true, ByGateway},
+	} {
+		if required.set && !required.supported {
+			return plan, fmt.Errorf("limits.%s is not supported on %s; remove it or run the pool on Linux", required.key, host.OSName)
+		}
+		if required.set {
+			plan.Mechanisms[required.key] = required.mechanism
+		}
+	}
+	return plan, nil
+}
+
+// PerProcess are the limits that a process sets on itself and its descendants inherit. A zero field leaves the limit alone.
+type PerProcess struct {
+	OpenFiles   uint64 `json:"open_files,omitempty"`
+	CPUSeconds  uint64 `json:"cpu_seconds,omitempty"`
+	Affinity    []int  `json:"affinity,omitempty"`
+	Nice        int    `json:"nice,omitempty"`
+	OOMScoreAdj int    `json:"oom_score_adj,omitempty"`
+}
+
+// NewPerProcess returns the per-process limits of l with the worker's cores.
+func NewPerProcess(l spec.Limits, cores []int) PerProcess {
+	return PerProcess{
+		OpenFiles: uint64(l.OpenFiles), CPUSeconds: ceilSeconds(l.CPUTime.D()), Affinity: cores, Nice: l.Nice, OOMScoreAdj: l.OOMScoreAdj,
+	}
+}
+
+// Equal reports whether both set the same limits.
+func (l PerProcess) Equal(other PerProcess) bool {
+	return l.OpenFiles == other.OpenFiles && l.CPUSeconds == other.CPUSeconds && l.Nice == other.Nice &&
+		l.OOMScoreAdj == other.OOMScoreAdj && slices.Equal(l.Affinity, other.Affinity)
+}
+
+// IsZero reports whether no limit is set.
+func (l PerProcess) IsZero() bool { return l.Equal(PerProcess{}) }
+
+// ceilSeconds rounds up to whole seconds, the kernel's unit of RLIMIT_CPU.
+func ceilSeconds(d time.Duration) uint64 { return uint64(math.Ceil(d.Seconds())) }
+
+// AssignCores returns the cores that a worker is bound to; nil for all. With limits.cpu_affinity_each the worker's slot decides, and each
+// pool starts at another core, so that the first workers of many pools do not share the first core.
+func AssignCores(l spec.Limits, worker string, host []int) []int {
+	available, each := l.CPUAffinity, l.CPUAffinityEach
+	if len(available) == 0 {
+		available = host
+	}
+	if each == 0 || each >= len(available) {
+		return l.CPUAffinity
+	}
+	pool, number, _ := strings.Cut(worker, "/")
+	slot, _ := strconv.Atoi(number) // 0 for a name that is not of a pool's worker
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(pool)) // never fails
+	start := int(hash.Sum32()%uint32(len(available))) + slot%len(available)*each
+	cores := make([]int, each)
+	for i := range cores {
+		cores[i] = available[(start+i)%len(available)]
+	}
+	slices.Sort(cores)
+	return cores
+}

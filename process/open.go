@@ -1,0 +1,161 @@
+package process
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/reaper"
+	"github.com/tempool/tempool/process/tree"
+)
+
+// DefaultSampleEvery is the interval of periodic samples.
+const DefaultSampleEvery = 10 * time.Second
+
+// Config configures a Supervisor. StateDir and HostID have no default.
+type Config struct {
+	// StateDir is a directory of this host that only one Supervisor at a time can use. Open creates it if it is missing.
+	StateDir string
+	HostID   string
+	// Logger gets the output of the subprocesses and their events. Default: slog.Default().
+	Logger *slog.Logger
+	// Concurrency bounds the concurrent starts of all pools whose spec sets no start.concurrency. Default: the number of cores.
+	Concurrency int
+	// SampleEvery is the interval of periodic samples. Default: DefaultSampleEvery.
+	SampleEvery time.Duration
+	// EnforceEvery is the interval at which limits of the mechanism "sampler" are checked. Default: DefaultEnforceEvery.
+	EnforceEvery time.Duration
+	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
+	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
+
+	cgroupFS func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
+	fork     func(*exec.Cmd) error           // default: tree.StartChild
+}
+
+// selfExecEnabled is set once this program can start itself as its reaper and launcher.
+var selfExecEnabled atomic.Bool
+
+// RunReaperIfAsked must be the first statement of main, and of TestMain, in every program that may host a Supervisor: the program executes
+// itself again as its reaper, and as the launcher of each worker under limits. In those processes the function never returns; in any other
+// it returns at once.
+func RunReaperIfAsked() {
+	selfExecEnabled.Store(true)
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case launcher.Name:
+		launcher.Run()
+	case reaper.Name:
+		reaper.Run()
+	}
+}
+
+// Open locks the state directory, becomes a child subreaper, kills what an earlier Supervisor on the directory left running, and starts
+// the reaper. It fails with CodeUnavailable and the holder's PID while another process holds the directory.
+func Open(ctx context.Context, config Config) (*Supervisor, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if config.StateDir == "" || config.HostID == "" || strings.ContainsAny(config.HostID, "\x00\n") {
+		return nil, coded(CodeInvalid, nil, "a supervisor needs a state directory and a host id of one line")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	if config.SampleEvery <= 0 {
+		config.SampleEvery = DefaultSampleEvery
+	}
+	if config.EnforceEvery <= 0 {
+		config.EnforceEvery = DefaultEnforceEvery
+	}
+	if config.Concurrency <= 0 {
+		config.Concurrency = runtime.NumCPU()
+	}
+	if config.fork == nil {
+		config.fork = tree.StartChild
+	}
+	if config.cgroupFS == nil {
+		config.cgroupFS = limits.HostCgroupFS
+	}
+	state, err := openStateDir(config.StateDir, config.HostID)
+	if err != nil {
+		return nil, err
+	}
+	s := &Supervisor{
+		config: config, logger: config.Logger, state: state, closed: make(chan struct{}),
+		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process), ended: make(map[key]*Process),
+		poolStartLimits: make(map[string]*poolStartLimit), startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
+	}
+	if err := s.start(ctx); err != nil {
+		state.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Supervisor) start(ctx context.Context) error {
+	if !selfExecEnabled.Load() {
+		return coded(CodeInvalid, nil, "this program cannot start its reaper; make process.RunReaperIfAsked() the first statement of main (and of TestMain)")
+	}
+	if err := tree.BecomeSubreaper(); err != nil {
+		s.logger.Warn("cannot adopt orphaned descendants", "error", err)
+	}
+	s.setUpCgroups() // before the first child, which starts in the agent's cgroup
+	survivors, err := s.state.sweep(s.config.HostID, s.logger)
+	if err != nil {
+		return coded(CodeUnavailable, err, "kill what an earlier agent left running")
+	}
+	s.cgroups.Sweep(s.logger)
+	if s.reaper, err = reaper.Start(ctx, s.config.HostID, s.logger); err != nil {
+		return err
+	}
+	for _, key := range survivors {
+		s.reaper.Watch(key)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
+	s.loops.Go(func() { s.sampleLoop(s.ctx) })
+	s.loops.Go(func() { s.enforceLoop(s.ctx) })
+	return nil
+}
+
+// setUpCgroups finds out whether cgroups can be used, and opens them.
+func (s *Supervisor) setUpCgroups() {
+	s.host = limits.DetectHost()
+	cgroups, err := s.openCgroups()
+	if err != nil {
+		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", err)
+		return
+	}
+	s.cgroups, s.host.Controllers = cgroups, cgroups.Controllers
+}
+
+func (s *Supervisor) openCgroups() (*limits.Cgroups, error) {
+	fs, err := s.config.cgroupFS()
+	if err != nil {
+		return nil, err
+	}
+	cgroups, err := limits.OpenCgroups(fs, s.state.id)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := launcher.NoopCommand()
+	if err == nil {
+		err = cgroups.Probe(cmd) // old kernels and some sandboxes refuse a start in a cgroup
+	}
+	if err != nil {
+		cgroups.Close()
+		return nil, err
+	}
+	return cgroups, nil
+}

@@ -1,0 +1,110 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// Protocol frames has its socket and its pipe at the first descriptors after stderr.
+const (
+	framesFD = 3
+	outFD    = 4
+)
+
+// cancelGrace is how long a worker may take to answer a cancelled call before it counts as stuck.
+const cancelGrace = 2 * time.Second
+
+// pipes are the supervisor's ends.
+type pipes struct {
+	logs   [2]*os.File // stdout (unless it carries the protocol) and stderr
+	frames *os.File    // protocol frames: what the worker reads
+	out    *os.File    // and writes, unless it replies over the socket
+	stdin  *os.File    // protocol jsonrpc: what the worker reads
+	stdout *os.File    // and writes
+}
+
+// open makes the pipes and gives cmd the child's ends, which it also appends to childEnds. The caller closes those after the fork.
+func (p *pipes) open(protocol string, cmd *exec.Cmd, childEnds *[]*os.File) error {
+	var err error
+	fromChild := func(ours **os.File) *os.File {
+		if err != nil {
+			return nil
+		}
+		var theirs *os.File
+		if *ours, theirs, err = os.Pipe(); err == nil {
+			*childEnds = append(*childEnds, theirs)
+		}
+		return theirs
+	}
+	stderr := fromChild(&p.logs[1])
+	ours := &p.logs[0]
+	if protocol == spec.ProtocolJSONRPC {
+		ours = &p.stdout
+	}
+	stdout := fromChild(ours)
+	if err == nil && protocol == spec.ProtocolJSONRPC {
+		var stdin *os.File
+		if stdin, p.stdin, err = os.Pipe(); err == nil {
+			*childEnds = append(*childEnds, stdin)
+			cmd.Stdin = stdin
+		}
+	}
+	if protocol == spec.ProtocolFrames {
+		out := fromChild(&p.out)
+		var frames *os.File
+		if err == nil {
+			p.frames, frames, err = launcher.SocketPair()
+		}
+		if err == nil {
+			*childEnds = append(*childEnds, frames)
+			cmd.ExtraFiles = []*os.File{frames, out}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make pipes to the program: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return nil
+}
+
+func (p *pipes) close() {
+	for _, file := range []*os.File{p.logs[0], p.logs[1], p.frames, p.out, p.stdin, p.stdout} {
+		if file != nil {
+			file.Close()
+		}
+	}
+}
+
+// connect opens the protocol; nil for protocol none.
+func (p *Process) connect() (wire.Conn, error) {
+	pool := p.spec.Pool
+	options := wire.Options{
+		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall,
+	}
+	switch pool.Protocol {
+	case spec.ProtocolFrames:
+		return wire.NewFrames(p.pipes.out, p.pipes.frames, options)
+	case spec.ProtocolJSONRPC:
+		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
+	}
+	return nil, nil
+}
+
+func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {
+	handler := p.supervisor.config.HostCall
+	if handler == nil {
+		return nil, errors.New("this host supports no host calls")
+	}
+	return handler(ctx, HostCall{
+		Worker: p.name.worker, Incarnation: p.name.incarnation, Method: method, Headers: headers, Payload: payload,
+	})
+}

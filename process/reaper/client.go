@@ -1,0 +1,215 @@
+package reaper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
+)
+
+const (
+	// startTimeout bounds the start of the reaper.
+	startTimeout = 15 * time.Second
+	// writeTimeout bounds one command; a reaper that does not read it is replaced.
+	writeTimeout = 2 * time.Second
+	// restartDelay is the wait before a reaper that exited is restarted. It doubles up to maxRestartDelay while restarts fail.
+	restartDelay    = 50 * time.Millisecond
+	maxRestartDelay = 5 * time.Second
+)
+
+// Client is the agent's end of the reaper. It restarts a reaper that exits and sends the new one everything to watch.
+type Client struct {
+	hostID string
+	logger *slog.Logger
+	stop   chan struct{} // closed by Close
+	done   chan struct{} // closed when supervise has returned
+
+	mu       sync.Mutex
+	watched  map[string]tree.Key
+	commands *os.File  // nil while no reaper runs
+	cmd      *exec.Cmd // the running reaper
+	closed   bool
+}
+
+// Start returns when the first reaper is ready.
+func Start(ctx context.Context, hostID string, logger *slog.Logger) (*Client, error) {
+	c := &Client{
+		hostID: hostID, logger: logger, watched: make(map[string]tree.Key),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, fmt.Errorf("start the reaper: %w", err)
+	}
+	go c.supervise()
+	return c, nil
+}
+
+// start runs a reaper and sends it all trees to watch.
+func (c *Client) start(ctx context.Context) error {
+	self, err := tree.SelfPath()
+	if err != nil {
+		return err
+	}
+	commandsOut, commands, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	ready, readyIn, err := os.Pipe()
+	if err != nil {
+		commandsOut.Close()
+		commands.Close()
+		return err
+	}
+	var agent *launcher.Credentials
+	cmd := &exec.Cmd{
+		Path: self, Args: []string{Name, c.hostID},
+		Env:        []string{"GOMAXPROCS=1", "GOTRACEBACK=none"},
+		ExtraFiles: []*os.File{commandsOut, readyIn}, SysProcAttr: agent.SessionAttr(),
+	}
+	err = tree.StartChild(cmd)
+	commandsOut.Close()
+	readyIn.Close()
+	if err == nil {
+		err = awaitReady(ctx, ready)
+		if err != nil {
+			_ = cmd.Process.Kill()
+			_ = tree.WaitChild(cmd)
+		}
+	}
+	ready.Close()
+	if err != nil {
+		commands.Close()
+		return err
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commands, c.cmd = commands, cmd
+	for _, key := range c.watched {
+		c.sendLocked(command{Op: opWatch, Key: key})
+	}
+	return nil
+}
+
+func awaitReady(ctx context.Context, ready *os.File) error {
+	deadline := time.Now().Add(startTimeout)
+	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
+		deadline = limit
+	}
+	if err := ready.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("it did not report ready: %w", err)
+	}
+	return nil
+}
+
+// supervise restarts a reaper that exits, until Close.
+func (c *Client) supervise() {
+	defer close(c.done)
+	for {
+		c.mu.Lock()
+		cmd := c.cmd
+		c.mu.Unlock()
+		err := tree.WaitChild(cmd)
+
+		c.mu.Lock()
+		c.commands.Close()
+		c.commands, c.cmd = nil, nil
+		closed := c.closed
+		c.mu.Unlock()
+		if closed {
+			return
+		}
+		c.logger.Warn("reaper exited; restarting it", "error", err)
+		if !c.restart() {
+			return
+		}
+	}
+}
+
+// restart retries until a reaper runs. It reports false after Close.
+func (c *Client) restart() bool {
+	for delay := restartDelay; ; delay = min(2*delay, maxRestartDelay) {
+		select {
+		case <-c.stop:
+			return false
+		case <-time.After(delay):
+		}
+		err := c.start(context.Background())
+		if err == nil {
+			return true
+		}
+		c.logger.Error("no reaper is running; if the agent is killed now, its subprocesses survive until its next start", "error", err)
+	}
+}
+
+// PID returns the PID of the running reaper, 0 if none runs.
+func (c *Client) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd == nil {
+		return 0
+	}
+	return c.cmd.Process.Pid
+}
+
+// Watch makes the reaper kill the tree if the agent dies. A further Watch for the same cookie replaces the key.
+func (c *Client) Watch(key tree.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched[key.Cookie] = key
+	c.sendLocked(command{Op: opWatch, Key: key})
+}
+
+// Forget undoes Watch.
+func (c *Client) Forget(cookie string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.watched, cookie)
+	c.sendLocked(command{Op: opForget, Key: tree.Key{Cookie: cookie}})
+}
+
+// sendLocked kills a reaper that does not take the command; its replacement gets everything to watch.
+func (c *Client) sendLocked(command command) {
+	if c.commands == nil {
+		return
+	}
+	line, err := json.Marshal(command)
+	if err == nil {
+		_ = c.commands.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_, err = c.commands.Write(append(line, '\n'))
+	}
+	if err != nil {
+		c.logger.Warn("reaper does not read its commands; replacing it", "error", err)
+		_ = c.cmd.Process.Kill()
+	}
+}
+
+// Close dismisses the reaper and returns when it has exited.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	close(c.stop)
+	c.sendLocked(command{Op: opDismiss})
+	c.mu.Unlock()
+	select {
+	case <-c.done:
+		return
+	case <-time.After(writeTimeout):
+	}
+	c.mu.Lock()
+	if c.cmd != nil {
+		_ = c.cmd.Process.Kill()
+	}
+	c.mu.Unlock()
+	<-c.done
+}

@@ -1,0 +1,80 @@
+package reaper
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/process/tree"
+)
+
+const timeout = 20 * time.Second // only a failing test waits so long
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == Name {
+		Run()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestReadCommandsReturnsTheTreesStillWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		commands string
+		want     []string
+	}{
+		"watched":       {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"watch","key":{"cookie":"b"}}` + "\n", []string{"a", "b"}},
+		"forgotten":     {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"forget","key":{"cookie":"a"}}` + "\n", nil},
+		"dismissed":     {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"dismiss"}` + "\n", nil},
+		"truncated end": {`{"op":"watch","key":{"cookie":"a"}}` + "\n" + `{"op":"forget","key":{"co`, []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cookies []string
+			for cookie := range readCommands(strings.NewReader(c.commands)) {
+				cookies = append(cookies, cookie)
+			}
+			require.ElementsMatch(t, c.want, cookies)
+		})
+	}
+}
+
+func TestAReaperThatDoesNotReadIsReplacedByOneThatWatchesAllTrees(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{tree.CookieEnv + "=reaper-test"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, tree.StartChild(cmd))
+	waited := make(chan error, 1)
+	go func() { waited <- tree.WaitChild(cmd) }()
+	id, found := tree.Identify(cmd.Process.Pid)
+	require.True(t, found)
+
+	c, err := Start(t.Context(), "test", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	c.mu.Lock()
+	first := c.cmd
+	require.NoError(t, c.commands.Close()) // every write to the pipe fails
+	c.mu.Unlock()
+	c.Watch(tree.Key{Root: id, Cookie: "reaper-test"})
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.cmd != nil && c.cmd != first
+	}, timeout, time.Millisecond, "no second reaper")
+
+	c.mu.Lock()
+	require.NoError(t, c.commands.Close()) // what the death of the agent does
+	c.mu.Unlock()
+	select {
+	case err := <-waited:
+		require.ErrorContains(t, err, "killed")
+	case <-time.After(timeout):
+		require.Fail(t, "the second reaper did not kill the tree")
+	}
+	c.Close()
+}

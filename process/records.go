@@ -1,0 +1,128 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/tempool/tempool/process/tree"
+)
+
+// record means that an incarnation may be running. It is written before the spawn.
+type record struct {
+	Worker      string    `json:"worker"`
+	Incarnation int64     `json:"incarnation"`
+	Key         tree.Key  `json:"key"`
+	Boot        string    `json:"boot"`
+	StartedAt   time.Time `json:"started_at"`
+	// SocketDir is removed with the record; it may be outside the state directory.
+	SocketDir string `json:"socket_dir,omitempty"`
+}
+
+func (f *stateDir) recordName(worker string, incarnation int64) string {
+	return filepath.Join(f.path, recordsName, url.PathEscape(worker)+"."+strconv.FormatInt(incarnation, 10)+".json")
+}
+
+func (f *stateDir) writeRecord(r record) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = writeAtomically(f.recordName(r.Worker, r.Incarnation), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("record incarnation %d of %s in the state directory: %w", r.Incarnation, r.Worker, err)
+	}
+	return nil
+}
+
+func (f *stateDir) removeRecord(worker string, incarnation int64) error {
+	err := os.Remove(f.recordName(worker, incarnation))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// sweep kills what earlier supervisors on this directory left running, found by their records and by the cookies in the process table. It
+// returns the trees that survived; their records stay.
+func (f *stateDir) sweep(hostID string, logger *slog.Logger) (survivors []tree.Key, err error) {
+	table, err := tree.ScanTable(nil)
+	if err != nil {
+		return nil, err
+	}
+	trees := make(map[string]tree.Key)
+	for cookie := range table.CookieHolders {
+		if tree.CookieBelongsTo(cookie, hostID, f.id) {
+			trees[cookie] = tree.Key{Cookie: cookie}
+		}
+	}
+	records, err := f.readRecords(logger)
+	if err != nil {
+		return nil, err
+	}
+	boot := tree.BootID()
+	for _, r := range records {
+		if r.Boot == boot {
+			trees[r.Key.Cookie] = r.Key // after a reboot, PID and start time mean nothing
+		}
+	}
+
+	for cookie, key := range trees {
+		report := tree.Kill(key)
+		if report.Killed > 0 {
+			logger.Warn("killed processes of an earlier agent", "cookie", cookie, "processes", report.Killed)
+		}
+		if !report.Complete() {
+			logger.Error("cannot kill processes of an earlier agent", "cookie", cookie, "report", report.String())
+			survivors = append(survivors, key)
+			continue
+		}
+		delete(trees, cookie)
+	}
+	for _, r := range records {
+		if _, survived := trees[r.Key.Cookie]; survived {
+			continue
+		}
+		err = errors.Join(err, f.removeRecord(r.Worker, r.Incarnation))
+		if r.SocketDir != "" {
+			err = errors.Join(err, os.RemoveAll(r.SocketDir))
+		}
+	}
+	return survivors, errors.Join(err, removeContents(filepath.Join(f.path, socketsName)))
+}
+
+// readRecords returns all records and removes files that cannot be read as one.
+func (f *stateDir) readRecords(logger *slog.Logger) ([]record, error) {
+	dir := filepath.Join(f.path, recordsName)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the records of earlier incarnations: %w", err)
+	}
+	var records []record
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		var r record
+		data, err := os.ReadFile(name)
+		if err != nil || json.Unmarshal(data, &r) != nil || r.Key.Cookie == "" {
+			logger.Warn("removing an unreadable record of an earlier incarnation", "file", name)
+			_ = os.Remove(name)
+			continue
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+func removeContents(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
+	return err
+}

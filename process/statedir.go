@@ -1,0 +1,123 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/process/tree"
+)
+
+// Names in the state directory.
+const (
+	lockName    = "agent.lock"
+	idName      = "id"
+	recordsName = "incarnations"
+	socketsName = "sockets"
+)
+
+// stateDir is the supervisor's part of the agent's state directory. Only the holder of its lock uses it.
+type stateDir struct {
+	path string
+	id   string // random and permanent; part of every cookie
+	lock *os.File
+}
+
+// lockHolder is the content of the lock file.
+type lockHolder struct {
+	PID    int       `json:"pid"`
+	HostID string    `json:"host_id"`
+	Since  time.Time `json:"since"`
+}
+
+// openStateDir creates the directory if it is missing, and locks it.
+func openStateDir(path, hostID string) (*stateDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, coded(CodeInvalid, err, "find the state directory %s", path)
+	}
+	for _, dir := range []string{path, filepath.Join(path, recordsName), filepath.Join(path, socketsName)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, coded(CodeInvalid, err, "make the state directory; use another one or fix its permissions")
+		}
+	}
+	f := &stateDir{path: path}
+	if err := f.acquireLock(hostID); err != nil {
+		return nil, err
+	}
+	if f.id, err = f.readID(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *stateDir) acquireLock(hostID string) error {
+	name := filepath.Join(f.path, lockName)
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return coded(CodeInvalid, err, "open the lock of the state directory")
+	}
+	if err := tryLock(file); err != nil {
+		defer file.Close()
+		var holder lockHolder
+		if data, readErr := os.ReadFile(name); readErr == nil && json.Unmarshal(data, &holder) == nil && holder.PID != 0 {
+			return coded(CodeUnavailable, nil, "the state directory %s is in use by process %d (host id %q, since %s); stop it, or use another state directory and host id",
+				f.path, holder.PID, holder.HostID, holder.Since.Format(time.RFC3339))
+		}
+		return coded(CodeUnavailable, err, "the state directory %s is in use by another process; stop it, or use another state directory and host id", f.path)
+	}
+	data, err := json.Marshal(lockHolder{PID: os.Getpid(), HostID: hostID, Since: time.Now()})
+	if err == nil {
+		err = file.Truncate(0)
+	}
+	if err == nil {
+		_, err = file.WriteAt(data, 0)
+	}
+	if err != nil {
+		file.Close()
+		return coded(CodeUnavailable, err, "write the lock of the state directory")
+	}
+	f.lock = file
+	return nil
+}
+
+func (f *stateDir) readID() (string, error) {
+	name := filepath.Join(f.path, idName)
+	data, err := os.ReadFile(name)
+	if err == nil && len(strings.TrimSpace(string(data))) > 0 {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", coded(CodeInvalid, err, "read the id of the state directory")
+	}
+	id := tree.RandomHex(4)
+	if err := writeAtomically(name, []byte(id+"\n")); err != nil {
+		return "", coded(CodeInvalid, err, "write the id of the state directory")
+	}
+	return id, nil
+}
+
+// close releases the lock.
+func (f *stateDir) close() { f.lock.Close() }
+
+// writeAtomically replaces the file; a crash leaves either the old or the new content.
+func writeAtomically(name string, data []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+package tree
+
+import (
+	"os/exec"
+	"sync"
+)
+
+// startedChildren are the children of StartChild that WaitChild has not reaped yet. Adopted orphans are reaped as soon as they are found,
+// so a started child must be known from its fork on.
+var startedChildren = struct {
+	mu   sync.RWMutex // read-locked during each fork; locked while orphans are told from children
+	pids sync.Map     // int → struct{}
+}{}
+
+// StartChild starts cmd. The caller must reap the child with WaitChild, not with cmd.Wait.
+func StartChild(cmd *exec.Cmd) error {
+	startedChildren.mu.RLock()
+	defer startedChildren.mu.RUnlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	startedChildren.pids.Store(cmd.Process.Pid, struct{}{})
+	return nil
+}
+
+// WaitChild reaps a child of StartChild. From then on its PID may be reused.
+func WaitChild(cmd *exec.Cmd) error {
+	pid := cmd.Process.Pid
+	err := cmd.Wait()
+	startedChildren.pids.Delete(pid)
+	return err
+}

@@ -1,0 +1,123 @@
+package tree
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// killTimeout bounds Kill: a process in an uninterruptible wait does not die before the wait ends.
+	killTimeout = 5 * time.Second
+	// normalPriorityRounds is how many scans Kill makes at normal priority. A tree that still has members after that may be a fork bomb,
+	// which leaves little CPU time to other processes.
+	normalPriorityRounds = 3
+)
+
+// KillReport is the result of Kill.
+type KillReport struct {
+	Killed    int
+	Survivors []Identity // still alive at the timeout
+	Err       error      // the process table could not be read until the timeout
+}
+
+// Complete reports whether the whole tree is gone.
+func (r KillReport) Complete() bool { return r.Err == nil && len(r.Survivors) == 0 }
+
+func (r KillReport) String() string {
+	switch {
+	case r.Err != nil:
+		return fmt.Sprintf("processes may have survived: %v", r.Err)
+	case len(r.Survivors) > 0:
+		return fmt.Sprintf("%d processes survived SIGKILL for %s; the first has PID %d", len(r.Survivors), killTimeout, r.Survivors[0].PID)
+	case r.Killed > 0:
+		return fmt.Sprintf("killed %d processes", r.Killed)
+	}
+	return "no process was left"
+}
+
+// Kill sends SIGKILL to every member of the tree and scans again until no living member is found, for at most 5 seconds. If the report is
+// Complete, the tree is gone.
+func Kill(k Key) KillReport {
+	if k.Known == nil {
+		k.Known = &MemberSet{}
+	}
+	killer := killer{tree: k, deadline: time.Now().Add(killTimeout), signalled: make(map[Identity]bool)}
+	for range normalPriorityRounds {
+		if killer.round() {
+			return killer.report
+		}
+	}
+	atHighPriority(func() {
+		for !killer.round() {
+		}
+	})
+	return killer.report
+}
+
+// killer is the state of one Kill.
+type killer struct {
+	tree         Key
+	deadline     time.Time
+	delay        time.Duration
+	signalled    map[Identity]bool
+	membersKnown bool // the first scan is complete
+	report       KillReport
+}
+
+// round scans and kills once. It reports whether Kill is finished.
+func (k *killer) round() bool {
+	// A cookie holder is killed during the scan, right after it is read: it may be about to fork a successor and exit. The first scan kills
+	// nobody, since it must find all members: a child that cleared its environment belongs to the tree only through its parent.
+	t, err := ScanTable(func(e *Entry) {
+		if k.membersKnown && e.cookie != "" && e.cookie == k.tree.Cookie && !e.Zombie {
+			k.kill(e)
+		}
+	})
+	if err != nil {
+		if time.Now().After(k.deadline) {
+			k.report.Err = err
+			return true
+		}
+		k.sleep() // the resource that the host has run out of may come back
+		return false
+	}
+	members := t.Members(k.tree)
+	k.membersKnown = true
+	if len(members) == 0 {
+		return true
+	}
+	if time.Now().After(k.deadline) {
+		for _, m := range members {
+			k.report.Survivors = append(k.report.Survivors, m.Identity)
+		}
+		return true
+	}
+	for _, m := range members {
+		k.kill(m)
+	}
+	// A fork bomb leaves many zombies, and each of them slows the next scan.
+	for _, child := range t.children[os.Getpid()] {
+		if child.Zombie && k.signalled[child.Identity] {
+			ReapOrphan(child.Identity)
+		}
+	}
+	k.sleep()
+	return false
+}
+
+func (k *killer) sleep() {
+	k.delay = min(max(2*k.delay, time.Millisecond), 20*time.Millisecond)
+	time.Sleep(k.delay)
+}
+
+func (k *killer) kill(e *Entry) {
+	if e.PID == os.Getpid() {
+		return // this process itself may carry the cookie of an outer tree
+	}
+	if err := Signal(e.Identity, syscall.SIGKILL); err == nil && !k.signalled[e.Identity] {
+		k.signalled[e.Identity] = true
+		k.report.Killed++
+	}
+}

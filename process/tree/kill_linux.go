@@ -1,0 +1,44 @@
+package tree
+
+import (
+	"errors"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal sends a signal to exactly the process that id names, or fails with ESRCH.
+func Signal(id Identity, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err != nil && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	// The open descriptor cannot be reused for another process, so the comparison comes after the open.
+	now, readErr := ReadEntry(id.PID)
+	if readErr != nil {
+		return readErr
+	}
+	if now == nil || now.Identity != id {
+		return unix.ESRCH
+	}
+	if err != nil {
+		return unix.Kill(id.PID, sig)
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with f.
+func atHighPriority(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the runtime discards the thread when the goroutine ends
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+		f()
+	}()
+	<-done
+}

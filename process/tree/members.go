@@ -1,0 +1,161 @@
+package tree
+
+import (
+	"os"
+	"sync"
+)
+
+// Key identifies the process tree of one incarnation.
+type Key struct {
+	// Root leads the session and process group. Zero until the process was spawned.
+	Root   Identity `json:"root"`
+	Cookie string   `json:"cookie"`
+	// Unreaped means that nobody has waited for Root, so its number cannot have been reused for a process, session or group.
+	Unreaped bool `json:"-"`
+	// Known are members found earlier. They stay members whatever they do to their environment, session and parent.
+	Known *MemberSet `json:"-"`
+}
+
+// MemberSet is a set of processes, safe for concurrent use. A nil set is empty and stays empty.
+type MemberSet struct {
+	mu  sync.Mutex
+	ids map[Identity]struct{}
+}
+
+// List returns the members in no order.
+func (s *MemberSet) List() []Identity {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]Identity, 0, len(s.ids))
+	for id := range s.ids {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Has reports whether the set contains the process.
+func (s *MemberSet) Has(id Identity) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, found := s.ids[id]
+	return found
+}
+
+// update adds the members and removes processes that are no longer in the table. Zombies stay: they are still to be reaped.
+func (s *MemberSet) update(t *Table, members []*Entry) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.ids {
+		if !t.has(id) {
+			delete(s.ids, id)
+		}
+	}
+	if s.ids == nil {
+		s.ids = make(map[Identity]struct{}, len(members))
+	}
+	for _, m := range members {
+		s.ids[m.Identity] = struct{}{}
+	}
+}
+
+// Members returns the living processes of k's tree, parents before their children, and updates k.Known. The calling process is never a
+// member.
+func (t *Table) Members(k Key) []*Entry {
+	w := treeWalk{t: t, self: os.Getpid(), seen: make(map[int]bool), sessions: make(map[int]bool)}
+	if own := t.entries[w.self]; own != nil {
+		w.sessions[own.Session] = true // a member in our own session must not make the whole session members
+	}
+	if t.has(k.Root) {
+		w.add(t.entries[k.Root.PID])
+	}
+	if k.ownsSession(t) {
+		w.addSession(k.Root.PID)
+	}
+	if k.Cookie != "" {
+		for _, e := range t.CookieHolders[k.Cookie] {
+			w.add(e)
+		}
+	}
+	for _, id := range k.Known.List() {
+		if t.has(id) {
+			w.add(t.entries[id.PID])
+		}
+	}
+	w.expand()
+	k.Known.update(t, w.members)
+
+	living := w.members[:0:0]
+	for _, e := range w.members {
+		if !e.Zombie {
+			living = append(living, e)
+		}
+	}
+	return living
+}
+
+// ownsSession reports whether the session with the root's number is the root's. That is certain while the root is unreaped. Later the
+// number stays taken as long as the session has members, so the session is another's only if another process now has that PID.
+func (k Key) ownsSession(t *Table) bool {
+	if k.Root.PID == 0 {
+		return false
+	}
+	if k.Unreaped {
+		return true
+	}
+	if leader := t.entries[k.Root.PID]; leader != nil {
+		return leader.Start == k.Root.Start
+	}
+	for _, e := range t.sessions[k.Root.PID] {
+		if e.Start < k.Root.Start {
+			return false
+		}
+	}
+	return true
+}
+
+// treeWalk collects a tree: each member brings its session and its children.
+type treeWalk struct {
+	t        *Table
+	self     int
+	seen     map[int]bool
+	sessions map[int]bool
+	members  []*Entry
+}
+
+func (w *treeWalk) add(e *Entry) {
+	if e.PID <= 1 || e.PID == w.self || w.seen[e.PID] {
+		return
+	}
+	w.seen[e.PID] = true
+	w.members = append(w.members, e)
+}
+
+func (w *treeWalk) addSession(sid int) {
+	if sid <= 1 || w.sessions[sid] {
+		return
+	}
+	w.sessions[sid] = true
+	for _, e := range w.t.sessions[sid] {
+		w.add(e)
+	}
+}
+
+// expand adds sessions and children until no new member appears.
+func (w *treeWalk) expand() {
+	for i := 0; i < len(w.members); i++ {
+		e := w.members[i]
+		w.addSession(e.Session)
+		for _, child := range w.t.children[e.PID] {
+			w.add(child)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package tree
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// orphanBatchDelay batches deaths, so that one read of the process table serves many.
+	orphanBatchDelay = 100 * time.Millisecond
+	// unknownChildDelay is how long an unknown dead child is left to other code in this program that may have started it.
+	unknownChildDelay = 200 * time.Millisecond
+)
+
+// BecomeSubreaper makes orphaned descendants children of this process.
+func BecomeSubreaper() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a child subreaper: %w", err)
+	}
+	return nil
+}
+
+// ReapOrphans reaps adopted descendants that have died, until ctx ends. isMember reports whether a process belongs to a tree of the
+// caller. Children that other code waits for are left alone: StartChild registers its own, and a child of other code in this program
+// shares our session or gets unknownChildDelay.
+func ReapOrphans(ctx context.Context, logger *slog.Logger, isMember func(*Entry) bool) {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD)
+	defer signal.Stop(died)
+	unknown := make(map[Identity]time.Time)
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-died:
+		case <-retry.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(orphanBatchDelay):
+		}
+		if !hasDeadChild() {
+			clear(unknown)
+			continue
+		}
+		t, err := ReadTable()
+		if err != nil {
+			logger.Error("cannot find dead orphans", "error", err)
+			continue
+		}
+		if reapDead(t, isMember, unknown) > 0 {
+			retry.Reset(unknownChildDelay)
+		}
+	}
+}
+
+// hasDeadChild reports whether any child, orphan or not, is waiting to be reaped.
+func hasDeadChild() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
+// reapDead reaps the dead children that are orphans, and returns how many it could not decide on yet. unknown holds since when it knows
+// those.
+func reapDead(t *Table, isMember func(*Entry) bool, unknown map[Identity]time.Time) (undecided int) {
+	startedChildren.mu.Lock()
+	defer startedChildren.mu.Unlock()
+	self := os.Getpid()
+	ownSession := -1
+	if own := t.entries[self]; own != nil {
+		ownSession = own.Session
+	}
+	for id := range unknown {
+		if !t.has(id) {
+			delete(unknown, id)
+		}
+	}
+	for _, child := range t.children[self] {
+		if _, started := startedChildren.pids.Load(child.PID); started || !child.Zombie || child.Session == ownSession {
+			continue
+		}
+		if !isMember(child) {
+			since, seen := unknown[child.Identity]
+			if !seen {
+				unknown[child.Identity] = t.At
+			}
+			if !seen || t.At.Sub(since) < unknownChildDelay {
+				undecided++
+				continue
+			}
+		}
+		ReapOrphan(child.Identity)
+		delete(unknown, child.Identity)
+	}
+	return undecided
+}

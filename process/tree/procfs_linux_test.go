@@ -1,0 +1,101 @@
+package tree
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseStatAcceptsAnyCommandName(t *testing.T) {
+	tail := " S 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 1000000 25 18446744073709551615 0\n"
+	for _, command := range []string{"sleep", "a b", ") Z 1 1 1 (", "(x) y)", ""} {
+		r, ok := parseStat([]byte("4242 (" + command + ")" + tail))
+		require.True(t, ok, command)
+		require.Equal(t, Identity{PID: 4242, Start: 987654}, r.Identity)
+		require.Equal(t, []int{7, 8, 9}, []int{r.Parent, r.pgid, r.Session})
+		require.False(t, r.Zombie)
+		require.Equal(t, 3, r.threads)
+		require.Equal(t, 2500*time.Millisecond, r.CPU)
+		require.Equal(t, 25*pageSize, r.RSS)
+	}
+	zombie, ok := parseStat([]byte("1 (x)" + strings.Replace(tail, " S ", " Z ", 1)))
+	require.True(t, ok)
+	require.True(t, zombie.Zombie)
+}
+
+func TestExecutionStateSeesAnExecve(t *testing.T) {
+	line := func(memory, code string) []byte {
+		return []byte("4242 (a) 1 (b) R 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 " + memory + " 25 18446744073709551615 " + code + " 0 0\n")
+	}
+	executing := func(stat []byte) bool {
+		_, executing := executionState(stat)
+		return executing
+	}
+	require.True(t, executing(line("139264", "0")))
+	require.False(t, executing(line("2920448", "94110350381056")), "it runs")
+	require.False(t, executing(line("2920448", "1")), "it runs, as another account's")
+	require.False(t, executing(line("0", "0")), "it ends")
+	require.False(t, executing([]byte("4242 (a)")))
+	require.False(t, executing(nil))
+}
+
+func TestScanFindsTheCookieOfAProcessInAnExecLoop(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "again")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o755))
+	cmd := exec.Command(script)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", CookieEnv + "=execs"}
+	start(t, cmd)
+	for range 100 {
+		table, err := ScanTable(nil)
+		require.NoError(t, err)
+		require.Len(t, table.CookieHolders["execs"], 1)
+	}
+}
+
+func TestAProcessWithAnEmptyEnvironmentHasNoCookie(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{}
+	start(t, cmd)
+	require.Eventually(t, func() bool {
+		_, err := readCookie(cmd.Process.Pid)
+		return err == nil
+	}, 20*time.Second, time.Millisecond, "the read must not wait for an environment that stays empty")
+	cookie, err := readCookie(cmd.Process.Pid)
+	require.NoError(t, err)
+	require.Empty(t, cookie)
+}
+
+// start runs cmd until the end of the test.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, StartChild(cmd))
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = WaitChild(cmd)
+	})
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("4242 (sleep) S 7 8 9 0 -1 4194560 100 200 0 0 150 50 30 20 20 0 3 0 987654 1000000 25 0 0\n"))
+	f.Add([]byte(") ("))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if r, ok := parseStat(line); ok {
+			require.Contains(t, string(line), "(")
+			require.NotNil(t, r)
+		}
+	})
+}
+
+func TestReadTableFindsThisProcess(t *testing.T) {
+	table, err := ReadTable()
+	require.NoError(t, err)
+	own := table.entries[os.Getpid()]
+	require.NotNil(t, own)
+	require.Equal(t, os.Getppid(), own.Parent)
+	require.Positive(t, own.RSS)
+}

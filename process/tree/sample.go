@@ -1,0 +1,125 @@
+package tree
+
+import (
+	"cmp"
+	"errors"
+	"sync"
+	"time"
+)
+
+// minCPUWindow is the shortest window over which CPU use is measured. One clock tick of 10 ms is then 5 % of a core.
+const minCPUWindow = 200 * time.Millisecond
+
+// Sample is the resource usage of a whole tree at one moment.
+type Sample struct {
+	At       time.Time `json:"at"`
+	RSSBytes int64     `json:"rss_bytes"`
+	// PSSBytes counts shared pages proportionally, so it can be summed over workers. 0 where it cannot be read.
+	PSSBytes int64 `json:"pss_bytes,omitempty"`
+	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A sample less than
+	// 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the process table are too coarse.
+	CPUPercent float64 `json:"cpu_percent"`
+	OpenFiles  int     `json:"open_files"`
+	Threads    int     `json:"threads"`
+	Children   int     `json:"children"` // processes besides the first
+	// ReadBytes and WriteBytes went to and from storage since the start, as far as the system reports them.
+	ReadBytes  int64 `json:"read_bytes"`
+	WriteBytes int64 `json:"write_bytes"`
+}
+
+// Usage is the resource usage of one process. Where the process table has a value already, 0 means to use that.
+type Usage struct {
+	RSS, PSS    int64
+	CPU         time.Duration
+	threads     int
+	openFiles   int
+	read, wrote int64
+}
+
+// ErrEnded means that a tree has no living process to sample.
+var ErrEnded = errors.New("the process has ended")
+
+// Meter turns process tables into the samples of one tree. It is safe for concurrent use.
+type Meter struct {
+	mu     sync.Mutex
+	latest Sample
+	cpu    time.Duration // of the tree at cpuAt
+	cpuAt  time.Time     // when CPUPercent was measured last, and at first when the program began to run
+	io     map[Identity]Usage
+	ended  Usage // read and wrote of members that are gone
+}
+
+// Start sets when the program began to run, and the CPU time that its process had used before.
+func (m *Meter) Start(at time.Time, cpu time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cpuAt, m.cpu = at, cpu
+}
+
+// Restore sets the latest sample of a tree that has ended.
+func (m *Meter) Restore(latest Sample) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.latest = latest
+}
+
+// Latest returns the newest sample; its At is zero before the first.
+func (m *Meter) Latest() Sample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.latest
+}
+
+// Sample measures the tree in t. It returns the latest sample if t is not newer, and fails with ErrEnded if t has no member of the tree.
+func (m *Meter) Sample(t *Table, key Key) (Sample, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !t.At.After(m.latest.At) {
+		return m.latest, nil
+	}
+	members := t.Members(key)
+	if len(members) == 0 {
+		return Sample{}, ErrEnded
+	}
+	return m.measureLocked(t.At, members, UsageOf), nil
+}
+
+// measureLocked makes the next sample from the living members of the tree.
+func (m *Meter) measureLocked(at time.Time, members []*Entry, usageOf func(Identity) Usage) Sample {
+	sample := Sample{At: at, Children: len(members) - 1, CPUPercent: m.latest.CPUPercent}
+	var cpu time.Duration
+	complete := true
+	io := make(map[Identity]Usage, len(members))
+	for _, member := range members {
+		used := usageOf(member.Identity)
+		complete = complete && used.PSS > 0
+		sample.RSSBytes += cmp.Or(used.RSS, member.RSS)
+		sample.PSSBytes += used.PSS
+		sample.OpenFiles += used.openFiles
+		sample.Threads += cmp.Or(used.threads, member.threads)
+		cpu += cmp.Or(used.CPU, member.CPU)
+		before := m.io[member.Identity]
+		used.read, used.wrote = max(used.read, before.read), max(used.wrote, before.wrote)
+		io[member.Identity] = used
+		sample.ReadBytes += used.read
+		sample.WriteBytes += used.wrote
+	}
+	if !complete {
+		sample.PSSBytes = 0 // the sum would be too small
+	}
+	for id, before := range m.io {
+		if _, alive := io[id]; !alive {
+			m.ended.read += before.read
+			m.ended.wrote += before.wrote
+		}
+	}
+	sample.ReadBytes += m.ended.read
+	sample.WriteBytes += m.ended.wrote
+	// The CPU time of a member that nobody waited for is lost, so the sum may fall.
+	if window := at.Sub(m.cpuAt); window >= minCPUWindow {
+		sample.CPUPercent = 100 * float64(max(0, cpu-m.cpu)) / float64(window)
+		m.cpu, m.cpuAt = cpu, at
+	}
+	m.latest, m.io = sample, io
+	return sample
+}

@@ -1,0 +1,192 @@
+package tree
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"time"
+)
+
+// Identity names one process. A PID alone may have been reused since.
+type Identity struct {
+	PID int `json:"pid"`
+	// Start is the process's start time, in a unit and from an epoch that only the running system knows.
+	Start uint64 `json:"start"`
+}
+
+// Entry is one process of the process table.
+type Entry struct {
+	Identity
+	Parent  int
+	pgid    int
+	Session int
+	Zombie  bool
+	cookie  string // set by ScanTable only; "" if it cannot be read
+	threads int
+	RSS     int64         // bytes; 0 on systems whose table does not say
+	CPU     time.Duration // used by the process and the children it has waited for; 0 on systems whose table does not say
+}
+
+// Table is a snapshot of all processes of the system. It is immutable.
+type Table struct {
+	At time.Time
+	// CookieHolders are the living processes by cookie. Only ScanTable fills it.
+	CookieHolders map[string][]*Entry
+
+	entries  map[int]*Entry
+	children map[int][]*Entry // by parent
+	sessions map[int][]*Entry
+}
+
+func newTable(at time.Time, entries []*Entry) *Table {
+	t := &Table{
+		At: at, entries: make(map[int]*Entry, len(entries)),
+		children: make(map[int][]*Entry), sessions: make(map[int][]*Entry), CookieHolders: make(map[string][]*Entry),
+	}
+	self := os.Getpid()
+	for _, e := range entries {
+		t.entries[e.PID] = e
+		t.children[e.Parent] = append(t.children[e.Parent], e)
+		t.sessions[e.Session] = append(t.sessions[e.Session], e)
+		if e.cookie != "" && !e.Zombie && e.PID != self {
+			t.CookieHolders[e.cookie] = append(t.CookieHolders[e.cookie], e)
+		}
+	}
+	return t
+}
+
+// has reports whether the very process is in the table, dead or alive.
+func (t *Table) has(id Identity) bool {
+	e := t.entries[id.PID]
+	return e != nil && e.Start == id.Start
+}
+
+// GroupAlive reports whether a process group has members that are not zombies.
+func (t *Table) GroupAlive(pgid int) bool {
+	for _, e := range t.entries {
+		if e.pgid == pgid && !e.Zombie {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadTable reads all processes once, without their cookies.
+func ReadTable() (*Table, error) {
+	at := time.Now()
+	pids, err := listPIDs()
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]*Entry, 0, len(pids))
+	for _, pid := range pids {
+		e, err := ReadEntry(pid)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return newTable(at, entries), nil
+}
+
+// errExec means that a process is in execve, so its cookie cannot be read yet.
+var errExec = errors.New("the process is executing a program")
+
+const (
+	// execTimeout bounds how long one scan waits for processes in execve.
+	execTimeout      = time.Second
+	execPollInterval = time.Millisecond
+	// maxScanRounds bounds how often one scan lists the PIDs, on a machine where processes start all the time.
+	maxScanRounds = 50
+)
+
+// ScanTable reads all processes with their cookies. A process may fork during the scan, so ScanTable lists the PIDs until no new one
+// appears: every process that was alive at the last listing is then in the table. ScanTable calls visit, unless it is nil, for each
+// process right after reading it. If a process exists but cannot be read (out of descriptors, say) the scan fails, since the process
+// would look dead. A process in execve is read again in each round, for at most 1 second.
+func ScanTable(visit func(*Entry)) (*Table, error) {
+	at := time.Now()
+	seen := make(map[int]bool)
+	var entries []*Entry
+	retry := false // a process in execve must be read again
+	for round := 0; round < maxScanRounds || retry; round++ {
+		if retry {
+			time.Sleep(execPollInterval)
+		}
+		retry = false
+		pids, err := listPIDs()
+		if err != nil {
+			return nil, err
+		}
+		fresh := false
+		for _, pid := range pids {
+			if seen[pid] {
+				continue
+			}
+			seen[pid], fresh = true, true
+			e, err := ReadEntry(pid)
+			if err == nil && e != nil && !e.Zombie {
+				e.cookie, err = readCookie(pid)
+			}
+			if errors.Is(err, errExec) {
+				if err = nil; time.Since(at) < execTimeout {
+					delete(seen, pid)
+					retry = true
+					continue
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+			if e == nil {
+				continue
+			}
+			entries = append(entries, e)
+			if visit != nil {
+				visit(e)
+			}
+		}
+		if !fresh {
+			break
+		}
+	}
+	return newTable(at, entries), nil
+}
+
+// TableCache shares one scan of the process table among callers that need one at about the same time. The zero value is ready to use.
+type TableCache struct {
+	mu   sync.Mutex
+	last *Table
+}
+
+// Recent returns a scan that is younger than maxAge.
+func (c *TableCache) Recent(maxAge time.Duration) (*Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last != nil && time.Since(c.last.At) < maxAge {
+		return c.last, nil
+	}
+	t, err := ScanTable(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.last = t
+	return t, nil
+}
+
+// Identify returns the process that has the PID now; false if there is none or it cannot be read.
+func Identify(pid int) (Identity, bool) {
+	e, err := ReadEntry(pid)
+	if err != nil || e == nil {
+		return Identity{}, false
+	}
+	return e.Identity, true
+}
+
+// Exists reports whether the very process is still in the process table, be it as a zombie.
+func (id Identity) Exists() bool {
+	now, found := Identify(id.PID)
+	return found && now == id
+}

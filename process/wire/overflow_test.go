@@ -1,0 +1,109 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// slowStream streams a call whose onChunk waits for a token before each piece.
+func slowStream(ctx context.Context, c Conn, tokens <-chan struct{}) (<-chan outcome, *[]string) {
+	var got []string
+	done := make(chan outcome, 1)
+	go func() {
+		resp, err := c.Stream(ctx, Request{Method: "m"}, func(chunk []byte) error {
+			<-tokens
+			got = append(got, string(chunk))
+			return nil
+		})
+		done <- outcome{resp, err}
+	}()
+	return done, &got
+}
+
+func TestASlowStreamReaderDoesNotBlockOtherCalls(t *testing.T) {
+	c, p := newPeer(t, Options{MaxInflight: 2})
+	tokens := make(chan struct{})
+	done, got := slowStream(within(t), c, tokens)
+	slow := p.read()
+	const pieces = 20 * eventQueue
+	var want []string
+	for i := range pieces {
+		piece := fmt.Sprint(i)
+		want = append(want, piece)
+		p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: []byte(piece)})
+	}
+	p.write(Frame{Type: FrameResponse, ID: slow.ID, Payload: []byte("end")})
+
+	other := callAsync(within(t), c, Request{Method: "m"})
+	p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	require.NoError(t, await(t, other).err, "it is answered while the stream has not been read at all")
+
+	close(tokens)
+	end := await(t, done)
+	require.NoError(t, end.err)
+	require.Equal(t, "end", string(end.resp.Payload))
+	require.Equal(t, want, *got, "all pieces, in their order")
+}
+
+func TestAStreamThatExceedsItsBufferFails(t *testing.T) {
+	const buffer, piece = 1 << 20, 50 << 10
+	c, p := newPeer(t, Options{MaxInflight: 2, StreamBuffer: buffer})
+	tokens := make(chan struct{})
+	done, got := slowStream(within(t), c, tokens)
+	slow := p.read()
+	cancelled := make(chan Frame, 1)
+	go func() { cancelled <- p.read() }()
+	body := bytes.Repeat([]byte("x"), piece)
+	for range 2 * buffer / piece {
+		p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: body})
+	}
+	asked := await(t, cancelled)
+	require.Equal(t, FrameCancel, asked.Type)
+	require.Equal(t, slow.ID, asked.ID)
+	require.Equal(t, 1, c.InFlight(), "the place is taken until the worker answers")
+
+	close(tokens)
+	end := await(t, done)
+	require.ErrorIs(t, end.err, ErrSlowReader)
+	require.LessOrEqual(t, len(strings.Join(*got, "")), buffer, "what waited was dropped")
+	p.write(Frame{Type: FrameError, ID: slow.ID, Payload: []byte(`{"code":"cancelled"}`)})
+	other := callAsync(within(t), c, Request{Method: "m"})
+	other2 := callAsync(within(t), c, Request{Method: "m"})
+	for range 2 {
+		p.write(Frame{Type: FrameResponse, ID: p.read().ID})
+	}
+	require.NoError(t, await(t, other).err)
+	require.NoError(t, await(t, other2).err)
+}
+
+func TestASlowStreamReaderWithMaxInflight1SlowsItsWorker(t *testing.T) {
+	c, p := newPeer(t, Options{StreamBuffer: 1 << 10})
+	tokens := make(chan struct{})
+	done, got := slowStream(within(t), c, tokens)
+	slow := p.read()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for range 100 {
+			p.write(Frame{Type: FrameChunk, ID: slow.ID, Payload: bytes.Repeat([]byte("x"), 100<<10)})
+		}
+		p.write(Frame{Type: FrameResponse, ID: slow.ID})
+	}()
+	for range 10 {
+		tokens <- struct{}{}
+	}
+	select {
+	case <-written:
+		t.Fatal("10 MB were taken in of which 1 MB was read")
+	default:
+	}
+	close(tokens)
+	require.NoError(t, await(t, done).err)
+	require.Len(t, *got, 100)
+	await(t, written)
+}

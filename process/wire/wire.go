@@ -1,0 +1,117 @@
+// Package wire is the protocol between a host and one worker over byte streams: requests, responses, streams, cancels and pings.
+//
+// A Conn has one of two codecs: frames, the binary protocol of the SDKs (docs/protocol.md), or JSON-RPC 2.0 in three framings, with which
+// any MCP or LSP server can be a worker. The package does not start or end processes: the owner of a Conn ends the worker's process when
+// the Conn is Done.
+package wire
+
+import (
+	"context"
+	"time"
+)
+
+// Request is one message to a worker. Headers and Payload must not change until the call returns.
+type Request struct {
+	// Method has 1 to MaxMethod bytes.
+	Method string
+	// Headers have at most MaxHeaders bytes in all. JSON-RPC does not send them.
+	Headers map[string]string
+	// Payload is opaque to frames. For JSON-RPC it is params: a JSON object or array, or empty or null for none.
+	Payload []byte
+}
+
+// Response is a worker's response. It belongs to the caller.
+type Response struct {
+	// Headers is nil if the worker sent none, and always for JSON-RPC.
+	Headers map[string]string
+	// Payload is the body, for JSON-RPC the result.
+	Payload []byte
+}
+
+// Conn is the connection to one worker. All methods are safe for concurrent use.
+//
+// Call and Stream fail with a *RemoteError, the worker's error response, or with a *CallError for any other reason. A malformed, oversized
+// or unsolicited message breaks the Conn, since nothing after it can be trusted.
+type Conn interface {
+	// Call sends a request and waits for its response. It queues while MaxInflight calls are in flight. If ctx ends first, Call cancels
+	// the request and returns at once with ctx's error in a CallError; the request stays in flight until the worker responds. Call joins
+	// streamed chunks in front of the payload, up to MaxMessage bytes in all.
+	Call(ctx context.Context, r Request) (*Response, error)
+	// Stream is Call that passes the chunks to onChunk, in order, as they arrive. onChunk owns the chunk and may block. With MaxInflight 1
+	// that slows the worker down; otherwise up to StreamBuffer bytes are buffered, so that other calls of this Conn continue, and a stream
+	// with more fails with ErrSlowReader. An error of onChunk cancels the call and is returned in a CallError.
+	Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error)
+	// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in flight.
+	Notify(ctx context.Context, r Request) error
+	// Ping waits for the worker's pong. A worker that runs one call at a time answers after that call. An unanswered ping does not break
+	// the Conn. Concurrent pings share one message.
+	Ping(ctx context.Context) error
+	// InFlight counts the calls without a response, cancelled ones included.
+	InFlight() int
+	// Done is closed when the Conn is broken or closed; every call fails then.
+	Done() <-chan struct{}
+	// Err returns why the Conn is Done; nil before.
+	Err() error
+	// Close ends the Conn, closes its streams and waits for its goroutines. It must not be called from HostCall or OnNotification. Further
+	// calls do nothing.
+	Close() error
+}
+
+// Defaults of Options, and the fixed limits of a message's parts.
+const (
+	DefaultMaxMessage  int64 = 64 << 20
+	DefaultCancelGrace       = 5 * time.Second
+	// DefaultStreamBuffer applies to each call in flight.
+	DefaultStreamBuffer = 8 << 20
+	// MaxMethod and MaxHeaders bound a frame's method and encoded headers, in bytes.
+	MaxMethod  = 1024
+	MaxHeaders = 64 << 10
+	// MaxControl bounds a hello or an error, in bytes, if Options.MaxMessage is smaller.
+	MaxControl = 64 << 10
+	// MaxInflightLimit caps Options.MaxInflight.
+	MaxInflightLimit = 4096
+	// MaxHostCalls bounds the concurrent host calls of one worker; one more fails with CodeBusy.
+	MaxHostCalls = 64
+)
+
+// Options tune a Conn. The zero value is ready to use.
+type Options struct {
+	// MaxMessage bounds the payload of a message in bytes, in both directions. Default: DefaultMaxMessage.
+	MaxMessage int64
+	// MaxInflight bounds the calls in flight; further calls queue. Default: 1.
+	MaxInflight int
+	// CancelGrace is how long the worker may take to respond to a cancelled call before the Conn breaks with ErrUnanswered. Default:
+	// DefaultCancelGrace.
+	CancelGrace time.Duration
+	// StreamBuffer bounds the buffer for a slow onChunk in bytes, if MaxInflight is above 1. Default: DefaultStreamBuffer.
+	StreamBuffer int
+	// PingMethod is the JSON-RPC request that serves as ping. Default: "ping". Frames have their own pings.
+	PingMethod string
+	// HostCall serves host calls of the worker; if it is nil they fail with CodeUnsupported. headers are those of the request that the
+	// worker is serving, as this side sent them, so a worker cannot use another call's session; nil for a host call outside of a call. ctx
+	// is the call's and also ends with the Conn. The worker gets a *RemoteError as it is, any other error with CodeHostError. Frames only.
+	HostCall func(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error)
+	// OnNotification gets each notification of a JSON-RPC worker, on the reading goroutine: it must neither block nor retain params. If it
+	// is nil they are dropped.
+	OnNotification func(method string, params []byte)
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxMessage <= 0 {
+		o.MaxMessage = DefaultMaxMessage
+	}
+	if o.MaxMessage > 1<<31 {
+		o.MaxMessage = 1 << 31
+	}
+	o.MaxInflight = min(max(o.MaxInflight, 1), MaxInflightLimit)
+	if o.CancelGrace <= 0 {
+		o.CancelGrace = DefaultCancelGrace
+	}
+	if o.StreamBuffer <= 0 {
+		o.StreamBuffer = DefaultStreamBuffer
+	}
+	if o.PingMethod == "" {
+		o.PingMethod = "ping"
+	}
+	return o
+}

@@ -1,0 +1,141 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxFlushWrite bounds one Write of a flush, in bytes, and with it the error of offered.
+const maxFlushWrite = 64 << 10
+
+// writer writes messages without blocking the sender. The sender tries one non-blocking write, which nearly always writes everything; the
+// rest goes to a backlog, which the flush goroutine writes. Each call in flight has at most a request and a cancel in the backlog.
+type writer struct {
+	w           io.Writer
+	nonBlocking nonBlockingWriter // nil if w has no non-blocking writes; then every message goes to the backlog
+
+	mu      sync.Mutex
+	backlog []byte        // not yet offered
+	busy    bool          // the flush goroutine owns the stream
+	drained chan struct{} // closed when the backlog becomes empty; nil while it is
+	offered int64         // stream offset up to which bytes may have been written
+	queued  int64         // stream offset of the next message
+	err     error         // sticky
+
+	wake chan struct{}
+}
+
+func newWriter(w io.Writer) *writer {
+	return &writer{w: w, nonBlocking: newNonBlockingWriter(w), wake: make(chan struct{}, 1)}
+}
+
+// send writes or queues head and body as one message and retains neither. It returns the message's stream offset for mayHaveLeft. After an
+// error every further send fails; mayHaveLeft is then false if nothing of this message was written.
+func (w *writer) send(head, body []byte) (int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := w.queued
+	if w.err != nil {
+		return at, w.err
+	}
+	w.queued += int64(len(head) + len(body))
+	if w.nonBlocking != nil && !w.busy {
+		for len(head) > 0 {
+			n, err := w.tryWriteLocked(head)
+			if err != nil {
+				return at, err
+			}
+			if head = head[n:]; len(head) == 0 {
+				head, body = body, nil
+			} else {
+				break
+			}
+		}
+		if len(head) == 0 {
+			return at, nil
+		}
+	}
+	w.backlog = append(append(w.backlog, head...), body...)
+	if !w.busy {
+		w.busy = true
+		w.drained = make(chan struct{})
+		w.wake <- struct{}{}
+	}
+	return at, nil
+}
+
+// tryWriteLocked makes one non-blocking write; the flush goroutine must not be writing.
+func (w *writer) tryWriteLocked(data []byte) (int, error) {
+	n, err := w.nonBlocking.tryWrite(data)
+	w.offered += int64(n)
+	if err != nil {
+		w.err = fmt.Errorf("write to the worker: %w", peerClosed(err))
+	}
+	return n, w.err
+}
+
+// mayHaveLeft reports whether any byte of the message at this offset may have reached the worker.
+func (w *writer) mayHaveLeft(at int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.offered > at
+}
+
+// backlogged returns the size of the backlog in bytes.
+func (w *writer) backlogged() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.backlog)
+}
+
+// waitDrained waits until the backlog is empty, so that notifications cannot grow it.
+func (w *writer) waitDrained(ctx context.Context, done <-chan struct{}) error {
+	w.mu.Lock()
+	drained := w.drained
+	w.mu.Unlock()
+	if drained == nil {
+		return nil
+	}
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return nil
+	}
+}
+
+// flush writes the backlog until a write fails or done closes. One goroutine runs it.
+func (w *writer) flush(done <-chan struct{}) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-w.wake:
+		}
+		for {
+			w.mu.Lock()
+			if len(w.backlog) == 0 {
+				w.backlog, w.busy = nil, false
+				close(w.drained)
+				w.drained = nil
+				w.mu.Unlock()
+				break
+			}
+			piece := w.backlog[:min(len(w.backlog), maxFlushWrite)]
+			w.backlog = w.backlog[len(piece):]
+			w.offered += int64(len(piece))
+			w.mu.Unlock()
+			if _, err := w.w.Write(piece); err != nil {
+				err = fmt.Errorf("write to the worker: %w", peerClosed(err))
+				w.mu.Lock()
+				w.err = err
+				w.mu.Unlock()
+				return err
+			}
+		}
+	}
+}
