@@ -8,83 +8,85 @@ import (
 
 // ear is a workflow.Selector that forgets: what a future was for is let go once it has been parked. A selector itself keeps every
 // future it was ever given, and looks at each of them again whenever it is asked, until the run ends after thousands of events.
-type ear struct {
+type Selector struct {
 	ctx      workflow.Context
 	selector workflow.Selector
-	channels []awaitedChannel
-	futures  []*awaitedFuture // in the order they were added, the heard among them
-	heard    int
+	channels []registeredChannel
+	futures  []*registeredFuture // in the order they were added, the heard among them
+	handled  int
 }
 
-type awaitedChannel struct {
+type registeredChannel struct {
 	channel workflow.ReceiveChannel
-	park    func(workflow.ReceiveChannel)
+	handle  func(workflow.ReceiveChannel)
 }
 
-type awaitedFuture struct {
-	future workflow.Future
-	park   func(workflow.Future)
-	heard  bool
+type registeredFuture struct {
+	future  workflow.Future
+	handle  func(workflow.Future)
+	handled bool
 }
 
-func newEar(ctx workflow.Context) *ear { return &ear{ctx: ctx, selector: workflow.NewSelector(ctx)} }
+func NewSelector(ctx workflow.Context) *Selector {
+	return &Selector{ctx: ctx, selector: workflow.NewSelector(ctx)}
+}
 
-// addReceive has park called whenever the channel has something, for as long as the run goes on. Channels come before futures:
+// AddReceive has park called whenever the channel has something, for as long as the run goes on. Channels come before futures:
 // they are all to be added first, or the order among what is ready would change once the ear forgets.
-func (e *ear) addReceive(channel workflow.ReceiveChannel, park func(workflow.ReceiveChannel)) {
-	c := awaitedChannel{channel, park}
+func (e *Selector) AddReceive(channel workflow.ReceiveChannel, park func(workflow.ReceiveChannel)) {
+	c := registeredChannel{channel, park}
 	e.channels = append(e.channels, c)
-	e.listenTo(c)
+	e.registerChannel(c)
 }
 
-func (e *ear) listenTo(c awaitedChannel) {
-	e.selector.AddReceive(c.channel, func(channel workflow.ReceiveChannel, _ bool) { c.park(channel) })
+func (e *Selector) registerChannel(c registeredChannel) {
+	e.selector.AddReceive(c.channel, func(channel workflow.ReceiveChannel, _ bool) { c.handle(channel) })
 }
 
-// addFuture has park called once, when the future is ready.
-func (e *ear) addFuture(future workflow.Future, park func(workflow.Future)) {
-	f := &awaitedFuture{future: future, park: park}
+// AddFuture has park called once, when the future is ready.
+func (e *Selector) AddFuture(future workflow.Future, park func(workflow.Future)) {
+	f := &registeredFuture{future: future, handle: park}
 	e.futures = append(e.futures, f)
-	e.await(f)
+	e.registerFuture(f)
 }
 
-func (e *ear) await(f *awaitedFuture) {
+func (e *Selector) registerFuture(f *registeredFuture) {
 	e.selector.AddFuture(f.future, func(future workflow.Future) {
-		f.heard = true
-		e.heard++
-		f.park(future)
+		f.handled = true
+		e.handled++
+		f.handle(future)
 	})
 }
 
-// pending reports whether something can be parked at once.
-func (e *ear) pending() bool { return e.selector.HasPending() }
+// HasPending reports whether something can be parked at once.
+func (e *Selector) HasPending() bool { return e.selector.HasPending() }
 
 // listen parks what is ready, in the order it was added; it waits if nothing is, and then what comes first is first.
-func (e *ear) listen(ctx workflow.Context) {
+func (e *Selector) Select(ctx workflow.Context) {
 	e.selector.Select(ctx)
-	e.parkPending(ctx)
+	e.SelectPending(ctx)
 }
 
-// parkPending parks what is ready, in the order it was added, without waiting.
-func (e *ear) parkPending(ctx workflow.Context) {
-	for e.pending() {
+// SelectPending parks what is ready, in the order it was added, without waiting.
+func (e *Selector) SelectPending(ctx workflow.Context) {
+	for e.HasPending() {
 		e.selector.Select(ctx)
 	}
-	e.forget()
+	e.compact()
 }
 
-// forget replaces the selector by one that never knew what has been parked, when that is half of what it knows: the selector of a pool has
+// compact replaces the selector by one that never knew what has been parked, when that is half of what it knows: the selector of a pool has
 // two futures for each worker.
-func (e *ear) forget() {
-	if e.heard == 0 || 2*e.heard < len(e.futures) {
+func (e *Selector) compact() {
+	if e.handled == 0 || 2*e.handled < len(e.futures) {
 		return
 	}
-	e.heard, e.selector = 0, workflow.NewSelector(e.ctx)
+	e.handled, e.selector = 0, workflow.NewSelector(e.ctx)
 	for _, c := range e.channels {
-		e.listenTo(c)
+		e.registerChannel(c)
 	}
-	e.futures = slices.DeleteFunc(e.futures, func(f *awaitedFuture) bool { return f.heard })
+	e.futures = slices.DeleteFunc(e.futures, func(f *registeredFuture) bool { return f.handled })
 	for _, f := range e.futures {
-		e.await(f)
+		e.registerFuture(f)
 	}
 }

@@ -27,26 +27,26 @@ func TestAnEarParksChannelsFirstAndFuturesInTheOrderTheyWereAdded(t *testing.T) 
 	t.Parallel()
 	inWorkflow(t, func(ctx workflow.Context) {
 		var parked []int
-		e := newEar(ctx)
+		e := NewSelector(ctx)
 		c := workflow.NewBufferedChannel(ctx, 9)
-		e.addReceive(c, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil); parked = append(parked, 0) })
+		e.AddReceive(c, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil); parked = append(parked, 0) })
 		for round := range 5 { // the selector has been replaced in between
 			parked = nil
 			var set []workflow.Settable
 			for i := 1; i <= 4; i++ {
 				future, settable := workflow.NewFuture(ctx)
-				e.addFuture(future, func(workflow.Future) { parked = append(parked, i) })
+				e.AddFuture(future, func(workflow.Future) { parked = append(parked, i) })
 				set = append(set, settable)
 			}
-			require.False(t, e.pending())
+			require.False(t, e.HasPending())
 			for i := len(set) - 1; i >= 0; i-- {
 				set[i].Set(nil, nil)
 			}
 			c.Send(ctx, true)
-			require.True(t, e.pending())
-			e.parkPending(ctx)
+			require.True(t, e.HasPending())
+			e.SelectPending(ctx)
 			require.Equal(t, []int{0, 1, 2, 3, 4}, parked, "round %d", round)
-			require.False(t, e.pending(), "each is parked once")
+			require.False(t, e.HasPending(), "each is parked once")
 		}
 	})
 }
@@ -55,12 +55,12 @@ func TestAnEarWaitsAndGoesOnWithWhatHasNotBeenHeard(t *testing.T) {
 	t.Parallel()
 	inWorkflow(t, func(ctx workflow.Context) {
 		var parked []time.Duration
-		e := newEar(ctx)
+		e := NewSelector(ctx)
 		for _, d := range []time.Duration{time.Hour, 3 * time.Minute, 2 * time.Minute, time.Minute} {
-			e.addFuture(workflow.NewTimer(ctx, d), func(workflow.Future) { parked = append(parked, d) })
+			e.AddFuture(workflow.NewTimer(ctx, d), func(workflow.Future) { parked = append(parked, d) })
 		}
 		for len(parked) < 4 {
-			e.listen(ctx)
+			e.Select(ctx)
 		}
 		require.Equal(t, []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, time.Hour}, parked)
 		require.Empty(t, e.futures)
@@ -71,17 +71,17 @@ func TestAnEarLetsGoOfWhatItHasHeard(t *testing.T) {
 	t.Parallel()
 	inWorkflow(t, func(ctx workflow.Context) {
 		freed := make(chan struct{})
-		e := newEar(ctx)
+		e := NewSelector(ctx)
 		never, _ := workflow.NewFuture(ctx)
-		e.addFuture(never, func(workflow.Future) {})
+		e.AddFuture(never, func(workflow.Future) {})
 		func() {
 			held := new([1 << 10]byte)
 			runtime.AddCleanup(held, func(struct{}) { close(freed) }, struct{}{})
 			future, settable := workflow.NewFuture(ctx)
-			e.addFuture(future, func(workflow.Future) { held[0]++ })
+			e.AddFuture(future, func(workflow.Future) { held[0]++ })
 			settable.Set(nil, nil)
 		}()
-		e.parkPending(ctx)
+		e.SelectPending(ctx)
 		require.Eventually(t, func() bool {
 			runtime.GC()
 			select {

@@ -12,37 +12,37 @@ import (
 )
 
 // facts are what callbacks have parked for settle to act on. Each is taken once.
-type facts struct {
-	room    *answer[api.AwaitCapacityResult]
-	start   *answer[api.StartResult]
-	watch   *answer[api.WatchResult]
-	probe   *answer[api.ProbeResult]
-	drain   request
-	drained *answer[api.DrainResult]
-	stop    request
-	stopped *answer[api.StopResult]
-	reset   *answer[api.ResetResult]
-	suspend request
-	resume  request
-	restart request
+type pendingEvents struct {
+	capacity *completion[api.AwaitCapacityResult]
+	start    *completion[api.StartResult]
+	watch    *completion[api.WatchResult]
+	probe    *completion[api.ProbeResult]
+	drain    request
+	drained  *completion[api.DrainResult]
+	stop     request
+	stopped  *completion[api.StopResult]
+	reset    *completion[api.ResetResult]
+	suspend  request
+	resume   request
+	restart  request
 
-	successor *answer[api.StartResult]
+	successor *completion[api.StartResult]
 
-	holdOver, checkpoint, leaseTimer, drainOver, uptime, retry bool
+	waitOver, checkpoint, leaseTimer, drainTimeout, uptime, retry bool
 }
 
 // any reports whether something waits to be acted on.
-func (f facts) any() bool {
-	return f.room != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil || f.reset != nil ||
+func (f pendingEvents) any() bool {
+	return f.capacity != nil || f.start != nil || f.watch != nil || f.probe != nil || f.drained != nil || f.stopped != nil || f.reset != nil ||
 		f.drain.wanted || f.stop.wanted || f.suspend.wanted || f.resume.wanted || f.restart.wanted ||
-		f.successor != nil || f.holdOver || f.checkpoint || f.leaseTimer || f.drainOver || f.uptime || f.retry
+		f.successor != nil || f.waitOver || f.checkpoint || f.leaseTimer || f.drainTimeout || f.uptime || f.retry
 }
 
 // request is something an operator, a pool or an agent asked for.
 type request struct {
-	wanted bool
-	reason string
-	rest   bool // the worker is to stay down afterwards
+	wanted   bool
+	reason   string
+	stayDown bool // the worker is to stay down afterwards
 	// Of a restart: the word it is counted under, and whether the old process is to stop first.
 	cause   api.Cause
 	inPlace bool
@@ -52,11 +52,11 @@ func (r request) or(reason, by string) request {
 	if r.wanted {
 		return r
 	}
-	return request{wanted: true, reason: attributed(reason, by)}
+	return request{wanted: true, reason: Attributed(reason, by)}
 }
 
-// attributed puts a reason and who gave it into one phrase.
-func attributed(reason, by string) string {
+// Attributed puts a reason and who gave it into one phrase.
+func Attributed(reason, by string) string {
 	switch {
 	case reason == "" && by == "":
 		return "asked for, no reason given"
@@ -68,21 +68,21 @@ func attributed(reason, by string) string {
 	return reason + " (by " + by + ")"
 }
 
-// answer is the end of an activity.
-type answer[T any] struct {
+// completion is the end of an activity.
+type completion[T any] struct {
 	result T
 	err    error
 }
 
-// outstanding is the work under way whose end the ear waits for; nil means none.
-type outstanding struct {
-	room, start, watch, probe, drain, stop *task // activities
-	reset                                  *task
-	hold, checkpoint, lease, drainLimit    *task     // timers
-	uptime, retry                          *task     // timers
-	leaseLook                              time.Time // when the lease timer fires
-	tries                                  int       // that the newest start may make
-	watching                               api.WatchRequest
+// tasks is the work under way whose end the ear waits for; nil means none.
+type tasks struct {
+	capacity, start, watch, probe, drain, stop *task // activities
+	reset                                      *task
+	wait, checkpoint, lease, drainLimit        *task     // timers
+	uptime, retry                              *task     // timers
+	leaseCheckAt                               time.Time // when the lease timer fires
+	attempts                                   int       // that the newest start may make
+	watchRequest                               api.WatchRequest
 }
 
 // task is one activity or timer that can be called off. One that its slot no longer holds is not listened to. Either is called in
@@ -92,32 +92,32 @@ type task struct {
 	release func() // lets go of it when it has ended
 }
 
-// calledOffAtMost is how many tasks a run calls off before it continues as new. The SDK keeps, as long as a run goes on, some four
+// maxCancelledTasks is how many tasks a run calls off before it continues as new. The SDK keeps, as long as a run goes on, some four
 // kilobytes of each activity that was called off and ended otherwise than by that, and half a kilobyte of each such timer.
-const calledOffAtMost = 64
+const maxCancelledTasks = 64
 
 // task makes the worker's task of what cancel calls off.
 func (w *worker) task(cancel workflow.CancelFunc) *task {
-	return &task{cancel: func() { w.calledOff++; cancel() }, release: cancel}
+	return &task{cancel: func() { w.cancelledTasks++; cancel() }, release: cancel}
 }
 
-// taken returns a parked fact and clears it.
-func taken[T any](p **T) *T {
+// take returns a parked fact and clears it.
+func take[T any](p **T) *T {
 	v := *p
 	*p = nil
 	return v
 }
 
 // run starts an activity; slot holds it until it ends, and then its answer is parked.
-func run[T any](w *worker, slot **task, park **answer[T], name string, o activityOptions, input any) {
+func run[T any](w *worker, slot **task, park **completion[T], name string, o activityOptions, input any) {
 	t, future := w.activity(name, o, input)
 	*slot = t
-	w.ear.addFuture(future, func(f workflow.Future) {
+	w.selector.AddFuture(future, func(f workflow.Future) {
 		if *slot != t {
 			return
 		}
-		endTask(slot)
-		var a answer[T]
+		releaseTask(slot)
+		var a completion[T]
 		a.err = f.Get(w.ctx, &a.result)
 		*park = &a
 	})
@@ -129,43 +129,43 @@ func (w *worker) timer(slot **task, fired *bool, options timerOptions) {
 	t := w.task(cancel)
 	*slot = t
 	future := workflow.NewTimerWithOptions(ctx, options.after, workflow.TimerOptions{Summary: options.summary})
-	w.ear.addFuture(future, func(f workflow.Future) {
+	w.selector.AddFuture(future, func(f workflow.Future) {
 		if *slot != t {
 			return
 		}
-		endTask(slot)
+		releaseTask(slot)
 		*fired = f.Get(w.ctx, nil) == nil
 	})
 }
 
-// endTask lets go of what slot holds, which has ended.
-func endTask(slot **task) {
+// releaseTask lets go of what slot holds, which has ended.
+func releaseTask(slot **task) {
 	(*slot).release()
 	*slot = nil
 }
 
-// stopTask cancels what slot holds, if anything, and stops listening to it.
-func stopTask(slot **task) {
+// cancelTask cancels what slot holds, if anything, and stops listening to it.
+func cancelTask(slot **task) {
 	if *slot != nil {
 		(*slot).cancel()
 		*slot = nil
 	}
 }
 
-// neverStarted reports whether nobody picked the activity up in time.
-func neverStarted(err error) bool {
+// NotStarted reports whether nobody picked the activity up in time.
+func NotStarted(err error) bool {
 	var timeout *temporal.TimeoutError
 	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
-// timedOut reports whether an agent picked the activity up and was not heard of again.
-func timedOut(err error) bool {
+// TimedOut reports whether an agent picked the activity up and was not heard of again.
+func TimedOut(err error) bool {
 	var timeout *temporal.TimeoutError
 	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
 }
 
-// superseded reports whether a host refused a start because it knows this or a higher incarnation, and which.
-func superseded(err error) (newest int64, is bool) {
+// Superseded reports whether a host refused a start because it knows this or a higher incarnation, and which.
+func Superseded(err error) (newest int64, is bool) {
 	var app *temporal.ApplicationError
 	if !errors.As(err, &app) || app.Type() != string(api.CodeSuperseded) || !app.HasDetails() {
 		return 0, false
@@ -177,8 +177,8 @@ func superseded(err error) (newest int64, is bool) {
 	return details.Newest, true
 }
 
-// sentence is what an activity's failure says to a person, without Temporal's wrapping.
-func sentence(err error) string {
+// Message is what an activity's failure says to a person, without Temporal's wrapping.
+func Message(err error) string {
 	var app *temporal.ApplicationError
 	if errors.As(err, &app) {
 		return app.Message()

@@ -15,8 +15,8 @@ import (
 // The pool governs its workers' starts in two cases: while its breaker is open, since too many starts have failed, and where
 // start.rate_per_second bounds them. Then a worker is pending until the pool lets its start go; otherwise nobody asks.
 
-// startWish is a worker that waits for leave to start an incarnation.
-type startWish struct {
+// startRequest is a worker that waits for leave to start an incarnation.
+type startRequest struct {
 	Slot        int   `json:"slot"`
 	Incarnation int64 `json:"incarnation"`
 }
@@ -24,8 +24,8 @@ type startWish struct {
 // heldReason is what workers are told while the breaker is open.
 const heldReason = "the pool holds its starts: at least half of them failed within a minute, so one tries whether they work again"
 
-// tallied counts the starts that a worker told of beyond those it had told of before.
-func (p *pool) tallied(before slot, now api.RosterEntry) {
+// countStarts counts the starts that a worker told of beyond those it had told of before.
+func (p *pool) countStarts(before slot, now api.RosterEntry) {
 	if before.RunID != now.RunID {
 		before.Starts, before.StartsFailed = 0, 0
 	}
@@ -66,49 +66,49 @@ func (p *pool) announceBreaker() {
 	}
 	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open(), "reason", message.Reason)
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Born && !s.Gone && !s.starting() {
-			p.tell(s.Slot, api.SignalStartsHeld, message, nil)
+		if s := p.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
+			p.signalWorker(s.Slot, api.SignalStartsHeld, message, nil)
 		}
 	}
 }
 
-// startWished takes a worker's wish to start.
-func (p *pool) startWished(r api.StartRequested) {
+// startRequested takes a worker's wish to start.
+func (p *pool) startRequested(r api.StartRequested) {
 	if p.Stopping || p.slot(r.Slot) == nil {
 		return
 	}
-	p.Wishes = slices.DeleteFunc(p.Wishes, func(w startWish) bool { return w.Slot == r.Slot })
-	p.Wishes = append(p.Wishes, startWish{r.Slot, r.Incarnation})
+	p.StartRequests = slices.DeleteFunc(p.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
+	p.StartRequests = append(p.StartRequests, startRequest{r.Slot, r.Incarnation})
 }
 
-// governStarts lets the starts go that may, in the order they were wished for, and sees to it that it is asked again in time.
-func (p *pool) governStarts() bool {
-	p.Wishes = slices.DeleteFunc(p.Wishes, func(w startWish) bool {
+// releaseStarts lets the starts go that may, in the order they were wished for, and sees to it that it is asked again in time.
+func (p *pool) releaseStarts() bool {
+	p.StartRequests = slices.DeleteFunc(p.StartRequests, func(w startRequest) bool {
 		s := p.slot(w.Slot)
 		return s == nil || s.Gone || s.Leaving || w.Incarnation < s.Incarnation ||
 			w.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
 	})
-	if p.Breaker.Open() && p.allServe() {
+	if p.Breaker.Open() && p.allServing() {
 		p.closeBreaker() // those that somebody restarted asked for no leave, so nobody else would tell
 	}
 	if p.trialOver() {
 		p.Breaker = p.Breaker.GaveUp(p.now())
 	}
 	moved := false
-	for len(p.Wishes) > 0 {
-		wish := p.Wishes[0]
-		decision := p.mayStart(api.WorkerName(p.PoolStart.Pool, wish.Slot))
+	for len(p.StartRequests) > 0 {
+		wish := p.StartRequests[0]
+		decision := p.admitStart(api.WorkerName(p.PoolStart.Pool, wish.Slot))
 		if decision.Action == policy.Wait {
-			p.askAgain(decision.Delay)
+			p.wakeAfter(decision.Delay)
 			break
 		}
-		p.Wishes = p.Wishes[1:]
+		p.StartRequests = p.StartRequests[1:]
 		release := api.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}
 		if p.Breaker.Open() {
 			p.Breaker = p.Breaker.TriesAlone()
 			release.Pause = spec.Duration(policy.BreakerPause)
 		}
-		p.tell(wish.Slot, api.SignalStartReleased, release, nil)
+		p.signalWorker(wish.Slot, api.SignalStartReleased, release, nil)
 		moved = true
 	}
 	return moved
@@ -124,18 +124,18 @@ func (p *pool) trialOver() bool {
 	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= p.Size
 }
 
-// allServe reports whether every slot has a process in service.
-func (p *pool) allServe() bool {
+// allServing reports whether every slot has a process in service.
+func (p *pool) allServing() bool {
 	for number := range p.Size {
-		if s := p.slot(number); s == nil || !s.serving() {
+		if s := p.slot(number); s == nil || !s.isServing() {
 			return false
 		}
 	}
 	return true
 }
 
-// mayStart decides about one start, and counts it if it may go.
-func (p *pool) mayStart(worker string) policy.Decision {
+// admitStart decides about one start, and counts it if it may go.
+func (p *pool) admitStart(worker string) policy.Decision {
 	if p.Breaker.Open() {
 		var decision policy.Decision
 		p.Breaker, decision = p.Breaker.Ask(worker, p.now())
@@ -148,20 +148,20 @@ func (p *pool) mayStart(worker string) policy.Decision {
 	return decision
 }
 
-// askAgain wakes the pool after a while, or sooner if it is to be woken sooner.
-func (p *pool) askAgain(after time.Duration) {
+// wakeAfter wakes the pool after a while, or sooner if it is to be woken sooner.
+func (p *pool) wakeAfter(after time.Duration) {
 	at := p.now().Add(after)
-	if p.governor != nil && !at.Before(p.lookAt) {
+	if p.wakeTimer != nil && !at.Before(p.wakeAt) {
 		return
 	}
-	stopTask(&p.governor)
+	cancelTask(&p.wakeTimer)
 	ctx, cancel := workflow.WithCancel(p.ctx)
 	t := &task{cancel, cancel}
-	p.governor, p.lookAt = t, at
+	p.wakeTimer, p.wakeAt = t, at
 	timer := workflow.NewTimerWithOptions(ctx, max(0, after), workflow.TimerOptions{Summary: "before the pool looks again"})
-	p.ear.addFuture(timer, func(workflow.Future) {
-		if p.governor == t {
-			endTask(&p.governor)
+	p.selector.AddFuture(timer, func(workflow.Future) {
+		if p.wakeTimer == t {
+			releaseTask(&p.wakeTimer)
 		}
 	})
 }

@@ -28,11 +28,11 @@ const (
 	retryOther    = time.Second
 )
 
-// recallPatience bounds how long a checkout waits for a gateway to give an idle lease back.
-const recallPatience = time.Second
+// recallTimeout bounds how long a checkout waits for a gateway to give an idle lease back.
+const recallTimeout = time.Second
 
-// grantOf finds the lease that a request got before.
-func (w *worker) grantOf(requestID string) *api.Lease {
+// leaseOf finds the lease that a request got before.
+func (w *worker) leaseOf(requestID string) *api.Lease {
 	if requestID == "" {
 		return nil
 	}
@@ -52,10 +52,10 @@ func (w *worker) refusal(r api.CheckoutRequest) *api.Error {
 	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
 		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
 	}
-	if w.overdue() {
+	if w.overLength() {
 		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", w.name()).After(retryBusy)
 	}
-	if w.facts.stop.wanted || w.facts.drain.wanted || w.facts.restart.wanted || w.SuspendWanted {
+	if w.events.stop.wanted || w.events.drain.wanted || w.events.restart.wanted || w.SuspendWanted {
 		return api.Errorf(api.CodeDraining, "%s is about to leave service", w.name()).After(retryOther)
 	}
 	switch w.Machine.State {
@@ -93,28 +93,28 @@ func (w *worker) gatewayHolds() bool {
 
 // checkout grants a lease or refuses one, at once unless a gateway's idle lease has to be recalled.
 func (w *worker) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease := w.grantOf(r.RequestID); lease != nil {
+	if lease := w.leaseOf(r.RequestID); lease != nil {
 		return lease, nil
 	}
 	if w.drainSignals() {
-		w.stir() // what they asked for is to be done also when this is refused
+		w.wakeUp() // what they asked for is to be done also when this is refused
 	}
 	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
 		w.recall(ctx)
-		if lease := w.grantOf(r.RequestID); lease != nil { // the same request, granted while this one waited
+		if lease := w.leaseOf(r.RequestID); lease != nil { // the same request, granted while this one waited
 			return lease, nil
 		}
 	}
 	if refused := w.refusal(r); refused != nil {
-		return nil, refusalError(refused)
+		return nil, Refusal(refused)
 	}
 	return w.grant(r), nil
 }
 
 func (w *worker) recall(ctx workflow.Context) {
 	id := w.Lease.ID
-	options := w.onHost("recall lease "+id, recallPatience)
-	options.toStart = recallPatience
+	options := w.onHost("recall lease "+id, recallTimeout)
+	options.toStart = recallTimeout
 	future := execute(w.ctx, api.ActivityRecall, options, api.RecallRequest{Process: w.process(), LeaseID: id})
 	var result api.RecallResult
 	if err := future.Get(ctx, &result); err != nil || !result.Returned {
@@ -135,7 +135,7 @@ func (w *worker) grant(r api.CheckoutRequest) *api.Lease {
 		Host: w.Process.Host, Endpoint: w.Process.Endpoint, Address: w.Process.Address,
 		GrantedAt: now, ExpiresAt: now.Add(w.ttl(r.TTLMS)),
 	}
-	w.next(lifecycle.Checkout, fmt.Sprintf("leased to %q", r.Holder), nil)
+	w.transition(lifecycle.Checkout, fmt.Sprintf("leased to %q", r.Holder), nil)
 	w.Lease = &lease
 	w.Counters.LeasesGranted++
 	w.Counters.LastGrantAt = now
@@ -145,7 +145,7 @@ func (w *worker) grant(r api.CheckoutRequest) *api.Lease {
 			w.Grants = append([]Grant(nil), w.Grants[excess:]...)
 		}
 	}
-	w.stir()
+	w.wakeUp()
 	return &lease
 }
 
@@ -156,8 +156,8 @@ func (w *worker) ttl(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// staleness says why a lease is not the one that is out, or nil.
-func (w *worker) staleness(leaseID string) *api.Error {
+// staleLease says why a lease is not the one that is out, or nil.
+func (w *worker) staleLease(leaseID string) *api.Error {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil || ref.Pool != w.Pool || ref.Slot != w.Slot {
 		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %q", w.name(), leaseID)
@@ -169,10 +169,10 @@ func (w *worker) staleness(leaseID string) *api.Error {
 }
 
 func (w *worker) renewRefusal(r api.RenewRequest) *api.Error {
-	if w.leaseLeaving(r.LeaseID) {
+	if w.isDrainingLease(r.LeaseID) {
 		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish what is in flight and check in", r.LeaseID)
 	}
-	if stale := w.staleness(r.LeaseID); stale != nil {
+	if stale := w.staleLease(r.LeaseID); stale != nil {
 		return stale
 	}
 	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
@@ -186,20 +186,20 @@ func (w *worker) renewRefusal(r api.RenewRequest) *api.Error {
 
 func (w *worker) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
 	if refused := w.renewRefusal(r); refused != nil {
-		return nil, refusalError(refused)
+		return nil, Refusal(refused)
 	}
 	w.Lease.ExpiresAt = w.now().Add(w.ttl(r.TTLMS))
-	w.stir()
+	w.wakeUp()
 	return w.Lease, nil
 }
 
 // checkin gives the lease back. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (w *worker) checkin(r api.CheckinRequest) {
-	if w.checkinLeaving(r) {
-		w.stir()
+	if w.checkinDraining(r) {
+		w.wakeUp()
 		return
 	}
-	if stale := w.staleness(r.LeaseID); stale != nil {
+	if stale := w.staleLease(r.LeaseID); stale != nil {
 		w.refuse("checkin: " + stale.Message)
 		return
 	}
@@ -222,58 +222,58 @@ func (w *worker) checkin(r api.CheckinRequest) {
 		w.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
 		return
 	}
-	w.count(r.Usage, w.Machine.Incarnation)
+	w.countUsage(r.Usage, w.Machine.Incarnation)
 	w.Lease = nil
 	if w.Machine.State == lifecycle.Busy {
 		switch kind {
 		case lifecycle.CheckinClose:
 			w.Cause = api.CauseLease
-			w.intend(IntentReplace, reason)
+			w.setIntent(IntentReplace, reason)
 		case lifecycle.Unhealthy:
 			w.Cause = api.CauseUnhealthy
 		}
-		w.next(kind, reason, nil)
+		w.transition(kind, reason, nil)
 	}
-	w.stir()
+	w.wakeUp()
 }
 
 // endLease drops the lease with the process it was for; its holder is fenced.
 func (w *worker) endLease() { w.Lease = nil }
 
-// leaseOverdue replaces a worker whose lease has expired, or has it reset, as lease.on_expiry says.
-func (w *worker) leaseOverdue() bool {
+// expireLease replaces a worker whose lease has expired, or has it reset, as lease.on_expiry says.
+func (w *worker) expireLease() bool {
 	if w.Lease == nil || w.now().Before(w.Lease.ExpiresAt) {
 		return false
 	}
 	if w.Spec.Lease.OnExpiry == spec.ExpiryReset {
-		w.beginReset()
+		w.startReset()
 		return true
 	}
 	workflow.GetLogger(w.ctx).Warn("a lease has expired", "worker", w.name(), "lease", w.Lease.ID, "holder", w.Lease.Holder)
 	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
 	w.Cause = api.CauseLease
-	w.intend(IntentReplace, reason)
-	w.next(lifecycle.LeaseExpired, reason, nil)
+	w.setIntent(IntentReplace, reason)
+	w.transition(lifecycle.LeaseExpired, reason, nil)
 	w.endLease()
 	return true
 }
 
-// keepLeaseTimer keeps the one timer that serves lease expiry. It is armed with an incarnation and for as long as leases
+// ensureLeaseTimer keeps the one timer that serves lease expiry. It is armed with an incarnation and for as long as leases
 // come and go, not per lease, so that a lease writes no timer events; only a lease shorter than the timer moves it.
-func (w *worker) keepLeaseTimer() {
+func (w *worker) ensureLeaseTimer() {
 	ttl := w.Spec.Lease.TTL.D()
 	switch {
-	case w.Lease != nil && (w.work.lease == nil || w.Lease.ExpiresAt.Before(w.work.leaseLook)):
-		stopTask(&w.work.lease)
+	case w.Lease != nil && (w.tasks.lease == nil || w.Lease.ExpiresAt.Before(w.tasks.leaseCheckAt)):
+		cancelTask(&w.tasks.lease)
 		w.armLeaseTimer(max(0, w.Lease.ExpiresAt.Sub(w.now())))
-	case w.Lease == nil && w.work.lease == nil && w.now().Sub(w.Counters.LastGrantAt) < ttl:
+	case w.Lease == nil && w.tasks.lease == nil && w.now().Sub(w.Counters.LastGrantAt) < ttl:
 		w.armLeaseTimer(ttl)
 	}
 }
 
 func (w *worker) armLeaseTimer(after time.Duration) {
-	w.work.leaseLook = w.now().Add(after)
-	w.timer(&w.work.lease, &w.facts.leaseTimer, timerOptions{after, "is a lease overdue?"})
+	w.tasks.leaseCheckAt = w.now().Add(after)
+	w.timer(&w.tasks.lease, &w.events.leaseTimer, timerOptions{after, "is a lease overdue?"})
 }
 
 // refuse counts and records something that was asked and not done.
@@ -283,5 +283,5 @@ func (w *worker) refuse(what string) {
 	workflow.GetLogger(w.ctx).Info("refused", "worker", w.name(), "what", what)
 }
 
-// stir wakes the loop after a handler changed something it has to see.
-func (w *worker) stir() { w.wake.SendAsync(true) }
+// wakeUp wakes the loop after a handler changed something it has to see.
+func (w *worker) wakeUp() { w.wake.SendAsync(true) }

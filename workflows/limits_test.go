@@ -57,6 +57,6 @@ func TestASmallChangeOfAShareIsNoNews(t *testing.T) {
 	} {
 		other := share
 		c.change(&other)
-		require.Equal(t, c.alike, alike(share, other), name)
+		require.Equal(t, c.alike, similar(share, other), name)
 	}
 }

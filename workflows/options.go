@@ -11,17 +11,17 @@ import (
 
 // Deadlines of the activities of a worker.
 const (
-	// placementPatience is how long a Start waits for a host with room before the worker is pending for one.
-	placementPatience = 10 * time.Second
-	// hostPatience is how long work for a host waits to be picked up before the host counts as lost. It has to outlast an
+	// placementTimeout is how long a Start waits for a host with room before the worker is pending for one.
+	placementTimeout = 10 * time.Second
+	// HostTimeout is how long work for a host waits to be picked up before the host counts as lost. It has to outlast an
 	// agent's reconnection after the Temporal server was restarted.
-	hostPatience = 20 * time.Second
-	// heartbeatTimeout is how long an agent may be silent before its Watch is tried anew.
-	heartbeatTimeout = 12 * time.Second
-	// roomPatience bounds one wait for a host with room; the wait is then renewed.
-	roomPatience = time.Hour
-	// watchLength bounds one Watch; it is then renewed.
-	watchLength = 365 * 24 * time.Hour
+	HostTimeout = 20 * time.Second
+	// HeartbeatTimeout is how long an agent may be silent before its Watch is tried anew.
+	HeartbeatTimeout = 12 * time.Second
+	// capacityTimeout bounds one wait for a host with room; the wait is then renewed.
+	capacityTimeout = time.Hour
+	// watchTimeout bounds one Watch; it is then renewed.
+	watchTimeout = 365 * 24 * time.Hour
 	// slack is added to what an activity may take on its host before Temporal gives up on it.
 	slack = 15 * time.Second
 )
@@ -31,8 +31,8 @@ type timerOptions struct {
 	summary string
 }
 
-// once is the retry policy of everything whose failure the state machine itself answers.
-var once = &temporal.RetryPolicy{MaximumAttempts: 1}
+// Once is the retry policy of everything whose failure the state machine itself answers.
+var Once = &temporal.RetryPolicy{MaximumAttempts: 1}
 
 type activityOptions struct {
 	queue, summary           string
@@ -45,13 +45,13 @@ type activityOptions struct {
 // retries lets Temporal try so often, at waits that the activity asks for; where it could not, since its host was lost, soon.
 func retries(tries int) *temporal.RetryPolicy {
 	if tries <= 1 {
-		return once
+		return Once
 	}
-	return &temporal.RetryPolicy{MaximumAttempts: int32(tries), InitialInterval: lostTryPause, BackoffCoefficient: 1}
+	return &temporal.RetryPolicy{MaximumAttempts: int32(tries), InitialInterval: lostAttemptDelay, BackoffCoefficient: 1}
 }
 
-// lostTryPause is the wait after a try of a start that was not heard of again.
-const lostTryPause = time.Second
+// lostAttemptDelay is the wait after a try of a start that was not heard of again.
+const lostAttemptDelay = time.Second
 
 // activity starts an activity and returns it with the task that stands for it.
 func (w *worker) activity(name string, o activityOptions, input any) (*task, workflow.Future) {
@@ -79,5 +79,5 @@ func (w *worker) onHost(summary string, toClose time.Duration) activityOptions {
 }
 
 func (w *worker) onHostOf(host, summary string, toClose time.Duration) activityOptions {
-	return activityOptions{queue: api.HostQueue(host), summary: summary, toStart: hostPatience, toClose: toClose}
+	return activityOptions{queue: api.HostQueue(host), summary: summary, toStart: HostTimeout, toClose: toClose}
 }

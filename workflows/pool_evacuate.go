@@ -17,10 +17,10 @@ func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.Evacua
 	worker := api.WorkerName(p.PoolStart.Pool, r.Worker)
 	options := workflow.ChildWorkflowOptions{
 		WorkflowID: api.EvacuateWorkerWorkflowID(p.PoolStart.Pool, r.Worker), TaskQueue: api.TaskQueue,
-		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON, StaticSummary: "evacuate " + worker, StaticDetails: attributed(r.Reason, r.By),
+		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON, StaticSummary: "evacuate " + worker, StaticDetails: Attributed(r.Reason, r.By),
 	}
 	if p.Searchable {
-		options.TypedSearchAttributes = temporal.NewSearchAttributes(attributePool.ValueSet(p.PoolStart.Pool))
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(AttributePool.ValueSet(p.PoolStart.Pool))
 	}
 	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(p.ctx, options), api.WorkflowEvacuateWorker,
 		EvacuateRun{Pool: p.PoolStart.Pool, EvacuateRequest: r})
@@ -28,9 +28,9 @@ func (p *pool) evacuate(ctx workflow.Context, r api.EvacuateRequest) (api.Evacua
 	err := future.GetChildWorkflowExecution().Get(ctx, &execution)
 	switch {
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
-		return api.EvacuateStarted{}, refusalError(api.Errorf(api.CodeBusy, "%s is being evacuated already; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
+		return api.EvacuateStarted{}, Refusal(api.Errorf(api.CodeBusy, "%s is being evacuated already; wait for that, or cancel the workflow %s", worker, options.WorkflowID))
 	case err != nil:
-		return api.EvacuateStarted{}, refusalError(api.Errorf(api.CodeUnavailable, "the evacuation of %s could not be started: %v", worker, err))
+		return api.EvacuateStarted{}, Refusal(api.Errorf(api.CodeUnavailable, "the evacuation of %s could not be started: %v", worker, err))
 	}
 	return api.EvacuateStarted{WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }

@@ -20,15 +20,15 @@ const parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
 const maxSize = 1000
 
 func (p *pool) register(ctx workflow.Context) error {
-	poolInbox(p, api.SignalWorkerChanged, p.changed)
-	poolInbox(p, api.SignalRotationRequest, p.requested)
-	poolInbox(p, api.SignalRotationDone, p.rotated)
-	poolInbox(p, api.SignalStartRequested, p.startWished)
+	poolInbox(p, api.SignalWorkerChanged, p.workerChanged)
+	poolInbox(p, api.SignalRotationRequest, p.rotationRequested)
+	poolInbox(p, api.SignalRotationDone, p.rotationDone)
+	poolInbox(p, api.SignalStartRequested, p.startRequested)
 	poolInbox(p, api.SignalFilesChanged, p.filesChanged)
-	poolInbox(p, api.SignalMemoryPressure, p.pressed)
-	poolInbox(p, api.SignalSessionStoreClaimed, p.sessionsKept)
+	poolInbox(p, api.SignalMemoryPressure, p.memoryPressure)
+	poolInbox(p, api.SignalSessionStoreClaimed, p.sessionStoreClaimed)
 	force := workflow.GetSignalChannel(p.ctx, api.SignalForceContinue)
-	p.ear.addReceive(force, func(c workflow.ReceiveChannel) { p.force = c.ReceiveAsync(nil) })
+	p.selector.AddReceive(force, func(c workflow.ReceiveChannel) { p.force = c.ReceiveAsync(nil) })
 
 	if err := workflow.SetQueryHandler(ctx, api.QueryStatus, p.status); err != nil {
 		return err
@@ -41,18 +41,18 @@ func (p *pool) register(ctx workflow.Context) error {
 
 // poolInbox has handle called with each signal of that name, in order. What cannot be read is told in the log.
 func poolInbox[T any](p *pool, name string, handle func(T)) {
-	box := newInbox(p.ctx, name, handle, func(what string) {
+	box := NewInbox(p.ctx, name, handle, func(what string) {
 		workflow.GetLogger(p.ctx).Warn("a signal was refused", "pool", p.PoolStart.Pool, "what", what)
 	})
 	p.signals = append(p.signals, box)
-	p.ear.addReceive(box.channel, func(workflow.ReceiveChannel) { box.receive() })
+	p.selector.AddReceive(box.Channel, func(workflow.ReceiveChannel) { box.Receive() })
 }
 
 // refuseIf makes an update's validator of a check.
 func refuseIf[T any](check func(T) *api.Error) workflow.UpdateHandlerOptions {
 	return workflow.UpdateHandlerOptions{Validator: func(request T) error {
 		if refused := check(request); refused != nil {
-			return refusalError(refused)
+			return Refusal(refused)
 		}
 		return nil
 	}}
@@ -70,7 +70,7 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 		{api.UpdateDrain, p.drain, refuseIf(p.drainRefusal)},
 		{api.UpdateEvacuate, p.evacuate, refuseIf(p.evacuateRefusal)},
 		{api.UpdateStop, func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
-			return api.PoolStopResult{Stopping: p.stopAll(attributed(c.Reason, c.By))}, nil
+			return api.PoolStopResult{Stopping: p.stopAll(Attributed(c.Reason, c.By))}, nil
 		}, workflow.UpdateHandlerOptions{}},
 	}
 	for _, u := range updates {
@@ -99,7 +99,7 @@ func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, e
 	result := api.ScaleResult{From: p.Size, To: r.Size}
 	p.Size = r.Size
 	p.Spec.Pool.Size = r.Size
-	p.stir()
+	p.wakeUp()
 	return result, nil
 }
 
@@ -123,7 +123,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 		p.closeBreaker() // it may be what was wrong
 		p.beginRollout(api.CauseSpec, fmt.Sprintf("apply of spec version %d", p.SpecVersion), p.SpecVersion, p.slots())
 	}
-	p.stir()
+	p.wakeUp()
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
 }
 
@@ -136,9 +136,9 @@ func (p *pool) slotRefusal(number *int) *api.Error {
 
 // restart restarts one worker at once, or all of them rolling.
 func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
-	reason := attributed(r.Reason, r.By)
+	reason := Attributed(r.Reason, r.By)
 	if r.Worker != nil {
-		if err := p.awaitStart(ctx, *r.Worker); err != nil {
+		if err := p.awaitRunning(ctx, *r.Worker); err != nil {
 			return api.RestartResult{}, err
 		}
 		p.restartWorker(*r.Worker, api.CauseOperator, reason)
@@ -147,21 +147,21 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 	p.closeBreaker()
 	slots := p.slots()
 	p.beginRollout(api.CauseOperator, reason, 0, slots)
-	p.stir()
+	p.wakeUp()
 	return api.RestartResult{Workers: slots}, nil
 }
 
-// awaitStart waits until a worker that is to be told something can hear it.
-func (p *pool) awaitStart(ctx workflow.Context, number int) error {
+// awaitRunning waits until a worker that is to be told something can hear it.
+func (p *pool) awaitRunning(ctx workflow.Context, number int) error {
 	err := workflow.Await(ctx, func() bool {
 		s := p.slot(number)
-		return p.slotRefusal(&number) != nil || s != nil && !s.starting()
+		return p.slotRefusal(&number) != nil || s != nil && !s.isStarting()
 	})
 	if err != nil {
 		return err
 	}
 	if refused := p.slotRefusal(&number); refused != nil {
-		return refusalError(refused)
+		return Refusal(refused)
 	}
 	return nil
 }
@@ -174,14 +174,14 @@ func (p *pool) drainRefusal(c api.Control) *api.Error {
 }
 
 func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, error) {
-	if err := p.awaitStart(ctx, *c.Worker); err != nil {
+	if err := p.awaitRunning(ctx, *c.Worker); err != nil {
 		return api.CheckinResult{}, err
 	}
 	s := p.slot(*c.Worker)
 	err := workflow.SignalExternalWorkflow(p.ctx, api.WorkerWorkflowID(p.PoolStart.Pool, *c.Worker), "",
 		api.SignalDrain, api.Control{Reason: c.Reason, By: c.By}).Get(ctx, nil)
 	if err != nil || s == nil {
-		return api.CheckinResult{}, refusalError(api.Errorf(api.CodeWorkerNotFound, "worker %d could not be told: %v", *c.Worker, err))
+		return api.CheckinResult{}, Refusal(api.Errorf(api.CodeWorkerNotFound, "worker %d could not be told: %v", *c.Worker, err))
 	}
 	return api.CheckinResult{State: s.State}, nil
 }
@@ -190,7 +190,7 @@ func (p *pool) drain(ctx workflow.Context, c api.Control) (api.CheckinResult, er
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving && !p.parked(s.Slot) {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving && !p.isParked(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}
@@ -217,30 +217,30 @@ func (p *pool) status() (api.PoolStatus, error) {
 	}
 	for i := range p.Roster {
 		s := p.Roster[i]
-		if p.parked(s.Slot) && !s.serving() {
+		if p.isParked(s.Slot) && !s.isServing() {
 			s.ReasonCode = api.ReasonMemoryPressure
 		}
 		st.Workers = append(st.Workers, s.RosterEntry)
-		if s.serving() {
+		if s.isServing() {
 			st.Ready++
 		}
 	}
 	return st, nil
 }
 
-// sessionsKept remembers the host that keeps the pool's sessions, unless another one does that has workers still.
-func (p *pool) sessionsKept(m api.SessionStoreClaimed) {
-	if p.SessionsHost == "" || !p.livesOn(p.SessionsHost) {
+// sessionStoreClaimed remembers the host that keeps the pool's sessions, unless another one does that has workers still.
+func (p *pool) sessionStoreClaimed(m api.SessionStoreClaimed) {
+	if p.SessionsHost == "" || !p.hasProcessOn(p.SessionsHost) {
 		p.SessionsHost = m.Host
 	}
 }
 
-func (p *pool) livesOn(host string) bool {
+func (p *pool) hasProcessOn(host string) bool {
 	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Gone && s.State.Live() })
 }
 
-// serving reports whether the slot has a process that is in service; to a pool, busy and ready are one.
-func (s slot) serving() bool {
+// isServing reports whether the slot has a process that is in service; to a pool, busy and ready are one.
+func (s slot) isServing() bool {
 	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
 }
 
@@ -261,7 +261,7 @@ func (p *pool) details() string {
 			fmt.Fprintf(&b, "\n… and %d more\n", len(st.Workers)-i)
 			break
 		}
-		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID, cell(s.Reason))
+		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID, Cell(s.Reason))
 	}
 	return b.String()
 }

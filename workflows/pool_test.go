@@ -258,7 +258,7 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 	p.play(poolOf(1))
 	require.Len(t, p.hired, 2)
 	require.EqualValues(t, 2, p.hired[1].Machine.Incarnation)
-	require.EqualValues(t, 41+lostLeases, p.hired[1].LeaseSeq)
+	require.EqualValues(t, 41+lostLeaseSeqs, p.hired[1].LeaseSeq)
 }
 
 func TestAWorkerTerminatedByHandWhileItsStartsFailedGoesOnBeyondWhatItDidNotTell(t *testing.T) {
@@ -268,7 +268,7 @@ func TestAWorkerTerminatedByHandWhileItsStartsFailedGoesOnBeyondWhatItDidNotTell
 	p.stopAt(11 * time.Second)
 	p.play(poolOf(1))
 	require.Len(t, p.hired, 2)
-	require.EqualValues(t, 2+untoldIncarnations+policy.MaxTries, p.hired[1].Machine.Incarnation)
+	require.EqualValues(t, 2+UnreportedIncarnations+policy.MaxTries, p.hired[1].Machine.Incarnation)
 }
 
 func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {
@@ -281,17 +281,17 @@ func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) 
 		p.refuse = 2
 		p.actors[0].exit("terminated")
 	})
-	p.at(6*time.Second+childRetry-100*time.Millisecond, func() {
+	p.at(6*time.Second+childRetryDelay-100*time.Millisecond, func() {
 		require.Equal(t, 1, p.refused, "not before its time")
 		require.Contains(t, p.status().Workers[0].Reason, "could not be started")
 	})
-	p.at(6*time.Second+childRetry+100*time.Millisecond, func() { require.Equal(t, 2, p.refused) })
+	p.at(6*time.Second+childRetryDelay+100*time.Millisecond, func() { require.Equal(t, 2, p.refused) })
 	p.at(15*time.Second, func() { require.Equal(t, 1, p.status().Ready) })
 	p.stopAt(16 * time.Second)
 	p.play(poolOf(1))
 	require.Len(t, p.hired, 2)
 	require.GreaterOrEqual(t, p.hired[1].Machine.Incarnation, int64(2))
-	require.GreaterOrEqual(t, p.hired[1].LeaseSeq, int64(41+lostLeases))
+	require.GreaterOrEqual(t, p.hired[1].LeaseSeq, int64(41+lostLeaseSeqs))
 }
 
 func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {

@@ -77,7 +77,7 @@ func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowI
 	return o.post(ctx, workflowID, (*actor).cancel)
 }
 
-// post delivers a message if there is somebody to take it, both when it is sent and when it arrives.
+// signalPool delivers a message if there is somebody to take it, both when it is sent and when it arrives.
 func (o *outbound) post(ctx workflow.Context, workflowID string, deliver func(*actor)) workflow.Future {
 	future, settable := workflow.NewFuture(ctx)
 	known := o.troupe.running(workflowID)

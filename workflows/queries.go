@@ -25,7 +25,7 @@ func (w *worker) state() (api.WorkerState, error) {
 		Worker: w.name(), State: w.Machine.State, Health: w.Machine.Health,
 		Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID,
 		Lease: w.Lease, LeaseSeq: w.LeaseSeq, Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion,
-		LastRefusal: w.LastRefusal, Limits: w.Process.Limits, LimitsApplied: w.Process.Applied, Leaving: w.leaving(), LastRotation: w.LastRotation,
+		LastRefusal: w.LastRefusal, Limits: w.Process.Limits, LimitsApplied: w.Process.LimitsApplied, Leaving: w.drainingNumbers(), LastRotation: w.LastRotation,
 	}
 	if a := w.Assessment; a != nil {
 		s.Grade, s.Score = a.Grade, &a.Score

@@ -123,7 +123,7 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 			},
 			reason: "Gave up after 1 failure in a row", why: api.ReasonGaveUp,
 		},
-		"the breaker": {play: func(_ *stage, run *WorkerRun) { run.Held = heldReason }, reason: heldReason, why: api.ReasonBreaker},
+		"the breaker": {play: func(_ *stage, run *WorkerRun) { run.StartsHeld = heldReason }, reason: heldReason, why: api.ReasonBreaker},
 		"the rate of starts": {
 			play:   func(_ *stage, run *WorkerRun) { run.Spec.Start.RatePerSecond = 0.5 },
 			reason: "at most 0.5 processes a second", why: api.ReasonStartRate,
@@ -146,7 +146,7 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 			written := &pages{}
 			s.log = log.NewStructuredLogger(slog.New(slog.NewTextHandler(written, nil)))
 			run := inPool(func(*spec.Spec) {})
-			run.Orphan = c.why == "" // who has no pool takes its turns by itself
+			run.Standalone = c.why == "" // who has no pool takes its turns by itself
 			run.Spec.Prediction.Enabled = true
 			c.play(s, &run)
 			var counted api.Metrics

@@ -15,10 +15,10 @@ import (
 )
 
 var (
-	attributePool   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool)
-	attributeState  = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeState)
-	attributeHealth = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHealth)
-	attributeHost   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHost)
+	AttributePool   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool)
+	AttributeState  = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeState)
+	AttributeHealth = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHealth)
+	AttributeHost   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeHost)
 )
 
 // reported is what the outside was last told. Ready and busy are one life to it, so that leases cost it nothing.
@@ -39,94 +39,94 @@ func (w *worker) report() {
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == w.Reported || w.flaps(current) {
+	if current == w.Reported || w.isFlapping(current) {
 		return
 	}
 	if w.Searchable {
 		w.upsert(current)
 	}
 	w.Reported = current
-	if !w.Orphan && !w.ended() { // the last word is sayGoodbye's
-		w.tellPool(false)
+	if !w.Standalone && !w.isDone() { // the last word is reportGone's
+		w.reportToPool(false)
 	}
 }
 
 // A worker that crashes again and again would fill histories with its ups and downs: nine or ten events for each, its own and its
 // pool's. So it stays as it is to its pool and to searches until something comes of it; who asks the worker itself hears what is.
 const (
-	// untoldIncarnations bounds how far the pool's knowledge lags behind; the numbers of a lost worker's slot go on beyond it.
-	untoldIncarnations = 8
-	// untoldFailures bounds how many failed starts the pool's breaker does not know of, where it is there for more than one worker.
-	untoldFailures = 3
-	// flapStart is how long the newest start may have taken; a longer one costs little a second, and is told.
-	flapStart = 20 * time.Second
+	// UnreportedIncarnations bounds how far the pool's knowledge lags behind; the numbers of a lost worker's slot go on beyond it.
+	UnreportedIncarnations = 8
+	// unreportedFailures bounds how many failed starts the pool's breaker does not know of, where it is there for more than one worker.
+	unreportedFailures = 3
+	// maxFlappingStart is how long the newest start may have taken; a longer one costs little a second, and is told.
+	maxFlappingStart = 20 * time.Second
 )
 
-// flaps reports whether the newest change is one of those: never the end of a process that the pool knows to serve.
-func (w *worker) flaps(current reported) bool {
-	if w.Failures == 0 || w.Reported.State != lifecycle.Pending && w.Reported.State != lifecycle.Starting || w.Hold.Room {
+// isFlapping reports whether the newest change is one of those: never the end of a process that the pool knows to serve.
+func (w *worker) isFlapping(current reported) bool {
+	if w.Failures == 0 || w.Reported.State != lifecycle.Pending && w.Reported.State != lifecycle.Starting || w.Wait.Capacity {
 		return false
 	}
 	switch current.State {
 	case lifecycle.Ready:
-		return !w.settledIn()
+		return !w.isStable()
 	case lifecycle.Starting:
 	case lifecycle.Pending:
-		if w.Hold.Pool && w.Held == "" || w.Reported.State == lifecycle.Starting && w.Hold.Until.Sub(w.now()) > shortWait {
+		if w.Wait.Pool && w.StartsHeld == "" || w.Reported.State == lifecycle.Starting && w.Wait.Until.Sub(w.now()) > maxServerBackoff {
 			return false
 		}
 	default:
 		return false
 	}
-	heard := w.Held != "" || w.Spec.Pool.Size <= 1 || current.StartsFailed-w.Reported.StartsFailed < untoldFailures
-	return heard && current.Incarnation-w.Reported.Incarnation < untoldIncarnations && w.lastStart() < flapStart
+	heard := w.StartsHeld != "" || w.Spec.Pool.Size <= 1 || current.StartsFailed-w.Reported.StartsFailed < unreportedFailures
+	return heard && current.Incarnation-w.Reported.Incarnation < UnreportedIncarnations && w.lastStartDuration() < maxFlappingStart
 }
 
-// settledIn reports whether a process that serves has lived for long enough after a crash; the pool is told of it then. It serves
+// isStable reports whether a process that serves has lived for long enough after a crash; the pool is told of it then. It serves
 // before.
-func (w *worker) settledIn() bool {
+func (w *worker) isStable() bool {
 	return w.Failures == 0 || w.now().Sub(w.Machine.StartedAt) >= policy.SettledAfter
 }
 
-// lastStart is how long the newest start took that has ended; long, if none is on record.
-func (w *worker) lastStart() time.Duration {
+// lastStartDuration is how long the newest start took that has ended; long, if none is on record.
+func (w *worker) lastStartDuration() time.Duration {
 	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
 		if t := w.Machine.Ring[i]; t.From == lifecycle.Starting && !t.Note() {
 			return time.Duration(t.DurationMS) * time.Millisecond
 		}
 	}
-	return flapStart
+	return maxFlappingStart
 }
 
 func (w *worker) upsert(current reported) {
 	updates := []temporal.SearchAttributeUpdate{
-		attributePool.ValueSet(w.Pool), attributeState.ValueSet(string(current.State)), attributeHealth.ValueSet(string(current.Health)),
+		AttributePool.ValueSet(w.Pool), AttributeState.ValueSet(string(current.State)), AttributeHealth.ValueSet(string(current.Health)),
 	}
 	if current.Host != "" {
-		updates = append(updates, attributeHost.ValueSet(current.Host))
+		updates = append(updates, AttributeHost.ValueSet(current.Host))
 	} else if w.Reported.Host != "" {
-		updates = append(updates, attributeHost.ValueUnset())
+		updates = append(updates, AttributeHost.ValueUnset())
 	}
 	if err := workflow.UpsertTypedSearchAttributes(w.ctx, updates...); err != nil {
 		workflow.GetLogger(w.ctx).Warn("search attributes not set", "error", err)
 	}
 }
 
-// tellPool sends the pool this worker's entry of the roster. A pool that is no more ends the worker.
-func (w *worker) tellPool(gone bool) workflow.Future {
+// reportToPool sends the pool this worker's entry of the roster. A pool that is no more ends the worker.
+func (w *worker) reportToPool(gone bool) workflow.Future {
 	entry := api.RosterEntry{
 		Slot: w.Slot, State: w.Machine.State, Incarnation: w.Machine.Incarnation,
 		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
 		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
 		Starts: w.Starts, StartsFailed: w.StartsFailed,
-		Resting: w.Resting, ReasonCode: w.why(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
+		Resting: w.Resting, ReasonCode: w.reasonCode(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
 	}
 	future := workflow.SignalExternalWorkflow(w.ctx, api.PoolWorkflowID(w.Pool), "", api.SignalWorkerChanged,
 		api.WorkerChanged{RosterEntry: entry})
 	if !gone {
-		w.telling++
-		w.ear.addFuture(future, func(f workflow.Future) {
-			w.telling--
+		w.signalsInFlight++
+		w.selector.AddFuture(future, func(f workflow.Future) {
+			w.signalsInFlight--
 			var unknown *temporal.UnknownExternalWorkflowExecutionError
 			if err := f.Get(w.ctx, nil); errors.As(err, &unknown) {
 				workflow.GetLogger(w.ctx).Warn("the pool is gone; this worker ends with it", "pool", w.Pool, "error", err)
@@ -137,17 +137,17 @@ func (w *worker) tellPool(gone bool) workflow.Future {
 	return future
 }
 
-// sayGoodbye ends the workflow of a slot that is no more.
-func (w *worker) sayGoodbye() error {
-	if !w.Orphan {
+// reportGone ends the workflow of a slot that is no more.
+func (w *worker) reportGone() error {
+	if !w.Standalone {
 		// A pool that has closed before its workers needs no word of their end.
-		_ = w.tellPool(true).Get(w.ctx, nil)
+		_ = w.reportToPool(true).Get(w.ctx, nil)
 	}
 	return nil
 }
 
-// why is in one word why the worker is out of service.
-func (w *worker) why() api.ReasonCode {
+// reasonCode is in one word why the worker is out of service.
+func (w *worker) reasonCode() api.ReasonCode {
 	switch {
 	case w.GaveUp:
 		return api.ReasonGaveUp
@@ -159,11 +159,11 @@ func (w *worker) why() api.ReasonCode {
 		return api.ReasonSuspended
 	case w.Machine.State != lifecycle.Pending:
 		return ""
-	case w.Hold.Room:
+	case w.Wait.Capacity:
 		return api.ReasonNoCapacity
-	case w.Hold.Pool && w.Held != "":
+	case w.Wait.Pool && w.StartsHeld != "":
 		return api.ReasonBreaker
-	case w.Hold.Pool:
+	case w.Wait.Pool:
 		return api.ReasonStartRate
 	}
 	return api.ReasonBackoff
@@ -171,8 +171,8 @@ func (w *worker) why() api.ReasonCode {
 
 // reason is why the worker is where it is, for people.
 func (w *worker) reason() string {
-	if w.Hold.Reason != "" {
-		return w.Hold.Reason
+	if w.Wait.Reason != "" {
+		return w.Wait.Reason
 	}
 	return w.lastReason()
 }
@@ -200,21 +200,21 @@ func (w *worker) details() string {
 	ring := w.Machine.Ring
 	for i := len(ring) - 1; i >= 0 && i >= len(ring)-maxDetailRows; i-- {
 		t := ring[i]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", t.Timestamp.UTC().Format(time.RFC3339), t.From, t.Event, t.To, cell(t.Reason))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", t.Timestamp.UTC().Format(time.RFC3339), t.From, t.Event, t.To, Cell(t.Reason))
 	}
 	return b.String()
 }
 
 const maxDetailRows = 10
 
-// cell fits a reason into one cell of a Markdown table.
-func cell(s string) string {
-	return strings.ReplaceAll(brief(s), "|", "\\|")
+// Cell fits a reason into one cell of a Markdown table.
+func Cell(s string) string {
+	return strings.ReplaceAll(Shorten(s), "|", "\\|")
 }
 
-// brief puts a reason on one line. Of a long one the beginning stays, which says what happened, and the end, where a program's
+// Shorten puts a reason on one line. Of a long one the beginning stays, which says what happened, and the end, where a program's
 // last words are.
-func brief(s string) string {
+func Shorten(s string) string {
 	r := []rune(strings.Join(strings.Fields(s), " "))
 	if len(r) > briefHead+briefTail {
 		return string(r[:briefHead]) + " … " + string(r[len(r)-briefTail:])

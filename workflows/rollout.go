@@ -13,12 +13,12 @@ import (
 // rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one begins when the one
 // before serves again; one that gives up halts the rollout, so that a bad spec takes down no more than the budget.
 type rollout struct {
-	Reason  string `json:"reason"`
-	Version int64  `json:"version,omitempty"` // of the spec being rolled out; 0 for a restart on the same one
-	Waiting []int  `json:"waiting,omitempty"`
-	Current []turn `json:"current,omitempty"`
-	Done    int    `json:"done"`
-	Halted  string `json:"halted,omitempty"`
+	Reason  string       `json:"reason"`
+	Version int64        `json:"version,omitempty"` // of the spec being rolled out; 0 for a restart on the same one
+	Waiting []int        `json:"waiting,omitempty"`
+	Current []disruption `json:"current,omitempty"`
+	Done    int          `json:"done"`
+	Halted  string       `json:"halted,omitempty"`
 	// Cause is what the restarts are counted under.
 	Cause api.Cause `json:"cause,omitempty"`
 	// AtOnce has no regard to the budget (watch.mode = "all").
@@ -41,7 +41,7 @@ func (p *pool) beginRollout(cause api.Cause, reason string, version int64, slots
 		next.Version = p.Rollout.Version // a spec half rolled out goes on with the restart
 	}
 	if p.Rollout != nil && p.Rollout.Halted == "" {
-		next.Current = slices.DeleteFunc(p.Rollout.Current, func(t turn) bool {
+		next.Current = slices.DeleteFunc(p.Rollout.Current, func(t disruption) bool {
 			s := p.slot(t.Slot)
 			return s != nil && s.State == lifecycle.Pending && slices.Contains(slots, t.Slot)
 		})
@@ -57,15 +57,15 @@ func (p *pool) roll() bool {
 		return false
 	}
 	moved := false
-	r.Current = slices.DeleteFunc(r.Current, func(t turn) bool {
+	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
 		s := p.slot(t.Slot)
 		switch {
 		case s == nil || s.Slot >= p.Size: // scaled away
-		case s.Incarnation > t.From && s.serving():
+		case s.Incarnation > t.From && s.isServing():
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
-			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, brief(s.Reason))
-		case t.Dropped && s.Resting: // an operator put it to rest in the middle of its turn
+			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, Shorten(s.Reason))
+		case t.EndedOtherwise && s.Resting: // an operator put it to rest in the middle of its turn
 		default:
 			return false
 		}
@@ -75,10 +75,10 @@ func (p *pool) roll() bool {
 	if r.Halted != "" {
 		return true
 	}
-	for (r.AtOnce || p.turnsTaken() < p.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
+	for (r.AtOnce || p.activeDisruptions() < p.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
 		number := r.Waiting[0]
 		s := p.slot(number)
-		if s != nil && s.starting() || p.inTurn(number) || p.inRollout(number) {
+		if s != nil && s.isStarting() || p.isDisrupted(number) || p.inRollout(number) {
 			break // it may have begun on an older spec, and cannot be told yet
 		}
 		r.Waiting = r.Waiting[1:]
@@ -87,7 +87,7 @@ func (p *pool) roll() bool {
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // it has its number, and a restart begins it
 			}
-			r.Current = append(r.Current, turn{Slot: number, From: from})
+			r.Current = append(r.Current, disruption{Slot: number, From: from})
 			p.restartWorker(number, r.Cause, r.Reason)
 		}
 		moved = true
@@ -102,9 +102,9 @@ func (p *pool) roll() bool {
 // restartWorker tells one worker to drain and to come back on the pool's current spec.
 func (p *pool) restartWorker(number int, cause api.Cause, reason string) {
 	signal := api.Restart{Reason: reason, Cause: cause, Spec: &p.Spec, SpecVersion: p.SpecVersion}
-	p.tell(number, api.SignalRestart, signal, func(s *slot) {
+	p.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
 		if !s.Gone {
-			s.lost("its workflow had ended when it was to restart")
+			s.markLost("its workflow had ended when it was to restart")
 		}
 	})
 }

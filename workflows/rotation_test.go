@@ -432,7 +432,7 @@ func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *te
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			run := inPool(func(*spec.Spec) {})
-			run.Held = "too many starts failed"
+			run.StartsHeld = "too many starts failed"
 			s.at(time.Minute, func() {
 				require.Equal(t, lifecycle.Pending, s.state().State)
 				require.Zero(t, s.counted(&s.starts))

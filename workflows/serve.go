@@ -13,50 +13,50 @@ import (
 // serve is the chapter in which a process lives: idle, leased, degraded or suspended. Requests of people come first, then
 // what the host saw, then the clocks.
 func (w *worker) serve() bool {
-	return w.serveRequests() || w.serveObservations() || w.serveClocks() || w.rotate() || w.observeProcess()
+	return w.handleRequests() || w.handleResults() || w.handleTimers() || w.rotate() || w.ensureWatch()
 }
 
-func (w *worker) serveRequests() bool {
-	if r := w.facts.stop; r.wanted {
-		w.facts.stop = request{}
-		w.dropRotation()
-		w.rest(r.rest)
-		w.tell("a worker is stopped", r.reason)
-		w.next(lifecycle.Stop, r.reason, nil)
+func (w *worker) handleRequests() bool {
+	if r := w.events.stop; r.wanted {
+		w.events.stop = request{}
+		w.cancelRotation()
+		w.restIfAsked(r.stayDown)
+		w.warn("a worker is stopped", r.reason)
+		w.transition(lifecycle.Stop, r.reason, nil)
 		return true
 	}
-	if r := w.facts.drain; r.wanted {
-		w.facts.drain = request{}
-		w.dropRotation()
-		w.rest(r.rest)
-		w.tell("a worker is drained", r.reason)
-		w.next(lifecycle.Drain, r.reason, nil)
+	if r := w.events.drain; r.wanted {
+		w.events.drain = request{}
+		w.cancelRotation()
+		w.restIfAsked(r.stayDown)
+		w.warn("a worker is drained", r.reason)
+		w.transition(lifecycle.Drain, r.reason, nil)
 		return true
 	}
 	if r := w.takeRestart(); r.wanted {
-		w.restarted(r)
+		w.beginRestart(r)
 		return true
 	}
-	if r := w.facts.suspend; r.wanted && w.Machine.State != lifecycle.Busy && !w.resetting() {
-		w.facts.suspend, w.SuspendWanted = request{}, false
+	if r := w.events.suspend; r.wanted && w.Machine.State != lifecycle.Busy && !w.resetting() {
+		w.events.suspend, w.SuspendWanted = request{}, false
 		if w.Machine.State == lifecycle.Suspended {
 			w.refuse("suspend: it is suspended already")
 			return true
 		}
-		w.yieldTurn()
-		w.tell("a worker is suspended", r.reason)
-		w.next(lifecycle.Suspend, r.reason, nil)
-		stopTask(&w.work.checkpoint)
+		w.yieldDisruption()
+		w.warn("a worker is suspended", r.reason)
+		w.transition(lifecycle.Suspend, r.reason, nil)
+		cancelTask(&w.tasks.checkpoint)
 		return true
 	}
-	if r := w.facts.resume; r.wanted {
-		w.facts.resume = request{}
+	if r := w.events.resume; r.wanted {
+		w.events.resume = request{}
 		if w.Machine.State != lifecycle.Suspended {
-			w.facts.suspend, w.SuspendWanted = request{}, false
+			w.events.suspend, w.SuspendWanted = request{}, false
 			w.refuse("resume: it is not suspended")
 			return true
 		}
-		w.next(lifecycle.Resume, r.reason, nil)
+		w.transition(lifecycle.Resume, r.reason, nil)
 		w.NextCheckpoint = w.now() // a probe first: nobody looked while it was suspended
 		return true
 	}
@@ -64,32 +64,32 @@ func (w *worker) serveRequests() bool {
 }
 
 // tell logs what was decided about this incarnation, and why.
-func (w *worker) tell(what, reason string) {
+func (w *worker) warn(what, reason string) {
 	workflow.GetLogger(w.ctx).Warn(what, "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", reason)
 }
 
-func (w *worker) serveObservations() bool {
-	if a := taken(&w.facts.watch); a != nil {
-		w.watched(a)
+func (w *worker) handleResults() bool {
+	if a := take(&w.events.watch); a != nil {
+		w.watchEnded(a)
 		return true
 	}
-	if a := taken(&w.facts.reset); a != nil {
-		w.wasReset(a)
+	if a := take(&w.events.reset); a != nil {
+		w.resetEnded(a)
 		return true
 	}
-	if a := taken(&w.facts.probe); a != nil {
+	if a := take(&w.events.probe); a != nil {
 		w.NextCheckpoint = w.now().Add(w.Spec.Health.Checkpoint.D())
 		switch {
-		case a.err != nil && neverStarted(a.err):
+		case a.err != nil && NotStarted(a.err):
 			w.hostLost(a.err)
 		case a.err != nil:
-			w.probeFailed("the health check itself failed: " + sentence(a.err))
+			w.probeFailed("the health check itself failed: " + Message(a.err))
 		default:
-			w.observe(a.result.Sample)
-			w.assessed(a.result.Assessment)
+			w.setSample(a.result.Sample)
+			w.setAssessment(a.result.Assessment)
 			if a.result.Gone {
-				w.see(a.result.Usage)
-				w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
+				w.setObservedUsage(a.result.Usage)
+				w.processExited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 			} else if a.result.Healthy {
 				w.probePassed()
 			} else {
@@ -101,48 +101,48 @@ func (w *worker) serveObservations() bool {
 	return false
 }
 
-func (w *worker) watched(a *answer[api.WatchResult]) {
+func (w *worker) watchEnded(a *completion[api.WatchResult]) {
 	switch {
-	case a.err != nil && neverStarted(a.err):
+	case a.err != nil && NotStarted(a.err):
 		w.hostLost(a.err)
 		return
 	case a.err != nil: // silence proves nothing yet: the server may have been away; the next Watch finds out
-		w.seeLast(a.err)
+		w.setHeartbeatUsage(a.err)
 		return
 	}
-	w.observe(a.result.Sample)
-	w.assessed(a.result.Assessment)
-	w.see(a.result.Usage)
+	w.setSample(a.result.Sample)
+	w.setAssessment(a.result.Assessment)
+	w.setObservedUsage(a.result.Usage)
 	switch a.result.Event {
 	case api.WatchExited:
-		w.exited(a.result.Exit, a.result.Reason)
+		w.processExited(a.result.Exit, a.result.Reason)
 	case api.WatchUnknown:
 		w.Cause = api.CauseHostLost
-		w.tell("a process is lost", a.result.Reason)
-		w.intend(IntentReplace, a.result.Reason)
-		w.exited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
+		w.warn("a process is lost", a.result.Reason)
+		w.setIntent(IntentReplace, a.result.Reason)
+		w.processExited(&lifecycle.Exit{Error: a.result.Reason}, a.result.Reason)
 	case api.WatchShutdown:
-		w.dropRotation()
+		w.cancelRotation()
 		w.Cause = api.CauseHostLost
-		w.tell("a worker is placed anew", a.result.Reason)
-		w.intend(IntentReplace, a.result.Reason)
-		w.next(lifecycle.Drain, a.result.Reason, nil)
+		w.warn("a worker is placed anew", a.result.Reason)
+		w.setIntent(IntentReplace, a.result.Reason)
+		w.transition(lifecycle.Drain, a.result.Reason, nil)
 	case api.WatchProbeFailed:
 		w.probeFailed(a.result.Reason)
 	case api.WatchProbePassed:
 		w.probePassed()
 	case api.WatchReplace:
-		w.want(a.result.Cause, a.result.Reason)
+		w.requestRotation(a.result.Cause, a.result.Reason)
 	}
 }
 
 // hostLost gives the incarnation up: its host takes no work. Its number fences it, should it still live.
 func (w *worker) hostLost(err error) {
-	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, api.HostQueue(w.Process.Host), hostPatience)
+	reason := fmt.Sprintf("host %s is lost: nobody took work from %s within %s", w.Process.Host, api.HostQueue(w.Process.Host), HostTimeout)
 	w.Cause = api.CauseHostLost
-	w.tell("a host is lost", reason)
-	w.intend(IntentReplace, reason)
-	w.exited(&lifecycle.Exit{Error: "host lost: " + sentence(err)}, reason)
+	w.warn("a host is lost", reason)
+	w.setIntent(IntentReplace, reason)
+	w.processExited(&lifecycle.Exit{Error: "host lost: " + Message(err)}, reason)
 }
 
 func (w *worker) probeFailed(reason string) {
@@ -150,13 +150,13 @@ func (w *worker) probeFailed(reason string) {
 	w.Machine = lifecycle.WithHealth(w.Machine, lifecycle.Unhealthy, w.now())
 	limit := w.Spec.Health.MaxFailures
 	counted := fmt.Sprintf("%s (failure %d of %d)", reason, w.ProbeFailures, limit)
-	w.tell("a health check failed", counted)
+	w.warn("a health check failed", counted)
 	if w.Machine.State == lifecycle.Ready {
-		w.next(lifecycle.ProbeFailed, counted, nil)
+		w.transition(lifecycle.ProbeFailed, counted, nil)
 	}
 	if w.ProbeFailures >= limit && w.Machine.State != lifecycle.Suspended {
 		w.Cause = api.CauseUnhealthy
-		w.next(lifecycle.Unhealthy, counted, nil)
+		w.transition(lifecycle.Unhealthy, counted, nil)
 	}
 }
 
@@ -164,11 +164,11 @@ func (w *worker) probePassed() {
 	w.ProbeFailures = 0
 	w.Machine = lifecycle.WithHealth(w.Machine, lifecycle.Healthy, w.now())
 	if w.Machine.State == lifecycle.Degraded && !w.resetting() {
-		w.next(lifecycle.ProbePassed, "a probe passed", nil)
+		w.transition(lifecycle.ProbePassed, "a probe passed", nil)
 	}
 }
 
-func (w *worker) observe(s *api.Sample) {
+func (w *worker) setSample(s *api.Sample) {
 	if s == nil {
 		return
 	}
@@ -176,39 +176,39 @@ func (w *worker) observe(s *api.Sample) {
 	w.Counters.PeakMemoryBytes = max(w.Counters.PeakMemoryBytes, s.RSSBytes)
 }
 
-func (w *worker) assessed(a *api.Assessment) {
+func (w *worker) setAssessment(a *api.Assessment) {
 	if a != nil {
 		w.Assessment = a
 	}
 }
 
-func (w *worker) serveClocks() bool {
-	if w.facts.leaseTimer {
-		w.facts.leaseTimer = false
-		if w.leaseOverdue() {
+func (w *worker) handleTimers() bool {
+	if w.events.leaseTimer {
+		w.events.leaseTimer = false
+		if w.expireLease() {
 			return true
 		}
 	}
-	w.keepLeaseTimer()
-	w.facts.uptime = false
-	w.keepUptimeTimer()
-	if w.facts.checkpoint {
-		w.facts.checkpoint = false
-		if w.work.probe == nil && w.Machine.State != lifecycle.Suspended {
-			run(w, &w.work.probe, &w.facts.probe, api.ActivityProbe,
+	w.ensureLeaseTimer()
+	w.events.uptime = false
+	w.ensureUptimeTimer()
+	if w.events.checkpoint {
+		w.events.checkpoint = false
+		if w.tasks.probe == nil && w.Machine.State != lifecycle.Suspended {
+			run(w, &w.tasks.probe, &w.events.probe, api.ActivityProbe,
 				w.onHost("health checkpoint", w.Spec.Health.Timeout.D()+slack), api.WatchRequest{Process: w.process(), Health: w.Spec.Health})
 		}
 	}
-	if w.work.checkpoint == nil && w.work.probe == nil && w.Machine.State != lifecycle.Suspended {
-		w.timer(&w.work.checkpoint, &w.facts.checkpoint, timerOptions{
+	if w.tasks.checkpoint == nil && w.tasks.probe == nil && w.Machine.State != lifecycle.Suspended {
+		w.timer(&w.tasks.checkpoint, &w.events.checkpoint, timerOptions{
 			max(0, w.NextCheckpoint.Sub(w.now())), "next health checkpoint",
 		})
 	}
 	return false
 }
 
-// observeProcess keeps one Watch running that asks what the state needs.
-func (w *worker) observeProcess() bool {
+// ensureWatch keeps one Watch running that asks what the state needs.
+func (w *worker) ensureWatch() bool {
 	wanted := api.WatchRequest{
 		Process: w.process(), Health: w.Spec.Health, Probe: w.Machine.State != lifecycle.Suspended, Rules: w.watchRules(),
 		Replaced: api.Replaced{Rotations: w.Counters.RotationsByReason, Restarts: w.Counters.RestartsByReason},
@@ -216,14 +216,14 @@ func (w *worker) observeProcess() bool {
 	if w.Machine.State == lifecycle.Degraded {
 		wanted.Failures = w.ProbeFailures + w.LeaseErrors
 	}
-	if w.work.watch != nil && sameWatch(w.work.watching, wanted) {
+	if w.tasks.watch != nil && sameWatch(w.tasks.watchRequest, wanted) {
 		return false
 	}
-	stopTask(&w.work.watch)
-	options := w.onHost(fmt.Sprintf("watch process %d of %s", w.Process.PID, w.name()), watchLength)
-	options.silent = heartbeatTimeout
-	w.work.watching = wanted
-	run(w, &w.work.watch, &w.facts.watch, api.ActivityWatch, options, wanted)
+	cancelTask(&w.tasks.watch)
+	options := w.onHost(fmt.Sprintf("watch process %d of %s", w.Process.PID, w.name()), watchTimeout)
+	options.silent = HeartbeatTimeout
+	w.tasks.watchRequest = wanted
+	run(w, &w.tasks.watch, &w.events.watch, api.ActivityWatch, options, wanted)
 	return false
 }
 
@@ -233,49 +233,49 @@ func sameWatch(a, b api.WatchRequest) bool {
 
 // drain takes no new lease and waits for what is in flight, at most rotation.drain_timeout.
 func (w *worker) drain() bool {
-	w.absorb(false)
-	if r := w.facts.stop; r.wanted {
-		w.facts.stop = request{}
-		w.rest(r.rest)
-		w.next(lifecycle.Stop, r.reason, nil)
+	w.absorbRequests(false)
+	if r := w.events.stop; r.wanted {
+		w.events.stop = request{}
+		w.restIfAsked(r.stayDown)
+		w.transition(lifecycle.Stop, r.reason, nil)
 		return true
 	}
-	if a := taken(&w.facts.watch); a != nil && a.err != nil {
-		w.seeLast(a.err)
+	if a := take(&w.events.watch); a != nil && a.err != nil {
+		w.setHeartbeatUsage(a.err)
 	} else if a != nil && a.result.Exit != nil {
-		w.see(a.result.Usage)
-		w.exited(a.result.Exit, a.result.Reason)
+		w.setObservedUsage(a.result.Usage)
+		w.processExited(a.result.Exit, a.result.Reason)
 		return true
 	}
 	limit := w.Spec.Rotation.DrainTimeout.D()
-	if a := taken(&w.facts.drained); a != nil && a.err == nil {
+	if a := take(&w.events.drained); a != nil && a.err == nil {
 		if a.result.Checkin != nil {
 			w.checkin(*a.result.Checkin)
 		}
 		if a.result.Cut > 0 {
-			w.cut(a.result.Cut)
-			w.next(lifecycle.DrainTimeout, w.cutReason(a.result.Cut), nil)
+			w.recordCutCalls(a.result.Cut)
+			w.transition(lifecycle.DrainTimeout, w.cutReason(a.result.Cut), nil)
 			return true
 		}
 	}
-	over := w.Lease == nil || w.facts.drainOver
+	over := w.Lease == nil || w.events.drainTimeout
 	switch {
 	case over && w.Successor != nil && w.Successor.Ready != nil && w.Intent != IntentRest:
-		w.facts.drainOver = false
-		w.handOver()
+		w.events.drainTimeout = false
+		w.switchOver()
 		return true
 	case w.Lease == nil:
-		w.next(lifecycle.Drained, "nothing is in flight", nil)
+		w.transition(lifecycle.Drained, "nothing is in flight", nil)
 		return true
-	case w.facts.drainOver:
-		w.facts.drainOver = false
-		w.next(lifecycle.DrainTimeout, fmt.Sprintf("lease %s of %q was not given back within %s", w.Lease.ID, w.Lease.Holder, limit), nil)
+	case w.events.drainTimeout:
+		w.events.drainTimeout = false
+		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s of %q was not given back within %s", w.Lease.ID, w.Lease.Holder, limit), nil)
 		return true
 	}
-	if w.work.drainLimit == nil {
+	if w.tasks.drainLimit == nil {
 		// The host says how many calls it cut; the timer is for leases that are not given back, and for a host that is silent.
-		w.timer(&w.work.drainLimit, &w.facts.drainOver, timerOptions{limit + drainSlack, "drain timeout"})
-		run(w, &w.work.drain, &w.facts.drained, api.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
+		w.timer(&w.tasks.drainLimit, &w.events.drainTimeout, timerOptions{limit + drainSlack, "drain timeout"})
+		run(w, &w.tasks.drain, &w.events.drained, api.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
 			api.DrainRequest{Process: w.process(), Timeout: w.Spec.Rotation.DrainTimeout})
 	}
 	return false

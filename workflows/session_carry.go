@@ -14,43 +14,43 @@ import (
 )
 
 // place is a worker and the host its process is on.
-type place struct{ worker, host string }
+type location struct{ worker, host string }
 
-// carriage is some sessions on their way to one worker, from the workers that they are bound to: one, or one on each host that a client's
+// transfer is some sessions on their way to one worker, from the workers that they are bound to: one, or one on each host that a client's
 // calls came by.
-type carriage struct {
-	from     []place
-	to       place
+type transfer struct {
+	from     []location
+	to       location
 	sessions []string
 }
 
-// sessionStep is one activity of a carriage.
-type sessionStep struct {
+// sessionActivity is one activity of a carriage.
+type sessionActivity struct {
 	name, host, summary string
 	input               any
 	// hooks is how long the worker's own code may take in all; 0 for a step that is none of its.
 	hooks time.Duration
 }
 
-// stepTime bounds a step that runs no program of a worker.
-const stepTime = 30 * time.Second
+// stepTimeout bounds a step that runs no program of a worker.
+const stepTimeout = 30 * time.Second
 
 // onHost runs a step on its host. Steps may be repeated, so what gets lost with an agent is tried again; a host that does not take it up is not
 // waited for.
-func (m *mover) onHost(ctx workflow.Context, s sessionStep, result any) error {
+func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) error {
 	o := workflow.ActivityOptions{
-		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: hostPatience, StartToCloseTimeout: stepTime + s.hooks, WaitForCancellation: true,
+		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: HostTimeout, StartToCloseTimeout: stepTimeout + s.hooks, WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}, Summary: s.summary,
 	}
 	if s.hooks > 0 {
-		o.HeartbeatTimeout = heartbeatTimeout
+		o.HeartbeatTimeout = HeartbeatTimeout
 	}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
 }
 
-// carry moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
+// transfer moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
 // when ctx is cancelled, and told in skips.
-func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips []api.SessionSkip) {
+func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions
 	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have
 	// lose takes those out that a step failed for; undo puts them back.
@@ -65,25 +65,25 @@ func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips [
 		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
 		notUndone := undo(lost)
 		for _, f := range failures {
-			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.origin(), To: c.to.worker, Code: f.Code, Reason: brief(f.Reason), NotUndone: notUndone})
+			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.source(), To: c.to.worker, Code: f.Code, Reason: Shorten(f.Reason), NotUndone: notUndone})
 		}
 	}
 	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
-	back := func(lost []string) string { return m.back(ctx, c, released, lost) }
+	back := func(lost []string) string { return m.rebind(ctx, c, released, lost) }
 	none := func([]string) string { return "" }
 
 	for i, from := range c.from {
 		result, err := m.hook(ctx, api.ActivityReleaseSessions, from, going)
-		failures := all(going, result.Failed, err)
-		untouched := slices.DeleteFunc(slices.Clone(failures), begun)
+		failures := failuresOf(going, result.Failed, err)
+		untouched := slices.DeleteFunc(slices.Clone(failures), mayHaveRun)
 		lose(untouched, reload) // by the workers before this one
 		released[i] = result.Called > 0 || len(untouched) < len(failures)
-		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !begun(f) }), reload)
+		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !mayHaveRun(f) }), reload)
 	}
 	if len(going) > 0 {
 		failures, err := m.bind(ctx, c, going)
 		if err != nil {
-			lose(all(going, nil, err), back)
+			lose(failuresOf(going, nil, err), back)
 		}
 		lose(failures, none) // whoever moved them meanwhile answers for them
 	}
@@ -91,38 +91,38 @@ func (m *mover) carry(ctx workflow.Context, c carriage) (moved []string, skips [
 		if from.host == c.to.host || len(going) == 0 {
 			continue
 		}
-		lose(all(going, nil, m.unbind(ctx, from, going)), back)
+		lose(failuresOf(going, nil, m.unbind(ctx, from, going)), back)
 	}
 	if len(going) > 0 {
 		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
 		if err == nil && result.Gone {
-			err = refusalError(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
+			err = Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
 		}
-		lose(all(going, result.Failed, err), back)
+		lose(failuresOf(going, result.Failed, err), back)
 	}
 	return going, skips
 }
 
-func (c carriage) origin() string {
+func (c transfer) source() string {
 	if len(c.from) == 0 {
 		return ""
 	}
 	return c.from[0].worker
 }
 
-// all are the failures of a step: its own, or the same for each session if the step as a whole failed.
-func all(sessions []string, failures []api.SessionFailure, err error) []api.SessionFailure {
+// failuresOf are the failures of a step: its own, or the same for each session if the step as a whole failed.
+func failuresOf(sessions []string, failures []api.SessionFailure, err error) []api.SessionFailure {
 	if err == nil {
 		return failures
 	}
 	for _, session := range sessions {
-		failures = append(failures, api.SessionFailure{Session: session, Code: codeOf(err), Reason: whyNot(err)})
+		failures = append(failures, api.SessionFailure{Session: session, Code: CodeOf(err), Reason: FailureReason(err)})
 	}
 	return failures
 }
 
-// codeOf is the code of an activity's failure.
-func codeOf(err error) api.Code {
+// CodeOf is the code of an activity's failure.
+func CodeOf(err error) api.Code {
 	var app *temporal.ApplicationError
 	switch {
 	case temporal.IsCanceledError(err):
@@ -133,31 +133,31 @@ func codeOf(err error) api.Code {
 	return api.CodeUnavailable
 }
 
-// whyNot says to a person why a step failed.
-func whyNot(err error) string {
+// FailureReason says to a person why a step failed.
+func FailureReason(err error) string {
 	switch {
 	case temporal.IsCanceledError(err):
 		return "the workflow was cancelled"
-	case neverStarted(err):
-		return fmt.Sprintf("its host did not take that up within %s; is an agent running there?", hostPatience)
-	case timedOut(err):
+	case NotStarted(err):
+		return fmt.Sprintf("its host did not take that up within %s; is an agent running there?", HostTimeout)
+	case TimedOut(err):
 		return "its host began that and was not heard of in time"
 	}
-	return sentence(err)
+	return Message(err)
 }
 
 // stepError is a failed step as the failure of the workflow; what is the step.
 func stepError(what string, err error) error {
-	return refusalError(api.Errorf(codeOf(err), "%s: %s", what, whyNot(err)))
+	return Refusal(api.Errorf(CodeOf(err), "%s: %s", what, FailureReason(err)))
 }
 
-// begun reports whether a hook that failed may have run.
-func begun(f api.SessionFailure) bool {
+// mayHaveRun reports whether a hook that failed may have run.
+func mayHaveRun(f api.SessionFailure) bool {
 	return f.Code != api.CodeBusy && f.Code != api.CodeDraining
 }
 
 // reload has the old workers load again what they have released.
-func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessions []string) (notUndone string) {
+func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
 	for i, from := range c.from {
 		if !released[i] {
@@ -166,28 +166,28 @@ func (m *mover) reload(ctx workflow.Context, c carriage, released []bool, sessio
 		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
 		switch {
 		case err != nil:
-			notUndone = join(notUndone, from.worker+" was not told to load it again: "+brief(whyNot(err)))
+			notUndone = join(notUndone, from.worker+" was not told to load it again: "+Shorten(FailureReason(err)))
 		case len(result.Failed) > 0:
-			notUndone = join(notUndone, from.worker+" could not load it again: "+brief(result.Failed[0].Reason))
+			notUndone = join(notUndone, from.worker+" could not load it again: "+Shorten(result.Failed[0].Reason))
 		}
 	}
 	return notUndone
 }
 
-// back binds sessions where they were and has the old workers load them.
-func (m *mover) back(ctx workflow.Context, c carriage, released []bool, sessions []string) (notUndone string) {
+// rebind binds sessions where they were and has the old workers load them.
+func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
 	forgotten := false // by the new worker's host
 	for _, from := range c.from {
-		_, err := m.bind(lasting, carriage{from: []place{c.to}, to: from}, sessions)
+		_, err := m.bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
 		if err != nil {
-			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+brief(whyNot(err)))
+			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+Shorten(FailureReason(err)))
 		}
 		forgotten = forgotten || err == nil && from.host == c.to.host
 	}
 	if !forgotten {
 		if err := m.unbind(lasting, c.to, sessions); err != nil {
-			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+brief(whyNot(err)))
+			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+Shorten(FailureReason(err)))
 		}
 	}
 	return join(notUndone, m.reload(ctx, c, released, sessions))
@@ -200,7 +200,7 @@ func join(a, b string) string {
 	return a + b
 }
 
-func (m *mover) hook(ctx workflow.Context, name string, at place, sessions []string) (result api.SessionHooksResult, err error) {
+func (m *mover) hook(ctx workflow.Context, name string, at location, sessions []string) (result api.SessionHooksResult, err error) {
 	if len(sessions) == 0 {
 		return result, nil
 	}
@@ -208,36 +208,36 @@ func (m *mover) hook(ctx workflow.Context, name string, at place, sessions []str
 	if name == api.ActivityLoadSessions {
 		verb = "load"
 	}
-	err = m.onHost(ctx, sessionStep{
-		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, crowd(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
+	err = m.onHost(ctx, sessionActivity{
+		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
 		input: api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
 	}, &result)
 	return result, err
 }
 
-func (m *mover) bind(ctx workflow.Context, c carriage, sessions []string) ([]api.SessionFailure, error) {
+func (m *mover) bind(ctx workflow.Context, c transfer, sessions []string) ([]api.SessionFailure, error) {
 	var result api.BindSessionsResult
-	from := c.origin()
+	from := c.source()
 	for _, old := range c.from {
 		if old.host == c.to.host {
 			from = old.worker
 		}
 	}
-	err := m.onHost(ctx, sessionStep{
-		name: api.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", crowd(sessions), c.to.worker),
+	err := m.onHost(ctx, sessionActivity{
+		name: api.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", describe(sessions), c.to.worker),
 		input: api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
 	}, &result)
 	return result.Failed, err
 }
 
-func (m *mover) unbind(ctx workflow.Context, at place, sessions []string) error {
-	return m.onHost(ctx, sessionStep{
-		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", crowd(sessions), at.worker),
+func (m *mover) unbind(ctx workflow.Context, at location, sessions []string) error {
+	return m.onHost(ctx, sessionActivity{
+		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", describe(sessions), at.worker),
 		input: api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
 	}, nil)
 }
 
-func crowd(sessions []string) string {
+func describe(sessions []string) string {
 	if len(sessions) == 1 {
 		return "session " + sessions[0]
 	}

@@ -14,9 +14,9 @@ import (
 const (
 	// maxPasses bounds how often an evacuation begins anew with what it could not move.
 	maxPasses = 3
-	// evacuationTime is how long a run keeps sessions off a worker beyond what was asked for: as long as it may take itself. Should the workflow
+	// evacuationTimeout is how long a run keeps sessions off a worker beyond what was asked for: as long as it may take itself. Should the workflow
 	// be terminated, they are let in again after it.
-	evacuationTime = time.Hour
+	evacuationTimeout = time.Hour
 )
 
 // EvacuateRun is the whole state of an evacuation: its input, and what it hands to its next run. Only Pool and EvacuateRequest are given by
@@ -36,7 +36,7 @@ type EvacuateRun struct {
 type evacuation struct {
 	*EvacuateRun
 	*mover
-	at    place
+	at    location
 	pages int
 }
 
@@ -52,25 +52,25 @@ func EvacuateWorker(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, er
 		return run.Progress.SessionMoves, err
 	}
 	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > api.MaxSessionExclusion) {
-		return run.Progress.SessionMoves, refusalError(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, api.MaxSessionExclusion))
+		return run.Progress.SessionMoves, Refusal(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, api.MaxSessionExclusion))
 	}
 	again, err := e.run(ctx)
 	if again {
 		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowEvacuateWorker, run)
 	}
-	return m.conclude(ctx, err)
+	return m.finish(ctx, err)
 }
 
 // run carries page after page until the worker has no session that could be moved; again asks for a next run.
 func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
-	s, err := e.look(ctx, "")
+	s, err := e.survey(ctx, "")
 	if err != nil {
 		return false, err
 	}
 	var found bool
 	var w api.RosterWorker
-	if w, e.at, found = e.place(s, e.Worker); !found {
-		return false, refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+	if w, e.at, found = e.locate(s, e.Worker); !found {
+		return false, Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
 	}
 	if w.Host == "" || !w.State.Live() {
 		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process, and so no session", e.at.worker, w.State)
@@ -80,10 +80,10 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	if e.KeepOff != nil {
 		keepOff = e.KeepOff.D()
 	}
-	if err := e.keepOff(ctx, keepOff+evacuationTime); err != nil {
+	if err := e.keepOff(ctx, keepOff+evacuationTimeout); err != nil {
 		return false, err
 	}
-	again, err = e.carryPages(ctx, s)
+	again, err = e.transferPages(ctx, s)
 	switch {
 	case again:
 		return true, nil
@@ -102,7 +102,7 @@ func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 	if d == 0 {
 		summary = "let sessions in to " + e.at.worker + " again"
 	}
-	err := e.onHost(ctx, sessionStep{
+	err := e.onHost(ctx, sessionActivity{
 		name: api.ActivityExcludeFromSessions, host: e.at.host, summary: summary,
 		input: api.ExcludeFromSessionsRequest{Worker: e.at.worker, For: spec.Duration(d)},
 	}, nil)
@@ -112,15 +112,15 @@ func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 	return nil
 }
 
-// carryPages goes through the worker's sessions in the order of their ids, and once more through those that were left over if that has helped.
-func (e *evacuation) carryPages(ctx workflow.Context, s scene) (again bool, err error) {
+// transferPages goes through the worker's sessions in the order of their ids, and once more through those that were left over if that has helped.
+func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
 	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
 	for {
 		if e.pages > 0 {
 			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() || e.ContinueEvery > 0 && e.pages >= e.ContinueEvery {
 				return true, nil
 			}
-			if s, err = e.look(ctx, ""); err != nil {
+			if s, err = e.survey(ctx, ""); err != nil {
 				return false, err
 			}
 		}
@@ -134,7 +134,7 @@ func (e *evacuation) carryPages(ctx workflow.Context, s scene) (again bool, err 
 			if err != nil {
 				return false, err
 			}
-			e.carryAll(ctx, carriages)
+			e.transferAll(ctx, carriages)
 			e.After = page.Page[len(page.Page)-1]
 		}
 		if ctx.Err() != nil {
@@ -151,23 +151,23 @@ func (e *evacuation) carryPages(ctx workflow.Context, s scene) (again bool, err 
 }
 
 // spread distributes a page over the workers that take sessions.
-func (e *evacuation) spread(s scene, sessions []string) (carriages []carriage, err error) {
+func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, err error) {
 	var takers []api.RosterWorker
-	for _, w := range e.takers(s) {
+	for _, w := range e.eligible(s) {
 		if w.Slot != e.Worker {
 			takers = append(takers, w)
 		}
 	}
 	if len(takers) == 0 {
-		return nil, refusalError(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
+		return nil, Refusal(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
 	}
 	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
 	if err != nil {
-		return nil, refusalError(api.Errorf(api.CodeInvalid, "%w", err))
+		return nil, Refusal(api.Errorf(api.CodeInvalid, "%w", err))
 	}
 	for i, n := range takes {
 		if n > 0 {
-			carriages = append(carriages, carriage{from: []place{e.at}, to: place{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
+			carriages = append(carriages, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
 			sessions = sessions[n:]
 		}
 	}

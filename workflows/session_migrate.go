@@ -18,31 +18,31 @@ func MigrateSession(ctx workflow.Context, in api.MigrateSessionRequest) (api.Ses
 	if err != nil {
 		return progress.SessionMoves, err
 	}
-	to, from, err := m.itinerary(ctx, in)
+	to, from, err := m.resolve(ctx, in)
 	if ctx.Err() != nil {
 		err = temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if err != nil {
-		m.tell(ctx, "failed: "+brief(whyNot(err)))
+		m.showProgress(ctx, "failed: "+Shorten(FailureReason(err)))
 		return progress.SessionMoves, err
 	}
 	if len(from) == 1 && from[0] == to {
 		progress.Total, progress.Note = 0, fmt.Sprintf("it is bound to %s already", to.worker)
-		m.tell(ctx, "done")
+		m.showProgress(ctx, "done")
 		return progress.SessionMoves, nil
 	}
-	from = slices.DeleteFunc(from, func(p place) bool { return p == to })
-	m.carryAll(ctx, []carriage{{from: from, to: to, sessions: []string{in.Session}}})
+	from = slices.DeleteFunc(from, func(p location) bool { return p == to })
+	m.transferAll(ctx, []transfer{{from: from, to: to, sessions: []string{in.Session}}})
 	if progress.Moved == 1 {
-		m.tell(ctx, "done")
+		m.showProgress(ctx, "done")
 		return progress.SessionMoves, nil
 	}
-	m.tell(ctx, "undone")
+	m.showProgress(ctx, "undone")
 	if ctx.Err() != nil {
 		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if len(progress.Skips) == 0 {
-		return progress.SessionMoves, refusalError(api.Errorf(api.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
+		return progress.SessionMoves, Refusal(api.Errorf(api.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
 	}
 	skip := progress.Skips[0]
 	message := fmt.Sprintf("session %s did not move to %s, and all is as it was: %s", in.Session, in.To, skip.Reason)
@@ -54,28 +54,28 @@ func MigrateSession(ctx workflow.Context, in api.MigrateSessionRequest) (api.Ses
 	})
 }
 
-// itinerary finds where the session is to go and where it is.
-func (m *mover) itinerary(ctx workflow.Context, in api.MigrateSessionRequest) (to place, from []place, err error) {
+// resolve finds where the session is to go and where it is.
+func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to location, from []location, err error) {
 	pool, slot, err := api.ParseWorkerName(in.To)
 	switch {
 	case err != nil || pool != in.Pool:
-		return to, nil, refusalError(api.Errorf(api.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
+		return to, nil, Refusal(api.Errorf(api.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
 	case in.Session == "":
-		return to, nil, refusalError(api.Errorf(api.CodeInvalid, "the session has no id"))
+		return to, nil, Refusal(api.Errorf(api.CodeInvalid, "the session has no id"))
 	}
-	s, err := m.look(ctx, in.Session)
+	s, err := m.survey(ctx, in.Session)
 	if err != nil {
 		return to, nil, err
 	}
-	w, to, found := m.place(s, slot)
+	w, to, found := m.locate(s, slot)
 	switch {
 	case !found:
-		return to, nil, refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
-	case !w.Serves || slices.Contains(s.silent, w.Host):
-		return to, nil, refusalError(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
+		return to, nil, Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
+	case !w.Serves || slices.Contains(s.unreachable, w.Host):
+		return to, nil, Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
 	}
 	if len(s.bound) == 0 && s.unknown {
-		return to, nil, refusalError(api.Errorf(api.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
+		return to, nil, Refusal(api.Errorf(api.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
 	}
 	return to, s.bound, nil
 }

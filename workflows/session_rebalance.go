@@ -42,7 +42,7 @@ func RebalanceSessions(ctx workflow.Context, run RebalanceRun) (api.SessionMoves
 	if again {
 		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowRebalanceSessions, run)
 	}
-	return m.conclude(ctx, err)
+	return m.finish(ctx, err)
 }
 
 // run carries page after page until nothing is left of the plan; again asks for a next run.
@@ -51,7 +51,7 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) {
 			return true, nil
 		}
-		s, err := r.look(ctx, "")
+		s, err := r.survey(ctx, "")
 		if err != nil {
 			return false, err
 		}
@@ -59,32 +59,32 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 			if err := r.plan(s); err != nil {
 				return false, err
 			}
-			r.tell(ctx, "begins")
+			r.showProgress(ctx, "begins")
 		}
 		if len(r.Flows) == 0 || ctx.Err() != nil {
 			return false, nil
 		}
-		if err := r.carryPage(ctx, s); err != nil {
+		if err := r.transferPage(ctx, s); err != nil {
 			return false, err
 		}
 	}
 }
 
 // plan says what has to move.
-func (r *rebalancing) plan(s scene) error {
+func (r *rebalancing) plan(s survey) error {
 	for _, slot := range workflow.DeterministicKeys(r.Weights) {
 		weight := r.Weights[slot]
-		w, at, found := r.place(s, slot)
+		w, at, found := r.locate(s, slot)
 		switch {
 		case weight < 0 || weight > maxWeight:
-			return refusalError(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
+			return Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
 		case !found:
-			return refusalError(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
-		case weight > 0 && (!w.Serves || slices.Contains(s.silent, w.Host)):
-			return refusalError(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
+			return Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
+		case weight > 0 && (!w.Serves || slices.Contains(s.unreachable, w.Host)):
+			return Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
 		}
 	}
-	part := r.takers(s)
+	part := r.eligible(s)
 	if len(r.Weights) > 0 {
 		part = nil
 		for _, w := range s.workers {
@@ -100,7 +100,7 @@ func (r *rebalancing) plan(s scene) error {
 		return r.Weights[w.Slot]
 	}))
 	if err != nil {
-		return refusalError(api.Errorf(api.CodeInvalid, "%w", err))
+		return Refusal(api.Errorf(api.CodeInvalid, "%w", err))
 	}
 	r.Planned, r.Flows = true, flows
 	for _, f := range flows {
@@ -115,14 +115,14 @@ func (r *rebalancing) plan(s scene) error {
 // maxWeight keeps the products of weights and sessions far from what an int holds.
 const maxWeight = 1_000_000
 
-// carryPage carries a page of the first worker's sessions, and takes off the plan what has moved or cannot be.
-func (r *rebalancing) carryPage(ctx workflow.Context, s scene) error {
+// transferPage carries a page of the first worker's sessions, and takes off the plan what has moved or cannot be.
+func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 	from, need := r.Flows[0].From, 0
 	own := 0 // how many flows are of this worker
 	for ; own < len(r.Flows) && r.Flows[own].From == from; own++ {
 		need += r.Flows[own].Count
 	}
-	at, there := r.named(s, from)
+	at, there := r.participant(s, from)
 	var page api.SessionBindingsResult
 	if there {
 		var err error
@@ -130,22 +130,22 @@ func (r *rebalancing) carryPage(ctx workflow.Context, s scene) error {
 			return err
 		}
 	}
-	carriages, flows := []carriage{}, []int{} // the flow of each carriage
+	carriages, flows := []transfer{}, []int{} // the flow of each carriage
 	left := page.Page
 	for i := range own {
-		to, serves := r.named(s, r.Flows[i].To)
+		to, serves := r.participant(s, r.Flows[i].To)
 		n := min(r.Flows[i].Count, len(left))
 		if n == 0 || !serves {
 			continue
 		}
-		carriages, flows = append(carriages, carriage{from: []place{at}, to: to, sessions: left[:n:n]}), append(flows, i)
+		carriages, flows = append(carriages, transfer{from: []location{at}, to: to, sessions: left[:n:n]}), append(flows, i)
 		left = left[n:]
 	}
 	if len(carriages) == 0 { // the worker has gone, or those that were to take from it, or its sessions
 		r.Flows, r.After = r.Flows[own:], ""
 		return nil
 	}
-	for i, moved := range r.carryAll(ctx, carriages) {
+	for i, moved := range r.transferAll(ctx, carriages) {
 		r.Flows[flows[i]].Count -= moved
 		need -= moved
 	}
@@ -156,12 +156,12 @@ func (r *rebalancing) carryPage(ctx workflow.Context, s scene) error {
 	return nil
 }
 
-// named finds a worker that can give or take sessions.
-func (r *rebalancing) named(s scene, worker string) (place, bool) {
+// participant finds a worker that can give or take sessions.
+func (r *rebalancing) participant(s survey, worker string) (location, bool) {
 	for _, w := range s.workers {
 		if r.name(w.Slot) == worker {
-			return place{worker, w.Host}, w.Host != "" && w.State.Live() && !slices.Contains(s.silent, w.Host)
+			return location{worker, w.Host}, w.Host != "" && w.State.Live() && !slices.Contains(s.unreachable, w.Host)
 		}
 	}
-	return place{}, false
+	return location{}, false
 }

@@ -101,7 +101,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{t: t, begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), fate: map[int64]fate{}, born: map[int64]time.Time{}}
 }
 
-// at has something done at a time counted from the beginning.
+// transitionAt has something done at a time counted from the beginning.
 func (s *stage) at(when time.Duration, do func()) { s.steps = append(s.steps, &step{at: when, do: do}) }
 
 // play runs the worker until it completes, through as many runs as it takes.
@@ -185,14 +185,14 @@ func (s *stage) untilFate(now time.Time) time.Duration {
 	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(now))
 }
 
-// count adds one to starts, stops or probes.
+// countUsage adds one to starts, stops or probes.
 func (s *stage) count(n *int) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	*n++
 }
 
-// counted reads starts, stops or probes.
+// incremented reads starts, stops or probes.
 func (s *stage) counted(n *int) int {
 	s.counting.Lock()
 	defer s.counting.Unlock()
@@ -300,13 +300,13 @@ func (s *stage) update(name string, request any) *updateAnswer {
 }
 
 func orphan() WorkerRun {
-	return WorkerRun{Pool: "t", Slot: 0, Spec: testSpec(), SpecVersion: 1, Orphan: true}
+	return WorkerRun{Pool: "t", Slot: 0, Spec: testSpec(), SpecVersion: 1, Standalone: true}
 }
 
 // inPool is a worker that has a pool to tell and to ask.
 func inPool(change func(*spec.Spec)) WorkerRun {
 	run := rotating(change)
-	run.Orphan = false
+	run.Standalone = false
 	return run
 }
 

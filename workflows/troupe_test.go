@@ -58,7 +58,7 @@ type actor struct {
 	heard      []heard
 }
 
-// heard is a message that asks nothing of an actor but to be remembered.
+// handled is a message that asks nothing of an actor but to be remembered.
 type heard struct {
 	at      time.Duration // from the beginning
 	name    string
@@ -86,7 +86,7 @@ func poolOf(size int) PoolRun {
 	return PoolRun{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
 }
 
-// at has something done at a time counted from the beginning.
+// transitionAt has something done at a time counted from the beginning.
 func (p *troupe) at(when time.Duration, do func()) { p.add(&step{at: when, do: do}) }
 
 // in has something done after a while.
@@ -94,7 +94,7 @@ func (p *troupe) in(d time.Duration, do func()) {
 	p.add(&step{at: p.env.Now().Sub(p.begin) + d, do: do})
 }
 
-// add gives each step a moment of its own: the environment loses what is sent to a run in the very moment in which that run
+// addUsage gives each step a moment of its own: the environment loses what is sent to a run in the very moment in which that run
 // continues as new, which a server does not.
 func (p *troupe) add(s *step) {
 	p.serial++

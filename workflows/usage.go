@@ -13,35 +13,35 @@ import (
 // comes too late; so the host tells at the end how much the incarnation has served in all, and what no checkin had told of is
 // counted then. Both count the same calls: an incarnation has served whichever is more.
 
-// count takes what was done under a lease on an incarnation.
-func (w *worker) count(u api.Usage, incarnation int64) {
-	w.add(u)
+// countUsage takes what was done under a lease on an incarnation.
+func (w *worker) countUsage(u api.Usage, incarnation int64) {
+	w.addUsage(u)
 	if incarnation != w.Machine.Incarnation {
 		return
 	}
-	w.Process.Told = sum(w.Process.Told, u)
+	w.Process.Reported = sum(w.Process.Reported, u)
 	if w.Machine.State != lifecycle.Draining {
 		w.Process.Requests += max(0, u.Requests)
-		w.countedOut()
+		w.checkRequestLimit()
 	}
 }
 
-// limited hears which limits the process has now.
-func (w *worker) limited(l api.LimitsApplied) {
+// limitsApplied hears which limits the process has now.
+func (w *worker) limitsApplied(l api.LimitsApplied) {
 	if l.Incarnation != w.Machine.Incarnation || !w.Machine.State.Live() {
 		return
 	}
 	l.At = w.now()
-	w.Process.Applied = &l
+	w.Process.LimitsApplied = &l
 	if l.Limits != nil {
 		w.Process.Limits = l.Limits
 	}
-	w.note(lifecycle.LimitsApplied, l.Reason)
-	w.tell("a process has new limits", l.Reason)
+	w.record(lifecycle.LimitsApplied, l.Reason)
+	w.warn("a process has new limits", l.Reason)
 }
 
-// add counts calls for the worker as a whole.
-func (w *worker) add(u api.Usage) {
+// addUsage counts calls for the worker as a whole.
+func (w *worker) addUsage(u api.Usage) {
 	w.Counters.RequestsServed += max(0, u.Requests)
 	w.Counters.RequestsFailed += max(0, u.Failed)
 	w.Counters.TotalCallTimeMS += max(0, u.TotalMS)
@@ -50,19 +50,19 @@ func (w *worker) add(u api.Usage) {
 	}
 }
 
-// see takes what the host has seen this incarnation serve so far; nil is nothing new.
-func (w *worker) see(u *api.Usage) {
+// setObservedUsage takes what the host has seen this incarnation serve so far; nil is nothing new.
+func (w *worker) setObservedUsage(u *api.Usage) {
 	if u != nil {
-		w.Process.Seen = *u
+		w.Process.Observed = *u
 	}
 }
 
-// seeLast takes what the last heartbeat of a Watch told that was not heard of again.
-func (w *worker) seeLast(err error) {
+// setHeartbeatUsage takes what the last heartbeat of a Watch told that was not heard of again.
+func (w *worker) setHeartbeatUsage(err error) {
 	var timeout *temporal.TimeoutError
 	var beat api.WatchHeartbeat
 	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil {
-		w.see(&beat.Usage)
+		w.setObservedUsage(&beat.Usage)
 	}
 }
 
@@ -73,7 +73,7 @@ func sum(a, b api.Usage) api.Usage {
 	}
 }
 
-// untold is what a host has seen and no checkin has told of.
-func untold(seen, told api.Usage) api.Usage {
+// unreported is what a host has seen and no checkin has told of.
+func unreported(seen, told api.Usage) api.Usage {
 	return api.Usage{Requests: max(0, seen.Requests-told.Requests), Failed: max(0, seen.Failed-told.Failed), TotalMS: max(0, seen.TotalMS-told.TotalMS)}
 }

@@ -77,8 +77,8 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 
 func TestTheLastHeartbeatOfALostAgentTellsWhatWasServed(t *testing.T) {
 	w := &worker{}
-	w.seeLast(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
-	require.Equal(t, *used(4, 1, 40), w.Process.Seen)
-	w.seeLast(temporal.NewHeartbeatTimeoutError())
-	require.Equal(t, *used(4, 1, 40), w.Process.Seen, "no heartbeat says nothing")
+	w.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
+	require.Equal(t, *used(4, 1, 40), w.Process.Observed)
+	w.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError())
+	require.Equal(t, *used(4, 1, 40), w.Process.Observed, "no heartbeat says nothing")
 }

@@ -21,7 +21,7 @@ type WorkerRun struct {
 	SpecVersion int64     `json:"spec_version"`
 	Searchable  bool      `json:"searchable,omitempty"`
 	// Orphan is set for a worker that has no pool to report to.
-	Orphan bool `json:"orphan,omitempty"`
+	Standalone bool `json:"orphan,omitempty"`
 	// ContinueEvery, if positive, continues as new after that many turns of the loop; tests of carry-over use it.
 	ContinueEvery int `json:"continue_every,omitempty"`
 
@@ -32,30 +32,30 @@ type WorkerRun struct {
 	LeaseSeq int64      `json:"lease_seq"`
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
 
-	Intent         Intent       `json:"intent,omitempty"`
-	IntentReason   string       `json:"intent_reason,omitempty"`
-	SuspendWanted  bool         `json:"suspend_wanted,omitempty"`
-	Ending         bool         `json:"ending,omitempty"`  // cancelled: the workflow ends when the process has
-	Excused        bool         `json:"excused,omitempty"` // the pool is about to continue as new
-	Resting        bool         `json:"resting,omitempty"`
-	GaveUp         bool         `json:"gave_up,omitempty"` // which is why it rests
-	NextSpec       *VersionSpec `json:"next_spec,omitempty"`
-	Hold           Hold         `json:"hold"`
-	Failures       int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
-	Brief          bool         `json:"brief,omitempty"`          // the newest of them followed soon on a start
-	ProbeFailures  int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
-	LeaseErrors    int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
-	NextCheckpoint time.Time    `json:"next_checkpoint"`
+	Intent           Intent       `json:"intent,omitempty"`
+	IntentReason     string       `json:"intent_reason,omitempty"`
+	SuspendWanted    bool         `json:"suspend_wanted,omitempty"`
+	Ending           bool         `json:"ending,omitempty"`  // cancelled: the workflow ends when the process has
+	IgnoreNextCancel bool         `json:"excused,omitempty"` // the pool is about to continue as new
+	Resting          bool         `json:"resting,omitempty"`
+	GaveUp           bool         `json:"gave_up,omitempty"` // which is why it rests
+	NextSpec         *VersionSpec `json:"next_spec,omitempty"`
+	Wait             Wait         `json:"hold"`
+	Failures         int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
+	ShortLived       bool         `json:"brief,omitempty"`          // the newest of them followed soon on a start
+	ProbeFailures    int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
+	LeaseErrors      int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
+	NextCheckpoint   time.Time    `json:"next_checkpoint"`
 	// Reached is the highest incarnation number given out, when a successor that did not make it had it.
-	Reached      int64               `json:"reached,omitempty"`
-	Cause        api.Cause           `json:"cause,omitempty"` // of the end that the next incarnation follows on
-	Rotation     *rotation           `json:"rotation,omitempty"`
-	LastRotation *api.RotationStatus `json:"last_rotation,omitempty"`
-	Successor    *successor          `json:"successor,omitempty"`
-	Leaving      []departure         `json:"leaving,omitempty"`
+	HighestIncarnation int64                 `json:"reached,omitempty"`
+	Cause              api.Cause             `json:"cause,omitempty"` // of the end that the next incarnation follows on
+	Rotation           *rotation             `json:"rotation,omitempty"`
+	LastRotation       *api.RotationStatus   `json:"last_rotation,omitempty"`
+	Successor          *successor            `json:"successor,omitempty"`
+	Draining           []drainingIncarnation `json:"leaving,omitempty"`
 	// Held is why the pool wants to be asked before each start; Released that it let the next one go.
-	Held     string `json:"held,omitempty"`
-	Released bool   `json:"released,omitempty"`
+	StartsHeld    string `json:"held,omitempty"`
+	StartReleased bool   `json:"released,omitempty"`
 	// TrialPause, if positive, says that this worker tries for its pool, whose other starts are held: at least so long apart, until it
 	// serves or gives up.
 	TrialPause   time.Duration `json:"trial_pause,omitempty"`
@@ -64,11 +64,11 @@ type WorkerRun struct {
 
 	Counters Counters    `json:"counters"`
 	Sample   *api.Sample `json:"sample,omitempty"`
-	// Assessment is the newest the host told of this incarnation; GradeRow counts incarnations in a row that went for their grade.
-	Assessment  *api.Assessment `json:"assessment,omitempty"`
-	GradeRow    int             `json:"grade_row,omitempty"`
-	LastRefusal string          `json:"last_refusal,omitempty"`
-	Reported    reported        `json:"reported"` // what the pool and the search attributes were last told
+	// Assessment is the newest the host told of this incarnation; GradeRotations counts incarnations in a row that went for their grade.
+	Assessment     *api.Assessment `json:"assessment,omitempty"`
+	GradeRotations int             `json:"grade_row,omitempty"`
+	LastRefusal    string          `json:"last_refusal,omitempty"`
+	Reported       reported        `json:"reported"` // what the pool and the search attributes were last told
 }
 
 // RunningProcess is the incarnation's process, where it runs.
@@ -79,18 +79,18 @@ type RunningProcess struct {
 	Endpoint  string    `json:"endpoint,omitempty"`
 	Address   string    `json:"address,omitempty"`
 	// Limits is by which means each limit is in force, Applied what the process was given since it started.
-	Limits  map[string]string  `json:"limits,omitempty"`
-	Applied *api.LimitsApplied `json:"applied,omitempty"`
+	Limits        map[string]string  `json:"limits,omitempty"`
+	LimitsApplied *api.LimitsApplied `json:"applied,omitempty"`
 	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
 	// Told is what checkins told of it, Seen what its host told last; see usage.go.
-	Told api.Usage `json:"told,omitzero"`
-	Seen api.Usage `json:"seen,omitzero"`
-	// BornBytes is the memory it had when it became ready.
-	BornBytes int64 `json:"born_bytes,omitempty"`
+	Reported api.Usage `json:"told,omitzero"`
+	Observed api.Usage `json:"seen,omitzero"`
+	// InitialBytes is the memory it had when it became ready.
+	InitialBytes int64 `json:"born_bytes,omitempty"`
 	// Observed are the causes for which a rotation was decided and only recorded (policy.mode).
-	Observed []api.Cause `json:"observed,omitempty"`
+	ObservedCauses []api.Cause `json:"observed,omitempty"`
 }
 
 // Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.
@@ -109,14 +109,14 @@ type VersionSpec struct {
 	Version int64     `json:"version"`
 }
 
-// Hold is why a worker is pending: until a time, until some host has room, or until its pool lets the start go.
-type Hold struct {
-	Until  time.Time `json:"until,omitzero"`
-	Room   bool      `json:"room,omitempty"`
-	Pool   bool      `json:"pool,omitempty"`
-	Asked  bool      `json:"asked,omitempty"` // the pool
-	For    string    `json:"for,omitempty"`   // what the start is for, once the pool lets it go
-	Reason string    `json:"reason,omitempty"`
+// Wait is why a worker is pending: until a time, until some host has room, or until its pool lets the start go.
+type Wait struct {
+	Until    time.Time `json:"until,omitzero"`
+	Capacity bool      `json:"room,omitempty"`
+	Pool     bool      `json:"pool,omitempty"`
+	Asked    bool      `json:"asked,omitempty"` // the pool
+	For      string    `json:"for,omitempty"`   // what the start is for, once the pool lets it go
+	Reason   string    `json:"reason,omitempty"`
 }
 
 // Counters feed the query metrics; they count over the worker's whole life.
@@ -140,16 +140,16 @@ type Counters struct {
 // fact by a callback of the ear and acted on by settle, the only place that starts activities and timers.
 type worker struct {
 	WorkerRun
-	ctx       workflow.Context // never cancelled: the process must be stopped after a cancellation, too
-	ear       *ear
-	wake      workflow.Channel
-	turns     int
-	calledOff int  // tasks
-	telling   int  // signals on their way to the pool; a run that ends before they are delivered loses them
-	force     bool // continue as new as soon as possible
-	signals   []inbox
-	work      outstanding
-	facts     facts
+	ctx             workflow.Context // never cancelled: the process must be stopped after a cancellation, too
+	selector        *Selector
+	wake            workflow.Channel
+	iterations      int
+	cancelledTasks  int  // tasks
+	signalsInFlight int  // signals on their way to the pool; a run that ends before they are delivered loses them
+	force           bool // continue as new as soon as possible
+	signals         []Inbox
+	tasks           tasks
+	events          pendingEvents
 }
 
 // Worker is the workflow of one slot of a pool.
@@ -159,11 +159,11 @@ func Worker(ctx workflow.Context, run WorkerRun) error {
 		return err
 	}
 	for {
-		for w.settle() {
+		for w.reconcile() {
 		}
 		w.report()
-		if w.ended() {
-			return w.sayGoodbye()
+		if w.isDone() {
+			return w.reportGone()
 		}
 		if w.mayContinue() {
 			if w.drainSignals() {
@@ -171,20 +171,20 @@ func Worker(ctx workflow.Context, run WorkerRun) error {
 			}
 			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.WorkerRun)
 		}
-		w.turns++
+		w.iterations++
 		if err := w.await(); err != nil {
 			return err
 		}
 	}
 }
 
-// await waits until something has happened, and parks it. It polls the signals' channels instead of blocking on them: a blocked
+// registerFuture waits until something has happened, and parks it. It polls the signals' channels instead of blocking on them: a blocked
 // receiver would take a checkin off its channel before the loop has its turn, and the handler of a checkout in the same workflow
 // task, which runs before the loop, could not see it.
 func (w *worker) await() error {
-	err := workflow.Await(w.ctx, func() bool { return w.ear.pending() || w.signalled() })
+	err := workflow.Await(w.ctx, func() bool { return w.selector.HasPending() || w.hasSignals() })
 	w.drainSignals()
-	w.ear.parkPending(w.ctx)
+	w.selector.SelectPending(w.ctx)
 	return err
 }
 
@@ -193,7 +193,7 @@ func newWorker(ctx workflow.Context, run WorkerRun) *worker {
 	w := &worker{
 		WorkerRun: run,
 		ctx:       lasting,
-		ear:       newEar(ctx),
+		selector:  NewSelector(ctx),
 		wake:      workflow.NewBufferedChannel(ctx, 1),
 	}
 	if w.Machine.State == "" {
@@ -201,11 +201,11 @@ func newWorker(ctx workflow.Context, run WorkerRun) *worker {
 		w.Machine = lifecycle.New(workflow.Now(ctx))
 		w.Machine.Incarnation = incarnation
 	}
-	w.ear.addReceive(w.wake, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil) })
+	w.selector.AddReceive(w.wake, func(c workflow.ReceiveChannel) { c.Receive(ctx, nil) })
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
 		w.cancelled()
-		w.stir()
+		w.wakeUp()
 	})
 	return w
 }
@@ -213,8 +213,8 @@ func newWorker(ctx workflow.Context, run WorkerRun) *worker {
 // cancelled ends the worker, unless the cancellation is only the echo of its pool continuing as new: Temporal applies the
 // parent close policy there, too. A run can be cancelled once, so an excused one makes way for a run that can be again.
 func (w *worker) cancelled() {
-	if w.Excused {
-		w.Excused, w.force = false, true
+	if w.IgnoreNextCancel {
+		w.IgnoreNextCancel, w.force = false, true
 		return
 	}
 	w.end()
@@ -224,7 +224,7 @@ func (w *worker) cancelled() {
 func (w *worker) end() {
 	if !w.Ending {
 		w.Ending = true
-		w.facts.drain = w.facts.drain.or("the pool asked this worker to end", "pool")
+		w.events.drain = w.events.drain.or("the pool asked this worker to end", "pool")
 	}
 }
 
@@ -236,13 +236,13 @@ func (w *worker) process() api.Process {
 	return api.Process{Worker: w.name(), Incarnation: w.Machine.Incarnation}
 }
 
-// next carries out one transition. It is called only where the table allows the event; that it does not is a programming
+// transition carries out one transition. It is called only where the table allows the event; that it does not is a programming
 // error, which fails the workflow task, and with it nothing of the worker's state.
-func (w *worker) next(kind lifecycle.EventKind, reason string, exit *lifecycle.Exit) {
-	w.nextWith(lifecycle.Event{Kind: kind, Reason: reason, Exit: exit})
+func (w *worker) transition(kind lifecycle.EventKind, reason string, exit *lifecycle.Exit) {
+	w.transitionWith(lifecycle.Event{Kind: kind, Reason: reason, Exit: exit})
 }
 
-func (w *worker) nextWith(event lifecycle.Event) {
+func (w *worker) transitionWith(event lifecycle.Event) {
 	machine, err := lifecycle.Next(w.Machine, event, w.now())
 	if err != nil {
 		panic(err)
@@ -251,23 +251,23 @@ func (w *worker) nextWith(event lifecycle.Event) {
 }
 
 // note puts a decision on record that moves nothing.
-func (w *worker) note(kind lifecycle.NoteKind, reason string) {
+func (w *worker) record(kind lifecycle.NoteKind, reason string) {
 	w.Machine = lifecycle.Noted(w.Machine, kind, reason, w.now())
 }
 
 // ended reports whether the workflow may complete.
-func (w *worker) ended() bool {
-	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Leaving) == 0
+func (w *worker) isDone() bool {
+	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Draining) == 0
 }
 
-// settled reports whether nothing that a new run could not take up is under way.
-func (w *worker) settled() bool {
-	if w.Successor != nil || len(w.Leaving) > 0 {
+// isIdle reports whether nothing that a new run could not take up is under way.
+func (w *worker) isIdle() bool {
+	if w.Successor != nil || len(w.Draining) > 0 {
 		return false
 	}
 	switch w.Machine.State {
 	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
-		return w.work.probe == nil && !w.resetting()
+		return w.tasks.probe == nil && !w.resetting()
 	case lifecycle.Pending:
 		return true
 	}
@@ -276,12 +276,12 @@ func (w *worker) settled() bool {
 
 func (w *worker) mayContinue() bool {
 	info := workflow.GetInfo(w.ctx)
-	due := w.force || info.GetContinueAsNewSuggested() || w.calledOff >= calledOffAtMost || (w.ContinueEvery > 0 && w.turns >= w.ContinueEvery)
-	return due && w.telling == 0 && w.settled() && !w.facts.any() && workflow.AllHandlersFinished(w.ctx)
+	due := w.force || info.GetContinueAsNewSuggested() || w.cancelledTasks >= maxCancelledTasks || (w.ContinueEvery > 0 && w.iterations >= w.ContinueEvery)
+	return due && w.signalsInFlight == 0 && w.isIdle() && !w.events.any() && workflow.AllHandlersFinished(w.ctx)
 }
 
-// overdue reports whether the run has grown so long past the suggestion that new leases have to wait for the next run.
-func (w *worker) overdue() bool {
+// overLength reports whether the run has grown so long past the suggestion that new leases have to wait for the next run.
+func (w *worker) overLength() bool {
 	return workflow.GetInfo(w.ctx).GetCurrentHistoryLength() > 2*suggestedHistoryLength
 }
 

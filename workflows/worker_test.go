@@ -326,7 +326,7 @@ func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testi
 
 func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
 	s := newStage(t)
-	const turns = calledOffAtMost // each suspension calls off the timer of the checkpoint and replaces the watch, as does its end
+	const turns = maxCancelledTasks // each suspension calls off the timer of the checkpoint and replaces the watch, as does its end
 	for i := range turns {
 		at := time.Duration(i)*10*time.Second + 2*time.Second
 		s.at(at, s.signal(api.SignalSuspend, api.Control{}))
@@ -395,15 +395,15 @@ func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
 	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		w := newWorker(ctx, orphan())
-		w.listen()
+		w.registerSignals()
 		if err := workflow.Sleep(ctx, time.Minute); err != nil {
 			return err
 		}
-		require.True(t, w.signalled())
+		require.True(t, w.hasSignals())
 		_, err := w.checkout(ctx, api.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
-		require.True(t, w.facts.restart.wanted)
-		require.True(t, w.ear.pending(), "the loop is woken")
+		require.True(t, w.events.restart.wanted)
+		require.True(t, w.selector.HasPending(), "the loop is woken")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
