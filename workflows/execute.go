@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
 // Times of the workflow Execute.
@@ -27,7 +28,7 @@ func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue
 	in, err := api.ParseExecuteInput(input.Payload().GetData())
 	var coded *api.Error
 	if errors.As(err, &coded) {
-		return answer, Refusal(coded)
+		return answer, failure.Refusal(coded)
 	}
 	toClose := executeTimeout
 	if in.TimeoutMS > 0 {

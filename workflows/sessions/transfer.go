@@ -1,0 +1,222 @@
+package sessions
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// place is a worker and the host its process is on.
+type location struct{ worker, host string }
+
+// transfer is some sessions on their way to one worker, from the workers that they are bound to: one, or one on each host that a client's
+// calls came by.
+type transfer struct {
+	from     []location
+	to       location
+	sessions []string
+}
+
+// sessionActivity is one activity of a carriage.
+type sessionActivity struct {
+	name, host, summary string
+	input               any
+	// hooks is how long the worker's own code may take in all; 0 for a step that is none of its.
+	hooks time.Duration
+}
+
+// stepTimeout bounds a step that runs no program of a worker.
+const stepTimeout = 30 * time.Second
+
+// onHost runs a step on its host. Steps may be repeated, so what gets lost with an agent is tried again; a host that does not take it up is not
+// waited for.
+func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) error {
+	o := workflow.ActivityOptions{
+		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: loop.HostTimeout, StartToCloseTimeout: stepTimeout + s.hooks, WaitForCancellation: true,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3}, Summary: s.summary,
+	}
+	if s.hooks > 0 {
+		o.HeartbeatTimeout = loop.HeartbeatTimeout
+	}
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
+}
+
+// transfer moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
+// when ctx is cancelled, and told in skips.
+func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
+	going := c.sessions
+	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have
+	// lose takes those out that a step failed for; undo puts them back.
+	lose := func(failures []api.SessionFailure, undo func([]string) string) {
+		if len(failures) == 0 {
+			return
+		}
+		var lost []string
+		for _, f := range failures {
+			lost = append(lost, f.Session)
+		}
+		going = slices.DeleteFunc(slices.Clone(going), func(s string) bool { return slices.Contains(lost, s) })
+		notUndone := undo(lost)
+		for _, f := range failures {
+			skips = append(skips, api.SessionSkip{Session: f.Session, From: c.source(), To: c.to.worker, Code: f.Code, Reason: display.Shorten(f.Reason), NotUndone: notUndone})
+		}
+	}
+	reload := func(lost []string) string { return m.reload(ctx, c, released, lost) }
+	back := func(lost []string) string { return m.rebind(ctx, c, released, lost) }
+	none := func([]string) string { return "" }
+
+	for i, from := range c.from {
+		result, err := m.hook(ctx, api.ActivityReleaseSessions, from, going)
+		failures := failuresOf(going, result.Failed, err)
+		untouched := slices.DeleteFunc(slices.Clone(failures), mayHaveRun)
+		lose(untouched, reload) // by the workers before this one
+		released[i] = result.Called > 0 || len(untouched) < len(failures)
+		lose(slices.DeleteFunc(failures, func(f api.SessionFailure) bool { return !mayHaveRun(f) }), reload)
+	}
+	if len(going) > 0 {
+		failures, err := m.bind(ctx, c, going)
+		if err != nil {
+			lose(failuresOf(going, nil, err), back)
+		}
+		lose(failures, none) // whoever moved them meanwhile answers for them
+	}
+	for _, from := range c.from {
+		if from.host == c.to.host || len(going) == 0 {
+			continue
+		}
+		lose(failuresOf(going, nil, m.unbind(ctx, from, going)), back)
+	}
+	if len(going) > 0 {
+		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
+		if err == nil && result.Gone {
+			err = failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
+		}
+		lose(failuresOf(going, result.Failed, err), back)
+	}
+	return going, skips
+}
+
+func (c transfer) source() string {
+	if len(c.from) == 0 {
+		return ""
+	}
+	return c.from[0].worker
+}
+
+// failuresOf are the failures of a step: its own, or the same for each session if the step as a whole failed.
+func failuresOf(sessions []string, failures []api.SessionFailure, err error) []api.SessionFailure {
+	if err == nil {
+		return failures
+	}
+	for _, session := range sessions {
+		failures = append(failures, api.SessionFailure{Session: session, Code: failure.CodeOf(err), Reason: failure.FailureReason(err)})
+	}
+	return failures
+}
+
+// stepError is a failed step as the failure of the workflow; what is the step.
+func stepError(what string, err error) error {
+	return failure.Refusal(api.Errorf(failure.CodeOf(err), "%s: %s", what, failure.FailureReason(err)))
+}
+
+// mayHaveRun reports whether a hook that failed may have run.
+func mayHaveRun(f api.SessionFailure) bool {
+	return f.Code != api.CodeBusy && f.Code != api.CodeDraining
+}
+
+// reload has the old workers load again what they have released.
+func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	for i, from := range c.from {
+		if !released[i] {
+			continue
+		}
+		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
+		switch {
+		case err != nil:
+			notUndone = join(notUndone, from.worker+" was not told to load it again: "+display.Shorten(failure.FailureReason(err)))
+		case len(result.Failed) > 0:
+			notUndone = join(notUndone, from.worker+" could not load it again: "+display.Shorten(result.Failed[0].Reason))
+		}
+	}
+	return notUndone
+}
+
+// rebind binds sessions where they were and has the old workers load them.
+func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	forgotten := false // by the new worker's host
+	for _, from := range c.from {
+		_, err := m.bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
+		if err != nil {
+			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+display.Shorten(failure.FailureReason(err)))
+		}
+		forgotten = forgotten || err == nil && from.host == c.to.host
+	}
+	if !forgotten {
+		if err := m.unbind(lasting, c.to, sessions); err != nil {
+			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+display.Shorten(failure.FailureReason(err)))
+		}
+	}
+	return join(notUndone, m.reload(ctx, c, released, sessions))
+}
+
+func join(a, b string) string {
+	if a != "" && b != "" {
+		return a + "; " + b
+	}
+	return a + b
+}
+
+func (m *mover) hook(ctx workflow.Context, name string, at location, sessions []string) (result api.SessionHooksResult, err error) {
+	if len(sessions) == 0 {
+		return result, nil
+	}
+	verb := "release"
+	if name == api.ActivityLoadSessions {
+		verb = "load"
+	}
+	err = m.onHost(ctx, sessionActivity{
+		name: name, host: at.host, summary: fmt.Sprintf("%s %s %s", at.worker, verb, describe(sessions)), hooks: time.Duration(len(sessions)) * m.hookTime,
+		input: api.SessionHooksRequest{Worker: at.worker, Sessions: sessions, Timeout: spec.Duration(m.hookTime)},
+	}, &result)
+	return result, err
+}
+
+func (m *mover) bind(ctx workflow.Context, c transfer, sessions []string) ([]api.SessionFailure, error) {
+	var result api.BindSessionsResult
+	from := c.source()
+	for _, old := range c.from {
+		if old.host == c.to.host {
+			from = old.worker
+		}
+	}
+	err := m.onHost(ctx, sessionActivity{
+		name: api.ActivityBindSessions, host: c.to.host, summary: fmt.Sprintf("bind %s to %s", describe(sessions), c.to.worker),
+		input: api.BindSessionsRequest{From: from, To: c.to.worker, Sessions: sessions},
+	}, &result)
+	return result.Failed, err
+}
+
+func (m *mover) unbind(ctx workflow.Context, at location, sessions []string) error {
+	return m.onHost(ctx, sessionActivity{
+		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", describe(sessions), at.worker),
+		input: api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
+	}, nil)
+}
+
+func describe(sessions []string) string {
+	if len(sessions) == 1 {
+		return "session " + sessions[0]
+	}
+	return fmt.Sprintf("%d sessions", len(sessions))
+}

@@ -1,0 +1,288 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+// stage is a host that exists only in the test, on a clock that skips time. It hands out processes and lets them do what the
+// script says; the worker on it may continue as new as often as it likes.
+type stage struct {
+	t     *testing.T
+	env   *testsuite.TestWorkflowEnvironment
+	begin time.Time
+	steps []*workflowtest.Step
+	runs  int
+
+	starts, stops, probes int
+	stateSize             int    // of the newest run's input, in bytes of JSON
+	sizes                 []int  // as steps note them
+	told                  []told // what the worker said to its pool
+
+	// counting guards starts, stops, probes and told: activities run beside each other and the steps, as signals to the pool do.
+	counting sync.Mutex
+
+	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
+	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
+	fate   map[int64]fate
+	newest int64 // incarnation
+	born   map[int64]time.Time
+
+	log log.Logger // the worker's; nil is the environment's own
+
+	// Answers, where the default will not do.
+	onStart func(api.StartRequest) (api.StartResult, error)
+	onProbe func(api.WatchRequest) (api.ProbeResult, error)
+	onStop  func(api.StopRequest) (api.StopResult, error)
+	onDrain func(api.DrainRequest) (api.DrainResult, error)
+	onReset func(api.ResetRequest) (api.ResetResult, error)
+	onWatch func(api.WatchRequest)
+}
+
+type fate struct {
+	after  time.Duration
+	result api.WatchResult
+}
+
+// told is one message to the pool.
+type told struct {
+	name    string
+	message any
+}
+
+// toldOf are the messages of one name.
+func (s *stage) toldOf(name string) (messages []any) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	for _, m := range s.told {
+		if m.name == name {
+			messages = append(messages, m.message)
+		}
+	}
+	return messages
+}
+
+func newStage(t *testing.T) *stage {
+	return &stage{t: t, begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), fate: map[int64]fate{}, born: map[int64]time.Time{}}
+}
+
+// transitionAt has something done at a time counted from the beginning.
+func (s *stage) at(when time.Duration, do func()) {
+	s.steps = append(s.steps, &workflowtest.Step{At: when, Do: do})
+}
+
+// play runs the worker until it completes, through as many runs as it takes.
+func (s *stage) play(run Run) {
+	now := s.begin
+	for {
+		s.runs++
+		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
+		s.set(now)
+		s.env.ExecuteWorkflow(api.WorkflowWorker, run)
+		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
+		err := s.env.GetWorkflowError()
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			require.NoError(s.t, err)
+			return
+		}
+		run = Run{}
+		require.NoError(s.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		s.stateSize = len(again.Input.GetPayloads()[0].GetData())
+		now = s.env.Now()
+	}
+}
+
+func (s *stage) set(now time.Time) {
+	var suite testsuite.WorkflowTestSuite
+	if s.log != nil {
+		suite.SetLogger(s.log)
+	}
+	env := suite.NewTestWorkflowEnvironment()
+	s.env = env
+	s.env.SetStartTime(now)
+	s.env.SetTestTimeout(workflowtest.Stalled)
+	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.Stalled})
+	s.env.SetWorkflowRunTimeout(workflowtest.Never)
+	s.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	for name, do := range map[string]any{
+		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
+		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
+		api.ActivityReset: func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+	} {
+		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
+	}
+	// A mock is the only activity that waits on the skipping clock.
+	s.env.OnActivity(api.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
+	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var r api.WatchRequest
+		if s.onWatch != nil && info.ActivityType.Name == api.ActivityWatch && args.Get(&r) == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.onWatch(r)
+		}
+	})
+	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
+		func(_, _, _, name string, message any) error {
+			s.counting.Lock()
+			defer s.counting.Unlock()
+			s.told = append(s.told, told{name, message})
+			return nil
+		})
+	elapsed := now.Sub(s.begin)
+	for _, st := range s.steps {
+		if !st.Done {
+			s.env.RegisterDelayedCallback(func() {
+				if !st.Done {
+					st.Done = true
+					st.Do()
+				}
+			}, max(time.Millisecond, st.At-elapsed))
+		}
+	}
+}
+
+func (s *stage) untilFate(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, found := s.fate[s.newest]
+	if !found {
+		return workflowtest.Never
+	}
+	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(now))
+}
+
+// countUsage adds one to starts, stops or probes.
+func (s *stage) count(n *int) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	*n++
+}
+
+// incremented reads starts, stops or probes.
+func (s *stage) counted(n *int) int {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	return *n
+}
+
+func (s *stage) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+	return api.AwaitCapacityResult{Host: "h"}, nil
+}
+
+func (s *stage) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
+	s.count(&s.starts)
+	s.mu.Lock()
+	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.mu.Unlock()
+	if s.onStart != nil {
+		return s.onStart(r)
+	}
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+}
+
+func (s *stage) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fate[r.Incarnation].result, nil
+}
+
+// spare has nothing happen to an incarnation from now on.
+func (s *stage) spare(incarnation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fate, incarnation)
+}
+
+func (s *stage) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+	s.count(&s.probes)
+	if s.onProbe != nil {
+		return s.onProbe(r)
+	}
+	return api.ProbeResult{Healthy: true, Sample: &api.Sample{RSSBytes: 1 << 20}}, nil
+}
+
+func (s *stage) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
+	if s.onDrain != nil {
+		return s.onDrain(r)
+	}
+	return api.DrainResult{Drained: true}, nil
+}
+
+func (s *stage) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
+	s.count(&s.stops)
+	if s.onStop != nil {
+		return s.onStop(r)
+	}
+	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+}
+
+func (s *stage) signal(name string, payload any) func() {
+	return func() { s.env.SignalWorkflow(name, payload) }
+}
+
+func (s *stage) cancel() { s.env.CancelWorkflow() }
+
+func ask[T any](s *stage, query string) (answer T) {
+	s.t.Helper()
+	value, err := s.env.QueryWorkflow(query)
+	require.NoError(s.t, err)
+	require.NoError(s.t, value.Get(&answer))
+	return answer
+}
+
+func (s *stage) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
+func (s *stage) metrics() api.WorkerMetrics {
+	return ask[api.WorkerMetrics](s, api.QueryMetrics)
+}
+func (s *stage) history() []lifecycle.Transition {
+	return ask[[]lifecycle.Transition](s, api.QueryHistory)
+}
+
+// events is the history in short: the events alone.
+func (s *stage) events() []lifecycle.EventKind {
+	var kinds []lifecycle.EventKind
+	for _, t := range s.history() {
+		kinds = append(kinds, t.Event)
+	}
+	return kinds
+}
+
+// update sends an update; its answer is there when the callback it was sent from has returned and the worker has had its turn.
+func (s *stage) update(name string, request any) *workflowtest.UpdateAnswer {
+	a := &workflowtest.UpdateAnswer{}
+	s.env.UpdateWorkflow(name, "", a, request)
+	return a
+}
+
+func orphan() Run {
+	return Run{Pool: "t", Slot: 0, Spec: workflowtest.TestSpec(), SpecVersion: 1, Standalone: true}
+}
+
+// inPool is a worker that has a pool to tell and to ask.
+func inPool(change func(*spec.Spec)) Run {
+	run := rotating(change)
+	run.Standalone = false
+	return run
+}
+
+func crash(after time.Duration) fate {
+	return fate{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+}
