@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 )
 
@@ -84,7 +85,7 @@ func (h *Host) start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	h.Started(p)
 	h.observer().Started(r.Process, time.Since(began))
 	took := time.Since(began)
-	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
+	if err := h.probation(ctx, p, fromspec.Recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.observer().StartFailed(r.Process)
 		return api.StartResult{}, failure(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -53,7 +54,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	var wait time.Duration
 	again := false
 	if try < r.MaxAttempts {
-		next := recovery(r.Spec).Next(r.Failures+1, one.Reason, rand.Float64())
+		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, one.Reason, rand.Float64())
 		if again = next.Action == policy.Restart; again {
 			wait = max(next.Delay, soonest)
 			one.Wait, one.Next = spec.Duration(next.Delay), next.Reason
@@ -70,15 +71,6 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 
 // soonest is the least wait that Temporal takes for one.
 const soonest = time.Millisecond
-
-// recovery is how a spec wants starts that fail tried again.
-func recovery(s spec.Spec) policy.Recovery {
-	r := s.Recovery
-	return policy.Recovery{
-		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
-		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
-	}
-}
 
 // probation waits whether a process that has become ready stays alive. The end of ctx, or of the agent, ends it early: the process is
 // there, and whoever called the start off has to stop it.

@@ -55,7 +55,7 @@ func TestAnIncompatibleChangeFailsTheReplay(t *testing.T) {
 			content, err := os.ReadFile(file)
 			require.NoError(t, err)
 			if !bytes.Contains(content, []byte("EVENT_TYPE_WORKFLOW_TASK_COMPLETED")) {
-				t.Skip("the run closed before its first workflow task: no command can differ")
+				return // closed before its first workflow task: no command can differ
 			}
 			require.Error(t, replay(t, file, &extraCommand{}))
 		})

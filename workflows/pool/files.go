@@ -8,7 +8,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// filesChanged restarts the workers of the host whose files have changed, as watch.mode says.
+// filesChanged restarts the workers of the host whose watched files have changed, as watch.mode says.
 func (p *pool) filesChanged(f api.FilesChanged) {
 	if p.Stopping || len(f.Files) == 0 {
 		return
@@ -26,7 +26,7 @@ func (p *pool) filesChanged(f api.FilesChanged) {
 	if len(slots) == 0 {
 		return
 	}
-	if p.Rollout != nil { // what it had still to do is done with it
+	if p.Rollout != nil { // the new rollout includes what the current one has not done
 		for _, number := range p.Rollout.Waiting {
 			if !slices.Contains(slots, number) {
 				slots = append(slots, number)
@@ -34,8 +34,7 @@ func (p *pool) filesChanged(f api.FilesChanged) {
 		}
 		slices.Sort(slots)
 	}
-	p.closeBreaker()
-	p.beginRollout(api.CauseFiles, reason, 0, slots)
-	p.Rollout.AtOnce = p.Spec.Watch.Mode == spec.WatchAll
-	p.wakeUp()
+	p.throttle.closeBreaker()
+	p.disruptions.beginRollout(rollout{Cause: api.CauseFiles, Reason: reason, Waiting: slots, AtOnce: p.Spec.Watch.Mode == spec.WatchAll})
+	p.WakeUp()
 }

@@ -13,27 +13,30 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// hostPressure is what a pool does about one host that is short of memory.
+// hostPressure is what the pool does about one host that is short of memory.
 type hostPressure struct {
 	Host   string       `json:"host"`
 	Level  policy.Level `json:"level"`
 	Reason string       `json:"reason,omitempty"`
-	// Parked are the slots that were drained and stopped to give memory back, in that order.
+	// Parked are the slots that were drained and stopped to free memory, oldest first.
 	Parked []int `json:"parked,omitempty"`
-	// Heard is when the host last said how it is, Recycled when its largest worker was last replaced.
+	// ReportedAt is when the host last reported, Recycled when its largest worker was last replaced.
 	ReportedAt time.Time `json:"heard"`
 	Recycled   time.Time `json:"recycled,omitzero"`
 }
 
 const (
-	// recycleInterval is the least time between two replacements of a host's largest worker.
+	// recycleInterval is the minimum time between two replacements of a host's largest worker.
 	recycleInterval = time.Minute
-	// pressureTimeout is how long a host may be silent before what was parked on it comes back: its agent may be gone.
+	// pressureTimeout is after how long without a report the workers stopped on a host are restarted: its agent may be gone.
 	pressureTimeout = 5 * time.Minute
 )
 
-// memoryPressure answers a host's word about its memory.
-func (p *pool) memoryPressure(m api.MemoryPressure) {
+// pressure stops or replaces the largest workers of hosts that are short of memory.
+type pressure struct{ *pool }
+
+// reported takes a host's report of its memory pressure.
+func (p pressure) reported(m api.MemoryPressure) {
 	if !p.Spec.Pressure.Enabled || p.Stopping {
 		return
 	}
@@ -44,10 +47,10 @@ func (p *pool) memoryPressure(m api.MemoryPressure) {
 	}
 	h := &p.Pressure[i]
 	changed := h.Level != policy.Level(m.Level)
-	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), m.Reason, p.now()
+	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), m.Reason, p.Now()
 	if p.Spec.Policy.Mode == spec.PolicyObserve {
 		if changed {
-			workflow.GetLogger(p.ctx).Info("memory pressure is only recorded, as policy.mode says", "pool", p.PoolStart.Pool, "host", m.Host, "level", m.Level, "reason", m.Reason)
+			workflow.GetLogger(p.Ctx).Info("memory pressure only recorded (policy.mode = \"observe\")", "pool", p.name(), "host", m.Host, "level", m.Level, "reason", m.Reason)
 		}
 	} else {
 		switch h.Level {
@@ -56,81 +59,82 @@ func (p *pool) memoryPressure(m api.MemoryPressure) {
 		case policy.PressureHigh:
 			p.recycleLargest(h, m)
 		default:
-			p.restartParked(h, fmt.Sprintf("memory pressure on host %s has passed", h.Host))
+			p.restartParked(h, fmt.Sprintf("memory pressure on host %s is over", h.Host))
 		}
 	}
 	if h.Level != policy.PressureCritical && h.Level != policy.PressureHigh && h.Level != policy.PressureMedium {
 		p.Pressure = slices.DeleteFunc(p.Pressure, func(o hostPressure) bool { return o.Host == m.Host && len(o.Parked) == 0 })
 	}
-	p.wakeUp()
+	p.WakeUp()
 }
 
-// largestFirst lists the workers of the message that serve still as they did when it was sent.
-func (p *pool) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
+// largestFirst are the workers in the report that still serve as they did then.
+func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w api.WorkerMemory) bool {
 		s := p.slot(w.Slot)
-		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() || p.isDisrupted(w.Slot) || p.inRollout(w.Slot) || p.isParked(w.Slot)
+		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() ||
+			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isParked(w.Slot)
 	})
 	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
 	return workers
 }
 
-// park drains and stops workers of the host, largest first, until half of those it had are down.
-func (p *pool) stopLargest(h *hostPressure, m api.MemoryPressure) {
+// stopLargest drains and stops workers of the host, largest first, until half of those it had are down.
+func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
-	room := (len(workers)+len(h.Parked))/2 - len(h.Parked)
-	for _, w := range workers[:max(0, min(room, len(workers)))] {
-		reason := fmt.Sprintf("host %s is critically short of memory, and this worker uses %d MB: stopped until that has passed. %s",
+	limit := (len(workers)+len(h.Parked))/2 - len(h.Parked)
+	for _, w := range workers[:max(0, min(limit, len(workers)))] {
+		reason := fmt.Sprintf("memory pressure on host %s is critical; this worker uses %d MB and stays down until the pressure is over. %s",
 			h.Host, w.RSSBytes/1_000_000, m.Reason)
 		h.Parked = append(h.Parked, w.Slot)
-		workflow.GetLogger(p.ctx).Warn("a worker is stopped for want of memory", "pool", p.PoolStart.Pool, "worker", w.Slot, "reason", reason)
+		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
 		p.signalWorker(w.Slot, api.SignalDrain, api.Control{Reason: reason, By: "pool"}, nil)
 	}
 }
 
-// recycleLargest replaces the host's largest worker, old process first: there is no memory for two.
-func (p *pool) recycleLargest(h *hostPressure, m api.MemoryPressure) {
+// recycleLargest replaces the host's largest worker. The old process stops first: there is no memory for two.
+func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
-	if len(workers) == 0 || p.now().Sub(h.Recycled) < recycleInterval || p.activeDisruptions() >= p.Spec.Rotation.MaxUnavailable {
+	if len(workers) == 0 || p.Now().Sub(h.Recycled) < recycleInterval || p.disruptions.active() >= p.Spec.Rotation.MaxUnavailable {
 		return
 	}
 	largest := workers[0]
-	h.Recycled = p.now()
-	reason := fmt.Sprintf("host %s is short of memory, and this is its largest worker with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
-	workflow.GetLogger(p.ctx).Warn("a worker is replaced for want of memory", "pool", p.PoolStart.Pool, "worker", largest.Slot, "reason", reason)
+	h.Recycled = p.Now()
+	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
+	workflow.GetLogger(p.Ctx).Warn("replacing worker to free memory", "pool", p.name(), "worker", largest.Slot, "reason", reason)
 	p.Disruptions = append(p.Disruptions, disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true})
 	p.signalWorker(largest.Slot, api.SignalRestart, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true}, nil)
 }
 
-// restartParked brings back what was stopped on a host.
-func (p *pool) restartParked(h *hostPressure, reason string) {
+// restartParked restarts the workers that were stopped on a host.
+func (p pressure) restartParked(h *hostPressure, reason string) {
 	for _, number := range h.Parked {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Leaving {
-			p.restartWorker(number, api.CausePressure, reason)
+			p.disruptions.restartWorker(number, api.CausePressure, reason)
 		}
 	}
 	h.Parked = nil
 }
 
-// isParked reports whether a slot is down for want of memory on its host.
-func (p *pool) isParked(number int) bool {
+// isParked reports whether a slot is down because its host is short of memory.
+func (p pressure) isParked(number int) bool {
 	return slices.ContainsFunc(p.Pressure, func(h hostPressure) bool { return slices.Contains(h.Parked, number) })
 }
 
-// expirePressure brings back what was stopped on hosts that have long said nothing.
-func (p *pool) expirePressure() {
+// expire restarts the workers that were stopped on hosts that have not reported for pressureTimeout.
+func (p pressure) expire() {
 	for i := range p.Pressure {
 		h := &p.Pressure[i]
 		if len(h.Parked) == 0 {
 			continue
 		}
-		if wait := h.ReportedAt.Add(pressureTimeout).Sub(p.now()); wait > 0 {
+		if wait := h.ReportedAt.Add(pressureTimeout).Sub(p.Now()); wait > 0 {
 			p.wakeAfter(wait)
 			continue
 		}
-		p.restartParked(h, fmt.Sprintf("host %s has not said for %s that it is short of memory", h.Host, pressureTimeout))
+		p.restartParked(h, fmt.Sprintf("host %s has not reported memory pressure for %s", h.Host, pressureTimeout))
 	}
 	p.Pressure = slices.DeleteFunc(p.Pressure, func(h hostPressure) bool {
-		return len(h.Parked) == 0 && p.now().Sub(h.ReportedAt) >= pressureTimeout
+		return len(h.Parked) == 0 && p.Now().Sub(h.ReportedAt) >= pressureTimeout
 	})
 }

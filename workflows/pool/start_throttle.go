@@ -2,7 +2,6 @@ package pool
 
 import (
 	"slices"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -10,23 +9,23 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// The pool governs its workers' starts in two cases: while its breaker is open, since too many starts have failed, and where
-// start.rate_per_second bounds them. Then a worker is pending until the pool lets its start go; otherwise nobody asks.
-
-// startRequest is a worker that waits for leave to start an incarnation.
+// startRequest is a worker that waits for the permit to start an incarnation.
 type startRequest struct {
 	Slot        int   `json:"slot"`
 	Incarnation int64 `json:"incarnation"`
 }
 
-// heldReason is what workers are told while the breaker is open.
-const startsHeldReason = "the pool holds its starts: at least half of them failed within a minute, so one tries whether they work again"
+// startsHeldReason is the reason of pending workers while the breaker is open.
+const startsHeldReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
 
-// countStarts counts the starts that a worker told of beyond those it had told of before.
-func (p *pool) countStarts(before slot, now api.RosterEntry) {
+// throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts have failed, and if
+// start.rate_per_second limits them. Otherwise workers start without asking.
+type throttle struct{ *pool }
+
+// countStarts counts the starts that a worker reports beyond those in its previous report.
+func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	if before.RunID != now.RunID {
 		before.Starts, before.StartsFailed = 0, 0
 	}
@@ -35,134 +34,116 @@ func (p *pool) countStarts(before slot, now api.RosterEntry) {
 	if failed <= 0 && succeeded <= 0 {
 		return
 	}
-	wasOpen, worker := p.Breaker.Open(), api.WorkerName(p.PoolStart.Pool, now.Slot)
+	wasOpen, worker := t.Breaker.Open(), t.worker(now.Slot)
 	for range succeeded {
-		p.Breaker = p.Breaker.Recorded(worker, false, p.now())
+		t.Breaker = t.Breaker.Recorded(worker, false, t.Now())
 	}
-	if p.Size < 2 { // one worker's own backoff bounds its starts; the breaker is there for many
+	if t.Size < 2 { // the backoff of a single worker limits its starts
 		failed = 0
 	}
 	for range failed {
-		p.Breaker = p.Breaker.Recorded(worker, true, p.now())
+		t.Breaker = t.Breaker.Recorded(worker, true, t.Now())
 	}
-	if p.Breaker.Open() != wasOpen {
-		p.announceBreaker()
+	if t.Breaker.Open() != wasOpen {
+		t.announceBreaker()
 	}
 }
 
-// closeBreaker lets starts go again because somebody has changed something.
-func (p *pool) closeBreaker() {
-	wasOpen := p.Breaker.Open()
-	p.Breaker = policy.Breaker{}
+// closeBreaker permits all starts: an operator has changed something.
+func (t throttle) closeBreaker() {
+	wasOpen := t.Breaker.Open()
+	t.Breaker = policy.Breaker{}
 	if wasOpen {
-		p.announceBreaker()
+		t.announceBreaker()
 	}
 }
 
-// announceBreaker tells every worker whether its starts are held.
-func (p *pool) announceBreaker() {
+// announceBreaker tells every worker whether it has to wait for permits.
+func (t throttle) announceBreaker() {
 	message := api.StartsHeld{}
-	if p.Breaker.Open() {
+	if t.Breaker.Open() {
 		message.Reason = startsHeldReason
 	}
-	workflow.GetLogger(p.ctx).Warn("the breaker of a pool has changed", "pool", p.PoolStart.Pool, "open", p.Breaker.Open(), "reason", message.Reason)
-	for i := range p.Roster {
-		if s := p.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
-			p.signalWorker(s.Slot, api.SignalStartsHeld, message, nil)
+	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
+	for i := range t.Roster {
+		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
+			t.signalWorker(s.Slot, api.SignalStartsHeld, message, nil)
 		}
 	}
 }
 
-// startRequested takes a worker's wish to start.
-func (p *pool) startRequested(r api.StartRequested) {
-	if p.Stopping || p.slot(r.Slot) == nil {
+// requested queues a worker's request for a permit.
+func (t throttle) requested(r api.StartRequested) {
+	if t.Stopping || t.slot(r.Slot) == nil {
 		return
 	}
-	p.StartRequests = slices.DeleteFunc(p.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
-	p.StartRequests = append(p.StartRequests, startRequest{r.Slot, r.Incarnation})
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
+	t.StartRequests = append(t.StartRequests, startRequest{r.Slot, r.Incarnation})
 }
 
-// releaseStarts lets the starts go that may, in the order they were wished for, and sees to it that it is asked again in time.
-func (p *pool) releaseStarts() bool {
-	p.StartRequests = slices.DeleteFunc(p.StartRequests, func(w startRequest) bool {
-		s := p.slot(w.Slot)
-		return s == nil || s.Gone || s.Leaving || w.Incarnation < s.Incarnation ||
-			w.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
+// release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether it permitted any.
+func (t throttle) release() bool {
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r startRequest) bool {
+		s := t.slot(r.Slot)
+		return s == nil || s.Gone || s.Leaving || r.Incarnation < s.Incarnation ||
+			r.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
 	})
-	if p.Breaker.Open() && p.allServing() {
-		p.closeBreaker() // those that somebody restarted asked for no leave, so nobody else would tell
+	if t.Breaker.Open() && t.allServing() {
+		t.closeBreaker() // workers that an operator restarted asked for no permit, so no trial closes it
 	}
-	if p.trialOver() {
-		p.Breaker = p.Breaker.GaveUp(p.now())
+	if t.trialOver() {
+		t.Breaker = t.Breaker.GaveUp(t.Now())
 	}
-	moved := false
-	for len(p.StartRequests) > 0 {
-		wish := p.StartRequests[0]
-		decision := p.admitStart(api.WorkerName(p.PoolStart.Pool, wish.Slot))
+	permitted := false
+	for len(t.StartRequests) > 0 {
+		request := t.StartRequests[0]
+		decision := t.admit(t.worker(request.Slot))
 		if decision.Action == policy.Wait {
-			p.wakeAfter(decision.Delay)
+			t.wakeAfter(decision.Delay)
 			break
 		}
-		p.StartRequests = p.StartRequests[1:]
-		release := api.StartReleased{Incarnation: wish.Incarnation, Reason: decision.Reason}
-		if p.Breaker.Open() {
-			p.Breaker = p.Breaker.TriesAlone()
-			release.Pause = spec.Duration(policy.BreakerPause)
+		t.StartRequests = t.StartRequests[1:]
+		permit := api.StartReleased{Incarnation: request.Incarnation, Reason: decision.Reason}
+		if t.Breaker.Open() {
+			t.Breaker = t.Breaker.TriesAlone()
+			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
-		p.signalWorker(wish.Slot, api.SignalStartReleased, release, nil)
-		moved = true
+		t.signalWorker(request.Slot, api.SignalStartReleased, permit, nil)
+		permitted = true
 	}
-	return moved
+	return permitted
 }
 
-// trialOver reports whether the worker that tries for all will not come to anything: it gave up, was put to rest, or is no more.
-func (p *pool) trialOver() bool {
-	if !p.Breaker.Open() || p.Breaker.Trial == "" {
+// trialOver reports whether the worker that tests the breaker will not start: it gave up, rests, or is gone.
+func (t throttle) trialOver() bool {
+	if !t.Breaker.Open() || t.Breaker.Trial == "" {
 		return false
 	}
-	_, number, err := api.ParseWorkerName(p.Breaker.Trial)
-	s := p.slot(number)
-	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= p.Size
+	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
+	s := t.slot(number)
+	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= t.Size
 }
 
 // allServing reports whether every slot has a process in service.
-func (p *pool) allServing() bool {
-	for number := range p.Size {
-		if s := p.slot(number); s == nil || !s.isServing() {
+func (t throttle) allServing() bool {
+	for number := range t.Size {
+		if s := t.slot(number); s == nil || !s.isServing() {
 			return false
 		}
 	}
 	return true
 }
 
-// admitStart decides about one start, and counts it if it may go.
-func (p *pool) admitStart(worker string) policy.Decision {
-	if p.Breaker.Open() {
+// admit decides about one start, and counts it if it may go.
+func (t throttle) admit(worker string) policy.Decision {
+	if t.Breaker.Open() {
 		var decision policy.Decision
-		p.Breaker, decision = p.Breaker.Ask(worker, p.now())
+		t.Breaker, decision = t.Breaker.Ask(worker, t.Now())
 		if decision.Action == policy.Wait {
 			return decision
 		}
 	}
-	next, decision := policy.StartRate{PerSecond: p.Spec.Start.RatePerSecond}.Ask(p.NextStart, p.now())
-	p.NextStart = next
+	next, decision := policy.StartRate{PerSecond: t.Spec.Start.RatePerSecond}.Ask(t.NextStart, t.Now())
+	t.NextStart = next
 	return decision
-}
-
-// wakeAfter wakes the pool after a while, or sooner if it is to be woken sooner.
-func (p *pool) wakeAfter(after time.Duration) {
-	at := p.now().Add(after)
-	if p.wakeTimer != nil && !at.Before(p.wakeAt) {
-		return
-	}
-	loop.CancelTask(&p.wakeTimer)
-	ctx, cancel := workflow.WithCancel(p.ctx)
-	t := &loop.Task{cancel, cancel}
-	p.wakeTimer, p.wakeAt = t, at
-	timer := workflow.NewTimerWithOptions(ctx, max(0, after), workflow.TimerOptions{Summary: "before the pool looks again"})
-	p.selector.AddFuture(timer, func(workflow.Future) {
-		if p.wakeTimer == t {
-			loop.ReleaseTask(&p.wakeTimer)
-		}
-	})
 }

@@ -25,7 +25,7 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		err = temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if err != nil {
-		m.showProgress(ctx, "failed: "+display.Shorten(failure.FailureReason(err)))
+		m.showProgress(ctx, "failed: "+display.Shorten(failure.Reason(err)))
 		return progress.SessionMoves, err
 	}
 	if len(from) == 1 && from[0] == to {

@@ -212,7 +212,7 @@ func (m *mover) finish(ctx workflow.Context, err error) (api.SessionMoves, error
 		err = temporal.NewCanceledError(m.progress.SessionMoves)
 	}
 	if err != nil {
-		m.showProgress(ctx, "given up: "+display.Shorten(failure.FailureReason(err)))
+		m.showProgress(ctx, "given up: "+display.Shorten(failure.Reason(err)))
 	} else {
 		m.showProgress(ctx, "done")
 	}

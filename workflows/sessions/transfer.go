@@ -118,14 +118,14 @@ func failuresOf(sessions []string, failures []api.SessionFailure, err error) []a
 		return failures
 	}
 	for _, session := range sessions {
-		failures = append(failures, api.SessionFailure{Session: session, Code: failure.CodeOf(err), Reason: failure.FailureReason(err)})
+		failures = append(failures, api.SessionFailure{Session: session, Code: failure.CodeOf(err), Reason: failure.Reason(err)})
 	}
 	return failures
 }
 
 // stepError is a failed step as the failure of the workflow; what is the step.
 func stepError(what string, err error) error {
-	return failure.Refusal(api.Errorf(failure.CodeOf(err), "%s: %s", what, failure.FailureReason(err)))
+	return failure.Refusal(api.Errorf(failure.CodeOf(err), "%s: %s", what, failure.Reason(err)))
 }
 
 // mayHaveRun reports whether a hook that failed may have run.
@@ -143,7 +143,7 @@ func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessio
 		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
 		switch {
 		case err != nil:
-			notUndone = join(notUndone, from.worker+" was not told to load it again: "+display.Shorten(failure.FailureReason(err)))
+			notUndone = join(notUndone, from.worker+" was not told to load it again: "+display.Shorten(failure.Reason(err)))
 		case len(result.Failed) > 0:
 			notUndone = join(notUndone, from.worker+" could not load it again: "+display.Shorten(result.Failed[0].Reason))
 		}
@@ -158,13 +158,13 @@ func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessio
 	for _, from := range c.from {
 		_, err := m.bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
 		if err != nil {
-			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+display.Shorten(failure.FailureReason(err)))
+			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+display.Shorten(failure.Reason(err)))
 		}
 		forgotten = forgotten || err == nil && from.host == c.to.host
 	}
 	if !forgotten {
 		if err := m.unbind(lasting, c.to, sessions); err != nil {
-			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+display.Shorten(failure.FailureReason(err)))
+			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+display.Shorten(failure.Reason(err)))
 		}
 	}
 	return join(notUndone, m.reload(ctx, c, released, sessions))

@@ -4,59 +4,56 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// drain takes no new lease and waits for what is in flight, at most rotation.drain_timeout.
+// drainSlack is how long after the drain timeout the host's result may arrive.
+const drainSlack = 250 * time.Millisecond
+
+// drain grants no lease and waits for the calls in flight, at most rotation.drain_timeout.
 func (w *worker) drain() bool {
-	w.absorbRequests(false)
-	if r := w.events.stop; r.wanted {
-		w.events.stop = request{}
-		w.restIfAsked(r.stayDown)
-		w.transition(lifecycle.Stop, r.reason, nil)
+	w.absorbRequests()
+	if r := w.requests.stop.take(); r.wanted {
+		w.restIf(r.rest)
+		w.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if a := take(&w.events.watch); a != nil && a.err != nil {
-		w.setHeartbeatUsage(a.err)
-	} else if a != nil && a.result.Exit != nil {
-		w.setObservedUsage(a.result.Usage)
-		w.processExited(a.result.Exit, a.result.Reason)
+	if r := w.tasks.watch.Take(); r != nil && r.Err != nil {
+		w.monitor.setHeartbeatUsage(r.Err)
+	} else if r != nil && r.Value.Exit != nil {
+		w.monitor.setObservedUsage(r.Value.Usage)
+		w.processExited(r.Value.Exit, r.Value.Reason)
 		return true
 	}
-	limit := w.Spec.Rotation.DrainTimeout.D()
-	if a := take(&w.events.drained); a != nil && a.err == nil {
-		if a.result.Checkin != nil {
-			w.checkin(*a.result.Checkin)
+	if r := w.tasks.drain.Take(); r != nil && r.Err == nil {
+		if r.Value.Checkin != nil {
+			w.leases.checkin(*r.Value.Checkin)
 		}
-		if a.result.Cut > 0 {
-			w.recordCutCalls(a.result.Cut)
-			w.transition(lifecycle.DrainTimeout, w.cutReason(a.result.Cut), nil)
+		if r.Value.Cut > 0 {
+			w.rotator.recordCutCalls(r.Value.Cut)
+			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timeout of %s over: calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.Cut))
 			return true
 		}
 	}
-	over := w.Lease == nil || w.events.drainTimeout
+	timedOut := w.tasks.drainLimit.Fired()
 	switch {
-	case over && w.Successor != nil && w.Successor.Ready != nil && w.Intent != IntentRest:
-		w.events.drainTimeout = false
-		w.switchOver()
+	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest:
+		w.tasks.drainLimit.Take()
+		w.surge.switchOver()
 		return true
 	case w.Lease == nil:
-		w.transition(lifecycle.Drained, "nothing is in flight", nil)
+		w.transition(lifecycle.Drained, "no call in flight")
 		return true
-	case w.events.drainTimeout:
-		w.events.drainTimeout = false
-		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s of %q was not given back within %s", w.Lease.ID, w.Lease.Holder, limit), nil)
+	case timedOut:
+		w.tasks.drainLimit.Take()
+		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s not released by %q within %s (rotation.drain_timeout)",
+			w.Lease.ID, w.Lease.Holder, w.Spec.Rotation.DrainTimeout))
 		return true
 	}
-	if w.tasks.drainLimit == nil {
-		// The host says how many calls it cut; the timer is for leases that are not given back, and for a host that is silent.
-		w.timer(&w.tasks.drainLimit, &w.events.drainTimeout, timerOptions{limit + drainSlack, "drain timeout"})
-		run(w, &w.tasks.drain, &w.events.drained, api.ActivityDrain, w.onHost("drain: wait for calls in flight", limit+slack),
-			api.DrainRequest{Process: w.process(), Timeout: w.Spec.Rotation.DrainTimeout})
+	if !w.tasks.drainLimit.Running() {
+		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not answer.
+		w.tasks.drainLimit.Start(w.Loop, w.Spec.Rotation.DrainTimeout.D()+drainSlack, "drain timeout")
+		w.activities.drain()
 	}
 	return false
 }
-
-// drainSlack is what the host's own answer to a drain may take after the drain timeout.
-const drainSlack = 250 * time.Millisecond

@@ -11,112 +11,133 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// register sets the handlers of every update, signal and query, before anything else runs.
+// register sets the handlers of all signals, queries and updates, before anything else runs.
 func (w *worker) register(ctx workflow.Context) error {
 	w.registerSignals()
-	if err := w.registerQueries(ctx); err != nil {
-		return err
+	for name, handler := range map[string]any{
+		api.QueryState: w.reporter.state, api.QueryMetrics: w.reporter.metrics, api.QueryHistory: w.reporter.history,
+	} {
+		if err := workflow.SetQueryHandler(ctx, name, handler); err != nil {
+			return err
+		}
 	}
-	return w.registerUpdates(ctx) // last: an update that waits is let in at once
+	return w.registerUpdates(ctx) // last: a waiting update is delivered at once
 }
 
+// registerUpdates sets the handlers of updates. Their validators refuse, where a refusal costs no history event.
 func (w *worker) registerUpdates(ctx workflow.Context) error {
-	// Refusals come from the validators, where they cost no history.
-	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.checkout, workflow.UpdateHandlerOptions{
-		Validator: func(r api.CheckoutRequest) error {
-			// A checkin in the same workflow task is not handled yet: update handlers run before the loop that reads signals.
-			if w.leaseOf(r.RequestID) != nil || w.recallable() || w.hasSignals() {
-				return nil
-			}
-			if refused := w.refusal(r); refused != nil {
-				return failure.Refusal(refused)
-			}
-			return nil
-		},
-	})
+	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout, failure.Validator(w.leases.validateCheckout))
 	if err != nil {
 		return err
 	}
-	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.renew, workflow.UpdateHandlerOptions{
-		Validator: func(r api.RenewRequest) error {
-			if refused := w.renewRefusal(r); refused != nil {
-				return failure.Refusal(refused)
-			}
-			return nil
-		},
-	})
+	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew, failure.Validator(w.leases.renewRefusal))
 	if err != nil {
 		return err
 	}
 	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
 		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
-			w.checkin(r)
+			w.leases.checkin(r)
 			return api.CheckinResult{State: w.Machine.State}, nil
 		})
 }
 
-// listen makes an inbox for every signal. What can be done at once is; the rest is parked.
 func (w *worker) registerSignals() {
-	onSignal(w, api.SignalCheckin, w.checkin)
-	onSignal(w, api.SignalCheckout, func(r api.CheckoutRequest) {
-		if w.leaseOf(r.RequestID) != nil {
-			return
-		}
-		if refused := w.refusal(r); refused != nil {
-			w.refuse("checkout: " + refused.Message)
-			return
-		}
-		w.grant(r)
-	})
-	onSignal(w, api.SignalDrain, func(c api.Control) { w.events.drain = requested(c.Reason, c.By, true) })
-	onSignal(w, api.SignalStop, func(c api.Control) { w.events.stop = requested(c.Reason, c.By, true) })
+	onSignal(w, api.SignalCheckin, w.leases.checkin)
+	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
+	onSignal(w, api.SignalDrain, func(c api.Control) { w.requests.drain = requested(c.Reason, c.By, true) })
+	onSignal(w, api.SignalStop, func(c api.Control) { w.requests.stop = requested(c.Reason, c.By, true) })
 	onSignal(w, api.SignalSuspend, func(c api.Control) {
-		w.events.suspend = requested(c.Reason, c.By, false)
+		w.requests.suspend = requested(c.Reason, c.By, false)
 		w.SuspendWanted = true
 	})
-	onSignal(w, api.SignalResume, func(c api.Control) { w.events.resume = requested(c.Reason, c.By, false) })
+	onSignal(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
 	onSignal(w, api.SignalRestart, func(r api.Restart) {
 		if r.Spec != nil {
 			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
 		}
-		w.events.restart = requested(r.Reason, r.By, false)
-		w.events.restart.cause, w.events.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
+		w.requests.restart = requested(r.Reason, r.By, false)
+		w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
 	})
-	onSignal(w, api.SignalRotationGrant, w.rotationGranted)
-	onSignal(w, api.SignalStartsHeld, func(h api.StartsHeld) { w.StartsHeld, w.TrialPause = h.Reason, 0 })
-	onSignal(w, api.SignalStartReleased, func(r api.StartReleased) {
-		if w.Wait.Pool && w.Machine.State == lifecycle.Pending && r.Incarnation == w.Machine.Incarnation {
-			w.StartReleased, w.TrialPause = true, r.Pause.D()
-		}
-	})
-	onSignal(w, api.SignalLimitsApplied, w.limitsApplied)
-	onSignal(w, api.SignalEnd, func(api.Control) { w.end() })
-	onSignal(w, api.SignalPoolContinues, func(api.Control) { w.IgnoreNextCancel = true })
-	onSignal(w, api.SignalForceContinue, func(api.Control) { w.force = true })
+	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
+	onSignal(w, api.SignalStartsHeld, w.starter.startsHeld)
+	onSignal(w, api.SignalStartReleased, w.starter.startReleased)
+	onSignal(w, api.SignalLimitsApplied, w.monitor.limitsApplied)
+	onSignal(w, api.SignalEnd, func(c api.Control) { w.end(requested(c.Reason, c.By, false).reason) })
+	onSignal(w, api.SignalPoolContinues, w.poolContinues)
+	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }
 
-// onSignal has handle called with each signal of that name, in order. A payload that cannot be read is refused, not dropped.
+// onSignal calls handle with each signal of that name. The worker refuses a payload that cannot be decoded.
 func onSignal[T any](w *worker, name string, handle func(T)) {
-	w.signals = append(w.signals, loop.NewInbox(w.ctx, name, handle, w.refuse))
+	loop.OnSignal(w.Loop, name, handle, w.refuse)
 }
 
-// hasSignals reports whether a signal waits to be handled.
-func (w *worker) hasSignals() bool {
-	for _, box := range w.signals {
-		if box.Channel.Len() > 0 {
-			return true
-		}
+// absorbRequests takes requests that arrive while the process is already on its way out: they only change what follows.
+func (w *worker) absorbRequests() {
+	if r := w.requests.drain.take(); r.wanted {
+		w.restIf(r.rest)
 	}
-	return false
+	if r := w.requests.restart.take(); r.wanted {
+		w.Cause = r.cause
+		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest request wins, also over an earlier one to rest
+	}
+	if w.requests.suspend.wanted || w.requests.resume.wanted {
+		w.requests.suspend, w.requests.resume, w.SuspendWanted = request{}, request{}, false
+		w.refuse("suspend or resume: the worker is " + string(w.Machine.State))
+	}
 }
 
-// drainSignals handles every signal that is unread, and reports whether there were any. A new run would never see them.
-func (w *worker) drainSignals() bool {
-	found := false
-	for _, box := range w.signals {
-		for box.Receive() {
-			found = true
-		}
+// handleRequests carries out what was requested of a worker with a live process.
+func (w *worker) handleRequests() bool {
+	if r := w.requests.stop.take(); r.wanted {
+		w.rotator.cancelRotation()
+		w.restIf(r.rest)
+		w.warn("stopping worker", r.reason)
+		w.transition(lifecycle.Stop, r.reason)
+		return true
 	}
-	return found
+	if r := w.requests.drain.take(); r.wanted {
+		w.rotator.cancelRotation()
+		w.restIf(r.rest)
+		w.warn("draining worker", r.reason)
+		w.transition(lifecycle.Drain, r.reason)
+		return true
+	}
+	if r := w.requests.restart.take(); r.wanted {
+		w.rotator.beginRestart(r)
+		return true
+	}
+	return w.suspend() || w.resume()
+}
+
+func (w *worker) suspend() bool {
+	r := w.requests.suspend
+	if !r.wanted || w.Machine.State == lifecycle.Busy || w.leases.isResetting() {
+		return false
+	}
+	w.requests.suspend, w.SuspendWanted = request{}, false
+	if w.Machine.State == lifecycle.Suspended {
+		w.refuse("suspend: the worker is already suspended")
+		return true
+	}
+	w.rotator.yieldDisruption()
+	w.warn("suspending worker", r.reason)
+	w.transition(lifecycle.Suspend, r.reason)
+	w.tasks.checkpoint.Cancel()
+	return true
+}
+
+func (w *worker) resume() bool {
+	r := w.requests.resume.take()
+	if !r.wanted {
+		return false
+	}
+	if w.Machine.State != lifecycle.Suspended {
+		w.requests.suspend, w.SuspendWanted = request{}, false
+		w.refuse("resume: the worker is not suspended")
+		return true
+	}
+	w.transition(lifecycle.Resume, r.reason)
+	w.NextCheckpoint = w.Now() // probe first: nothing probed the process while it was suspended
+	return true
 }

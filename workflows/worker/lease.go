@@ -11,17 +11,10 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/failure"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // maxGrants bounds how many request IDs are remembered.
 const maxGrants = 50
-
-// Grant remembers which lease a request got, so that the same request gets it again.
-type Grant struct {
-	RequestID string    `json:"request_id"`
-	Lease     api.Lease `json:"lease"`
-}
 
 // Retry hints of refusals.
 const (
@@ -30,260 +23,271 @@ const (
 	retryOther    = time.Second
 )
 
-// recallTimeout bounds how long a checkout waits for a gateway to give an idle lease back.
-const recallTimeout = time.Second
+// leases grants, renews, expires and takes back the lease on the worker.
+type leases struct {
+	*worker
+	timerAt time.Time // when the lease timer fires
+}
 
-// leaseOf finds the lease that a request got before.
-func (w *worker) leaseOf(requestID string) *api.Lease {
+// leaseOf is the lease that a request got before, or nil.
+func (l *leases) leaseOf(requestID string) *api.Lease {
 	if requestID == "" {
 		return nil
 	}
-	for i := range w.Grants {
-		if w.Grants[i].RequestID == requestID {
-			return &w.Grants[i].Lease
+	for i := range l.Grants {
+		if l.Grants[i].RequestID == requestID {
+			return &l.Grants[i].Lease
 		}
 	}
 	return nil
 }
 
-// refusal says why no lease can be had now, or nil. It changes nothing, so validators may use it.
-func (w *worker) refusal(r api.CheckoutRequest) *api.Error {
+// refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
+func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
 	if r.Holder == "" {
-		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: who uses the worker")
+		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: the name of the client that uses the worker")
 	}
-	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
-		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+	if err := l.ttlRefusal(r.TTLMS); err != nil {
+		return err
 	}
-	if w.overLength() {
-		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", w.name()).After(retryBusy)
+	if l.overLength() {
+		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
 	}
-	if w.events.stop.wanted || w.events.drain.wanted || w.events.restart.wanted || w.SuspendWanted {
-		return api.Errorf(api.CodeDraining, "%s is about to leave service", w.name()).After(retryOther)
+	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted || l.SuspendWanted {
+		return api.Errorf(api.CodeDraining, "%s is about to leave service", l.name()).After(retryOther)
 	}
-	switch w.Machine.State {
+	switch l.Machine.State {
 	case lifecycle.Ready:
 		return nil
 	case lifecycle.Busy:
-		if w.Lease != nil {
-			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", w.name(), w.Lease.Holder, w.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
+		if l.Lease != nil {
+			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", l.name(), l.Lease.Holder, l.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
 		}
-		return api.Errorf(api.CodeBusy, "%s is busy", w.name()).After(retryBusy)
+		return api.Errorf(api.CodeBusy, "%s is busy", l.name()).After(retryBusy)
 	case lifecycle.Degraded:
-		return api.Errorf(api.CodeDegraded, "%s is degraded: %s", w.name(), w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeDegraded, "%s is degraded: %s", l.name(), l.lastReason()).After(retryOther)
 	case lifecycle.Suspended:
-		return api.Errorf(api.CodeSuspended, "%s is suspended: %s", w.name(), w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeSuspended, "%s is suspended: %s", l.name(), l.lastReason()).After(retryOther)
 	case lifecycle.Draining, lifecycle.Stopping:
-		return api.Errorf(api.CodeDraining, "%s is %s: %s", w.name(), w.Machine.State, w.lastReason()).After(retryOther)
+		return api.Errorf(api.CodeDraining, "%s is %s: %s", l.name(), l.Machine.State, l.lastReason()).After(retryOther)
 	case lifecycle.Created, lifecycle.Pending, lifecycle.Starting:
-		return api.Errorf(api.CodeStarting, "%s is %s: %s", w.name(), w.Machine.State, w.reason()).After(retryStarting)
+		return api.Errorf(api.CodeStarting, "%s is %s: %s", l.name(), l.Machine.State, l.reason()).After(retryStarting)
 	}
-	if w.Resting {
-		return api.Errorf(api.CodeFailed, "%s is down and waits for an operator's restart: %s", w.name(), w.reason()).After(retryOther)
+	if l.Resting {
+		return api.Errorf(api.CodeFailed, "%s is down until an operator restarts it: %s", l.name(), l.reason()).After(retryOther)
 	}
-	return api.Errorf(api.CodeStarting, "%s is between two processes: %s", w.name(), w.reason()).After(retryStarting)
+	return api.Errorf(api.CodeStarting, "%s is between two processes: %s", l.name(), l.reason()).After(retryStarting)
 }
 
-// recallable reports whether the refusal is only that a gateway keeps the worker leased, which it may give back.
-func (w *worker) recallable() bool {
-	return w.Machine.State == lifecycle.Busy && w.gatewayHolds()
+func (l *leases) ttlRefusal(ms int64) *api.Error {
+	if longest := l.Spec.Lease.MaxTTL.D(); ms < 0 || time.Duration(ms)*time.Millisecond > longest {
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d (lease.max_ttl)", ms, longest.Milliseconds())
+	}
+	return nil
 }
 
-// gatewayHolds reports whether the lease that is out is a gateway's.
-func (w *worker) gatewayHolds() bool {
-	return w.Lease != nil && strings.HasPrefix(w.Lease.Holder, api.GatewayHolderPrefix)
+// isRecallable reports whether only a gateway's lease is in the way, which the gateway may return.
+func (l *leases) isRecallable() bool { return l.Machine.State == lifecycle.Busy && l.isGatewayLease() }
+
+// isGatewayLease reports whether a gateway holds the current lease.
+func (l *leases) isGatewayLease() bool {
+	return l.Lease != nil && strings.HasPrefix(l.Lease.Holder, api.GatewayHolderPrefix)
 }
 
-// checkout grants a lease or refuses one, at once unless a gateway's idle lease has to be recalled.
-func (w *worker) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease := w.leaseOf(r.RequestID); lease != nil {
+// validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
+// before the loop, so a checkin in the same workflow task is not handled yet.
+func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
+	if l.leaseOf(r.RequestID) != nil || l.isRecallable() || l.HasSignals() {
+		return nil
+	}
+	return l.refusal(r)
+}
+
+// checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
+func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
+	if lease := l.leaseOf(r.RequestID); lease != nil {
 		return lease, nil
 	}
-	if w.drainSignals() {
-		w.wakeUp() // what they asked for is to be done also when this is refused
+	if l.DrainSignals() {
+		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
-	if w.recallable() && w.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
-		w.recall(ctx)
-		if lease := w.leaseOf(r.RequestID); lease != nil { // the same request, granted while this one waited
+	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+		l.recall(ctx)
+		if lease := l.leaseOf(r.RequestID); lease != nil { // the same request got a lease meanwhile
 			return lease, nil
 		}
 	}
-	if refused := w.refusal(r); refused != nil {
+	if refused := l.refusal(r); refused != nil {
 		return nil, failure.Refusal(refused)
 	}
-	return w.grant(r), nil
+	return l.grant(r), nil
 }
 
-func (w *worker) recall(ctx workflow.Context) {
-	id := w.Lease.ID
-	options := w.onHost("recall lease "+id, recallTimeout)
-	options.toStart = recallTimeout
-	future := execute(w.ctx, api.ActivityRecall, options, api.RecallRequest{Process: w.process(), LeaseID: id})
+// checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
+func (l *leases) checkoutSignal(r api.CheckoutRequest) {
+	if l.leaseOf(r.RequestID) != nil {
+		return
+	}
+	if refused := l.refusal(r); refused != nil {
+		l.refuse("checkout: " + refused.Message)
+		return
+	}
+	l.grant(r)
+}
+
+// recall asks the gateway to return its lease. A gateway that uses it, or does not answer, keeps it.
+func (l *leases) recall(ctx workflow.Context) {
 	var result api.RecallResult
-	if err := future.Get(ctx, &result); err != nil || !result.Returned {
-		return // the gateway uses it, or did not answer: the caller is refused as busy
-	}
-	if result.Checkin != nil {
-		w.checkin(*result.Checkin)
+	if err := l.activities.recall(l.Lease.ID).Get(ctx, &result); err == nil && result.Returned && result.Checkin != nil {
+		l.checkin(*result.Checkin)
 	}
 }
 
-func (w *worker) grant(r api.CheckoutRequest) *api.Lease {
-	now := w.now()
-	w.LeaseSeq++
+func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
+	now := l.Now()
+	l.LeaseSeq++
 	lease := api.Lease{
-		ID:     api.LeaseID(w.Pool, w.Slot, w.Machine.Incarnation, w.LeaseSeq),
-		Worker: w.name(), Seq: w.LeaseSeq, Incarnation: w.Machine.Incarnation,
+		ID:     api.LeaseID(l.Pool, l.Slot, l.Machine.Incarnation, l.LeaseSeq),
+		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,
 		Holder: r.Holder, Session: r.Session,
-		Host: w.Process.Host, Endpoint: w.Process.Endpoint, Address: w.Process.Address,
-		GrantedAt: now, ExpiresAt: now.Add(w.ttl(r.TTLMS)),
+		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
+		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)),
 	}
-	w.transition(lifecycle.Checkout, fmt.Sprintf("leased to %q", r.Holder), nil)
-	w.Lease = &lease
-	w.Counters.LeasesGranted++
-	w.Counters.LastGrantAt = now
+	l.transition(lifecycle.Checkout, fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder))
+	l.Lease = &lease
+	l.Counters.LeasesGranted++
+	l.Counters.LastGrantAt = now
 	if r.RequestID != "" {
-		w.Grants = append(w.Grants, Grant{r.RequestID, lease})
-		if excess := len(w.Grants) - maxGrants; excess > 0 {
-			w.Grants = append([]Grant(nil), w.Grants[excess:]...)
+		l.Grants = append(l.Grants, Grant{r.RequestID, lease})
+		if excess := len(l.Grants) - maxGrants; excess > 0 {
+			l.Grants = append([]Grant(nil), l.Grants[excess:]...)
 		}
 	}
-	w.wakeUp()
+	l.WakeUp()
 	return &lease
 }
 
-func (w *worker) ttl(ms int64) time.Duration {
+func (l *leases) ttl(ms int64) time.Duration {
 	if ms == 0 {
-		return w.Spec.Lease.TTL.D()
+		return l.Spec.Lease.TTL.D()
 	}
 	return time.Duration(ms) * time.Millisecond
 }
 
-// staleLease says why a lease is not the one that is out, or nil.
-func (w *worker) staleLease(leaseID string) *api.Error {
+// stale is why leaseID is not the current lease, or nil.
+func (l *leases) stale(leaseID string) *api.Error {
 	ref, err := api.ParseLeaseID(leaseID)
-	if err != nil || ref.Pool != w.Pool || ref.Slot != w.Slot {
-		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %q", w.name(), leaseID)
+	if err != nil || ref.Pool != l.Pool || ref.Slot != l.Slot {
+		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %q", l.name(), leaseID)
 	}
-	if w.Lease == nil || w.Lease.ID != leaseID {
-		return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, w.name())
+	if l.Lease == nil || l.Lease.ID != leaseID {
+		return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, l.name())
 	}
 	return nil
 }
 
-func (w *worker) renewRefusal(r api.RenewRequest) *api.Error {
-	if w.isDrainingLease(r.LeaseID) {
-		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish what is in flight and check in", r.LeaseID)
+func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
+	if l.surge.isDrainingLease(r.LeaseID) {
+		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish the calls in flight and check in", r.LeaseID)
 	}
-	if stale := w.staleLease(r.LeaseID); stale != nil {
+	if stale := l.stale(r.LeaseID); stale != nil {
 		return stale
 	}
-	if longest := w.Spec.Lease.MaxTTL.D(); r.TTLMS < 0 || time.Duration(r.TTLMS)*time.Millisecond > longest {
-		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d, which is lease.max_ttl", r.TTLMS, longest.Milliseconds())
+	if err := l.ttlRefusal(r.TTLMS); err != nil {
+		return err
 	}
-	if w.Machine.State != lifecycle.Busy {
-		return api.Errorf(api.CodeDraining, "%s is %s; finish what is in flight and check in", w.name(), w.Machine.State)
+	if l.Machine.State != lifecycle.Busy {
+		return api.Errorf(api.CodeDraining, "%s is %s; finish the calls in flight and check in", l.name(), l.Machine.State)
 	}
 	return nil
 }
 
-func (w *worker) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
-	if refused := w.renewRefusal(r); refused != nil {
+func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
+	if refused := l.renewRefusal(r); refused != nil {
 		return nil, failure.Refusal(refused)
 	}
-	w.Lease.ExpiresAt = w.now().Add(w.ttl(r.TTLMS))
-	w.wakeUp()
-	return w.Lease, nil
+	l.Lease.ExpiresAt = l.Now().Add(l.ttl(r.TTLMS))
+	l.WakeUp()
+	return l.Lease, nil
 }
 
-// checkin gives the lease back. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
-func (w *worker) checkin(r api.CheckinRequest) {
-	if w.checkinDraining(r) {
-		w.wakeUp()
+// checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
+func (l *leases) checkin(r api.CheckinRequest) {
+	if l.surge.checkinDraining(r) {
+		l.WakeUp()
 		return
 	}
-	if stale := w.staleLease(r.LeaseID); stale != nil {
-		w.refuse("checkin: " + stale.Message)
+	if stale := l.stale(r.LeaseID); stale != nil {
+		l.refuse("checkin: " + stale.Message)
 		return
 	}
-	kind, reason := lifecycle.Checkin, fmt.Sprintf("%q gave lease %s back", w.Lease.Holder, w.Lease.ID)
+	kind, reason := lifecycle.Checkin, fmt.Sprintf("lease %s released by %q", l.Lease.ID, l.Lease.Holder)
 	switch r.Outcome {
 	case api.OutcomeOK, "":
-		w.LeaseErrors = 0
+		l.LeaseErrors = 0
 	case api.OutcomeError:
-		w.LeaseErrors++
-		kind, reason = lifecycle.CheckinError, fmt.Sprintf("%s as failed: %s (failure %d of %d)", reason, r.Error, w.LeaseErrors, w.Spec.Health.MaxFailures)
-		if w.LeaseErrors >= w.Spec.Health.MaxFailures {
+		l.LeaseErrors++
+		kind = lifecycle.CheckinError
+		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", r.Error, l.LeaseErrors, l.Spec.Health.MaxFailures)
+		if l.LeaseErrors >= l.Spec.Health.MaxFailures {
 			kind = lifecycle.Unhealthy
 		}
 	case api.OutcomeClose:
-		kind, reason = lifecycle.CheckinClose, reason+" and asked for a new process"
+		kind, reason = lifecycle.CheckinClose, reason+", which requested a new process"
 		if r.Error != "" {
 			reason += ": " + r.Error
 		}
 	default:
-		w.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
+		l.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
 		return
 	}
-	w.countUsage(r.Usage, w.Machine.Incarnation)
-	w.Lease = nil
-	if w.Machine.State == lifecycle.Busy {
+	l.countUsage(r.Usage, l.Machine.Incarnation)
+	l.Lease = nil
+	if l.Machine.State == lifecycle.Busy {
 		switch kind {
 		case lifecycle.CheckinClose:
-			w.Cause = api.CauseLease
-			w.setIntent(IntentReplace, reason)
+			l.Cause = api.CauseLease
+			l.setIntent(IntentReplace, reason)
 		case lifecycle.Unhealthy:
-			w.Cause = api.CauseUnhealthy
+			l.Cause = api.CauseUnhealthy
 		}
-		w.transition(kind, reason, nil)
+		l.transition(kind, reason)
 	}
-	w.wakeUp()
+	l.WakeUp()
 }
 
-// endLease drops the lease with the process it was for; its holder is fenced.
-func (w *worker) endLease() { w.Lease = nil }
-
-// expireLease replaces a worker whose lease has expired, or has it reset, as lease.on_expiry says.
-func (w *worker) expireLease() bool {
-	if w.Lease == nil || w.now().Before(w.Lease.ExpiresAt) {
+// expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
+func (l *leases) expire() bool {
+	if l.Lease == nil || l.Now().Before(l.Lease.ExpiresAt) {
 		return false
 	}
-	if w.Spec.Lease.OnExpiry == spec.ExpiryReset {
-		w.startReset()
+	if l.Spec.Lease.OnExpiry == spec.ExpiryReset {
+		l.startReset()
 		return true
 	}
-	workflow.GetLogger(w.ctx).Warn("a lease has expired", "worker", w.name(), "lease", w.Lease.ID, "holder", w.Lease.Holder)
-	reason := fmt.Sprintf("lease %s of %q expired; what state it left is unknown", w.Lease.ID, w.Lease.Holder)
-	w.Cause = api.CauseLease
-	w.setIntent(IntentReplace, reason)
-	w.transition(lifecycle.LeaseExpired, reason, nil)
-	w.endLease()
+	workflow.GetLogger(l.Ctx).Warn("lease expired", "worker", l.name(), "lease", l.Lease.ID, "holder", l.Lease.Holder)
+	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
+	l.Cause = api.CauseLease
+	l.setIntent(IntentReplace, reason)
+	l.transition(lifecycle.LeaseExpired, reason)
+	l.Lease = nil
 	return true
 }
 
-// ensureLeaseTimer keeps the one timer that serves lease expiry. It is armed with an incarnation and for as long as leases
-// come and go, not per lease, so that a lease writes no timer events; only a lease shorter than the timer moves it.
-func (w *worker) ensureLeaseTimer() {
-	ttl := w.Spec.Lease.TTL.D()
+// ensureTimer runs the one timer that serves lease expiry. The timer spans leases, so that a lease writes no timer events; only a lease
+// that expires before the timer moves it.
+func (l *leases) ensureTimer() {
+	ttl := l.Spec.Lease.TTL.D()
 	switch {
-	case w.Lease != nil && (w.tasks.lease == nil || w.Lease.ExpiresAt.Before(w.tasks.leaseCheckAt)):
-		loop.CancelTask(&w.tasks.lease)
-		w.armLeaseTimer(max(0, w.Lease.ExpiresAt.Sub(w.now())))
-	case w.Lease == nil && w.tasks.lease == nil && w.now().Sub(w.Counters.LastGrantAt) < ttl:
-		w.armLeaseTimer(ttl)
+	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt)):
+		l.tasks.lease.Cancel()
+		l.armTimer(max(0, l.Lease.ExpiresAt.Sub(l.Now())))
+	case l.Lease == nil && !l.tasks.lease.Running() && l.Now().Sub(l.Counters.LastGrantAt) < ttl:
+		l.armTimer(ttl)
 	}
 }
 
-func (w *worker) armLeaseTimer(after time.Duration) {
-	w.tasks.leaseCheckAt = w.now().Add(after)
-	w.timer(&w.tasks.lease, &w.events.leaseTimer, timerOptions{after, "is a lease overdue?"})
+func (l *leases) armTimer(after time.Duration) {
+	l.timerAt = l.Now().Add(after)
+	l.tasks.lease.Start(l.Loop, after, "lease expiry")
 }
-
-// refuse counts and records something that was asked and not done.
-func (w *worker) refuse(what string) {
-	w.Counters.LeasesRefused++
-	w.LastRefusal = w.now().UTC().Format(time.RFC3339) + " " + what
-	workflow.GetLogger(w.ctx).Info("refused", "worker", w.name(), "what", what)
-}
-
-// wakeUp wakes the loop after a handler changed something it has to see.
-func (w *worker) wakeUp() { w.wake.SendAsync(true) }

@@ -8,101 +8,101 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// awaitStart waits out a hold: a backoff, or the lack of a host with room.
-func (w *worker) awaitStart() bool {
-	if r, rest := w.takeEnding(); r.wanted {
-		loop.CancelTask(&w.tasks.wait)
-		loop.CancelTask(&w.tasks.capacity)
-		w.events.waitOver, w.events.capacity = false, nil
-		w.restIfAsked(rest)
-		w.transition(lifecycle.Stop, r.reason, nil)
-		return true
-	}
-	if w.events.restart.wanted {
-		reason := w.events.restart.reason
-		w.Cause, w.StartReleased = w.events.restart.cause, true // who restarts a worker means now
-		w.events.restart = request{}
-		loop.CancelTask(&w.tasks.wait)
-		loop.CancelTask(&w.tasks.capacity)
-		w.events.waitOver, w.events.capacity = false, nil
-		w.Failures = 0
-		w.beginIncarnation(reason)
-		return true
-	}
-	if w.Wait.Pool {
-		return w.pollPermit()
-	}
-	if w.Wait.Capacity {
-		return w.awaitCapacity()
-	}
-	if w.events.waitOver || !w.now().Before(w.Wait.Until) {
-		w.events.waitOver = false
-		loop.CancelTask(&w.tasks.wait)
-		w.beginIncarnation(backoffOver)
-		return true
-	}
-	if w.tasks.wait == nil {
-		w.timer(&w.tasks.wait, &w.events.waitOver, timerOptions{w.Wait.Until.Sub(w.now()), w.Wait.Reason})
-	}
-	return false
-}
-
-// needsPermit reports whether the pool has to let a start go.
-func (w *worker) needsPermit() bool {
-	return !w.Standalone && w.TrialPause == 0 && (w.StartsHeld != "" || w.Spec.Start.RatePerSecond > 0)
-}
-
-// awaitPermit has the worker wait for its pool's leave to start.
-func (w *worker) awaitPermit(reason string) {
-	why := w.StartsHeld
-	if why == "" {
-		why = fmt.Sprintf("the pool starts at most %g processes a second (start.rate_per_second)", w.Spec.Start.RatePerSecond)
-	}
-	w.Wait = Wait{Pool: true, For: reason, Reason: why}
-	workflow.GetLogger(w.ctx).Info("a start is held", "worker", w.name(), "for", reason, "reason", why)
-	if w.Machine.State != lifecycle.Pending {
-		w.skipUsedNumbers()
-		w.transition(lifecycle.Hold, why, nil)
-	}
-}
-
-// permitTimeout is how long a worker waits for its pool's answer before it asks again.
+// permitTimeout is how long a worker waits for its pool's permit before it asks again.
 const permitTimeout = time.Hour
 
-func (w *worker) pollPermit() bool {
-	if w.StartReleased || !w.needsPermit() {
-		w.StartReleased = true
-		loop.CancelTask(&w.tasks.wait)
-		w.events.waitOver = false
-		w.beginIncarnation(w.Wait.For)
+// awaitStart waits until a pending worker may start: for the end of a backoff, for capacity, or for the pool's permit.
+func (s *starter) awaitStart() bool {
+	if r := s.requests.takeEnd(); r.wanted {
+		s.tasks.wait.Reset()
+		s.tasks.awaitCapacity.Reset()
+		s.restIf(r.rest)
+		s.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if w.events.waitOver {
-		w.events.waitOver, w.Wait.Asked = false, false
+	if r := s.requests.restart.take(); r.wanted {
+		s.Cause, s.StartReleased = r.cause, true // a restart waits for nothing
+		s.tasks.wait.Reset()
+		s.tasks.awaitCapacity.Reset()
+		s.Failures = 0
+		s.beginIncarnation(r.reason)
+		return true
 	}
-	if !w.Wait.Asked {
-		w.Wait.Asked = true
-		w.signalPool(api.SignalStartRequested, api.StartRequested{Slot: w.Slot, Incarnation: w.Machine.Incarnation})
+	if s.Wait.Pool {
+		return s.pollPermit()
 	}
-	if w.tasks.wait == nil {
-		w.timer(&w.tasks.wait, &w.events.waitOver, timerOptions{permitTimeout, "before the pool is asked again"})
+	if s.Wait.Capacity {
+		return s.pollCapacity()
+	}
+	if s.tasks.wait.Take() || !s.Now().Before(s.Wait.Until) {
+		s.tasks.wait.Cancel()
+		s.beginIncarnation(backoffOver)
+		return true
+	}
+	if !s.tasks.wait.Running() {
+		s.tasks.wait.Start(s.Loop, s.Wait.Until.Sub(s.Now()), s.Wait.Reason)
 	}
 	return false
 }
 
-func (w *worker) awaitCapacity() bool {
-	if a := take(&w.events.capacity); a != nil && a.err == nil {
-		w.beginIncarnation("host " + a.result.Host + " has room")
+// needsPermit reports whether the pool has to permit each start.
+func (s *starter) needsPermit() bool {
+	return !s.Standalone && s.TrialPause == 0 && (s.StartsHeld != "" || s.Spec.Start.RatePerSecond > 0)
+}
+
+// awaitPermit makes the worker pending until the pool permits the start.
+func (s *starter) awaitPermit(reason string) {
+	why := s.StartsHeld
+	if why == "" {
+		why = fmt.Sprintf("the pool starts at most %g processes per second (start.rate_per_second)", s.Spec.Start.RatePerSecond)
+	}
+	s.Wait = Wait{Pool: true, For: reason, Reason: why}
+	workflow.GetLogger(s.Ctx).Info("start held", "worker", s.name(), "start", reason, "reason", why)
+	if s.Machine.State != lifecycle.Pending {
+		s.skipUsedNumbers()
+		s.transition(lifecycle.Hold, why)
+	}
+}
+
+func (s *starter) pollPermit() bool {
+	if s.StartReleased || !s.needsPermit() {
+		s.StartReleased = true
+		s.tasks.wait.Reset()
+		s.beginIncarnation(s.Wait.For)
 		return true
 	}
-	if w.tasks.capacity == nil {
-		queue := api.PlacementQueue(w.Spec.Pool.Placement)
-		run(w, &w.tasks.capacity, &w.events.capacity, api.ActivityAwaitCapacity, activityOptions{
-			queue: queue, summary: "waiting for a host with room on " + queue, toStart: capacityTimeout, toClose: slack,
-		}, w.process())
+	if s.tasks.wait.Take() {
+		s.Wait.Asked = false
+	}
+	if !s.Wait.Asked {
+		s.Wait.Asked = true
+		s.reporter.signalPool(api.SignalStartRequested, api.StartRequested{Slot: s.Slot, Incarnation: s.Machine.Incarnation})
+	}
+	if !s.tasks.wait.Running() {
+		s.tasks.wait.Start(s.Loop, permitTimeout, "before the pool is asked again")
 	}
 	return false
+}
+
+func (s *starter) pollCapacity() bool {
+	if r := s.tasks.awaitCapacity.Take(); r != nil && r.Err == nil {
+		s.beginIncarnation("host " + r.Value.Host + " has capacity")
+		return true
+	}
+	if !s.tasks.awaitCapacity.Running() {
+		s.activities.awaitCapacity()
+	}
+	return false
+}
+
+// startsHeld hears whether the pool has to permit each start.
+func (s *starter) startsHeld(h api.StartsHeld) { s.StartsHeld, s.TrialPause = h.Reason, 0 }
+
+// startReleased hears that the pool permits the start.
+func (s *starter) startReleased(r api.StartReleased) {
+	if s.Wait.Pool && s.Machine.State == lifecycle.Pending && r.Incarnation == s.Machine.Incarnation {
+		s.StartReleased, s.TrialPause = true, r.Pause.D()
+	}
 }

@@ -9,40 +9,41 @@ import (
 
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 )
 
-// decideNext says what follows the end of an incarnation.
+// decideNext decides what follows the end of an incarnation.
 func (w *worker) decideNext() bool {
-	w.recordSuccessorReady()
-	if s := w.Successor; s != nil && s.Ready != nil && !w.Ending && w.Intent != IntentRest && !w.events.stop.wanted && !w.events.drain.wanted {
-		w.activateSuccessor()
+	w.surge.noteReady()
+	if w.surge.isReady() && !w.Ending && w.Intent != IntentRest && !w.requests.stop.wanted && !w.requests.drain.wanted {
+		w.surge.activate()
 		return true
 	}
 	if r := w.Rotation; r != nil && !(r.InPlace && w.Cause == r.Cause) {
-		w.cancelRotation()
+		w.rotator.cancelRotation()
 	}
 	if w.Ending {
 		return false
 	}
-	if r := w.takeRestart(); r.wanted {
+	if r := w.requests.restart.take(); r.wanted {
 		w.Failures = 0
 		w.Cause, w.StartReleased = r.cause, true
-		w.beginIncarnation(r.reason)
+		w.starter.beginIncarnation(r.reason)
 		return true
 	}
-	if r, rest := w.takeEnding(); r.wanted && rest {
+	if r := w.requests.takeEnd(); r.wanted && r.rest {
 		if w.Resting {
-			w.refuse("it has ended already")
+			w.refuse("stop or drain: the worker has no process")
 		}
-		w.restIfAsked(true)
+		w.restIf(true)
 	}
 	if w.Resting {
-		w.events.suspend, w.events.resume = request{}, request{}
+		w.requests.suspend, w.requests.resume = request{}, request{}
 		return false
 	}
 	if w.Wait.Capacity {
-		w.skipUsedNumbers()
-		w.transition(lifecycle.Hold, w.Wait.Reason, nil)
+		w.starter.skipUsedNumbers()
+		w.transition(lifecycle.Hold, w.Wait.Reason)
 		return true
 	}
 	switch w.Intent {
@@ -50,24 +51,25 @@ func (w *worker) decideNext() bool {
 		w.Resting = true
 		return true
 	case IntentReplace:
-		w.beginIncarnation(w.IntentReason)
+		w.starter.beginIncarnation(w.IntentReason)
 		return true
 	}
-	return w.recoverOrGiveUp()
+	w.recoverOrGiveUp()
+	return true
 }
 
-// recoverOrGiveUp asks the recovery policy what follows an end that nobody asked for.
-func (w *worker) recoverOrGiveUp() bool {
+// recoverOrGiveUp does what the recovery policy decides after an end that nobody requested.
+func (w *worker) recoverOrGiveUp() {
 	var healthy time.Duration
 	if started := w.Machine.StartedAt; !started.IsZero() {
-		healthy = w.now().Sub(started)
+		healthy = w.Now().Sub(started)
 	}
-	recovery := w.recovery()
+	recovery := fromspec.Recovery(w.Spec)
 	w.Failures, w.ShortLived = recovery.Counted(w.Failures, healthy), recovery.Brief(healthy)
-	decision := recovery.Next(w.Failures, w.lastReason(), rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
+	decision := recovery.Next(w.Failures, w.lastReason(), w.backoffRandom())
 	if w.TrialPause > decision.Delay {
 		decision.Delay = w.TrialPause
-		decision.Reason += fmt.Sprintf(" (at least %s apart, since this worker tries for the whole pool)", w.TrialPause)
+		decision.Reason += fmt.Sprintf(" (at least %s apart: this worker tests the pool's breaker)", w.TrialPause)
 	}
 	switch {
 	case decision.Action == policy.GiveUp:
@@ -75,35 +77,31 @@ func (w *worker) recoverOrGiveUp() bool {
 		w.Wait.Reason = decision.Reason
 		w.GaveUp = true
 		w.record(lifecycle.GaveUp, decision.Reason)
-		w.warn("a worker gave up", decision.Reason)
+		w.warn("worker gave up", decision.Reason)
 	case decision.Delay > 0:
-		w.Wait = Wait{Until: w.now().Add(decision.Delay), Reason: decision.Reason}
-		w.skipUsedNumbers()
-		w.transition(lifecycle.Hold, decision.Reason, nil)
-		w.warn("a worker is held back", decision.Reason)
+		w.Wait = Wait{Until: w.Now().Add(decision.Delay), Reason: decision.Reason}
+		w.starter.skipUsedNumbers()
+		w.transition(lifecycle.Hold, decision.Reason)
+		w.warn("worker backs off", decision.Reason)
 	default:
-		w.warn("a worker is restarted", decision.Reason)
-		w.beginIncarnation(decision.Reason)
-	}
-	return true
-}
-
-func (w *worker) recovery() policy.Recovery {
-	r := w.Spec.Recovery
-	return policy.Recovery{
-		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
-		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
+		w.warn("restarting worker", decision.Reason)
+		w.starter.beginIncarnation(decision.Reason)
 	}
 }
 
-// setIntent sets what follows the end of this incarnation, unless something stronger is already to follow.
+// backoffRandom spreads backoffs. It is deterministic in replay.
+func (w *worker) backoffRandom() float64 {
+	return rand.New(workflow.GetRandomStream(w.Ctx, "backoff")).Float64()
+}
+
+// setIntent sets what follows the end of this incarnation, unless a stronger intent is set.
 func (w *worker) setIntent(intent Intent, reason string) {
-	if rank(intent) > rank(w.Intent) {
+	if intent.rank() > w.Intent.rank() {
 		w.Intent, w.IntentReason = intent, reason
 	}
 }
 
-func rank(i Intent) int {
+func (i Intent) rank() int {
 	switch i {
 	case IntentReplace:
 		return 1
@@ -113,19 +111,9 @@ func rank(i Intent) int {
 	return 0
 }
 
-// rest has the worker stay down after its end when that was asked for.
-func (w *worker) restIfAsked(wanted bool) {
-	if wanted {
-		w.setIntent(IntentRest, "asked to rest")
+// restIf makes the worker rest after the end of its process, if rest is set.
+func (w *worker) restIf(rest bool) {
+	if rest {
+		w.setIntent(IntentRest, "rest requested")
 	}
-}
-
-// lastReason is why the worker is in the state it is in.
-func (w *worker) lastReason() string {
-	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
-		if t := w.Machine.Ring[i]; !t.Note() {
-			return t.Reason
-		}
-	}
-	return ""
 }

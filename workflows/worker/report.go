@@ -13,7 +13,10 @@ import (
 	"github.com/tempool/tempool/workflows/internal/display"
 )
 
-// reported is what the outside was last told. Ready and busy are one life to it, so that leases cost it nothing.
+// reporter reports the worker's state to the pool, to searches, to queries and to the Web UI.
+type reporter struct{ *worker }
+
+// reported is what the pool and the search attributes were last told. Ready and busy count as one state, so that a lease costs nothing.
 type reported struct {
 	State       lifecycle.State  `json:"state,omitempty"`
 	Health      lifecycle.Health `json:"health,omitempty"`
@@ -24,147 +27,142 @@ type reported struct {
 	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
-// report tells the pool, the search attributes and the reader of the Web UI what has changed.
-func (w *worker) report() {
-	workflow.SetCurrentDetails(w.ctx, w.details())
-	current := reported{w.Machine.State, w.Machine.Health, w.Process.Host, w.Machine.Incarnation, w.Resting, w.StartsFailed}
+// report reports what has changed to the pool, the search attributes and the Web UI.
+func (r reporter) report() {
+	workflow.SetCurrentDetails(r.Ctx, r.details())
+	current := reported{r.Machine.State, r.Machine.Health, r.Process.Host, r.Machine.Incarnation, r.Resting, r.StartsFailed}
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == w.Reported || w.isFlapping(current) {
+	if current == r.Reported || r.isFlapping(current) {
 		return
 	}
-	if w.Searchable {
-		w.upsert(current)
+	if r.Searchable {
+		r.upsertSearchAttributes(current)
 	}
-	w.Reported = current
-	if !w.Standalone && !w.isDone() { // the last word is reportGone's
-		w.reportToPool(false)
+	r.Reported = current
+	if !r.Standalone && !r.isDone() { // reportGone sends the last report
+		r.reportState()
 	}
 }
 
-// A worker that crashes again and again would fill histories with its ups and downs: nine or ten events for each, its own and its
-// pool's. So it stays as it is to its pool and to searches until something comes of it; who asks the worker itself hears what is.
+// A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So the pool and
+// searches do not see its changes until they last; queries of the worker show them.
 const (
-	// UnreportedIncarnations bounds how far the pool's knowledge lags behind; the numbers of a lost worker's slot go on beyond it.
+	// UnreportedIncarnations bounds how many incarnations the pool may not have heard of. A pool that loses a worker skips as many numbers.
 	UnreportedIncarnations = 8
-	// unreportedFailures bounds how many failed starts the pool's breaker does not know of, where it is there for more than one worker.
+	// unreportedFailures bounds how many failed starts the breaker of a pool with several workers may not have heard of.
 	unreportedFailures = 3
-	// maxFlappingStart is how long the newest start may have taken; a longer one costs little a second, and is told.
+	// maxFlappingStart is the longest duration of a start that is not reported: slower ones cost few events a second.
 	maxFlappingStart = 20 * time.Second
 )
 
-// isFlapping reports whether the newest change is one of those: never the end of a process that the pool knows to serve.
-func (w *worker) isFlapping(current reported) bool {
-	if w.Failures == 0 || w.Reported.State != lifecycle.Pending && w.Reported.State != lifecycle.Starting || w.Wait.Capacity {
+// isFlapping reports whether the newest change is one of those. The end of a process that the pool knows to serve never is.
+func (r reporter) isFlapping(current reported) bool {
+	if r.Failures == 0 || r.Reported.State != lifecycle.Pending && r.Reported.State != lifecycle.Starting || r.Wait.Capacity {
 		return false
 	}
 	switch current.State {
 	case lifecycle.Ready:
-		return !w.isStable()
+		return !r.isStable()
 	case lifecycle.Starting:
 	case lifecycle.Pending:
-		if w.Wait.Pool && w.StartsHeld == "" || w.Reported.State == lifecycle.Starting && w.Wait.Until.Sub(w.now()) > maxServerBackoff {
+		if r.Wait.Pool && r.StartsHeld == "" || r.Reported.State == lifecycle.Starting && r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
 			return false
 		}
 	default:
 		return false
 	}
-	heard := w.StartsHeld != "" || w.Spec.Pool.Size <= 1 || current.StartsFailed-w.Reported.StartsFailed < unreportedFailures
-	return heard && current.Incarnation-w.Reported.Incarnation < UnreportedIncarnations && w.lastStartDuration() < maxFlappingStart
+	breakerInformed := r.StartsHeld != "" || r.Spec.Pool.Size <= 1 || current.StartsFailed-r.Reported.StartsFailed < unreportedFailures
+	return breakerInformed && current.Incarnation-r.Reported.Incarnation < UnreportedIncarnations && r.lastStartDuration() < maxFlappingStart
 }
 
-// isStable reports whether a process that serves has lived for long enough after a crash; the pool is told of it then. It serves
-// before.
-func (w *worker) isStable() bool {
-	return w.Failures == 0 || w.now().Sub(w.Machine.StartedAt) >= policy.SettledAfter
+// isStable reports whether a process has lived long enough after a crash to be reported as ready.
+func (r reporter) isStable() bool {
+	return r.Failures == 0 || r.Now().Sub(r.Machine.StartedAt) >= policy.SettledAfter
 }
 
-// lastStartDuration is how long the newest start took that has ended; long, if none is on record.
-func (w *worker) lastStartDuration() time.Duration {
-	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
-		if t := w.Machine.Ring[i]; t.From == lifecycle.Starting && !t.Note() {
+// lastStartDuration is the duration of the newest start that has ended; maxFlappingStart if the ring has none.
+func (r reporter) lastStartDuration() time.Duration {
+	for i := len(r.Machine.Ring) - 1; i >= 0; i-- {
+		if t := r.Machine.Ring[i]; t.From == lifecycle.Starting && !t.Note() {
 			return time.Duration(t.DurationMS) * time.Millisecond
 		}
 	}
 	return maxFlappingStart
 }
 
-func (w *worker) upsert(current reported) {
+func (r reporter) upsertSearchAttributes(current reported) {
 	updates := []temporal.SearchAttributeUpdate{
-		display.AttributePool.ValueSet(w.Pool), display.AttributeState.ValueSet(string(current.State)), display.AttributeHealth.ValueSet(string(current.Health)),
+		display.AttributePool.ValueSet(r.Pool), display.AttributeState.ValueSet(string(current.State)), display.AttributeHealth.ValueSet(string(current.Health)),
 	}
 	if current.Host != "" {
 		updates = append(updates, display.AttributeHost.ValueSet(current.Host))
-	} else if w.Reported.Host != "" {
+	} else if r.Reported.Host != "" {
 		updates = append(updates, display.AttributeHost.ValueUnset())
 	}
-	if err := workflow.UpsertTypedSearchAttributes(w.ctx, updates...); err != nil {
-		workflow.GetLogger(w.ctx).Warn("search attributes not set", "error", err)
+	if err := workflow.UpsertTypedSearchAttributes(r.Ctx, updates...); err != nil {
+		workflow.GetLogger(r.Ctx).Warn("search attributes not set", "error", err)
 	}
 }
 
-// reportToPool sends the pool this worker's entry of the roster. A pool that is no more ends the worker.
-func (w *worker) reportToPool(gone bool) workflow.Future {
-	entry := api.RosterEntry{
-		Slot: w.Slot, State: w.Machine.State, Incarnation: w.Machine.Incarnation,
-		Host: w.Process.Host, PID: w.Process.PID, Endpoint: w.Process.Endpoint,
-		Since: w.Machine.Since, Reason: w.reason(), SpecVersion: w.SpecVersion, LeaseSeq: w.LeaseSeq,
-		Starts: w.Starts, StartsFailed: w.StartsFailed,
-		Resting: w.Resting, ReasonCode: w.reasonCode(), Gone: gone, RunID: workflow.GetInfo(w.ctx).FirstRunID,
-	}
-	future := workflow.SignalExternalWorkflow(w.ctx, api.PoolWorkflowID(w.Pool), "", api.SignalWorkerChanged,
-		api.WorkerChanged{RosterEntry: entry})
-	if !gone {
-		w.signalsInFlight++
-		w.selector.AddFuture(future, func(f workflow.Future) {
-			w.signalsInFlight--
-			var unknown *temporal.UnknownExternalWorkflowExecutionError
-			if err := f.Get(w.ctx, nil); errors.As(err, &unknown) {
-				workflow.GetLogger(w.ctx).Warn("the pool is gone; this worker ends with it", "pool", w.Pool, "error", err)
-				w.end()
-			}
-		})
-	}
-	return future
+// reportState sends the pool this worker's roster entry. A pool that has closed ends the worker.
+func (r reporter) reportState() {
+	r.Signal(api.PoolWorkflowID(r.Pool), api.SignalWorkerChanged, r.workerChanged(false), func(err error) {
+		var closed *temporal.UnknownExternalWorkflowExecutionError
+		if errors.As(err, &closed) {
+			workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
+			r.end("pool workflow closed")
+		}
+	})
 }
 
-// reportGone ends the workflow of a slot that is no more.
-func (w *worker) reportGone() error {
-	if !w.Standalone {
-		// A pool that has closed before its workers needs no word of their end.
-		_ = w.reportToPool(true).Get(w.ctx, nil)
+// reportGone sends the last report before the workflow completes. A pool that has closed needs none.
+func (r reporter) reportGone() error {
+	if !r.Standalone {
+		_ = workflow.SignalExternalWorkflow(r.Ctx, api.PoolWorkflowID(r.Pool), "", api.SignalWorkerChanged, r.workerChanged(true)).Get(r.Ctx, nil)
 	}
 	return nil
 }
 
-// reasonCode is in one word why the worker is out of service.
-func (w *worker) reasonCode() api.ReasonCode {
+func (r reporter) workerChanged(gone bool) api.WorkerChanged {
+	return api.WorkerChanged{RosterEntry: api.RosterEntry{
+		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
+		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
+		Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
+		Starts: r.Starts, StartsFailed: r.StartsFailed,
+		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
+	}}
+}
+
+// signalPool sends the pool a message. If the pool has closed, reportState ends the worker.
+func (r reporter) signalPool(name string, message any) {
+	r.Signal(api.PoolWorkflowID(r.Pool), name, message, func(err error) {
+		if err != nil {
+			workflow.GetLogger(r.Ctx).Warn("signal to the pool not delivered", "signal", name, "error", err)
+		}
+	})
+}
+
+// reasonCode is why the worker is out of service, in one word.
+func (r reporter) reasonCode() api.ReasonCode {
 	switch {
-	case w.GaveUp:
+	case r.GaveUp:
 		return api.ReasonGaveUp
-	case w.Resting:
+	case r.Resting:
 		return api.ReasonStopped
-	case w.Machine.State == lifecycle.Degraded:
+	case r.Machine.State == lifecycle.Degraded:
 		return api.ReasonDegraded
-	case w.Machine.State == lifecycle.Suspended:
+	case r.Machine.State == lifecycle.Suspended:
 		return api.ReasonSuspended
-	case w.Machine.State != lifecycle.Pending:
+	case r.Machine.State != lifecycle.Pending:
 		return ""
-	case w.Wait.Capacity:
+	case r.Wait.Capacity:
 		return api.ReasonNoCapacity
-	case w.Wait.Pool && w.StartsHeld != "":
+	case r.Wait.Pool && r.StartsHeld != "":
 		return api.ReasonBreaker
-	case w.Wait.Pool:
+	case r.Wait.Pool:
 		return api.ReasonStartRate
 	}
 	return api.ReasonBackoff
-}
-
-// reason is why the worker is where it is, for people.
-func (w *worker) reason() string {
-	if w.Wait.Reason != "" {
-		return w.Wait.Reason
-	}
-	return w.lastReason()
 }

@@ -6,43 +6,42 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// With lease.on_expiry = "reset" a worker whose lease has expired is asked to forget what its holder left behind. Nobody may have it
-// meanwhile, so it is degraded, and a reset that succeeds is its probe.
+// With lease.on_expiry = "reset" the program of a worker whose lease has expired is asked to drop the holder's state. The worker is
+// degraded meanwhile, so nobody can lease it, and a successful reset counts as a passed probe.
 
-// startReset ends the lease and has the worker reset.
-func (w *worker) startReset() {
-	id := w.Lease.ID
-	w.transition(lifecycle.CheckinError, fmt.Sprintf("lease %s of %q expired; the worker is asked to forget what it left behind", id, w.Lease.Holder), nil)
-	w.endLease()
-	timeout := w.Spec.Health.Timeout
-	run(w, &w.tasks.reset, &w.events.reset, api.ActivityReset, w.onHost("reset after lease "+id+" expired", timeout.D()+slack),
-		api.ResetRequest{Process: w.process(), LeaseID: id, Timeout: timeout})
+// startReset ends the lease and resets the process.
+func (l *leases) startReset() {
+	id := l.Lease.ID
+	l.transition(lifecycle.CheckinError, fmt.Sprintf("lease %s of %q expired; resetting the process", id, l.Lease.Holder))
+	l.Lease = nil
+	l.activities.reset(id)
 }
 
-// resetting reports whether what became of a reset is not known yet, or not acted on.
-func (w *worker) resetting() bool { return w.tasks.reset != nil || w.events.reset != nil }
+// isResetting reports whether a reset is under way, or its result waits for reconcile.
+func (l *leases) isResetting() bool { return l.tasks.reset.Running() || l.tasks.reset.Ended() }
 
-// resetEnded takes what became of it: ready again, or replaced.
-func (w *worker) resetEnded(a *completion[api.ResetResult]) {
-	problem := a.result.Problem
+// resetEnded makes the worker ready again, or replaces the process.
+func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
+	problem := r.Value.Problem
 	switch {
-	case a.err != nil && failure.NotStarted(a.err):
-		w.hostLost(a.err)
+	case r.Err != nil && failure.NotStarted(r.Err):
+		l.monitor.hostLost(r.Err)
 		return
-	case a.err != nil:
-		problem = failure.Message(a.err)
+	case r.Err != nil:
+		problem = failure.Message(r.Err)
 	default:
-		w.countUsage(a.result.Usage, w.Machine.Incarnation)
+		l.countUsage(r.Value.Usage, l.Machine.Incarnation)
 	}
 	if problem == "" {
-		w.LeaseErrors = 0
-		w.transition(lifecycle.ProbePassed, "the worker was reset after its lease had expired", nil)
+		l.LeaseErrors = 0
+		l.transition(lifecycle.ProbePassed, "process reset after its lease expired")
 		return
 	}
-	reason := "a lease expired, and the worker was not reset: " + problem
-	w.Cause = api.CauseLease
-	w.setIntent(IntentReplace, reason)
-	w.transition(lifecycle.Unhealthy, reason, nil)
+	reason := "lease expired and the reset failed: " + problem
+	l.Cause = api.CauseLease
+	l.setIntent(IntentReplace, reason)
+	l.transition(lifecycle.Unhealthy, reason)
 }

@@ -10,200 +10,211 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// rotation is the replacement of an incarnation that still serves: wanted, then asked of the pool, then granted, then carried out.
+// rotation is the replacement of an incarnation that still serves. It is wanted, requested of the pool, granted, and carried out.
 type rotation struct {
 	api.RotationStatus
-	Asked bool `json:"asked,omitempty"`
-	// InPlace has the old process drain before the next one starts: rotation.surge is off, or no host had room for both.
+	Asked bool `json:"asked,omitempty"` // the pool
+	// InPlace stops the old process before the next one starts: rotation.surge is off, or no host has capacity for both.
 	InPlace bool `json:"in_place,omitempty"`
-	// Tries counts the starts of the next process that failed; the next one waits until RetryAt.
-	Tries   int       `json:"tries,omitempty"`
-	RetryAt time.Time `json:"retry_at,omitzero"`
+	// Attempts counts failed starts of the next process; the next attempt waits until RetryAt.
+	Attempts int       `json:"tries,omitempty"`
+	RetryAt  time.Time `json:"retry_at,omitzero"`
 }
 
-// rotationRetryDelay is how long a worker that gave a rotation up serves on before it asks again.
+// rotationRetryDelay is how long a worker that gave up a rotation serves on before it requests the rotation again.
 const rotationRetryDelay = 5 * time.Minute
 
-// observableCauses are the causes that policy.mode = "observe" keeps from being carried out.
+// observableCauses are the causes that policy.mode = "observe" only records.
 var observableCauses = []api.Cause{api.CauseGrade, api.CausePrediction, api.CausePressure}
 
-// requestRotation has this incarnation replaced in good order. The first cause counts until it is dealt with.
-func (w *worker) requestRotation(cause api.Cause, reason string) {
-	if w.Rotation != nil {
+// rotator decides when an incarnation is rotated, and carries rotations out.
+type rotator struct{ *worker }
+
+// want requests a rotation of this incarnation. The first cause counts until the rotation has ended.
+func (r rotator) want(cause api.Cause, reason string) {
+	if r.Rotation != nil {
 		return
 	}
-	view := api.RotationStatus{Cause: cause, Reason: reason, Incarnation: w.Machine.Incarnation, Since: w.now()}
-	logger := workflow.GetLogger(w.ctx)
-	if w.Spec.Policy.Mode == spec.PolicyObserve && slices.Contains(observableCauses, cause) {
-		if !slices.Contains(w.Process.ObservedCauses, cause) {
-			view.Observed = true
-			w.Process.ObservedCauses = append(w.Process.ObservedCauses, cause)
-			w.LastRotation = &view
-			w.record(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; policy.mode is %q, so nothing follows)", reason, cause, spec.PolicyObserve))
-			logger.Info("a rotation was decided and, as policy.mode says, only recorded", "worker", w.name(), "cause", cause, "reason", reason)
-		}
+	status := api.RotationStatus{Cause: cause, Reason: reason, Incarnation: r.Machine.Incarnation, Since: r.Now()}
+	if r.Spec.Policy.Mode == spec.PolicyObserve && slices.Contains(observableCauses, cause) {
+		r.observeOnly(status)
 		return
 	}
-	logger.Info("rotation wanted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "cause", cause, "reason", reason)
-	w.Rotation = &rotation{RotationStatus: view}
+	r.log("rotation wanted", cause, reason)
+	r.Rotation = &rotation{RotationStatus: status}
 }
 
-// beginRestart takes an operator's or the pool's restart of an incarnation that serves. The pool has given the turn already.
-func (w *worker) beginRestart(r request) {
-	if s := w.Successor; s != nil && w.NextSpec != nil && s.SpecVersion != w.NextSpec.Version {
-		w.cancelSuccessor("a newer spec is to be started")
+// observeOnly records a rotation that policy.mode = "observe" does not carry out, once for each cause.
+func (r rotator) observeOnly(status api.RotationStatus) {
+	if slices.Contains(r.Process.ObservedCauses, status.Cause) {
+		return
 	}
-	workflow.GetLogger(w.ctx).Info("restart wanted", "worker", w.name(), "incarnation", w.Machine.Incarnation, "cause", r.cause, "reason", r.reason)
-	view := api.RotationStatus{Cause: r.cause, Reason: r.reason, Incarnation: w.Machine.Incarnation, Since: w.now(), Granted: true}
-	w.Rotation = &rotation{RotationStatus: view, InPlace: r.inPlace || w.Machine.State == lifecycle.Suspended}
+	status.Observed = true
+	r.Process.ObservedCauses = append(r.Process.ObservedCauses, status.Cause)
+	r.LastRotation = &status
+	r.record(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; not carried out: policy.mode = %q)", status.Reason, status.Cause, spec.PolicyObserve))
+	r.log("rotation recorded and not carried out", status.Cause, status.Reason)
 }
 
-// rotate takes the wanted rotation a step further.
-func (w *worker) rotate() bool {
-	r := w.Rotation
-	if r == nil || w.Machine.State == lifecycle.Suspended && !r.InPlace {
+func (r rotator) log(message string, cause api.Cause, reason string) {
+	workflow.GetLogger(r.Ctx).Info(message, "worker", r.name(), "incarnation", r.Machine.Incarnation, "cause", cause, "reason", reason)
+}
+
+// beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
+func (r rotator) beginRestart(request request) {
+	if s := r.Successor; s != nil && r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version {
+		r.surge.cancelSuccessor("superseded by a newer spec")
+	}
+	r.log("restart wanted", request.cause, request.reason)
+	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
+	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended}
+}
+
+// rotate takes the wanted rotation one step further, and reports whether anything changed.
+func (r rotator) rotate() bool {
+	rotation := r.Rotation
+	if rotation == nil || r.Machine.State == lifecycle.Suspended && !rotation.InPlace {
 		return false
 	}
-	if wait := r.RetryAt.Sub(w.now()); wait > 0 && !w.events.retry {
-		if w.tasks.retry == nil {
-			w.timer(&w.tasks.retry, &w.events.retry, timerOptions{wait, "before the rotation is tried again"})
+	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {
+		if !r.tasks.retry.Running() {
+			r.tasks.retry.Start(r.Loop, wait, "before the rotation is retried")
 		}
 		return false
 	}
-	w.events.retry = false
-	loop.CancelTask(&w.tasks.retry)
-	r.RetryAt = time.Time{}
-	if !r.Granted {
-		if w.Standalone {
-			r.Granted = true
-			return true
-		}
-		if !r.Asked {
-			r.Asked = true
-			w.signalPool(api.SignalRotationRequest, api.RotationRequest{
-				Slot: w.Slot, Incarnation: w.Machine.Incarnation, Cause: r.Cause, Reason: r.Reason,
-			})
-		}
-		return false
+	r.tasks.retry.Reset()
+	rotation.RetryAt = time.Time{}
+	if !rotation.Granted {
+		return r.awaitGrant()
 	}
 	switch {
-	case len(w.Draining) > 0: // no third process beside these two
+	case len(r.Draining) > 0: // a worker has at most two processes
 		return false
-	case r.InPlace || !w.nextSpec().Rotation.Surge:
-		r.InPlace = true
-		w.Cause = r.Cause
-		w.setIntent(IntentReplace, r.Reason)
-		w.transition(lifecycle.Drain, r.Reason, nil)
+	case rotation.InPlace || !r.nextSpec().Rotation.Surge:
+		rotation.InPlace = true
+		r.Cause = rotation.Cause
+		r.setIntent(IntentReplace, rotation.Reason)
+		r.transition(lifecycle.Drain, rotation.Reason)
 		return true
-	case w.Successor == nil:
-		w.startSuccessor()
+	case r.Successor == nil:
+		r.surge.startSuccessor()
 		return true
 	}
-	return w.attemptSwitch()
+	return r.surge.attemptSwitch()
 }
 
-// nextSpec is what the next incarnation runs.
-func (w *worker) nextSpec() spec.Spec {
-	if w.NextSpec != nil {
-		return w.NextSpec.Spec
+// awaitGrant requests the rotation of the pool, once; a standalone worker grants it itself.
+func (r rotator) awaitGrant() bool {
+	rotation := r.Rotation
+	if r.Standalone {
+		rotation.Granted = true
+		return true
 	}
-	return w.Spec
+	if !rotation.Asked {
+		rotation.Asked = true
+		r.reporter.signalPool(api.SignalRotationRequest, api.RotationRequest{
+			Slot: r.Slot, Incarnation: r.Machine.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason,
+		})
+	}
+	return false
 }
 
-// rotationGranted hears from the pool that it is this worker's turn.
-func (w *worker) rotationGranted(g api.RotationGrant) {
-	if r := w.Rotation; r != nil && g.Incarnation == w.Machine.Incarnation && g.Incarnation == r.Incarnation {
-		r.Granted = true
+// granted hears that the pool grants the rotation of an incarnation.
+func (r rotator) granted(g api.RotationGrant) {
+	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation && g.Incarnation == rotation.Incarnation {
+		rotation.Granted = true
 		return
 	}
-	w.endDisruption(g.Incarnation, false, "it is not wanted any more")
+	r.endDisruption(g.Incarnation, false, "rotation no longer wanted")
 }
 
-// abandonRotation lets the incarnation serve on. What was not asked for by somebody is tried again later.
-func (w *worker) abandonRotation(why string) {
-	r := w.Rotation
-	r.Failed = why
-	last := r.RotationStatus
-	w.LastRotation, w.Rotation = &last, nil
-	workflow.GetLogger(w.ctx).Warn("rotation given up; the incarnation serves on", "worker", w.name(), "cause", r.Cause, "reason", why)
-	w.record(lifecycle.RotationFailed, "Serving on as incarnation "+fmt.Sprint(r.Incarnation)+": "+why)
-	w.endDisruption(r.Incarnation, true, why)
-	if w.NextSpec != nil {
-		w.NextSpec = nil // a spec that cannot start is not what a crash should bring up
+// nextSpec is the spec of the next incarnation.
+func (r rotator) nextSpec() spec.Spec {
+	if r.NextSpec != nil {
+		return r.NextSpec.Spec
+	}
+	return r.Spec
+}
+
+// abandonRotation gives the rotation up: the incarnation serves on. What no operator commanded is retried later.
+func (r rotator) abandonRotation(reason string) {
+	rotation := r.Rotation
+	rotation.Failed = reason
+	r.endRotation()
+	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation serves on", "worker", r.name(), "cause", rotation.Cause, "reason", reason)
+	r.record(lifecycle.RotationFailed, fmt.Sprintf("Serving on as incarnation %d: %s", rotation.Incarnation, reason))
+	r.endDisruption(rotation.Incarnation, true, reason)
+	if r.NextSpec != nil {
+		r.NextSpec = nil // a restart after a crash must not use a spec that cannot start
 		return
 	}
-	if r.Cause != api.CauseOperator {
-		again := rotation{RotationStatus: r.RotationStatus, RetryAt: w.now().Add(rotationRetryDelay)}
-		again.Granted = false
-		w.Rotation = &again
+	if rotation.Cause != api.CauseOperator {
+		r.retryRotation(*rotation)
 	}
 }
 
-// cancelRotation forgets a rotation that another end of the incarnation has overtaken.
-func (w *worker) cancelRotation() {
-	if r := w.Rotation; r != nil && (r.Granted || r.Asked) {
-		w.endDisruption(r.Incarnation, false, "the incarnation ended otherwise")
-	}
-	w.Rotation, w.events.retry = nil, false
-	loop.CancelTask(&w.tasks.retry)
-	w.cancelSuccessor("it is not needed any more")
+func (r rotator) retryRotation(failed rotation) {
+	r.Rotation = &rotation{RotationStatus: failed.RotationStatus, RetryAt: r.Now().Add(rotationRetryDelay)}
+	r.Rotation.Granted = false
 }
 
-// yieldDisruption gives the turn back before the worker is suspended, which may last; it asks again when it is resumed.
-func (w *worker) yieldDisruption() {
-	r := w.Rotation
-	if r == nil {
+// endRotation makes the rotation the last one.
+func (r rotator) endRotation() {
+	last := r.Rotation.RotationStatus
+	r.LastRotation, r.Rotation = &last, nil
+}
+
+// cancelRotation drops a rotation: the incarnation ends for another reason.
+func (r rotator) cancelRotation() {
+	if rotation := r.Rotation; rotation != nil && (rotation.Granted || rotation.Asked) {
+		r.endDisruption(rotation.Incarnation, false, "the incarnation ended for another reason")
+	}
+	r.Rotation = nil
+	r.tasks.retry.Reset()
+	r.surge.cancelSuccessor("no longer needed")
+}
+
+// yieldDisruption gives up the grant before the worker is suspended, which may last. The worker requests it again when it is resumed.
+func (r rotator) yieldDisruption() {
+	rotation := r.Rotation
+	if rotation == nil {
 		return
 	}
-	w.cancelSuccessor("the worker is suspended")
-	if r.Asked { // a restart was not asked for, and waits with its rollout
-		w.endDisruption(r.Incarnation, false, "the worker is suspended")
-		r.Granted, r.Asked = false, false
+	r.surge.cancelSuccessor("worker suspended")
+	if rotation.Asked { // a restart was not requested of the pool, and waits
+		r.endDisruption(rotation.Incarnation, false, "worker suspended")
+		rotation.Granted, rotation.Asked = false, false
 	}
 }
 
-// endDisruption tells the pool that this worker is through with its turn.
-func (w *worker) endDisruption(incarnation int64, failed bool, reason string) {
-	if !w.Standalone {
-		w.signalPool(api.SignalRotationDone, api.RotationDone{Slot: w.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
+// endDisruption reports to the pool that the rotation of an incarnation has ended.
+func (r rotator) endDisruption(incarnation int64, failed bool, reason string) {
+	if !r.Standalone {
+		r.reporter.signalPool(api.SignalRotationDone, api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
 	}
 }
 
-// signalPool sends the pool a message; a run does not end before it is delivered.
-func (w *worker) signalPool(name string, message any) {
-	w.signalsInFlight++
-	future := workflow.SignalExternalWorkflow(w.ctx, api.PoolWorkflowID(w.Pool), "", name, message)
-	w.selector.AddFuture(future, func(f workflow.Future) {
-		w.signalsInFlight--
-		if err := f.Get(w.ctx, nil); err != nil { // a pool that is no more ends the worker elsewhere
-			workflow.GetLogger(w.ctx).Warn("the pool was not told", "message", name, "error", err)
-		}
-	})
-}
-
-// countReplacement counts what the incarnation that begins now follows on.
-func (w *worker) countReplacement() {
-	cause := w.Cause
-	w.Cause = ""
+// countReplacement counts the incarnation that begins under the cause of the previous one's end.
+func (r rotator) countReplacement() {
+	cause := r.Cause
+	r.Cause = ""
 	if cause == "" {
-		return // the first, or one that no host has taken
+		return // the first incarnation, or one that no host has taken
 	}
-	if r := w.Rotation; r != nil && r.Granted && cause == r.Cause {
-		w.Counters.Rotations++
-		w.Counters.RotationsByReason = incremented(w.Counters.RotationsByReason, cause)
+	if rotation := r.Rotation; rotation != nil && rotation.Granted && cause == rotation.Cause {
+		r.Counters.Rotations++
+		r.Counters.RotationsByReason = incremented(r.Counters.RotationsByReason, cause)
 		if cause == api.CauseGrade {
-			w.GradeRotations++
+			r.GradeRotations++
 		} else {
-			w.GradeRotations = 0
+			r.GradeRotations = 0
 		}
-		last := r.RotationStatus
-		w.LastRotation, w.Rotation = &last, nil
+		r.endRotation()
 		return
 	}
-	w.Counters.RestartsByReason = incremented(w.Counters.RestartsByReason, cause)
+	r.Counters.RestartsByReason = incremented(r.Counters.RestartsByReason, cause)
 }
 
 // incremented is a map with one more of a cause.
@@ -215,14 +226,10 @@ func incremented(by map[string]int64, cause api.Cause) map[string]int64 {
 	return by
 }
 
-// recordCutCalls records calls that were still in flight when waiting was over.
-func (w *worker) recordCutCalls(n int) {
-	w.Counters.CallsCut += int64(n)
-	if w.Rotation != nil {
-		w.Rotation.Cut += n
+// recordCutCalls counts calls that were still in flight after the drain timeout.
+func (r rotator) recordCutCalls(n int) {
+	r.Counters.CallsCut += int64(n)
+	if r.Rotation != nil {
+		r.Rotation.Cut += n
 	}
-}
-
-func (w *worker) cutReason(n int) string {
-	return fmt.Sprintf("%s of drain timeout is over; calls cut: %d", w.Spec.Rotation.DrainTimeout, n)
 }

@@ -9,74 +9,67 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/spec"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// rotationPolicy are the limits of an incarnation under the spec.
-func (w *worker) rotationPolicy() policy.Rotation {
-	r := w.Spec.Rotation
-	return policy.Rotation{
-		MaxRequests: int64(r.MaxRequests), Jitter: r.Jitter, MaxMemoryBytes: int64(r.MaxMemory), MaxUptime: r.MaxUptime.D(),
-	}
-}
-
-// watchRules are what the host holds this incarnation against; none while it waits for its turn.
-func (w *worker) watchRules() api.WatchRules {
-	if w.Rotation != nil || w.Machine.State == lifecycle.Suspended {
+// watchRules are the limits that the host checks this incarnation against; none while a rotation is wanted.
+func (r rotator) watchRules() api.WatchRules {
+	if r.Rotation != nil || r.Machine.State == lifecycle.Suspended {
 		return api.WatchRules{}
 	}
-	limit := int64(w.Spec.Rotation.MaxMemory)
+	limit := int64(r.Spec.Rotation.MaxMemory)
 	rules := api.WatchRules{
 		Limits:       true,
-		RequestLimit: w.Process.RequestLimit, MaxMemoryBytes: limit,
-		Grade: !slices.Contains(w.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(w.GradeRotations)),
+		RequestLimit: r.Process.RequestLimit, MaxMemoryBytes: limit,
+		Grade: !slices.Contains(r.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(r.GradeRotations)),
 	}
-	if w.Process.InitialBytes >= limit { // the next one would be born as large
+	if r.Process.InitialBytes >= limit { // the next process would start as large
 		rules.MaxMemoryBytes = 0
 	}
-	if w.Spec.Prediction.Enabled && !slices.Contains(w.Process.ObservedCauses, api.CausePrediction) {
-		rules.Window, rules.Horizon, rules.MemoryLimitBytes = w.Spec.Prediction.Window, w.Spec.Prediction.Horizon, limit
-		if hard := int64(w.Spec.Limits.Memory); hard > 0 && (limit == 0 || hard < limit) {
+	if r.Spec.Prediction.Enabled && !slices.Contains(r.Process.ObservedCauses, api.CausePrediction) {
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = r.Spec.Prediction.Window, r.Spec.Prediction.Horizon, limit
+		if hard := int64(r.Spec.Limits.Memory); hard > 0 && (limit == 0 || hard < limit) {
 			rules.MemoryLimitBytes = hard
 		}
 	}
 	return rules
 }
 
-// drawRequestLimit draws the request limit of an incarnation that has become ready, and notes what memory it was born with.
-func (w *worker) drawRequestLimit() {
-	w.Process.RequestLimit = w.rotationPolicy().RequestLimit(rand.New(workflow.GetRandomStream(w.ctx, "rotation")).Float64())
-	if w.Sample != nil {
-		w.Process.InitialBytes = w.Sample.RSSBytes
+// drawRequestLimit draws the request limit of an incarnation that has become ready, and records its initial memory.
+func (r rotator) drawRequestLimit() {
+	random := rand.New(workflow.GetRandomStream(r.Ctx, "rotation")).Float64()
+	r.Process.RequestLimit = fromspec.Rotation(r.Spec).RequestLimit(random)
+	if r.Sample != nil {
+		r.Process.InitialBytes = r.Sample.RSSBytes
 	}
-	if limit := int64(w.Spec.Rotation.MaxMemory); limit > 0 && w.Process.InitialBytes >= limit {
-		workflow.GetLogger(w.ctx).Warn("the process uses more than rotation.max_memory from the start, so that rule is left out; raise it",
-			"worker", w.name(), "bytes", w.Process.InitialBytes, "max_memory", w.Spec.Rotation.MaxMemory)
-	}
-}
-
-// checkRequestLimit has the incarnation replaced when checkins alone show that it has served its share; Watch sees it sooner, where calls
-// go through the gateway.
-func (w *worker) checkRequestLimit() {
-	if limit := w.Process.RequestLimit; limit > 0 && w.Process.Requests >= limit {
-		w.requestRotation(api.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: w.Process.Requests}, 0).Reason)
+	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
+		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is off; raise it",
+			"worker", r.name(), "bytes", r.Process.InitialBytes, "max_memory", r.Spec.Rotation.MaxMemory)
 	}
 }
 
-// ensureUptimeTimer keeps the one timer that ends an incarnation for its age.
-func (w *worker) ensureUptimeTimer() {
-	limit := w.Spec.Rotation.MaxUptime.D()
-	if limit <= 0 || w.Rotation != nil || w.Machine.StartedAt.IsZero() {
+// checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. Watch sees that sooner if
+// calls go through the gateway.
+func (r rotator) checkRequestLimit() {
+	if limit := r.Process.RequestLimit; limit > 0 && r.Process.Requests >= limit {
+		r.want(api.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: r.Process.Requests}, 0).Reason)
+	}
+}
+
+// ensureUptimeTimer runs the timer that rotates an incarnation at rotation.max_uptime, or rotates it if the time is over.
+func (r rotator) ensureUptimeTimer() {
+	limit := r.Spec.Rotation.MaxUptime.D()
+	if limit <= 0 || r.Rotation != nil || r.Machine.StartedAt.IsZero() {
 		return
 	}
-	uptime := w.now().Sub(w.Machine.StartedAt)
+	uptime := r.Now().Sub(r.Machine.StartedAt)
 	if uptime >= limit {
-		loop.CancelTask(&w.tasks.uptime)
-		w.requestRotation(api.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
+		r.tasks.uptime.Cancel()
+		r.want(api.CauseUptime, policy.Rotation{MaxUptime: limit}.Next(policy.Life{Uptime: uptime}, 0).Reason)
 		return
 	}
-	if w.tasks.uptime == nil && w.now().Add(limit-uptime).Before(w.NextCheckpoint) { // else the checkpoint comes first, and asks again
-		w.timer(&w.tasks.uptime, &w.events.uptime, timerOptions{limit - uptime, "rotation.max_uptime"})
+	if !r.tasks.uptime.Running() && r.Now().Add(limit-uptime).Before(r.NextCheckpoint) { // otherwise the checkpoint comes first, and calls this
+		r.tasks.uptime.Start(r.Loop, limit-uptime, "rotation.max_uptime")
 	}
 }

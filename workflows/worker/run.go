@@ -8,88 +8,125 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Run is the whole state of a worker: its input, and what it hands to its next run when it continues as new.
+// Run is the whole state of a worker: the input of its workflow, and the argument of its continue-as-new.
 type Run struct {
 	Pool        string    `json:"pool"`
 	Slot        int       `json:"slot"`
 	Spec        spec.Spec `json:"spec"`
 	SpecVersion int64     `json:"spec_version"`
-	Searchable  bool      `json:"searchable,omitempty"`
-	// Orphan is set for a worker that has no pool to report to.
+	// Searchable says that the namespace has Tempool's search attributes.
+	Searchable bool `json:"searchable,omitempty"`
+	// Standalone says that the worker has no pool to report to.
 	Standalone bool `json:"orphan,omitempty"`
-	// ContinueEvery, if positive, continues as new after that many turns of the loop; tests of carry-over use it.
+	// ContinueEvery, if positive, is after how many iterations the run continues as new; tests set it.
 	ContinueEvery int `json:"continue_every,omitempty"`
 
 	Machine lifecycle.Machine `json:"machine"`
 	Process RunningProcess    `json:"process"`
 
-	Lease    *api.Lease `json:"lease,omitempty"`
-	LeaseSeq int64      `json:"lease_seq"`
-	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
-
-	Intent           Intent       `json:"intent,omitempty"`
-	IntentReason     string       `json:"intent_reason,omitempty"`
-	SuspendWanted    bool         `json:"suspend_wanted,omitempty"`
-	Ending           bool         `json:"ending,omitempty"`  // cancelled: the workflow ends when the process has
-	IgnoreNextCancel bool         `json:"excused,omitempty"` // the pool is about to continue as new
-	Resting          bool         `json:"resting,omitempty"`
-	GaveUp           bool         `json:"gave_up,omitempty"` // which is why it rests
-	NextSpec         *VersionSpec `json:"next_spec,omitempty"`
-	Wait             Wait         `json:"hold"`
-	Failures         int          `json:"failures,omitempty"`       // ends in a row that nobody asked for
-	ShortLived       bool         `json:"brief,omitempty"`          // the newest of them followed soon on a start
-	ProbeFailures    int          `json:"probe_failures,omitempty"` // in a row, of this incarnation
-	LeaseErrors      int          `json:"lease_errors,omitempty"`   // leases in a row that ended in error
-	NextCheckpoint   time.Time    `json:"next_checkpoint"`
-	// Reached is the highest incarnation number given out, when a successor that did not make it had it.
-	HighestIncarnation int64                 `json:"reached,omitempty"`
-	Cause              api.Cause             `json:"cause,omitempty"` // of the end that the next incarnation follows on
-	Rotation           *rotation             `json:"rotation,omitempty"`
-	LastRotation       *api.RotationStatus   `json:"last_rotation,omitempty"`
-	Successor          *successor            `json:"successor,omitempty"`
-	Draining           []drainingIncarnation `json:"leaving,omitempty"`
-	// Held is why the pool wants to be asked before each start; Released that it let the next one go.
-	StartsHeld    string `json:"held,omitempty"`
-	StartReleased bool   `json:"released,omitempty"`
-	// TrialPause, if positive, says that this worker tries for its pool, whose other starts are held: at least so long apart, until it
-	// serves or gives up.
-	TrialPause   time.Duration `json:"trial_pause,omitempty"`
-	Starts       int64         `json:"starts,omitempty"`
-	StartsFailed int64         `json:"starts_failed,omitempty"`
-
-	Counters Counters    `json:"counters"`
-	Sample   *api.Sample `json:"sample,omitempty"`
-	// Assessment is the newest the host told of this incarnation; GradeRotations counts incarnations in a row that went for their grade.
-	Assessment     *api.Assessment `json:"assessment,omitempty"`
-	GradeRotations int             `json:"grade_row,omitempty"`
-	LastRefusal    string          `json:"last_refusal,omitempty"`
-	Reported       reported        `json:"reported"` // what the pool and the search attributes were last told
+	LeaseState
+	StartState
+	HealthState
+	EndState
+	RotationState
+	ReportState
 }
 
-// RunningProcess is the incarnation's process, where it runs.
+// RunningProcess is the process of the current incarnation.
 type RunningProcess struct {
 	Host      string    `json:"host,omitempty"`
 	PID       int       `json:"pid,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	Endpoint  string    `json:"endpoint,omitempty"`
 	Address   string    `json:"address,omitempty"`
-	// Limits is by which means each limit is in force, Applied what the process was given since it started.
+	// Limits names the mechanism that enforces each limit; LimitsApplied is what the process was given since it started.
 	Limits        map[string]string  `json:"limits,omitempty"`
 	LimitsApplied *api.LimitsApplied `json:"applied,omitempty"`
-	// RequestLimit is after how many requests it is rotated, 0 for never; Requests are those that checkins told of.
+	// RequestLimit is the number of requests after which the process is rotated, 0 for never; Requests is the number that
+	// checkins have reported.
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
-	// Told is what checkins told of it, Seen what its host told last; see usage.go.
+	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
 	Reported api.Usage `json:"told,omitzero"`
 	Observed api.Usage `json:"seen,omitzero"`
-	// InitialBytes is the memory it had when it became ready.
+	// InitialBytes is the memory of the process when it became ready.
 	InitialBytes int64 `json:"born_bytes,omitempty"`
-	// Observed are the causes for which a rotation was decided and only recorded (policy.mode).
+	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
 	ObservedCauses []api.Cause `json:"observed,omitempty"`
 }
 
-// Intent is what is to follow once the process has ended. The zero value leaves it to the recovery policy.
+// LeaseState is the current lease and the numbers that fence earlier ones.
+type LeaseState struct {
+	Lease    *api.Lease `json:"lease,omitempty"`
+	LeaseSeq int64      `json:"lease_seq"`
+	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
+}
+
+// Grant is the lease that a request got; the same request gets it again.
+type Grant struct {
+	RequestID string    `json:"request_id"`
+	Lease     api.Lease `json:"lease"`
+}
+
+// StartState decides when the next incarnation starts.
+type StartState struct {
+	Wait Wait `json:"hold"`
+	// StartsHeld is why the pool must permit each start; empty if it need not. StartReleased says that it permits the next one.
+	StartsHeld    string `json:"held,omitempty"`
+	StartReleased bool   `json:"released,omitempty"`
+	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without asking,
+	// until the worker is ready or gives up.
+	TrialPause time.Duration `json:"trial_pause,omitempty"`
+	// HighestIncarnation is the highest incarnation number in use, when a successor or a lost attempt has used numbers.
+	HighestIncarnation int64 `json:"reached,omitempty"`
+	Failures           int   `json:"failures,omitempty"` // consecutive ends that nobody requested
+	ShortLived         bool  `json:"brief,omitempty"`    // the newest failure came soon after its start
+	Starts             int64 `json:"starts,omitempty"`
+	StartsFailed       int64 `json:"starts_failed,omitempty"`
+}
+
+// Wait is why a worker is pending: until a time, until a host has capacity, or until its pool permits the start.
+type Wait struct {
+	Until    time.Time `json:"until,omitzero"`
+	Capacity bool      `json:"room,omitempty"`
+	Pool     bool      `json:"pool,omitempty"`
+	Asked    bool      `json:"asked,omitempty"` // the pool
+	For      string    `json:"for,omitempty"`   // the reason of the start, once the pool permits it
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// HealthState is what probes and samples of the current incarnation have shown.
+type HealthState struct {
+	ProbeFailures  int             `json:"probe_failures,omitempty"` // consecutive
+	LeaseErrors    int             `json:"lease_errors,omitempty"`   // consecutive leases that ended in error
+	NextCheckpoint time.Time       `json:"next_checkpoint"`
+	Sample         *api.Sample     `json:"sample,omitempty"`
+	Assessment     *api.Assessment `json:"assessment,omitempty"`
+	SuspendWanted  bool            `json:"suspend_wanted,omitempty"`
+}
+
+// EndState decides what follows the end of the current incarnation.
+type EndState struct {
+	Intent       Intent       `json:"intent,omitempty"`
+	IntentReason string       `json:"intent_reason,omitempty"`
+	Cause        api.Cause    `json:"cause,omitempty"` // of the end
+	NextSpec     *VersionSpec `json:"next_spec,omitempty"`
+	Resting      bool         `json:"resting,omitempty"` // until an operator's restart
+	GaveUp       bool         `json:"gave_up,omitempty"` // the reason why it rests
+	Ending       bool         `json:"ending,omitempty"`  // the workflow completes after the process has ended
+	// IgnoreCancelUntil is until when a cancellation only means that the pool continues as new; see cancelled.
+	IgnoreCancelUntil time.Time `json:"ignore_cancel_until,omitzero"`
+}
+
+// Intent is what follows the end of a process. The zero value leaves it to the recovery policy.
 type Intent string
+
+// Intents, weakest first; a stronger one replaces a weaker one.
+const (
+	IntentRecover Intent = ""        // nobody requested the end: count a failure and back off
+	IntentReplace Intent = "replace" // start the next incarnation immediately
+	IntentRest    Intent = "rest"    // wait for an operator's restart
+)
 
 // VersionSpec is a spec that takes effect with the next incarnation.
 type VersionSpec struct {
@@ -97,17 +134,24 @@ type VersionSpec struct {
 	Version int64     `json:"version"`
 }
 
-// Wait is why a worker is pending: until a time, until some host has room, or until its pool lets the start go.
-type Wait struct {
-	Until    time.Time `json:"until,omitzero"`
-	Capacity bool      `json:"room,omitempty"`
-	Pool     bool      `json:"pool,omitempty"`
-	Asked    bool      `json:"asked,omitempty"` // the pool
-	For      string    `json:"for,omitempty"`   // what the start is for, once the pool lets it go
-	Reason   string    `json:"reason,omitempty"`
+// RotationState is the replacement of an incarnation that still serves.
+type RotationState struct {
+	Rotation     *rotation             `json:"rotation,omitempty"`
+	LastRotation *api.RotationStatus   `json:"last_rotation,omitempty"`
+	Successor    *successor            `json:"successor,omitempty"`
+	Draining     []drainingIncarnation `json:"leaving,omitempty"`
+	// GradeRotations counts consecutive incarnations that were rotated for their grade.
+	GradeRotations int `json:"grade_row,omitempty"`
 }
 
-// Counters feed the query metrics; they count over the worker's whole life.
+// ReportState is what the worker shows to others.
+type ReportState struct {
+	Counters    Counters `json:"counters"`
+	LastRefusal string   `json:"last_refusal,omitempty"`
+	Reported    reported `json:"reported"` // to the pool and the search attributes
+}
+
+// Counters feed the query metrics. They count over the whole life of the worker.
 type Counters struct {
 	RequestsServed  int64     `json:"requests_served"`
 	RequestsFailed  int64     `json:"requests_failed"`
@@ -119,7 +163,7 @@ type Counters struct {
 	LeasesRefused   int64     `json:"leases_refused"`
 	Rotations       int64     `json:"rotations"`
 	CallsCut        int64     `json:"calls_cut,omitempty"`
-	// By cause: incarnations that made way in good order, and others that were followed by the next.
+	// By cause: rotations, and all other replacements of an incarnation.
 	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
 	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
 }

@@ -8,129 +8,145 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// startFirst leaves created: the first incarnation, unless the worker was asked to end before it had one.
-func (w *worker) startFirst() bool {
-	if r, rest := w.takeEnding(); r.wanted {
-		w.restIfAsked(rest)
-		w.transition(lifecycle.Stop, r.reason, nil)
+// starter starts incarnations.
+type starter struct {
+	*worker
+	attempts int // that the current start may make
+}
+
+// startFirst leaves created: it starts the first incarnation, unless the worker has to end.
+func (s *starter) startFirst() bool {
+	if r := s.requests.takeEnd(); r.wanted {
+		s.restIf(r.rest)
+		s.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	w.beginIncarnation("first start of this worker")
+	s.beginIncarnation("first start of this worker")
 	return true
 }
 
-// place begins the next incarnation, once the pool lets it where that has to be asked.
-func (w *worker) beginIncarnation(reason string) {
-	if w.needsPermit() && !w.StartReleased {
-		w.awaitPermit(reason)
+// beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the start.
+func (s *starter) beginIncarnation(reason string) {
+	if s.needsPermit() && !s.StartReleased {
+		s.awaitPermit(reason)
 		return
 	}
-	w.StartReleased = false
-	w.countReplacement()
-	if w.NextSpec != nil {
-		w.Spec, w.SpecVersion, w.NextSpec = w.NextSpec.Spec, w.NextSpec.Version, nil
+	s.StartReleased = false
+	s.rotator.countReplacement()
+	if s.NextSpec != nil {
+		s.Spec, s.SpecVersion, s.NextSpec = s.NextSpec.Spec, s.NextSpec.Version, nil
 	}
-	w.Process = RunningProcess{}
-	w.Intent, w.IntentReason, w.Resting, w.GaveUp, w.Wait = IntentRecover, "", false, false, Wait{}
-	w.ProbeFailures, w.LeaseErrors, w.Sample, w.Assessment = 0, 0, nil, nil
+	s.Process = RunningProcess{}
+	s.Intent, s.IntentReason, s.Resting, s.GaveUp, s.Wait = IntentRecover, "", false, false, Wait{}
+	s.ProbeFailures, s.LeaseErrors, s.Sample, s.Assessment = 0, 0, nil, nil
 	event := lifecycle.Start
-	if w.Machine.State == lifecycle.Pending {
+	if s.Machine.State == lifecycle.Pending {
 		event = lifecycle.Release
 	} else {
-		w.skipUsedNumbers()
+		s.skipUsedNumbers()
 	}
-	w.transitionWith(lifecycle.Event{Kind: event, Reason: reason})
+	s.transition(event, reason)
 }
 
-// skipUsedNumbers passes over incarnation numbers that successors had which did not make it.
-func (w *worker) skipUsedNumbers() {
-	w.Machine.Incarnation = max(w.Machine.Incarnation, w.HighestIncarnation)
+// skipUsedNumbers passes over the incarnation numbers of successors that never took over and of lost attempts.
+func (s *starter) skipUsedNumbers() {
+	s.Machine.Incarnation = max(s.Machine.Incarnation, s.HighestIncarnation)
 }
 
-// start waits for the process to be spawned, to answer its handshake and to finish its warm-up.
-func (w *worker) start() bool {
-	if r, rest := w.takeEnding(); r.wanted {
-		w.restIfAsked(rest)
-		w.transition(lifecycle.Stop, r.reason, nil)
+// start waits until the process is spawned, has answered its handshake and has finished its warm-up.
+func (s *starter) start() bool {
+	if r := s.requests.takeEnd(); r.wanted {
+		s.restIf(r.rest)
+		s.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if r := w.takeRestart(); r.wanted {
-		w.Cause = r.cause
-		w.setIntent(IntentReplace, r.reason)
-		w.transition(lifecycle.Stop, r.reason, nil)
+	if r := s.requests.restart.take(); r.wanted {
+		s.Cause = r.cause
+		s.setIntent(IntentReplace, r.reason)
+		s.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if a := take(&w.events.start); a != nil {
-		w.replayAttempts(a)
-		w.countStart(a.err)
-		w.startEnded(a)
+	if r := s.tasks.start.Take(); r != nil {
+		s.replayAttempts(r)
+		s.countStart(r.Err)
+		s.startEnded(r)
 		return true
 	}
-	if w.tasks.start == nil {
-		w.tasks.attempts = w.maxAttempts()
-		run(w, &w.tasks.start, &w.events.start, api.ActivityStart, activityOptions{
-			queue:   api.PlacementQueue(w.Spec.Pool.Placement),
-			summary: fmt.Sprintf("start incarnation %d of %s", w.Machine.Incarnation, w.name()),
-			toStart: placementTimeout, toClose: w.Spec.Start.Timeout.D() + w.recovery().Probation(w.Failures+w.tasks.attempts-1, true) + slack,
-			silent: loop.HeartbeatTimeout, awaitCancel: true, tries: w.tasks.attempts,
-		}, api.StartRequest{Process: w.process(), Spec: w.Spec, KeepIncarnations: w.drainingNumbers(), MaxAttempts: w.tasks.attempts, Failures: w.Failures, ShortLived: w.ShortLived})
+	if !s.tasks.start.Running() {
+		s.attempts = s.maxAttempts()
+		s.activities.startProcess(s.attempts)
 	}
 	return false
 }
 
-func (w *worker) startEnded(a *completion[api.StartResult]) {
+func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 	switch {
-	case a.err == nil:
-		w.setProcess(a.result)
-		reason := fmt.Sprintf("process %d on host %s was ready after %d ms", a.result.PID, a.result.Host, a.result.TookMS)
-		w.transitionWith(lifecycle.Event{Kind: lifecycle.StartSucceeded, Reason: reason, Metadata: map[string]string{
-			"host": a.result.Host, "pid": fmt.Sprint(a.result.PID),
-		}})
-		w.drawRequestLimit()
-		w.NextCheckpoint = w.now().Add(w.Spec.Health.Checkpoint.D())
-		if w.Failures > 0 { // a first look soon, and then the pool is told
-			w.NextCheckpoint = w.now().Add(min(policy.SettledAfter, w.Spec.Health.Checkpoint.D()))
-		} else {
-			w.armLeaseTimer(w.Spec.Lease.TTL.D())
-		}
-	case failure.NotStarted(a.err):
-		reason := fmt.Sprintf("no agent with room took the start from %s within %s",
-			api.PlacementQueue(w.Spec.Pool.Placement), placementTimeout)
-		w.transition(lifecycle.StartFailed, reason, nil)
-		w.Wait = Wait{Capacity: true, Reason: reason + "; start an agent with that label, or raise --capacity of one"}
-	case failure.TimedOut(a.err):
-		w.Cause = api.CauseHostLost
-		w.setIntent(IntentReplace, "the host that took the start was not heard of again")
-		w.transition(lifecycle.StartFailed, w.IntentReason, nil)
+	case r.Err == nil:
+		s.started(r.Value)
+	case failure.NotStarted(r.Err):
+		queue := api.PlacementQueue(s.Spec.Pool.Placement)
+		reason := fmt.Sprintf("no agent with capacity took the start from %s within %s", queue, placementTimeout)
+		s.transition(lifecycle.StartFailed, reason)
+		s.Wait = Wait{Capacity: true, Reason: reason + "; start an agent with that label, or raise its --capacity"}
+	case failure.TimedOut(r.Err):
+		s.Cause = api.CauseHostLost
+		s.setIntent(IntentReplace, "host lost during the start")
+		s.transition(lifecycle.StartFailed, s.IntentReason)
 	default:
-		newest, outdated := failure.Superseded(a.err)
-		w.Cause = api.CauseStartFailed
-		if outdated {
-			w.Cause = api.CauseSuperseded
-			w.setIntent(IntentReplace, failure.Message(a.err))
+		newest, superseded := failure.Superseded(r.Err)
+		s.Cause = api.CauseStartFailed
+		if superseded {
+			s.Cause = api.CauseSuperseded
+			s.setIntent(IntentReplace, failure.Message(r.Err))
 		}
-		w.transition(lifecycle.StartFailed, failure.Message(a.err), nil)
-		w.Machine.Incarnation = max(w.Machine.Incarnation, newest) // numbers are never used again, not even by another pool of this name
+		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
+		s.Machine.Incarnation = max(s.Machine.Incarnation, newest) // no number is used twice, not even by another pool of this name
+	}
+}
+
+// started moves to ready.
+func (s *starter) started(r api.StartResult) {
+	s.setProcess(r)
+	s.transitionAt(lifecycle.Event{
+		Kind:     lifecycle.StartSucceeded,
+		Reason:   fmt.Sprintf("process %d on host %s ready after %d ms", r.PID, r.Host, r.TookMS),
+		Metadata: map[string]string{"host": r.Host, "pid": fmt.Sprint(r.PID)},
+	}, s.Now())
+	s.rotator.drawRequestLimit()
+	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
+	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the pool hears of it then
+		s.NextCheckpoint = s.Now().Add(min(policy.SettledAfter, s.Spec.Health.Checkpoint.D()))
+	} else {
+		s.leases.armTimer(s.Spec.Lease.TTL.D())
 	}
 }
 
 // countStart counts the end of a start that a host has taken.
-func (w *worker) countStart(err error) {
-	_, outdated := failure.Superseded(err)
-	if failure.NotStarted(err) || outdated || temporal.IsCanceledError(err) {
+func (s *starter) countStart(err error) {
+	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || temporal.IsCanceledError(err) {
 		return
 	}
-	w.Starts++
+	s.Starts++
 	if err != nil {
-		w.StartsFailed++
+		s.StartsFailed++
 	}
 }
 
-func (w *worker) setProcess(r api.StartResult) {
-	w.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
-	w.setSample(r.Sample)
+func (s *starter) setProcess(r api.StartResult) {
+	s.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
+	s.monitor.setSample(r.Sample)
+}
+
+// maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the pool's breaker,
+// makes one.
+func (s *starter) maxAttempts() int {
+	if s.TrialPause > 0 || s.needsPermit() {
+		return 1
+	}
+	return fromspec.Recovery(s.Spec).Tries(s.Failures, maxServerBackoff)
 }

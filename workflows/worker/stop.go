@@ -6,59 +6,77 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/failure"
-	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// stop ends the process, wherever it is.
+// stop ends the process.
 func (w *worker) stop() bool {
-	w.events.watch, w.events.probe, w.events.drained, w.events.drainTimeout, w.events.checkpoint = nil, nil, nil, false, false
-	w.absorbRequests(true)
-	if w.tasks.start != nil { // stopped while starting: the process is only known when Start has ended
-		w.tasks.start.Cancel()
+	w.tasks.watch.Take()
+	w.tasks.probe.Take()
+	w.tasks.drain.Take()
+	w.tasks.drainLimit.Take()
+	w.tasks.checkpoint.Take()
+	if r := w.requests.stop.take(); r.wanted {
+		w.restIf(r.rest)
+	}
+	w.absorbRequests()
+	if w.tasks.start.Running() { // stopped while starting: the host reports the process when Start has ended
+		w.tasks.start.RequestCancel()
 		return false
 	}
-	if a := take(&w.events.start); a != nil {
-		w.replayAttempts(a)
-		if a.err != nil {
-			w.processExited(&lifecycle.Exit{Interrupted: true}, "the start was called off")
+	if r := w.tasks.start.Take(); r != nil {
+		w.starter.replayAttempts(r)
+		if r.Err != nil {
+			w.processExited(&lifecycle.Exit{Interrupted: true}, "start cancelled")
 			return true
 		}
-		w.setProcess(a.result)
+		w.starter.setProcess(r.Value)
 	}
-	if a := take(&w.events.stopped); a != nil {
-		if a.err != nil {
-			w.processExited(&lifecycle.Exit{Error: "host lost"}, fmt.Sprintf("host %s did not answer when asked to stop the process: %s",
-				w.Process.Host, failure.Message(a.err)))
+	if r := w.tasks.stop.Take(); r != nil {
+		if r.Err != nil {
+			w.processExited(&lifecycle.Exit{Error: "host lost"}, fmt.Sprintf("host %s did not stop the process: %s",
+				w.Process.Host, failure.Message(r.Err)))
 		} else {
-			w.setObservedUsage(a.result.Usage)
-			w.processExited(&a.result.Exit, a.result.Reason)
+			w.monitor.setObservedUsage(r.Value.Usage)
+			w.processExited(&r.Value.Exit, r.Value.Reason)
 		}
 		return true
 	}
-	if w.Process.Host == "" { // called off before anybody took the start
-		w.processExited(&lifecycle.Exit{Interrupted: true}, "it was stopped before a host had taken it")
+	if w.Process.Host == "" {
+		w.processExited(&lifecycle.Exit{Interrupted: true}, "stopped before a host took the start")
 		return true
 	}
-	if w.tasks.stop == nil {
-		grace := w.Spec.Pool.StopGrace
-		run(w, &w.tasks.stop, &w.events.stopped, api.ActivityStop,
-			w.onHost(fmt.Sprintf("stop process %d: %s", w.Process.PID, w.lastReason()), grace.D()+2*slack),
-			api.StopRequest{Process: w.process(), Grace: grace, Reason: w.lastReason()})
+	if !w.tasks.stop.Running() {
+		w.activities.stop(w.lastReason())
 	}
 	return false
 }
 
-// processExited records the end of the incarnation and of everything that belonged to it.
+// processExited records the end of the incarnation, and ends everything that belongs to it.
 func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
-	w.endLease()
-	w.addUsage(unreported(w.Process.Observed, w.Process.Reported))
+	w.Lease = nil // fences its holder
+	w.leases.addUsage(unreported(w.Process.Observed, w.Process.Reported))
 	w.Process.Observed = api.Usage{}
 	if w.Cause == "" {
 		w.Cause = api.CauseExit
 	}
-	for _, slot := range []**loop.Task{&w.tasks.watch, &w.tasks.probe, &w.tasks.drain, &w.tasks.stop, &w.tasks.reset, &w.tasks.checkpoint, &w.tasks.lease, &w.tasks.drainLimit, &w.tasks.uptime} {
-		loop.CancelTask(slot)
-	}
-	w.events = pendingEvents{drain: w.events.drain, stop: w.events.stop, restart: w.events.restart, successor: w.events.successor}
-	w.transition(lifecycle.Exited, reason, exit)
+	w.tasks.endIncarnation()
+	w.requests.suspend, w.requests.resume = request{}, request{}
+	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
+}
+
+// endIncarnation cancels what needs the process, and drops every result.
+func (t *tasks) endIncarnation() {
+	t.watch.Reset()
+	t.probe.Reset()
+	t.drain.Reset()
+	t.stop.Reset()
+	t.reset.Reset()
+	t.checkpoint.Reset()
+	t.lease.Reset()
+	t.drainLimit.Reset()
+	t.uptime.Reset()
+	t.awaitCapacity.Take()
+	t.start.Take()
+	t.wait.Take()
+	t.retry.Take()
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	"go.temporal.io/sdk/workflow"
@@ -10,237 +9,246 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which starts beside
-// it. When the successor is ready it takes over in one step, so that nobody ever sees the worker out of service, and the old process
-// leaves: it finishes its calls and is stopped, beside the new one. The machine knows one incarnation at a time; the number of
-// the successor becomes the worker's, and its fencing epoch, with that step.
+// With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which starts beside it.
+// When the successor is ready, the worker switches to it in one workflow task, so that no client sees the worker out of service. The old
+// process drains and stops beside the new one. The machine has one incarnation at a time; the number of the successor becomes the
+// worker's incarnation, and its fencing epoch, with the switch.
 
-// successor is the incarnation that is to take over.
+// successor is the incarnation that is about to replace the current one.
 type successor struct {
 	Incarnation int64 `json:"incarnation"`
 	SpecVersion int64 `json:"spec_version"`
-	// Ready is set when the process has passed its handshake and warm-up, while a client's lease on the old one runs out.
-	Ready *api.StartResult `json:"ready,omitempty"`
-	start *loop.Task
+	// Ready is set after handshake and warm-up, while a client's lease on the current incarnation ends.
+	Ready  *api.StartResult `json:"ready,omitempty"`
+	cancel func()           // of the start, while it is under way
 }
 
-// drainingIncarnation is an incarnation that leaves beside the worker's own.
+// drainingIncarnation is an incarnation that drains beside the current one.
 type drainingIncarnation struct {
 	Incarnation int64      `json:"incarnation"`
 	Host        string     `json:"host"`
 	PID         int        `json:"pid"`
-	Lease       *api.Lease `json:"lease,omitempty"` // the gateway's, whose usage is still to come
+	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
 	Reason      string     `json:"reason"`
 	Reported    api.Usage  `json:"told,omitzero"` // see usage.go
-	disruption  bool       // its end is also the end of the worker's turn
+	disruption  bool       // its end is the end of the worker's disruption
 }
 
-// startSuccessor starts the next incarnation beside the one that serves.
-func (w *worker) startSuccessor() {
-	sp, version := w.nextSpec(), w.SpecVersion
-	if w.NextSpec != nil {
-		version = w.NextSpec.Version
+// surge replaces an incarnation by a successor that starts beside it.
+type surge struct {
+	*worker
+	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
+}
+
+// startSuccessor starts the next incarnation beside the current one.
+func (s *surge) startSuccessor() {
+	sp, version := s.rotator.nextSpec(), s.SpecVersion
+	if s.NextSpec != nil {
+		version = s.NextSpec.Version
 	}
-	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation) + 1
-	s := &successor{Incarnation: w.HighestIncarnation, SpecVersion: version}
-	w.Successor = s
-	process := api.Process{Worker: w.name(), Incarnation: s.Incarnation}
-	t, future := w.activity(api.ActivityStart, activityOptions{
-		queue:   api.PlacementQueue(sp.Pool.Placement),
-		summary: fmt.Sprintf("start incarnation %d of %s to take over", s.Incarnation, w.name()),
-		toStart: placementTimeout, toClose: sp.Start.Timeout.D() + slack, silent: loop.HeartbeatTimeout, awaitCancel: true,
-	}, api.StartRequest{Process: process, Spec: sp, KeepIncarnations: append(w.drainingNumbers(), w.Machine.Incarnation)})
-	s.start = t
-	workflow.Go(w.ctx, func(ctx workflow.Context) {
-		var a completion[api.StartResult]
-		a.err = future.Get(ctx, &a.result)
-		w.countStart(a.err)
-		loop.ReleaseTask(&s.start)
+	s.HighestIncarnation = max(s.HighestIncarnation, s.Machine.Incarnation) + 1
+	next := &successor{Incarnation: s.HighestIncarnation, SpecVersion: version}
+	s.Successor = next
+	ctx, cancel := workflow.WithCancel(s.Ctx)
+	next.cancel = cancel
+	future := s.activities.startSuccessor(ctx, next.Incarnation, sp)
+	workflow.Go(s.Ctx, func(ctx workflow.Context) {
+		result := &loop.Result[api.StartResult]{}
+		result.Err = future.Get(ctx, &result.Value)
+		s.starter.countStart(result.Err)
+		next.cancel = nil
+		cancel()
 		switch {
-		case w.Successor == s:
-			w.events.successor = &a
-		case a.err == nil: // dismissed, and too late to be called off
-			w.stopDrained(ctx, drainingIncarnation{Incarnation: s.Incarnation, Host: a.result.Host, PID: a.result.PID, Reason: "it was not needed any more"})
-			w.removeDrained(s.Incarnation)
+		case s.Successor == next:
+			s.started = result
+		case result.Err == nil: // cancelled too late
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, PID: result.Value.PID, Reason: "no longer needed"})
+			s.removeDrained(next.Incarnation)
 		default:
-			w.removeDrained(s.Incarnation)
+			s.removeDrained(next.Incarnation)
 		}
-		w.wakeUp()
+		s.WakeUp()
 	})
 }
 
-// attemptSwitch has the successor take over when it is ready, or deals with its failure. It reports whether anything changed.
-func (w *worker) attemptSwitch() bool {
-	a := take(&w.events.successor)
-	if a == nil {
+// attemptSwitch switches to the successor if it is ready, or handles its failure. It reports whether anything changed.
+func (s *surge) attemptSwitch() bool {
+	result := s.started
+	if result == nil {
 		return false
 	}
-	r := w.Rotation
-	if a.err == nil {
-		w.Successor.Ready = &a.result
-		w.transition(lifecycle.Drain, r.Reason, nil)
-		if w.Lease == nil || w.gatewayHolds() {
-			w.switchOver()
-		} // else a client has the worker: what it has in flight finishes first
+	s.started = nil
+	if result.Err == nil {
+		s.Successor.Ready = &result.Value
+		s.transition(lifecycle.Drain, s.Rotation.Reason)
+		if s.Lease == nil || s.leases.isGatewayLease() {
+			s.switchOver()
+		} // otherwise a client's calls in flight finish first
 		return true
 	}
-	w.Successor = nil
-	if newest, outdated := failure.Superseded(a.err); outdated {
-		w.HighestIncarnation = max(w.HighestIncarnation, newest)
+	s.Successor = nil
+	if newest, superseded := failure.Superseded(result.Err); superseded {
+		s.HighestIncarnation = max(s.HighestIncarnation, newest)
 		return true
 	}
-	if failure.NotStarted(a.err) {
-		r.InPlace = true
-		r.Reason += " (no host has room for a second process, so this one stops first)"
+	rotation := s.Rotation
+	if failure.NotStarted(result.Err) {
+		rotation.InPlace = true
+		rotation.Reason += " (no host has capacity for a second process, so the old one stops first)"
 		return true
 	}
-	r.Tries++
-	r.Failed = failure.Message(a.err)
-	recovery := w.recovery()
-	if limit := recovery.MaxConsecutiveFailures; limit > 0 && r.Tries >= limit {
-		w.abandonRotation(fmt.Sprintf("the next process did not start, %d times in a row; the last time: %s", r.Tries, r.Failed))
-		return true
-	}
-	if r.Tries == 1 { // the ones between this and giving up would push the worker's life out of its history
-		w.record(lifecycle.RotationFailed, "The next process did not start, and is tried again: "+r.Failed)
-	}
-	decision := recovery.Next(r.Tries+1, r.Failed, rand.New(workflow.GetRandomStream(w.ctx, "backoff")).Float64())
-	if decision.Action == policy.Restart {
-		r.RetryAt = w.now().Add(decision.Delay)
-	}
+	s.successorFailed(failure.Message(result.Err))
 	return true
 }
 
-// switchOver makes the successor, which is ready, the worker's incarnation, in one workflow task: the machine walks from draining
-// through the end of the old incarnation to ready. The old process leaves beside it.
-func (w *worker) switchOver() {
-	s, r := w.Successor, w.Rotation
-	d := drainingIncarnation{Incarnation: w.Machine.Incarnation, Host: w.Process.Host, PID: w.Process.PID, Lease: w.Lease, Reason: r.Reason, Reported: w.Process.Reported, disruption: true}
-	w.Process.Observed = api.Usage{} // it goes on; its host tells in the end
-	w.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
-		"it makes way for incarnation %d, which is ready on host %s; its last calls finish beside that one, then process %d is stopped",
-		s.Incarnation, s.Ready.Host, d.PID))
-	w.activateSuccessor()
-	w.startDrain(d)
-}
-
-// activateSuccessor makes the successor, which is ready, the worker's incarnation, when that before has ended.
-func (w *worker) activateSuccessor() {
-	s, r := w.Successor, w.Rotation
-	w.Successor = nil
-	w.Machine.Incarnation, w.HighestIncarnation = s.Incarnation-1, 0
-	w.Cause, w.StartReleased = r.Cause, true
-	w.beginIncarnation(r.Reason)
-	w.startEnded(&completion[api.StartResult]{result: *s.Ready})
-}
-
-// recordSuccessorReady notes that the successor is ready, when that came with news that are acted on before it.
-func (w *worker) recordSuccessorReady() {
-	if a := w.events.successor; w.Successor != nil && a != nil && a.err == nil {
-		w.Successor.Ready, w.events.successor = &a.result, nil
+// successorFailed schedules the next attempt of the rotation, or abandons it.
+func (s *surge) successorFailed(reason string) {
+	rotation := s.Rotation
+	rotation.Attempts++
+	rotation.Failed = reason
+	recovery := fromspec.Recovery(s.Spec)
+	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
+		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s", rotation.Attempts, reason))
+		return
+	}
+	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
+		s.record(lifecycle.RotationFailed, "The next process failed to start, retrying: "+reason)
+	}
+	decision := recovery.Next(rotation.Attempts+1, reason, s.backoffRandom())
+	if decision.Action == policy.Restart {
+		rotation.RetryAt = s.Now().Add(decision.Delay)
 	}
 }
 
-// startDrain has an incarnation finish its calls and stops it, beside the worker's own.
-func (w *worker) startDrain(d drainingIncarnation) {
-	w.Draining = append(w.Draining, d)
-	workflow.Go(w.ctx, func(ctx workflow.Context) {
-		limit := w.Spec.Rotation.DrainTimeout
-		options := w.onHostOf(d.Host, fmt.Sprintf("drain incarnation %d: its calls in flight finish", d.Incarnation), limit.D()+slack)
-		future := execute(w.ctx, api.ActivityDrain, options, api.DrainRequest{Process: w.processOf(d.Incarnation), Timeout: limit})
+// isReady reports whether a successor can take over.
+func (s *surge) isReady() bool { return s.Successor != nil && s.Successor.Ready != nil }
+
+// switchOver makes the successor, which is ready, the current incarnation, in one workflow task: the machine goes from draining through
+// the end of the old incarnation to ready. The old process drains beside the new one.
+func (s *surge) switchOver() {
+	next := s.Successor
+	old := drainingIncarnation{
+		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
+		Reported: s.Process.Reported, disruption: true,
+	}
+	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
+	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
+		"replaced by incarnation %d, ready on host %s; process %d finishes its calls and is stopped", next.Incarnation, next.Ready.Host, old.PID))
+	s.activate()
+	s.startDrain(old)
+}
+
+// activate makes the successor, which is ready, the current incarnation, after the previous one has ended.
+func (s *surge) activate() {
+	next, rotation := s.Successor, s.Rotation
+	s.Successor = nil
+	s.Machine.Incarnation, s.HighestIncarnation = next.Incarnation-1, 0
+	s.Cause, s.StartReleased = rotation.Cause, true
+	s.starter.beginIncarnation(rotation.Reason)
+	s.starter.started(*next.Ready)
+}
+
+// noteReady marks the successor as ready if its start has succeeded and attemptSwitch has not seen that.
+func (s *surge) noteReady() {
+	if s.Successor != nil && s.started != nil && s.started.Err == nil {
+		s.Successor.Ready, s.started = &s.started.Value, nil
+	}
+}
+
+// startDrain drains and stops an incarnation beside the current one.
+func (s *surge) startDrain(d drainingIncarnation) {
+	s.Draining = append(s.Draining, d)
+	workflow.Go(s.Ctx, func(ctx workflow.Context) {
+		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
-		if err := future.Get(ctx, &result); err == nil {
+		if err := s.activities.drainIncarnation(d).Get(ctx, &result); err == nil {
 			if result.Checkin != nil {
-				w.checkinDraining(*result.Checkin)
+				s.checkinDraining(*result.Checkin)
 			}
 			if result.Cut > 0 {
-				w.recordCutCalls(result.Cut)
-				if w.LastRotation != nil && w.LastRotation.Incarnation == d.Incarnation {
-					w.LastRotation.Cut = result.Cut
+				s.rotator.recordCutCalls(result.Cut)
+				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
+					s.LastRotation.Cut = result.Cut
 				}
-				workflow.GetLogger(ctx).Warn("calls were cut", "worker", w.name(), "incarnation", d.Incarnation, "calls", result.Cut, "drain_timeout", limit)
+				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.Cut, "drain_timeout", limit)
 			}
 		}
-		w.stopDrained(ctx, d)
-		w.removeDrained(d.Incarnation)
+		s.stopDrained(ctx, d)
+		s.removeDrained(d.Incarnation)
 		if d.disruption {
-			w.endDisruption(d.Incarnation, false, "")
+			s.rotator.endDisruption(d.Incarnation, false, "")
 		}
-		w.wakeUp()
+		s.WakeUp()
 	})
 }
 
-// stopDrained ends a process that leaves. Where its host does not answer, its number fences it, and the host's agent kills it.
-func (w *worker) stopDrained(ctx workflow.Context, d drainingIncarnation) {
-	grace := w.Spec.Pool.StopGrace
-	future := execute(w.ctx, api.ActivityStop, w.onHostOf(d.Host, fmt.Sprintf("stop incarnation %d: %s", d.Incarnation, d.Reason), grace.D()+2*slack),
-		api.StopRequest{Process: w.processOf(d.Incarnation), Grace: grace, Reason: d.Reason})
+// stopDrained stops a drained process. If its host does not answer, its incarnation number fences it, and the host's agent kills it.
+func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	var result api.StopResult
-	if err := future.Get(ctx, &result); err != nil {
-		workflow.GetLogger(ctx).Warn("an incarnation that was to leave was not stopped", "worker", w.name(), "incarnation", d.Incarnation, "error", err)
+	if err := s.activities.stopIncarnation(d).Get(ctx, &result); err != nil {
+		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation, "error", err)
 		return
 	}
-	if result.Usage != nil {
-		for _, left := range w.Draining {
-			if left.Incarnation == d.Incarnation {
-				w.addUsage(unreported(*result.Usage, left.Reported))
-			}
+	if result.Usage == nil {
+		return
+	}
+	for _, draining := range s.Draining {
+		if draining.Incarnation == d.Incarnation {
+			s.leases.addUsage(unreported(*result.Usage, draining.Reported))
 		}
 	}
 }
 
-func (w *worker) removeDrained(incarnation int64) {
-	w.Draining = slices.DeleteFunc(w.Draining, func(d drainingIncarnation) bool { return d.Incarnation == incarnation })
+func (s *surge) removeDrained(incarnation int64) {
+	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Incarnation == incarnation })
 }
 
-// checkinDraining takes a checkin of a lease on an incarnation that leaves, and reports whether it was one.
-func (w *worker) checkinDraining(r api.CheckinRequest) bool {
-	for i := range w.Draining {
-		if lease := w.Draining[i].Lease; lease != nil && lease.ID == r.LeaseID {
-			w.Draining[i].Lease = nil
-			w.Draining[i].Reported = sum(w.Draining[i].Reported, r.Usage)
-			w.countUsage(r.Usage, w.Draining[i].Incarnation)
+// checkinDraining takes the checkin of a lease on a draining incarnation, and reports whether it was one.
+func (s *surge) checkinDraining(r api.CheckinRequest) bool {
+	for i := range s.Draining {
+		if d := &s.Draining[i]; d.Lease != nil && d.Lease.ID == r.LeaseID {
+			d.Lease = nil
+			d.Reported = sum(d.Reported, r.Usage)
+			s.leases.countUsage(r.Usage, d.Incarnation)
 			return true
 		}
 	}
 	return false
 }
 
-// isDrainingLease reports whether a lease is on an incarnation that leaves, so that its calls may finish.
-func (w *worker) isDrainingLease(id string) bool {
-	return slices.ContainsFunc(w.Draining, func(d drainingIncarnation) bool { return d.Lease != nil && d.Lease.ID == id })
+// isDrainingLease reports whether a lease is on a draining incarnation, whose calls may finish.
+func (s *surge) isDrainingLease(id string) bool {
+	return slices.ContainsFunc(s.Draining, func(d drainingIncarnation) bool { return d.Lease != nil && d.Lease.ID == id })
 }
 
-// drainingNumbers lists the incarnations that leave.
-func (w *worker) drainingNumbers() []int64 {
+// drainingNumbers are the numbers of the draining incarnations.
+func (s *surge) drainingNumbers() []int64 {
 	var numbers []int64
-	for _, d := range w.Draining {
+	for _, d := range s.Draining {
 		numbers = append(numbers, d.Incarnation)
 	}
 	return numbers
 }
 
-// cancelSuccessor ends the successor, if there is one, before it has taken over.
-func (w *worker) cancelSuccessor(why string) {
-	s := w.Successor
-	if s == nil {
+// cancelSuccessor ends the successor, if there is one.
+func (s *surge) cancelSuccessor(reason string) {
+	next := s.Successor
+	if next == nil {
 		return
 	}
-	w.recordSuccessorReady()
-	w.Successor = nil
+	s.noteReady()
+	s.Successor = nil
 	switch {
-	case s.Ready != nil:
-		w.startDrain(drainingIncarnation{Incarnation: s.Incarnation, Host: s.Ready.Host, PID: s.Ready.PID, Reason: why})
-	case s.start != nil:
-		w.Draining = append(w.Draining, drainingIncarnation{Incarnation: s.Incarnation, Reason: why})
-		s.start.Cancel()
+	case next.Ready != nil:
+		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, PID: next.Ready.PID, Reason: reason})
+	case next.cancel != nil:
+		s.Draining = append(s.Draining, drainingIncarnation{Incarnation: next.Incarnation, Reason: reason})
+		s.CountCancelled()
+		next.cancel()
 	}
-}
-
-func (w *worker) processOf(n int64) api.Process {
-	return api.Process{Worker: w.name(), Incarnation: n}
 }
