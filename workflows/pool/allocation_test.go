@@ -33,11 +33,11 @@ func TestASmallChangeOfAShareIsNoNews(t *testing.T) {
 func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
-			p := newTroupe(t)
+			p := newFakePool(t)
 			run := poolOf(3)
 			run.ContinueEvery = every
 			run.Spec.Resources.Allocation = "equal"
-			p.sharing = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
+			p.rebalanceResult = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
 				if len(r.Processes) == 1 {
 					return api.RebalanceResult{}, errors.New("it does not want to")
 				}
@@ -47,25 +47,25 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 				}
 				return result, nil
 			}
-			p.at(4*time.Second, func() {
-				for i, a := range p.actors {
+			p.At(4*time.Second, func() {
+				for i, a := range p.workers {
 					a.entry.Host = []string{"a", "a", "b"}[i]
 					a.tell(lifecycle.Ready)
 				}
 			})
-			p.at(time.Minute, func() {
+			p.At(time.Minute, func() {
 				require.Equal(t, 2, p.rebalances())
 				s := p.status()
 				require.Len(t, s.Shares, 2)
 				require.Equal(t, "t/0", s.Shares[0].Worker)
 				require.True(t, s.Shares[1].Applied)
-				require.Contains(t, s.AllocationProblem, "host b did not share its budget out: it does not want to")
+				require.Contains(t, s.AllocationProblem, "host b did not split its budget: it does not want to")
 			})
-			p.at(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
+			p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
 			p.stopAt(12 * time.Minute)
-			p.play(run)
+			p.run(run)
 			for i, times := range []int{1, 1, 0} {
-				require.Len(t, p.actors[i].heardOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+				require.Len(t, p.workers[i].timesOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
 			}
 		})
 	}

@@ -31,10 +31,10 @@ func TestAPoolStartsOneEvacuationOfAWorkerAtATime(t *testing.T) {
 		return api.SessionMoves{}, workflow.Sleep(ctx, time.Minute)
 	}, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
 
-	answers := map[string]*workflowtest.UpdateAnswer{}
+	answers := map[string]*workflowtest.UpdateResult{}
 	ask := func(at time.Duration, as string, request any) {
 		env.RegisterDelayedCallback(func() {
-			answers[as] = &workflowtest.UpdateAnswer{}
+			answers[as] = &workflowtest.UpdateResult{}
 			name := api.UpdateEvacuate
 			if as == "stop" {
 				name = api.UpdateStop

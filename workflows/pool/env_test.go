@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,102 +22,72 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// troupe plays the workers of a pool on a clock that skips time. Its actors live outside the test environment, which knows
+// fakePool plays the workers of a pool on a clock that skips time. Its workers live outside the test environment, which knows
 // children of one run only, so the pool may continue as new as often as it likes: an interceptor takes what the pool says to a
-// worker, and the actor answers with worker-changed. Behind each child stands an understudy, so that the pool has its future.
-type troupe struct {
-	t      *testing.T
-	env    *testsuite.TestWorkflowEnvironment
-	begin  time.Time
-	steps  []*workflowtest.Step
-	serial time.Duration // one nanosecond for each step ever
-	runs   int
+// worker, and the fake worker answers with worker-changed. Behind each child stands a stub child, so that the pool has its future.
+type fakePool struct {
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	*workflowtest.Script
+	runs int
 
-	actors  map[int]*actor // the newest of each slot
-	hired   []worker.Run   // the inputs of all workers ever started, in order
-	refused int            // starts that failed
-	refuse  int            // how many of the next starts are to fail
-	// rebalanced are the requests to share a budget out, and sharing what is answered to them.
-	rebalanced []api.RebalanceRequest
-	sharingMu  sync.Mutex // guards rebalanced: the hosts are asked at the same time
-	sharing    func(api.RebalanceRequest) (api.RebalanceResult, error)
-	peak       int // the most workers that were in the middle of a restart at one time
+	workers map[int]*fakeWorker // the newest of each slot
+	started []worker.Run        // the inputs of all workers ever started, in order
+	refused int                 // starts that failed
+	refuse  int                 // how many of the next starts are to fail
+	// rebalanced are the requests to share a budget out, and rebalanceResult what is answered to them.
+	rebalanced      []api.RebalanceRequest
+	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
+	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
+	peak            int // the most workers that were in the middle of a restart at one time
 }
 
-// actor is one worker's workflow.
-type actor struct {
-	troupe     *troupe
-	run        worker.Run
-	entry      api.RosterEntry
-	understudy string // workflow ID
-	open       bool
-	child      bool // of the pool's run that is on
-	excused    bool
-	deafUntil  time.Time
-	restarting bool
-	scene      int // what was to happen in an earlier one does not
-	heard      []heard
+// fakeWorker is one worker's workflow.
+type fakeWorker struct {
+	fakePool         *fakePool
+	run              worker.Run
+	entry            api.RosterEntry
+	stubChild        string // workflow ID
+	open             bool
+	child            bool // of the pool's run that is on
+	ignoreNextCancel bool
+	noCancelUntil    time.Time
+	restarting       bool
+	generation       int // what was to happen in an earlier one does not
+	received         []received
 }
 
-// handled is a message that asks nothing of an actor but to be remembered.
-type heard struct {
+// handled is a message that asks nothing of a fake worker but to be remembered.
+type received struct {
 	at      time.Duration // from the beginning
 	name    string
 	message any
 }
 
-// What things take in a troupe.
+// What things take in a fakePool.
 const (
-	postTakes    = 10 * time.Millisecond // a message to a worker, and its acknowledgement
-	closeTakes   = 20 * time.Millisecond // a run's end, until the parent close policy reaches its children
-	renewalTakes = 50 * time.Millisecond // a worker's continuing as new; a cancellation in that time is lost
-	sceneTakes   = time.Second           // a start, a drain
+	signalLatency      = 10 * time.Millisecond // a message to a worker, and its acknowledgement
+	parentCloseLatency = 20 * time.Millisecond // a run's end, until the parent close policy reaches its children
+	continueLatency    = 50 * time.Millisecond // a worker's continuing as new; a cancellation in that time is lost
+	stepDuration       = time.Second           // a start, a drain
 )
 
-// hopeless is the command of a program that never starts: its workers come to rest.
-const hopeless = "hopeless"
+// neverStarts is the command of a program that never starts: its workers come to rest.
+const neverStarts = "neverStarts"
 
-func newTroupe(t *testing.T) *troupe {
-	return &troupe{t: t, begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), actors: map[int]*actor{}}
+func newFakePool(t *testing.T) *fakePool {
+	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
 }
 
 func poolOf(size int) Run {
-	s := workflowtest.TestSpec()
+	s := workflowtest.Spec()
 	s.Pool.Size = size
 	return Run{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
 }
 
-// transitionAt has something done at a time counted from the beginning.
-func (p *troupe) at(when time.Duration, do func()) { p.add(&workflowtest.Step{At: when, Do: do}) }
-
-// in has something done after a while.
-func (p *troupe) in(d time.Duration, do func()) {
-	p.add(&workflowtest.Step{At: p.env.Now().Sub(p.begin) + d, Do: do})
-}
-
-// addUsage gives each step a moment of its own: the environment loses what is sent to a run in the very moment in which that run
-// continues as new, which a server does not.
-func (p *troupe) add(s *workflowtest.Step) {
-	p.serial++
-	s.At += p.serial
-	p.steps = append(p.steps, s)
-	if p.env != nil {
-		p.schedule(s)
-	}
-}
-
-func (p *troupe) schedule(s *workflowtest.Step) {
-	p.env.RegisterDelayedCallback(func() {
-		if !s.Done {
-			s.Done = true
-			s.Do()
-		}
-	}, max(time.Millisecond+s.At%time.Microsecond, s.At-p.env.Now().Sub(p.begin)))
-}
-
-// play runs the pool until it completes, through as many runs as it takes.
-func (p *troupe) play(run Run) {
-	now := p.begin
+// run runs the pool until it completes, through as many runs as it takes.
+func (p *fakePool) run(run Run) {
+	now := p.Begin
 	for {
 		p.runs++
 		require.Less(p.t, p.runs, 2000, "the pool continues as new for ever")
@@ -129,63 +98,61 @@ func (p *troupe) play(run Run) {
 		var again *workflow.ContinueAsNewError
 		if !errors.As(err, &again) {
 			require.NoError(p.t, err)
+			p.RequireDone(p.t)
 			return
 		}
 		run = Run{}
 		require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
 		now = p.env.Now()
-		p.env = nil
+		p.EndRun()
 		p.orphanChildren(now)
 	}
 }
 
 // orphanChildren does to the children of a run that has ended what Temporal does by the parent close policy.
-func (p *troupe) orphanChildren(now time.Time) {
-	for _, a := range p.actors {
+func (p *fakePool) orphanChildren(now time.Time) {
+	for _, a := range p.workers {
 		if a.child && a.open {
-			p.at(now.Sub(p.begin)+closeTakes, a.cancel)
+			p.At(now.Sub(p.Begin)+parentCloseLatency, a.cancel)
 		}
 		a.child = false
 	}
 }
 
-func (p *troupe) set(now time.Time) {
+func (p *fakePool) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
 	p.env = suite.NewTestWorkflowEnvironment()
 	p.env.SetStartTime(now)
-	p.env.SetTestTimeout(workflowtest.Stalled)
+	p.env.SetTestTimeout(workflowtest.DeadlockTimeout)
 	p.env.SetWorkflowRunTimeout(workflowtest.Never)
 	p.env.SetWorkerOptions(sdk.Options{
-		Interceptors: []interceptor.WorkerInterceptor{&prompter{troupe: p}}, DeadlockDetectionTimeout: workflowtest.Stalled,
+		Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}, DeadlockDetectionTimeout: workflowtest.DeadlockTimeout,
 	})
-	p.env.SetOnChildWorkflowStartedListener(p.enter)
+	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
-	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: api.WorkflowWorker})
-	p.env.RegisterWorkflowWithOptions(understudy, workflow.RegisterOptions{Name: refusedWorkflow})
+	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
 	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)
-	p.steps = slices.DeleteFunc(p.steps, func(s *workflowtest.Step) bool { return s.Done })
-	for _, s := range p.steps {
-		p.schedule(s)
-	}
+	p.StartRun(p.env)
 }
 
 const (
 	refusedWorkflow = "Refused"
-	signalExit      = "exit"
+	signalClose     = "exit"
 )
 
-// understudy is a child that does nothing until it is told how to end.
-func understudy(ctx workflow.Context, _ worker.Run) error {
+// stubChild is a child that does nothing until it is told how to end.
+func stubChild(ctx workflow.Context, _ worker.Run) error {
 	var failure string
-	workflow.GetSignalChannel(ctx, signalExit).Receive(ctx, &failure)
+	workflow.GetSignalChannel(ctx, signalClose).Receive(ctx, &failure)
 	if failure != "" {
 		return errors.New(failure)
 	}
 	return nil
 }
 
-func (p *troupe) status() (answer api.PoolStatus) {
+func (p *fakePool) status() (answer api.PoolStatus) {
 	p.t.Helper()
 	value, err := p.env.QueryWorkflow(api.QueryStatus)
 	require.NoError(p.t, err)
@@ -194,22 +161,22 @@ func (p *troupe) status() (answer api.PoolStatus) {
 }
 
 // update sends an update; its answer is there when the callback it was sent from has returned and the pool has had its turn.
-func (p *troupe) update(name string, request any) *workflowtest.UpdateAnswer {
-	a := &workflowtest.UpdateAnswer{}
+func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
 	p.env.UpdateWorkflow(name, "", a, request)
 	return a
 }
 
 // ask has an update sent at a time.
-func (p *troupe) ask(when time.Duration, name string, request any) {
-	p.at(when, func() { p.update(name, request) })
+func (p *fakePool) updateAt(when time.Duration, name string, request any) {
+	p.At(when, func() { p.update(name, request) })
 }
 
-func (p *troupe) stopAt(when time.Duration) { p.ask(when, api.UpdateStop, api.Control{}) }
+func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
 
 // open counts the workers whose workflow has not ended.
-func (p *troupe) open() (n int) {
-	for _, a := range p.actors {
+func (p *fakePool) open() (n int) {
+	for _, a := range p.workers {
 		if a.open {
 			n++
 		}
@@ -218,40 +185,40 @@ func (p *troupe) open() (n int) {
 }
 
 // hire takes the place of a child's start.
-func (p *troupe) hire(run worker.Run) *actor {
+func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
 	if p.refuse > 0 {
 		p.refuse--
 		p.refused++
 		return nil
 	}
-	if former := p.actors[run.Slot]; former != nil && former.open {
+	if former := p.workers[run.Slot]; former != nil && former.open {
 		p.refused++
 		return nil
 	}
-	a := &actor{troupe: p, run: run, child: true, open: true, entry: api.RosterEntry{
+	a := &fakeWorker{fakePool: p, run: run, child: true, open: true, entry: api.RosterEntry{
 		Slot: run.Slot, State: lifecycle.Created, Incarnation: run.Machine.Incarnation, LeaseSeq: run.LeaseSeq, SpecVersion: run.SpecVersion,
 	}}
-	p.actors[run.Slot] = a
-	p.hired = append(p.hired, run)
+	p.workers[run.Slot] = a
+	p.started = append(p.started, run)
 	return a
 }
 
-// then begins a new scene of an actor: what was still to come of the one before does not.
-func (a *actor) then(after time.Duration, do func()) {
-	scene := a.scene
-	a.troupe.in(after, func() {
-		if a.scene == scene && a.open {
+// then begins a new generation of a fake worker: what was still to come of the one before does not.
+func (a *fakeWorker) then(after time.Duration, do func()) {
+	generation := a.generation
+	a.fakePool.In(after, func() {
+		if a.generation == generation && a.open {
 			do()
 		}
 	})
 }
 
-// tell reports the actor's state to the pool.
-func (a *actor) tell(state lifecycle.State) {
-	a.entry.State, a.entry.Since = state, a.troupe.env.Now()
+// tell reports the fakeWorker's state to the pool.
+func (a *fakeWorker) tell(state lifecycle.State) {
+	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
 	word := api.WorkerChanged{RosterEntry: a.entry}
-	a.troupe.in(postTakes, func() {
-		a.troupe.env.SignalWorkflow(api.SignalWorkerChanged, word)
+	a.fakePool.In(signalLatency, func() {
+		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
 		if word.Gone {
 			a.exit("")
 		}
@@ -259,13 +226,13 @@ func (a *actor) tell(state lifecycle.State) {
 }
 
 // start plays an incarnation's beginning.
-func (a *actor) start() {
+func (a *fakeWorker) start() {
 	a.entry.Incarnation++
 	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason = a.run.SpecVersion, false, ""
 	a.tell(lifecycle.Starting)
-	a.then(sceneTakes, func() {
+	a.then(stepDuration, func() {
 		a.restarting = false
-		if a.run.Spec.Pool.Command[0] == hopeless {
+		if a.run.Spec.Pool.Command[0] == neverStarts {
 			a.rest(lifecycle.Failed, "the model file is missing")
 			return
 		}
@@ -273,16 +240,16 @@ func (a *actor) start() {
 	})
 }
 
-func (a *actor) rest(state lifecycle.State, reason string) {
+func (a *fakeWorker) rest(state lifecycle.State, reason string) {
 	a.entry.Resting, a.entry.Reason = true, reason
 	a.tell(state)
 }
 
 // signal takes what the pool says.
-func (a *actor) signal(name string, argument any) {
+func (a *fakeWorker) signal(name string, argument any) {
 	switch name {
 	case api.SignalPoolContinues:
-		a.excused = true
+		a.ignoreNextCancel = true
 		return
 	case api.SignalRestart:
 		a.remember(name, argument)
@@ -290,39 +257,39 @@ func (a *actor) signal(name string, argument any) {
 		if r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
 		}
-		a.scene++
+		a.generation++
 		a.restarting = true
-		a.troupe.countRestarting()
+		a.fakePool.countRestarting()
 		a.tell(lifecycle.Draining)
-		a.then(sceneTakes, a.start)
+		a.then(stepDuration, a.start)
 	case api.SignalDrain:
 		a.remember(name, argument)
-		a.scene++
+		a.generation++
 		a.tell(lifecycle.Draining)
-		a.then(sceneTakes, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
+		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
 	case api.SignalEnd:
 		a.end()
 	case api.SignalRotationGrant:
 		a.remember(name, argument)
-		a.scene++
+		a.generation++
 		a.restarting = true
-		a.troupe.countRestarting()
+		a.fakePool.countRestarting()
 		a.tell(lifecycle.Draining)
-		a.then(sceneTakes, a.start)
+		a.then(stepDuration, a.start)
 	case api.SignalStartsHeld, api.SignalStartReleased, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:
-		require.FailNow(a.troupe.t, "a pool does not send "+name)
+		require.FailNow(a.fakePool.t, "a pool does not send "+name)
 	}
 }
 
-func (a *actor) remember(name string, message any) {
-	a.heard = append(a.heard, heard{a.troupe.env.Now().Sub(a.troupe.begin), name, message})
+func (a *fakeWorker) remember(name string, message any) {
+	a.received = append(a.received, received{a.fakePool.env.Now().Sub(a.fakePool.Begin), name, message})
 }
 
-// heardOf is when the actor heard a message, each time.
-func (a *actor) heardOf(name string) (times []time.Duration) {
-	for _, h := range a.heard {
+// timesOf is when the fakeWorker received a message, each time.
+func (a *fakeWorker) timesOf(name string) (times []time.Duration) {
+	for _, h := range a.received {
 		if h.name == name {
 			times = append(times, h.at)
 		}
@@ -330,23 +297,23 @@ func (a *actor) heardOf(name string) (times []time.Duration) {
 	return times
 }
 
-func (p *troupe) rebalance(_ context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
-	p.sharingMu.Lock()
+func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
+	p.rebalanceMu.Lock()
 	p.rebalanced = append(p.rebalanced, r)
-	p.sharingMu.Unlock()
-	return p.sharing(r)
+	p.rebalanceMu.Unlock()
+	return p.rebalanceResult(r)
 }
 
 // rebalances is how often a budget was shared out.
-func (p *troupe) rebalances() int {
-	p.sharingMu.Lock()
-	defer p.sharingMu.Unlock()
+func (p *fakePool) rebalances() int {
+	p.rebalanceMu.Lock()
+	defer p.rebalanceMu.Unlock()
 	return len(p.rebalanced)
 }
 
-func (p *troupe) countRestarting() {
+func (p *fakePool) countRestarting() {
 	n := 0
-	for _, a := range p.actors {
+	for _, a := range p.workers {
 		if a.open && a.restarting {
 			n++
 		}
@@ -354,36 +321,36 @@ func (p *troupe) countRestarting() {
 	p.peak = max(p.peak, n)
 }
 
-// cancel does what a worker does: an excused cancellation is spent on a new run, and cancellations until then are lost.
-func (a *actor) cancel() {
-	now := a.troupe.env.Now()
+// cancel does what a worker does: an ignoreNextCancel cancellation is spent on a new run, and cancellations until then are lost.
+func (a *fakeWorker) cancel() {
+	now := a.fakePool.env.Now()
 	switch {
-	case !a.open || now.Before(a.deafUntil):
-	case a.excused:
-		a.excused, a.deafUntil = false, now.Add(renewalTakes)
+	case !a.open || now.Before(a.noCancelUntil):
+	case a.ignoreNextCancel:
+		a.ignoreNextCancel, a.noCancelUntil = false, now.Add(continueLatency)
 	default:
 		a.end()
 	}
 }
 
 // end drains and completes, with a last word to the pool.
-func (a *actor) end() {
-	a.scene++
+func (a *fakeWorker) end() {
+	a.generation++
 	a.restarting = false
 	a.tell(lifecycle.Draining)
-	a.then(sceneTakes, a.goodbye)
+	a.then(stepDuration, a.reportGone)
 }
 
-// goodbye completes the workflow with the last word to the pool.
-func (a *actor) goodbye() {
+// reportGone completes the workflow with the last word to the pool.
+func (a *fakeWorker) reportGone() {
 	a.entry.Gone = true
 	a.tell(lifecycle.Stopped)
 }
 
 // exit closes the workflow; terminated by hand it says nothing to the pool.
-func (a *actor) exit(failure string) {
+func (a *fakeWorker) exit(failure string) {
 	a.open = false
 	if a.child {
-		require.NoError(a.troupe.t, a.troupe.env.SignalWorkflowByID(a.understudy, signalExit, failure))
+		require.NoError(a.fakePool.t, a.fakePool.env.SignalWorkflowByID(a.stubChild, signalClose, failure))
 	}
 }

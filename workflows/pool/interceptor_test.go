@@ -14,92 +14,92 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// prompter stands between the pool and its troupe.
-type prompter struct {
+// childInterceptor stands between the pool and its fakePool.
+type childInterceptor struct {
 	interceptor.WorkerInterceptorBase
-	troupe *troupe
+	fakePool *fakePool
 }
 
-func (p *prompter) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	in := &inbound{troupe: p.troupe}
+func (p *childInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	in := &inbound{fakePool: p.fakePool}
 	in.Next = next
 	return in
 }
 
 type inbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	troupe *troupe
+	fakePool *fakePool
 }
 
 func (i *inbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	o := &outbound{troupe: i.troupe}
+	o := &outbound{fakePool: i.fakePool}
 	o.Next = out
 	return i.Next.Init(o)
 }
 
 type outbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	troupe *troupe
+	fakePool *fakePool
 }
 
-// ExecuteChildWorkflow starts an understudy under an ID of its own, so that the environment does not find the worker's and
+// ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's and
 // answers messages to it by itself.
 func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
 	run := args[0].(worker.Run)
 	options := workflow.GetChildWorkflowOptions(ctx)
-	require.Equal(o.troupe.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
-	require.Equal(o.troupe.t, parentClosePolicy, options.ParentClosePolicy)
-	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the understudies have ended
-	a := o.troupe.hire(run)
+	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
+	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
+	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the stubs have ended
+	a := o.fakePool.startWorker(run)
 	if a == nil {
-		options.WorkflowID = fmt.Sprint("refused ", o.troupe.refused)
+		options.WorkflowID = fmt.Sprint("refused ", o.fakePool.refused)
 		return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), refusedWorkflow, run)
 	}
-	a.understudy = fmt.Sprint("understudy ", len(o.troupe.hired))
-	options.WorkflowID = a.understudy
+	a.stubChild = fmt.Sprint("stubChild ", len(o.fakePool.started))
+	options.WorkflowID = a.stubChild
 	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run)
 }
 
-// enter lets an actor begin when its understudy runs.
-func (p *troupe) enter(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
-	for _, a := range p.actors {
-		if a.understudy == info.WorkflowExecution.ID {
+// childStarted lets a fake worker begin when its stub child runs.
+func (p *fakePool) childStarted(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+	for _, a := range p.workers {
+		if a.stubChild == info.WorkflowExecution.ID {
 			a.entry.RunID = info.WorkflowExecution.RunID
-			a.then(postTakes, a.start)
+			a.then(signalLatency, a.start)
 		}
 	}
 }
 
 func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string, argument any) workflow.Future {
-	return o.post(ctx, workflowID, func(a *actor) { a.signal(name, argument) })
+	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, argument) })
 }
 
 func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowID, _ string) workflow.Future {
-	return o.post(ctx, workflowID, (*actor).cancel)
+	return o.deliver(ctx, workflowID, (*fakeWorker).cancel)
 }
 
 // signalPool delivers a message if there is somebody to take it, both when it is sent and when it arrives.
-func (o *outbound) post(ctx workflow.Context, workflowID string, deliver func(*actor)) workflow.Future {
+func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(*fakeWorker)) workflow.Future {
 	future, settable := workflow.NewFuture(ctx)
-	known := o.troupe.running(workflowID)
+	known := o.fakePool.running(workflowID)
 	workflow.Go(ctx, func(ctx workflow.Context) {
-		if err := workflow.Sleep(ctx, postTakes); err != nil {
+		if err := workflow.Sleep(ctx, signalLatency); err != nil {
 			settable.SetError(err)
 			return
 		}
-		a := o.troupe.running(workflowID)
+		a := o.fakePool.running(workflowID)
 		if known == nil || a == nil {
 			settable.SetError(errors.New("no workflow of that ID is running"))
 			return
 		}
-		deliver(a)
+		handle(a)
 		settable.SetValue(nil)
 	})
 	return future
 }
 
-func (p *troupe) running(workflowID string) *actor {
-	for _, a := range p.actors {
+func (p *fakePool) running(workflowID string) *fakeWorker {
+	for _, a := range p.workers {
 		if a.open && a.entry.RunID != "" && api.WorkerWorkflowID(a.run.Pool, a.run.Slot) == workflowID {
 			return a
 		}

@@ -11,23 +11,23 @@ import (
 )
 
 func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
-	p := newTroupe(t)
+	p := newFakePool(t)
 	report := func() (r policy.Report) {
 		value, err := p.env.QueryWorkflow(api.QueryReport)
 		require.NoError(t, err)
 		require.NoError(t, value.Get(&r))
 		return r
 	}
-	p.at(5*time.Second, func() {
+	p.At(5*time.Second, func() {
 		r := report()
 		require.Equal(t, policy.StandingWell, r.Overview.Standing)
 		require.Equal(t, 3, r.Overview.Ready)
 		require.Empty(t, r.Alerts)
 		require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
 		require.Nil(t, r.Resources, "a pool knows no figures of its workers")
-		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, hopeless)})
+		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
 	})
-	p.at(30*time.Second, func() {
+	p.At(30*time.Second, func() {
 		r := report()
 		require.Equal(t, policy.StandingShort, r.Overview.Standing)
 		require.Len(t, r.Health, 3)
@@ -38,5 +38,5 @@ func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
 		require.Contains(t, r.Recommendations[1], "--worker 0")
 	})
 	p.stopAt(31 * time.Second)
-	p.play(poolOf(3))
+	p.run(poolOf(3))
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// hall is a pool's hosts as the session workflows see them, on a clock that skips time.
-type hall struct {
+// fakeHosts is a pool's hosts as the session workflows see them, on a clock that skips time.
+type fakeHosts struct {
 	t       *testing.T
 	env     *testsuite.TestWorkflowEnvironment
 	runs    int
@@ -34,19 +34,19 @@ type hall struct {
 	mu    sync.Mutex
 	bound map[string]map[string]string // by host and session
 	warm  map[string]bool              // "worker session": the worker has what the session's calls need
-	shut  map[string]time.Duration     // what was last asked for
+	excluded  map[string]time.Duration     // what was last asked for
 	// known are the sessions in the store, bound or not.
 	known map[string]bool
 	steps []string // what happened, in order
-	// mishap is asked before and after each step takes effect; an error ends the step there.
-	mishap func(step, worker string, sessions []string, after bool) error
-	// stuck is asked about each hook: an error is that session's failure.
-	stuck func(step, worker, session string) *api.SessionFailure
+	// failStep is asked before and after each step takes effect; an error ends the step there.
+	failStep func(step, worker string, sessions []string, after bool) error
+	// failHook is asked about each hook: an error is that session's failure.
+	failHook func(step, worker, session string) *api.SessionFailure
 }
 
-// newHall has workers t/0, t/1, … on these hosts.
-func newHall(t *testing.T, hosts ...string) *hall {
-	h := &hall{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, shut: map[string]time.Duration{}, known: map[string]bool{}}
+// newFakeHosts has workers t/0, t/1, … on these hosts.
+func newFakeHosts(t *testing.T, hosts ...string) *fakeHosts {
+	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, excluded: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
 		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, Serves: true})
 		if h.bound[host] == nil {
@@ -56,14 +56,14 @@ func newHall(t *testing.T, hosts ...string) *hall {
 	return h
 }
 
-func (h *hall) hostOf(worker string) string {
+func (h *fakeHosts) hostOf(worker string) string {
 	_, slot, err := api.ParseWorkerName(worker)
 	require.NoError(h.t, err)
 	return h.workers[slot].Host
 }
 
 // give binds sessions to a worker that is warm for them.
-func (h *hall) give(worker string, sessions ...string) {
+func (h *fakeHosts) bindWarm(worker string, sessions ...string) {
 	for _, session := range sessions {
 		h.bound[h.hostOf(worker)][session] = worker
 		h.warm[worker+" "+session] = true
@@ -71,7 +71,7 @@ func (h *hall) give(worker string, sessions ...string) {
 }
 
 // many are session ids.
-func many(prefix string, n int) (ids []string) {
+func sessionIDs(prefix string, n int) (ids []string) {
 	for i := range n {
 		ids = append(ids, fmt.Sprintf("%s%05d", prefix, i))
 	}
@@ -79,7 +79,7 @@ func many(prefix string, n int) (ids []string) {
 }
 
 // counts says how many sessions each worker has.
-func (h *hall) counts() map[string]int {
+func (h *fakeHosts) counts() map[string]int {
 	counts := map[string]int{}
 	for _, sessions := range h.bound {
 		for _, worker := range sessions {
@@ -90,7 +90,7 @@ func (h *hall) counts() map[string]int {
 }
 
 // picture is who has which session, and who is warm for it.
-func (h *hall) picture() string {
+func (h *fakeHosts) bindings() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var lines []string
@@ -103,8 +103,8 @@ func (h *hall) picture() string {
 	return strings.Join(lines, "\n")
 }
 
-// play runs a workflow until it completes, through as many runs as it takes.
-func (h *hall) play(name string, input any) (moves api.SessionMoves, err error) {
+// run runs a workflow until it completes, through as many runs as it takes.
+func (h *fakeHosts) run(name string, input any) (moves api.SessionMoves, err error) {
 	for {
 		h.runs++
 		require.Less(h.t, h.runs, 1000, "it continues as new for ever")
@@ -132,17 +132,17 @@ func (h *hall) play(name string, input any) (moves api.SessionMoves, err error) 
 	return moves, err
 }
 
-func (h *hall) set() {
+func (h *fakeHosts) set() {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	h.env = env
-	env.SetTestTimeout(workflowtest.Stalled)
-	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.Stalled})
+	env.SetTestTimeout(workflowtest.DeadlockTimeout)
+	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
 	env.RegisterWorkflowWithOptions(Migrate, workflow.RegisterOptions{Name: api.WorkflowMigrateSession})
 	env.RegisterWorkflowWithOptions(Evacuate, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
 	env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})
 	for name, do := range map[string]any{
-		api.ActivityPoolRoster: h.roster, api.ActivitySessionBindings: h.bindings, api.ActivityReleaseSessions: h.release,
+		api.ActivityPoolRoster: h.roster, api.ActivitySessionBindings: h.listBindings, api.ActivityReleaseSessions: h.release,
 		api.ActivityBindSessions: h.bind, api.ActivityUnbindSessions: h.unbind, api.ActivityLoadSessions: h.load,
 		api.ActivityExcludeFromSessions: h.keepOff,
 	} {
@@ -151,7 +151,7 @@ func (h *hall) set() {
 }
 
 // step takes effect under mu, with what may go wrong around it.
-func (h *hall) step(ctx context.Context, name, worker string, sessions []string, effect func(host string)) error {
+func (h *fakeHosts) step(ctx context.Context, name, worker string, sessions []string, effect func(host string)) error {
 	host := strings.TrimPrefix(activity.GetInfo(ctx).TaskQueue, api.HostQueue(""))
 	if worker != "" && h.hostOf(worker) != host {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("%s of %s was asked of host %s", name, worker, host), "lost", nil)
@@ -159,30 +159,30 @@ func (h *hall) step(ctx context.Context, name, worker string, sessions []string,
 	h.mu.Lock()
 	h.steps = append(h.steps, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, worker, strings.Join(sessions, ","))))
 	h.mu.Unlock()
-	if h.mishap != nil {
-		if err := h.mishap(name, worker, sessions, false); err != nil {
+	if h.failStep != nil {
+		if err := h.failStep(name, worker, sessions, false); err != nil {
 			return err
 		}
 	}
 	h.mu.Lock()
 	effect(host)
 	h.mu.Unlock()
-	if h.mishap != nil {
-		return h.mishap(name, worker, sessions, true)
+	if h.failStep != nil {
+		return h.failStep(name, worker, sessions, true)
 	}
 	return nil
 }
 
-func (h *hall) roster(context.Context, api.PoolRosterRequest) (api.PoolRosterResult, error) {
-	if h.mishap != nil {
-		if err := h.mishap("roster", "", nil, false); err != nil {
+func (h *fakeHosts) roster(context.Context, api.PoolRosterRequest) (api.PoolRosterResult, error) {
+	if h.failStep != nil {
+		if err := h.failStep("roster", "", nil, false); err != nil {
 			return api.PoolRosterResult{}, err
 		}
 	}
 	return api.PoolRosterResult{Size: len(h.workers), Workers: h.workers}, nil
 }
 
-func (h *hall) bindings(ctx context.Context, r api.SessionBindingsRequest) (result api.SessionBindingsResult, err error) {
+func (h *fakeHosts) listBindings(ctx context.Context, r api.SessionBindingsRequest) (result api.SessionBindingsResult, err error) {
 	err = h.step(ctx, "look", "", nil, func(host string) {
 		result.Counts, result.Unknown = map[string]int{}, r.Session != "" && !h.known[r.Session]
 		for _, session := range slices.Sorted(maps.Keys(h.bound[host])) {
@@ -198,7 +198,7 @@ func (h *hall) bindings(ctx context.Context, r api.SessionBindingsRequest) (resu
 				}
 			}
 		}
-		for worker, d := range h.shut {
+		for worker, d := range h.excluded {
 			if d > 0 && h.hostOf(worker) == host {
 				result.Closed = append(result.Closed, worker)
 			}
@@ -207,11 +207,11 @@ func (h *hall) bindings(ctx context.Context, r api.SessionBindingsRequest) (resu
 	return result, err
 }
 
-func (h *hall) hooks(ctx context.Context, step string, r api.SessionHooksRequest, warm bool) (result api.SessionHooksResult, err error) {
+func (h *fakeHosts) hooks(ctx context.Context, step string, r api.SessionHooksRequest, warm bool) (result api.SessionHooksResult, err error) {
 	err = h.step(ctx, step, r.Worker, r.Sessions, func(string) {
 		for _, session := range r.Sessions {
-			if h.stuck != nil {
-				if failure := h.stuck(step, r.Worker, session); failure != nil {
+			if h.failHook != nil {
+				if failure := h.failHook(step, r.Worker, session); failure != nil {
 					result.Failed = append(result.Failed, *failure)
 					if failure.Code == api.CodeBusy {
 						continue
@@ -227,15 +227,15 @@ func (h *hall) hooks(ctx context.Context, step string, r api.SessionHooksRequest
 	return result, err
 }
 
-func (h *hall) release(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+func (h *fakeHosts) release(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
 	return h.hooks(ctx, "release", r, false)
 }
 
-func (h *hall) load(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
+func (h *fakeHosts) load(ctx context.Context, r api.SessionHooksRequest) (api.SessionHooksResult, error) {
 	return h.hooks(ctx, "load", r, true)
 }
 
-func (h *hall) bind(ctx context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
+func (h *fakeHosts) bind(ctx context.Context, r api.BindSessionsRequest) (result api.BindSessionsResult, err error) {
 	err = h.step(ctx, "bind", r.To, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
 			if now := h.bound[host][session]; now != "" && now != r.From && now != r.To {
@@ -248,7 +248,7 @@ func (h *hall) bind(ctx context.Context, r api.BindSessionsRequest) (result api.
 	return result, err
 }
 
-func (h *hall) unbind(ctx context.Context, r api.UnbindSessionsRequest) error {
+func (h *fakeHosts) unbind(ctx context.Context, r api.UnbindSessionsRequest) error {
 	return h.step(ctx, "unbind", r.Worker, r.Sessions, func(host string) {
 		for _, session := range r.Sessions {
 			if h.bound[host][session] == r.Worker {
@@ -258,12 +258,12 @@ func (h *hall) unbind(ctx context.Context, r api.UnbindSessionsRequest) error {
 	})
 }
 
-func (h *hall) keepOff(ctx context.Context, r api.ExcludeFromSessionsRequest) error {
-	return h.step(ctx, "keep off", r.Worker, nil, func(string) { h.shut[r.Worker] = r.For.D() })
+func (h *fakeHosts) keepOff(ctx context.Context, r api.ExcludeFromSessionsRequest) error {
+	return h.step(ctx, "keep off", r.Worker, nil, func(string) { h.excluded[r.Worker] = r.For.D() })
 }
 
 // broken is a failure that is not tried again.
-func broken(step string) error {
+func permanentError(step string) error {
 	return temporal.NewNonRetryableApplicationError(step+" is broken", string(api.CodeWorkerCrashed), nil)
 }
 

@@ -19,37 +19,37 @@ func migration(session, to string) api.MigrateSessionRequest {
 }
 
 func TestAMigrationReleasesBindsAndLoads(t *testing.T) {
-	h := newHall(t, "a", "a")
-	h.give("t/0", "s", "other")
-	moves, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	h := newFakeHosts(t, "a", "a")
+	h.bindWarm("t/0", "s", "other")
+	moves, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "release t/0 s", "bind t/1 s", "load t/1 s"}, h.steps)
-	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.picture())
+	require.Equal(t, "a: other on t/0, warm true\na: s on t/1, warm true", h.bindings())
 	require.Equal(t, api.SessionMoves{Pool: "t", Session: "s", Moved: 1, Flows: []api.SessionFlow{{From: "t/0", To: "t/1", Count: 1}}}, moves)
 }
 
 func TestAMigrationToAnotherHostLeavesNoBindingBehind(t *testing.T) {
-	h := newHall(t, "a", "b", "c")
-	h.give("t/0", "s")
-	h.give("t/2", "s") // calls came by both gateways
-	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	h := newFakeHosts(t, "a", "b", "c")
+	h.bindWarm("t/0", "s")
+	h.bindWarm("t/2", "s") // calls came by both gateways
+	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
-	require.Equal(t, "b: s on t/1, warm true", h.picture())
+	require.Equal(t, "b: s on t/1, warm true", h.bindings())
 	require.False(t, h.warm["t/0 s"] || h.warm["t/2 s"])
 }
 
 func TestASessionWithoutAWorkerIsBoundAndLoaded(t *testing.T) {
-	h := newHall(t, "a", "a")
-	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	h := newFakeHosts(t, "a", "a")
+	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeSessionNotFound)
 	h.known["s"], h.steps = true, nil
-	moves, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look", "bind t/1 s", "load t/1 s"}, h.steps)
 	require.Equal(t, []api.SessionFlow{{To: "t/1", Count: 1}}, moves.Flows)
 
 	h.steps = nil
-	moves, err = h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	moves, err = h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"look"}, h.steps, "it is there already")
 	require.NotEmpty(t, moves.Note)
@@ -66,11 +66,11 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s on %v, after %v, cancelled %v", step, hosts, after, cancelled), func(t *testing.T) {
-						h := newHall(t, hosts...)
-						h.give("t/0", "s", "other")
-						before := h.picture()
+						h := newFakeHosts(t, hosts...)
+						h.bindWarm("t/0", "s", "other")
+						before := h.bindings()
 						done := false
-						h.mishap = func(name, _ string, _ []string, now bool) error {
+						h.failStep = func(name, _ string, _ []string, now bool) error {
 							if name != step || now != after || done {
 								return nil
 							}
@@ -79,9 +79,9 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 								h.env.CancelWorkflow()
 								return temporal.NewCanceledError()
 							}
-							return broken(step)
+							return permanentError(step)
 						}
-						_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+						_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 						require.True(t, done)
 						if cancelled {
 							require.True(t, temporal.IsCanceledError(err), "%v", err)
@@ -89,7 +89,7 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 							requireCode(t, err, api.CodeWorkerCrashed)
 							require.ErrorContains(t, err, "all is as it was")
 						}
-						require.Equal(t, before, h.picture(), "%q", h.steps)
+						require.Equal(t, before, h.bindings(), "%q", h.steps)
 					})
 				}
 			}
@@ -99,59 +99,59 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 
 func TestAHookThatRefusesKeepsTheSessionWhereItWas(t *testing.T) {
 	for _, step := range []string{"release", "load"} {
-		h := newHall(t, "a", "b")
-		h.give("t/0", "s")
-		before := h.picture()
-		h.stuck = func(name, worker, session string) *api.SessionFailure {
+		h := newFakeHosts(t, "a", "b")
+		h.bindWarm("t/0", "s")
+		before := h.bindings()
+		h.failHook = func(name, worker, session string) *api.SessionFailure {
 			if name == step && (step == "release" || worker == "t/1") {
 				return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "not now"}
 			}
 			return nil
 		}
-		_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+		_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 		requireCode(t, err, api.CodeWorkerError)
 		require.ErrorContains(t, err, "not now")
-		require.Equal(t, before, h.picture())
+		require.Equal(t, before, h.bindings())
 	}
 }
 
 func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
-	h := newHall(t, "a", "a")
-	h.give("t/0", "s")
-	h.stuck = func(_, _, session string) *api.SessionFailure {
+	h := newFakeHosts(t, "a", "a")
+	h.bindWarm("t/0", "s")
+	h.failHook = func(_, _, session string) *api.SessionFailure {
 		return &api.SessionFailure{Session: session, Code: api.CodeBusy, Reason: "leased"}
 	}
-	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeBusy)
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
 
 func TestWhatCannotBeUndoneIsTold(t *testing.T) {
-	h := newHall(t, "a", "a")
-	h.give("t/0", "s")
-	h.mishap = func(step, worker string, _ []string, after bool) error {
+	h := newFakeHosts(t, "a", "a")
+	h.bindWarm("t/0", "s")
+	h.failStep = func(step, worker string, _ []string, after bool) error {
 		if step == "load" || step == "bind" && worker == "t/0" {
-			return broken(step)
+			return permanentError(step)
 		}
 		return nil
 	}
-	_, err := h.play(api.WorkflowMigrateSession, migration("s", "t/1"))
+	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeWorkerCrashed)
 	require.ErrorContains(t, err, "not undone: it is not bound to t/0 again: bind is broken")
-	require.Empty(t, h.picture(), "it is at least not bound to a worker that could not load it")
+	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
 }
 
 func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
-	h := newHall(t, "a", "a", "")
+	h := newFakeHosts(t, "a", "a", "")
 	h.workers[2].State, h.workers[2].Serves = lifecycle.Pending, false
-	h.give("t/0", "s")
+	h.bindWarm("t/0", "s")
 	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid, "t/2": api.CodeNoWorkers} {
-		_, err := h.play(api.WorkflowMigrateSession, migration("s", to))
+		_, err := h.run(api.WorkflowMigrateSession, migration("s", to))
 		requireCode(t, err, code)
 	}
-	_, err := h.play(api.WorkflowMigrateSession, migration("", "t/1"))
+	_, err := h.run(api.WorkflowMigrateSession, migration("", "t/1"))
 	requireCode(t, err, api.CodeInvalid)
-	_, err = h.play(api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
+	_, err = h.run(api.WorkflowMigrateSession, api.MigrateSessionRequest{Pool: "T!"})
 	requireCode(t, err, api.CodeInvalid)
 	require.NotContains(t, h.steps, "release t/0 s")
 }
@@ -162,34 +162,34 @@ func evacuationOf(slot int) EvacuateRun {
 
 func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
 	for _, every := range []int{0, 1, 2} {
-		h := newHall(t, "a", "a", "b", "b")
-		h.give("t/0", many("s", 1700)...)
-		h.give("t/1", many("x", 100)...)
+		h := newFakeHosts(t, "a", "a", "b", "b")
+		h.bindWarm("t/0", sessionIDs("s", 1700)...)
+		h.bindWarm("t/1", sessionIDs("x", 100)...)
 		run := evacuationOf(0)
 		run.ContinueEvery = every
-		moves, err := h.play(api.WorkflowEvacuateWorker, run)
+		moves, err := h.run(api.WorkflowEvacuateWorker, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/1": 600, "t/2": 600, "t/3": 600}, h.counts())
 		require.Equal(t, 1700, moves.Moved)
 		require.Zero(t, moves.Skipped)
-		require.Equal(t, api.DefaultSessionExclusion, h.shut["t/0"])
+		require.Equal(t, api.DefaultSessionExclusion, h.excluded["t/0"])
 		require.Equal(t, map[int]int{0: 1, 1: 4, 2: 2}[every], h.runs)
-		require.NotContains(t, h.picture(), "warm false")
+		require.NotContains(t, h.bindings(), "warm false")
 	}
 }
 
 func TestWhatCannotLeaveAWorkerIsTriedAgainAndThenTold(t *testing.T) {
-	h := newHall(t, "a", "a", "a")
-	h.give("t/0", many("s", 10)...)
+	h := newFakeHosts(t, "a", "a", "a")
+	h.bindWarm("t/0", sessionIDs("s", 10)...)
 	refusals := map[string]int{}
-	h.stuck = func(step, _, session string) *api.SessionFailure {
+	h.failHook = func(step, _, session string) *api.SessionFailure {
 		if step != "release" || session != "s00003" && (session != "s00007" || refusals[session] > 0) {
 			return nil
 		}
 		refusals[session]++
-		return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "stuck"}
+		return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "failHook"}
 	}
-	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 9, moves.Moved)
 	require.Equal(t, 1, moves.Skipped)
@@ -200,26 +200,26 @@ func TestWhatCannotLeaveAWorkerIsTriedAgainAndThenTold(t *testing.T) {
 }
 
 func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
-	h := newHall(t, "a", "b", "c")
-	h.give("t/0", many("s", 40)...)
-	h.mishap = func(step, worker string, _ []string, _ bool) error {
+	h := newFakeHosts(t, "a", "b", "c")
+	h.bindWarm("t/0", sessionIDs("s", 40)...)
+	h.failStep = func(step, worker string, _ []string, _ bool) error {
 		if worker == "t/1" && step == "load" {
 			h.workers[1].Serves = false // it has crashed, as the pool knows by the next look
-			return broken("load")
+			return permanentError("load")
 		}
 		return nil
 	}
-	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Equal(t, 40, moves.Moved)
 	require.Equal(t, map[string]int{"t/2": 40}, h.counts())
 }
 
 func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testing.T) {
-	h := newHall(t, "a", "a")
-	h.give("t/0", many("s", 600)...)
+	h := newFakeHosts(t, "a", "a")
+	h.bindWarm("t/0", sessionIDs("s", 600)...)
 	loads := 0
-	h.mishap = func(step, _ string, _ []string, after bool) error {
+	h.failStep = func(step, _ string, _ []string, after bool) error {
 		if step == "load" && !after {
 			if loads++; loads == 2 {
 				h.env.CancelWorkflow()
@@ -228,53 +228,53 @@ func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testi
 		}
 		return nil
 	}
-	_, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	_, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, map[string]int{"t/0": 100, "t/1": 500}, h.counts())
-	require.NotContains(t, h.picture(), "warm false")
-	require.Zero(t, h.shut["t/0"])
+	require.NotContains(t, h.bindings(), "warm false")
+	require.Zero(t, h.excluded["t/0"])
 }
 
 func TestThereMustBeSomebodyToTakeTheSessions(t *testing.T) {
-	h := newHall(t, "a", "a", "a")
+	h := newFakeHosts(t, "a", "a", "a")
 	h.workers[1].Serves = false
-	h.shut["t/2"] = time.Minute // it is evacuated, too
-	h.give("t/0", "s")
-	before := h.picture()
-	_, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	h.excluded["t/2"] = time.Minute // it is evacuated, too
+	h.bindWarm("t/0", "s")
+	before := h.bindings()
+	_, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	requireCode(t, err, api.CodeNoWorkers)
-	require.Equal(t, before, h.picture())
-	require.Zero(t, h.shut["t/0"])
+	require.Equal(t, before, h.bindings())
+	require.Zero(t, h.excluded["t/0"])
 
-	_, err = h.play(api.WorkflowEvacuateWorker, evacuationOf(9))
+	_, err = h.run(api.WorkflowEvacuateWorker, evacuationOf(9))
 	requireCode(t, err, api.CodeWorkerNotFound)
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
 	tooLong.KeepOff = &span
-	_, err = h.play(api.WorkflowEvacuateWorker, tooLong)
+	_, err = h.run(api.WorkflowEvacuateWorker, tooLong)
 	requireCode(t, err, api.CodeInvalid)
 
 	h.workers[0].State, h.workers[0].Serves = lifecycle.Failed, false
-	moves, err := h.play(api.WorkflowEvacuateWorker, evacuationOf(0))
+	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Contains(t, moves.Note, "no process")
 }
 
 func TestARebalancingMovesTheFewest(t *testing.T) {
 	for _, every := range []int{0, 1} {
-		h := newHall(t, "a", "a", "b", "b")
-		h.give("t/0", many("s", 1300)...)
-		h.give("t/1", many("x", 101)...)
-		h.give("t/2", many("y", 699)...)
+		h := newFakeHosts(t, "a", "a", "b", "b")
+		h.bindWarm("t/0", sessionIDs("s", 1300)...)
+		h.bindWarm("t/1", sessionIDs("x", 101)...)
+		h.bindWarm("t/2", sessionIDs("y", 699)...)
 		run := RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}, ContinueEvery: every}
-		moves, err := h.play(api.WorkflowRebalanceSessions, run)
+		moves, err := h.run(api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"t/0": 525, "t/1": 525, "t/2": 525, "t/3": 525}, h.counts())
 		require.Equal(t, 1300-525+699-525, moves.Moved)
-		require.NotContains(t, h.picture(), "warm false")
+		require.NotContains(t, h.bindings(), "warm false")
 		require.Equal(t, map[int]bool{0: false, 1: true}[every], h.runs > 1)
 
-		again, err := h.play(api.WorkflowRebalanceSessions, run)
+		again, err := h.run(api.WorkflowRebalanceSessions, run)
 		require.NoError(t, err)
 		require.Zero(t, again.Moved)
 		require.NotEmpty(t, again.Note)
@@ -282,16 +282,16 @@ func TestARebalancingMovesTheFewest(t *testing.T) {
 }
 
 func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
-	h := newHall(t, "a", "a", "a", "a")
-	h.give("t/0", many("s", 90)...)
-	h.give("t/3", many("x", 7)...)
+	h := newFakeHosts(t, "a", "a", "a", "a")
+	h.bindWarm("t/0", sessionIDs("s", 90)...)
+	h.bindWarm("t/3", sessionIDs("x", 7)...)
 	request := api.RebalanceSessionsRequest{Pool: "t", Weights: map[int]int{0: 1, 1: 2}}
-	_, err := h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	_, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 30, "t/1": 60, "t/3": 7}, h.counts())
 
-	h.shut["t/2"] = time.Minute
-	_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	h.excluded["t/2"] = time.Minute
+	_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, 0, h.counts()["t/2"], "an evacuated worker gets none")
 
@@ -299,25 +299,25 @@ func TestARebalancingFollowsWeightsAndLeavesTheOthersAlone(t *testing.T) {
 		api.CodeWorkerNotFound: {9: 1}, api.CodeInvalid: {0: -1},
 	} {
 		request.Weights = weights
-		_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+		_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 		requireCode(t, err, code)
 	}
 	request.Weights = map[int]int{0: 0, 1: 0}
-	_, err = h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
+	_, err = h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: request})
 	requireCode(t, err, api.CodeInvalid)
 	require.ErrorContains(t, err, policy.ErrSessions.Error())
 }
 
 func TestARebalancingTakesOthersForThoseThatCannotMove(t *testing.T) {
-	h := newHall(t, "a", "a")
-	h.give("t/0", many("s", 10)...)
-	h.stuck = func(step, _, session string) *api.SessionFailure {
+	h := newFakeHosts(t, "a", "a")
+	h.bindWarm("t/0", sessionIDs("s", 10)...)
+	h.failHook = func(step, _, session string) *api.SessionFailure {
 		if step == "release" && session < "s00002" {
-			return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "stuck"}
+			return &api.SessionFailure{Session: session, Code: api.CodeWorkerError, Reason: "failHook"}
 		}
 		return nil
 	}
-	moves, err := h.play(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
+	moves, err := h.run(api.WorkflowRebalanceSessions, RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "t"}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"t/0": 5, "t/1": 5}, h.counts())
 	require.Equal(t, 2, moves.Skipped)
@@ -332,19 +332,19 @@ func TestWhatKeepsTheSessionWorkflowsFromBeginningHasItsCodeAndASentence(t *test
 			if step == "keep off" && name != api.WorkflowEvacuateWorker {
 				continue
 			}
-			h := newHall(t, "a", "a")
-			h.give("t/0", many("s", 3)...)
-			before := h.picture()
-			h.mishap = func(now, _ string, _ []string, _ bool) error {
+			h := newFakeHosts(t, "a", "a")
+			h.bindWarm("t/0", sessionIDs("s", 3)...)
+			before := h.bindings()
+			h.failStep = func(now, _ string, _ []string, _ bool) error {
 				if now == step {
 					return temporal.NewNonRetryableApplicationError("there is none", string(api.CodePoolNotFound), nil)
 				}
 				return nil
 			}
-			_, err := h.play(name, input)
+			_, err := h.run(name, input)
 			requireCode(t, err, api.CodePoolNotFound)
 			require.ErrorContains(t, err, ": there is none")
-			require.Equal(t, before, h.picture())
+			require.Equal(t, before, h.bindings())
 		}
 	}
 }

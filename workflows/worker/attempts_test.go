@@ -14,7 +14,7 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// triesOf are so many failed tries from an incarnation on, each of a second, told as a host does.
+// triesOf are so many failed tries from an incarnation on, each of a second, sent as a host does.
 func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 	recovery := policy.Recovery{
 		MaxConsecutiveFailures: r.Spec.Recovery.MaxConsecutiveFailures, BackoffInitial: r.Spec.Recovery.BackoffInitial.D(),
@@ -37,7 +37,7 @@ func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
-			s := newStage(t)
+			s := newWorkerEnv(t)
 			var asked []string
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				asked = append(asked, fmt.Sprintf("#%d: %d tries after %d failures", r.Incarnation, r.MaxAttempts, r.Failures))
@@ -45,7 +45,7 @@ func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) 
 				return api.StartResult{}, temporal.NewNonRetryableApplicationError(
 					tries[len(tries)-1].Reason, string(api.CodeStartFailed), nil, api.FailedAttempts{Attempts: tries})
 			}
-			s.at(time.Hour, func() {
+			s.At(time.Hour, func() {
 				st := s.state()
 				require.Equal(t, lifecycle.Failed, st.State)
 				require.EqualValues(t, 10, st.Incarnation)
@@ -66,9 +66,9 @@ func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) 
 				require.Equal(t, 10, failed)
 				s.cancel()
 			})
-			run := orphan()
+			run := standalone()
 			run.ContinueEvery = every
-			s.play(run)
+			s.run(run)
 			require.Equal(t, []string{
 				"#1: 7 tries after 0 failures", "#8: 1 tries after 7 failures", "#9: 1 tries after 8 failures", "#10: 1 tries after 9 failures",
 			}, asked, "waits of more than ten seconds are the worker's own")
@@ -77,11 +77,11 @@ func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) 
 }
 
 func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
-	s := newStage(t)
+	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation + 3, Failed: triesOf(r, 3, s.env.Now())}, nil
 	}
-	s.at(time.Minute, func() {
+	s.At(time.Minute, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
 		require.EqualValues(t, 4, s.state().Incarnation)
 		require.Equal(t, 3, s.metrics().ConsecutiveFailures)
@@ -91,11 +91,11 @@ func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
 		}, s.events())
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 }
 
 func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
-	s := newStage(t)
+	s := newWorkerEnv(t)
 	var began []int64
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		began = append(began, r.Incarnation)
@@ -104,53 +104,53 @@ func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
 		}
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
-	s.at(time.Minute, func() {
+	s.At(time.Minute, func() {
 		require.EqualValues(t, 8, s.state().Incarnation)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	require.EqualValues(t, 8, began[len(began)-1])
 	require.Len(t, began, 7+1, "Temporal tries on, and then the worker does")
 }
 
 func TestAWorkerThatHasToAskBeforeEachStartMakesOneTry(t *testing.T) {
-	s := newStage(t)
+	s := newWorkerEnv(t)
 	tries := 0
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		tries = r.MaxAttempts
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
-	s.at(time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1}))
-	s.at(time.Minute, s.signal(api.SignalEnd, api.Control{}))
-	s.play(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
+	s.At(time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1}))
+	s.At(time.Minute, s.signal(api.SignalEnd, api.Control{}))
+	s.run(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 	require.Equal(t, 1, tries)
 }
 
 func TestAWorkerThatTriesForItsPoolGoesOnByItselfAndSaysWhatCameOfIt(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
 		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
-			s := newStage(t)
+			s := newWorkerEnv(t)
 			var began []time.Duration
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				require.Equal(t, 1, r.MaxAttempts)
-				began = append(began, s.env.Now().Sub(s.begin))
+				began = append(began, s.env.Now().Sub(s.Begin))
 				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 			}
-			s.at(10*time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
-			s.at(time.Hour, func() {
+			s.At(10*time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+			s.At(time.Hour, func() {
 				require.Equal(t, lifecycle.Failed, s.state().State)
 				s.signal(api.SignalEnd, api.Control{})()
 			})
 			run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
 			run.StartsHeld, run.ContinueEvery = "the pool holds its starts", every
-			s.play(run)
+			s.run(run)
 			require.Len(t, began, 6)
 			for i := 1; i < len(began); i++ {
 				require.GreaterOrEqual(t, began[i]-began[i-1], 30*time.Second)
 			}
-			require.Len(t, s.toldOf(api.SignalStartRequested), 1, "it asked once")
+			require.Len(t, s.signalsOf(api.SignalStartRequested), 1, "it asked once")
 			var story []string
-			for _, m := range s.toldOf(api.SignalWorkerChanged) {
+			for _, m := range s.signalsOf(api.SignalWorkerChanged) {
 				e := m.(api.WorkerChanged)
 				story = append(story, fmt.Sprintf("%s #%d", e.State, e.Incarnation))
 			}

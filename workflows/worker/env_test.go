@@ -24,26 +24,25 @@ import (
 
 // stage is a host that exists only in the test, on a clock that skips time. It hands out processes and lets them do what the
 // script says; the worker on it may continue as new as often as it likes.
-type stage struct {
-	t     *testing.T
-	env   *testsuite.TestWorkflowEnvironment
-	begin time.Time
-	steps []*workflowtest.Step
-	runs  int
+type workerEnv struct {
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	*workflowtest.Script
+	runs int
 
 	starts, stops, probes int
 	stateSize             int    // of the newest run's input, in bytes of JSON
 	sizes                 []int  // as steps note them
-	told                  []told // what the worker said to its pool
+	sent                  []sent // what the worker said to its pool
 
-	// counting guards starts, stops, probes and told: activities run beside each other and the steps, as signals to the pool do.
+	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the pool do.
 	counting sync.Mutex
 
 	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
-	// fate says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
-	fate   map[int64]fate
-	newest int64 // incarnation
-	born   map[int64]time.Time
+	// watchScript says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
+	watchScript map[int64]watchScript
+	newest      int64 // incarnation
+	startedAt   map[int64]time.Time
 
 	log log.Logger // the worker's; nil is the environment's own
 
@@ -56,22 +55,22 @@ type stage struct {
 	onWatch func(api.WatchRequest)
 }
 
-type fate struct {
+type watchScript struct {
 	after  time.Duration
 	result api.WatchResult
 }
 
-// told is one message to the pool.
-type told struct {
+// sent is one message to the pool.
+type sent struct {
 	name    string
 	message any
 }
 
-// toldOf are the messages of one name.
-func (s *stage) toldOf(name string) (messages []any) {
+// signalsOf are the messages of one name.
+func (s *workerEnv) signalsOf(name string) (messages []any) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
-	for _, m := range s.told {
+	for _, m := range s.sent {
 		if m.name == name {
 			messages = append(messages, m.message)
 		}
@@ -79,18 +78,13 @@ func (s *stage) toldOf(name string) (messages []any) {
 	return messages
 }
 
-func newStage(t *testing.T) *stage {
-	return &stage{t: t, begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), fate: map[int64]fate{}, born: map[int64]time.Time{}}
+func newWorkerEnv(t *testing.T) *workerEnv {
+	return &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
 }
 
-// transitionAt has something done at a time counted from the beginning.
-func (s *stage) at(when time.Duration, do func()) {
-	s.steps = append(s.steps, &workflowtest.Step{At: when, Do: do})
-}
-
-// play runs the worker until it completes, through as many runs as it takes.
-func (s *stage) play(run Run) {
-	now := s.begin
+// run runs the worker until it completes, through as many runs as it takes.
+func (s *workerEnv) run(run Run) {
+	now := s.Begin
 	for {
 		s.runs++
 		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
@@ -101,6 +95,7 @@ func (s *stage) play(run Run) {
 		var again *workflow.ContinueAsNewError
 		if !errors.As(err, &again) {
 			require.NoError(s.t, err)
+			s.RequireDone(s.t)
 			return
 		}
 		run = Run{}
@@ -110,7 +105,7 @@ func (s *stage) play(run Run) {
 	}
 }
 
-func (s *stage) set(now time.Time) {
+func (s *workerEnv) set(now time.Time) {
 	var suite testsuite.WorkflowTestSuite
 	if s.log != nil {
 		suite.SetLogger(s.log)
@@ -118,8 +113,8 @@ func (s *stage) set(now time.Time) {
 	env := suite.NewTestWorkflowEnvironment()
 	s.env = env
 	s.env.SetStartTime(now)
-	s.env.SetTestTimeout(workflowtest.Stalled)
-	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.Stalled})
+	s.env.SetTestTimeout(workflowtest.DeadlockTimeout)
+	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
 	s.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	for name, do := range map[string]any{
@@ -143,54 +138,44 @@ func (s *stage) set(now time.Time) {
 		func(_, _, _, name string, message any) error {
 			s.counting.Lock()
 			defer s.counting.Unlock()
-			s.told = append(s.told, told{name, message})
+			s.sent = append(s.sent, sent{name, message})
 			return nil
 		})
-	elapsed := now.Sub(s.begin)
-	for _, st := range s.steps {
-		if !st.Done {
-			s.env.RegisterDelayedCallback(func() {
-				if !st.Done {
-					st.Done = true
-					st.Do()
-				}
-			}, max(time.Millisecond, st.At-elapsed))
-		}
-	}
+	s.StartRun(env)
 }
 
-func (s *stage) untilFate(now time.Time) time.Duration {
+func (s *workerEnv) untilFate(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, found := s.fate[s.newest]
+	f, found := s.watchScript[s.newest]
 	if !found {
 		return workflowtest.Never
 	}
-	return max(time.Millisecond, s.born[s.newest].Add(f.after).Sub(now))
+	return max(time.Millisecond, s.startedAt[s.newest].Add(f.after).Sub(now))
 }
 
 // countUsage adds one to starts, stops or probes.
-func (s *stage) count(n *int) {
+func (s *workerEnv) count(n *int) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	*n++
 }
 
 // incremented reads starts, stops or probes.
-func (s *stage) counted(n *int) int {
+func (s *workerEnv) counted(n *int) int {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	return *n
 }
 
-func (s *stage) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+func (s *workerEnv) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
 	return api.AwaitCapacityResult{Host: "h"}, nil
 }
 
-func (s *stage) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
+func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
 	s.count(&s.starts)
 	s.mu.Lock()
-	s.newest, s.born[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.newest, s.startedAt[r.Incarnation] = r.Incarnation, s.env.Now()
 	s.mu.Unlock()
 	if s.onStart != nil {
 		return s.onStart(r)
@@ -198,20 +183,20 @@ func (s *stage) start(_ context.Context, r api.StartRequest) (api.StartResult, e
 	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
 }
 
-func (s *stage) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
+func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.fate[r.Incarnation].result, nil
+	return s.watchScript[r.Incarnation].result, nil
 }
 
 // spare has nothing happen to an incarnation from now on.
-func (s *stage) spare(incarnation int64) {
+func (s *workerEnv) dropWatchScript(incarnation int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.fate, incarnation)
+	delete(s.watchScript, incarnation)
 }
 
-func (s *stage) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
 	s.count(&s.probes)
 	if s.onProbe != nil {
 		return s.onProbe(r)
@@ -219,14 +204,14 @@ func (s *stage) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, e
 	return api.ProbeResult{Healthy: true, Sample: &api.Sample{RSSBytes: 1 << 20}}, nil
 }
 
-func (s *stage) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
+func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
 	if s.onDrain != nil {
 		return s.onDrain(r)
 	}
 	return api.DrainResult{Drained: true}, nil
 }
 
-func (s *stage) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
+func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
 	s.count(&s.stops)
 	if s.onStop != nil {
 		return s.onStop(r)
@@ -234,13 +219,13 @@ func (s *stage) stop(_ context.Context, r api.StopRequest) (api.StopResult, erro
 	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
 }
 
-func (s *stage) signal(name string, payload any) func() {
+func (s *workerEnv) signal(name string, payload any) func() {
 	return func() { s.env.SignalWorkflow(name, payload) }
 }
 
-func (s *stage) cancel() { s.env.CancelWorkflow() }
+func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
 
-func ask[T any](s *stage, query string) (answer T) {
+func ask[T any](s *workerEnv, query string) (answer T) {
 	s.t.Helper()
 	value, err := s.env.QueryWorkflow(query)
 	require.NoError(s.t, err)
@@ -248,16 +233,16 @@ func ask[T any](s *stage, query string) (answer T) {
 	return answer
 }
 
-func (s *stage) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
-func (s *stage) metrics() api.WorkerMetrics {
+func (s *workerEnv) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
+func (s *workerEnv) metrics() api.WorkerMetrics {
 	return ask[api.WorkerMetrics](s, api.QueryMetrics)
 }
-func (s *stage) history() []lifecycle.Transition {
+func (s *workerEnv) history() []lifecycle.Transition {
 	return ask[[]lifecycle.Transition](s, api.QueryHistory)
 }
 
 // events is the history in short: the events alone.
-func (s *stage) events() []lifecycle.EventKind {
+func (s *workerEnv) events() []lifecycle.EventKind {
 	var kinds []lifecycle.EventKind
 	for _, t := range s.history() {
 		kinds = append(kinds, t.Event)
@@ -266,14 +251,14 @@ func (s *stage) events() []lifecycle.EventKind {
 }
 
 // update sends an update; its answer is there when the callback it was sent from has returned and the worker has had its turn.
-func (s *stage) update(name string, request any) *workflowtest.UpdateAnswer {
-	a := &workflowtest.UpdateAnswer{}
+func (s *workerEnv) update(name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
 	s.env.UpdateWorkflow(name, "", a, request)
 	return a
 }
 
-func orphan() Run {
-	return Run{Pool: "t", Slot: 0, Spec: workflowtest.TestSpec(), SpecVersion: 1, Standalone: true}
+func standalone() Run {
+	return Run{Pool: "t", Slot: 0, Spec: workflowtest.Spec(), SpecVersion: 1, Standalone: true}
 }
 
 // inPool is a worker that has a pool to tell and to ask.
@@ -283,6 +268,6 @@ func inPool(change func(*spec.Spec)) Run {
 	return run
 }
 
-func crash(after time.Duration) fate {
-	return fate{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+func crash(after time.Duration) watchScript {
+	return watchScript{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
 }

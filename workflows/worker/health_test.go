@@ -14,50 +14,50 @@ import (
 
 func TestFailedProbesDegradeThenReplace(t *testing.T) {
 	failed := api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}
-	s := newStage(t)
-	s.fate[1] = fate{30 * time.Second, failed} // and again at every later look, since its time has passed
-	s.at(30*time.Second+time.Millisecond/2, func() {})
-	s.at(5*time.Minute, func() {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = watchScript{30 * time.Second, failed} // and again at every later look, since its time has passed
+	s.At(30*time.Second+time.Millisecond/2, func() {})
+	s.At(5*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	require.Equal(t, []lifecycle.EventKind{
 		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited, lifecycle.Start,
 	}, s.events()[:6])
 }
 
 func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
-	s := newStage(t)
-	s.fate[1] = fate{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
-	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	s.at(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
-	var refused *workflowtest.UpdateAnswer
-	s.at(3*time.Second, func() {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = watchScript{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
+	var refused *workflowtest.UpdateResult
+	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Degraded, s.state().State)
 		refused = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
 	})
-	s.at(25*time.Second, func() {
+	s.At(25*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)
-		s.spare(1)
+		s.dropWatchScript(1)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, refused.Rejected, &app)
 	require.Equal(t, string(api.CodeDegraded), app.Type())
 }
 
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
-	s := newStage(t)
+	s := newWorkerEnv(t)
 	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
 		return api.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
 	}
-	s.at(6*time.Minute, func() {
+	s.At(6*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	require.Positive(t, s.counted(&s.probes))
 }

@@ -15,24 +15,24 @@ import (
 )
 
 func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
-	s := newStage(t)
-	var first, again, other, after *workflowtest.UpdateAnswer
-	s.at(time.Second, func() {
+	s := newWorkerEnv(t)
+	var first, again, other, after *workflowtest.UpdateResult
+	s.At(time.Second, func() {
 		first = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	})
-	s.at(2*time.Second, func() {
+	s.At(2*time.Second, func() {
 		other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r2", Holder: "you"})
 		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
 	})
-	s.at(3*time.Second, func() {
+	s.At(3*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
 	})
-	s.at(4*time.Second, func() {
+	s.At(4*time.Second, func() {
 		after = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
 	})
-	s.at(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
-	s.at(6*time.Second, func() {
+	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
+	s.At(6*time.Second, func() {
 		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
 		m := s.metrics()
 		require.EqualValues(t, 3, m.RequestsServed)
@@ -42,7 +42,7 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 		require.EqualValues(t, 1, m.LeasesRefused)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	require.NoError(t, first.Rejected)
 	require.Equal(t, "t.0.1.1", first.Value.(*api.Lease).ID)
 	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
@@ -58,35 +58,35 @@ func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
 func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second, "longer than the default": 100 * time.Second} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
-			s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
-			s.at(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
-			s.at(ttl+3*time.Second, func() {
+			s := newWorkerEnv(t)
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
+			s.At(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
+			s.At(ttl+3*time.Second, func() {
 				st := s.state()
 				require.Equal(t, lifecycle.Ready, st.State)
 				require.EqualValues(t, 2, st.Incarnation)
 				require.Zero(t, s.metrics().ConsecutiveFailures)
 				s.cancel()
 			})
-			s.play(orphan())
+			s.run(standalone())
 			require.Contains(t, s.events(), lifecycle.LeaseExpired)
 		})
 	}
 }
 
 func TestARenewedLeaseLives(t *testing.T) {
-	s := newStage(t)
-	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-	var stale *workflowtest.UpdateAnswer
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	var stale *workflowtest.UpdateResult
 	for i := 1; i <= 5; i++ {
-		s.at(time.Duration(i)*50*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+		s.At(time.Duration(i)*50*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
 	}
-	s.at(290*time.Second, func() {
+	s.At(290*time.Second, func() {
 		require.Equal(t, lifecycle.Busy, s.state().State)
 		stale = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.9"})
 	})
-	s.at(291*time.Second, s.cancel)
-	s.play(orphan())
+	s.At(291*time.Second, s.cancel)
+	s.run(standalone())
 	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
 	var refused *temporal.ApplicationError
 	require.ErrorAs(t, stale.Rejected, &refused)
@@ -99,16 +99,18 @@ func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
 	env := suite.NewTestWorkflowEnvironment()
 	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
-		w := newWorker(ctx, orphan())
+		w := newWorker(ctx, standalone())
 		w.registerSignals()
 		if err := workflow.Sleep(ctx, time.Minute); err != nil {
 			return err
 		}
-		require.True(t, w.hasSignals())
-		_, err := w.checkout(ctx, api.CheckoutRequest{Holder: "me"})
+		require.True(t, w.HasSignals())
+		_, err := w.leases.checkout(ctx, api.CheckoutRequest{Holder: "me"})
 		require.ErrorContains(t, err, "about to leave service")
-		require.True(t, w.events.restart.wanted)
-		require.True(t, w.selector.HasPending(), "the loop is woken")
+		require.True(t, w.requests.restart.wanted)
+		before := w.Now()
+		require.NoError(t, w.Await())
+		require.Equal(t, before, w.Now(), "the loop wakes up")
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())

@@ -13,18 +13,18 @@ import (
 )
 
 func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
-	s := newStage(t)
-	s.fate[1] = crash(time.Minute)
+	s := newWorkerEnv(t)
+	s.watchScript[1] = crash(time.Minute)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if r.Incarnation == 1 {
 			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
 		}
 		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 	}
-	s.at(time.Hour, s.signal(api.SignalEnd, api.Control{}))
-	s.play(inPool(func(*spec.Spec) {}))
+	s.At(time.Hour, s.signal(api.SignalEnd, api.Control{}))
+	s.run(inPool(func(*spec.Spec) {}))
 	var story []string
-	for _, m := range s.toldOf(api.SignalWorkerChanged) {
+	for _, m := range s.signalsOf(api.SignalWorkerChanged) {
 		c := m.(api.WorkerChanged)
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}

@@ -18,41 +18,41 @@ func used(requests, failed, ms int64) *api.Usage {
 
 func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		told, seen *api.Usage
+		sent, seen *api.Usage
 		want       api.Usage
 	}{
-		"nothing was told before":           {used(0, 0, 0), used(10, 2, 100), *used(10, 2, 100)},
-		"part was told by a checkin before": {used(3, 1, 30), used(10, 2, 100), *used(10, 2, 100)},
-		"all was told":                      {used(10, 2, 100), used(10, 2, 100), *used(10, 2, 100)},
-		"calls past the gateway were told":  {used(12, 1, 90), used(4, 2, 100), *used(12, 2, 100)},
+		"nothing was sent before":           {used(0, 0, 0), used(10, 2, 100), *used(10, 2, 100)},
+		"part was sent by a checkin before": {used(3, 1, 30), used(10, 2, 100), *used(10, 2, 100)},
+		"all was sent":                      {used(10, 2, 100), used(10, 2, 100), *used(10, 2, 100)},
+		"calls past the gateway were sent":  {used(12, 1, 90), used(4, 2, 100), *used(12, 2, 100)},
 		"the host says nothing":             {used(3, 1, 30), nil, *used(3, 1, 30)},
 	} {
 		for _, every := range []int{0, 1, 3} {
 			t.Run(fmt.Sprintf("%s, a new run every %d turns", name, every), func(t *testing.T) {
-				s := newStage(t)
+				s := newWorkerEnv(t)
 				f := crash(10 * time.Second)
 				f.result.Usage = c.seen
-				s.fate[1] = f
-				s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-				s.at(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.told}))
-				s.at(3*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
-				s.at(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
-				s.at(21*time.Second, func() {
+				s.watchScript[1] = f
+				s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.sent}))
+				s.At(3*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.At(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
+				s.At(21*time.Second, func() {
 					m := s.metrics()
 					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed, TotalMS: m.TotalCallTimeMS})
 					require.EqualValues(t, 2, s.state().Incarnation)
 					s.cancel()
 				})
-				run := orphan()
+				run := standalone()
 				run.ContinueEvery = every
-				s.play(run)
+				s.run(run)
 			})
 		}
 	}
 }
 
 func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
-	s := newStage(t)
+	s := newWorkerEnv(t)
 	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) {
 		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(5, 0, 50)}}, nil
 	}
@@ -63,22 +63,22 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 		}
 		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Usage: seen}, nil
 	}
-	s.at(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
-	s.at(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"})) // the next one takes over beside it
-	s.at(10*time.Second, func() {
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
+	s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"})) // the next one takes over beside it
+	s.At(10*time.Second, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)
 		require.EqualValues(t, 7, s.metrics().RequestsServed)
 		require.EqualValues(t, 2, s.metrics().RequestsFailed)
 		s.cancel()
 	})
-	s.play(orphan())
+	s.run(standalone())
 	require.EqualValues(t, 7, s.metrics().RequestsServed)
 }
 
 func TestTheLastHeartbeatOfALostAgentTellsWhatWasServed(t *testing.T) {
-	w := &worker{}
-	w.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
-	require.Equal(t, *used(4, 1, 40), w.Process.Observed)
-	w.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError())
-	require.Equal(t, *used(4, 1, 40), w.Process.Observed, "no heartbeat says nothing")
+	m := monitor{worker: &worker{}}
+	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
+	require.Equal(t, *used(4, 1, 40), m.Process.Observed)
+	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError())
+	require.Equal(t, *used(4, 1, 40), m.Process.Observed, "no heartbeat says nothing")
 }

@@ -11,9 +11,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// maxCancelledTasks is how many tasks a run cancels before it continues as new. Until a run ends, the SDK retains about 4 kB of each
+// MaxCancelledTasks is how many tasks a run cancels before it continues as new. Until a run ends, the SDK retains about 4 kB of each
 // activity that was cancelled and completed anyway, and 0.5 kB of each cancelled timer.
-const maxCancelledTasks = 64
+const MaxCancelledTasks = 64
 
 // Loop is the event loop of one run. New makes it.
 type Loop struct {
@@ -83,7 +83,7 @@ func (l *Loop) ForceContinue() { l.forced = true }
 // too many tasks, or it has awaited maxTurns times (0 is no limit). It is false while a signal to another workflow is not
 // delivered: the end of the run would lose it.
 func (l *Loop) ContinueDue(maxTurns int) bool {
-	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= maxCancelledTasks ||
+	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
 		maxTurns > 0 && l.turns >= maxTurns
 	return due && l.sending == 0
 }
