@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/sessions"
 	"github.com/tempool/tempool/workflows/worker"
@@ -71,4 +72,20 @@ func requireCode(t *testing.T, err error, code api.Code) {
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.Equal(t, string(code), app.Type(), "%v", err)
+}
+
+func TestDrainReturnsTheStateOfTheWorkerAlsoWhenTheRosterChangesMeanwhile(t *testing.T) {
+	p := newFakePool(t)
+	var drained *workflowtest.UpdateResult
+	p.At(10*time.Second, func() { drained = p.update(api.UpdateDrain, api.Control{Worker: number(0)}) })
+	p.At(10*time.Second+2*time.Millisecond, func() { p.update(api.UpdateScale, api.ScaleRequest{Size: 20}) })
+	p.At(10*time.Second+5*time.Millisecond, func() {
+		entry := p.workers[0].entry
+		entry.State = lifecycle.Degraded
+		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: entry})
+	})
+	p.stopAt(30 * time.Second)
+	p.run(poolOf(2))
+	require.NoError(t, drained.Err)
+	require.Equal(t, api.CheckinResult{State: lifecycle.Degraded}, drained.Value)
 }

@@ -166,3 +166,47 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
+	for want, end := range map[string]func(*workerEnv){
+		"workflow cancelled":     func(s *workerEnv) { s.cancel() },
+		"slot removed (by pool)": func(s *workerEnv) { s.signal(api.SignalEnd, api.Control{Reason: "slot removed", By: "pool"})() },
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.At(time.Minute, func() { end(s) })
+			s.run(standalone())
+			drains := 0
+			for _, transition := range s.history() {
+				if transition.Event == lifecycle.Drain {
+					drains++
+					require.Equal(t, want, transition.Reason)
+				}
+			}
+			require.Equal(t, 1, drains)
+		})
+	}
+}
+
+// A pool that has announced to continue as new may never do so, and a run can be cancelled only once: the announcement must not hide
+// an operator's cancellation later.
+func TestACancellationLongAfterThePoolAnnouncedToContinueEndsTheWorker(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
+	s.At(time.Minute+cancelGrace, s.cancel)
+	s.run(standalone())
+	require.Equal(t, 1, s.runs)
+	require.Contains(t, s.events(), lifecycle.Drain)
+}
+
+func TestASecondCancellationEndsTheWorker(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
+	s.At(time.Minute+time.Second, s.cancel)
+	s.At(time.Minute+2*time.Second, func() {
+		require.Equal(t, 2, s.runs, "the run that ignored its cancellation has made way for one that can be cancelled")
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Equal(t, 2, s.runs)
+}
