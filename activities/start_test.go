@@ -55,7 +55,7 @@ func TestAStartThatFailsAsksForTheNextTryAndTellsOfAllBefore(t *testing.T) {
 	require.Len(t, tries.Attempts, 2)
 	require.Equal(t, "the first", tries.Attempts[0].Reason)
 	require.EqualValues(t, 3, tries.Attempts[1].Incarnation)
-	require.Contains(t, tries.Attempts[1].Next, "after failure 3 of at most 10 in a row")
+	require.Contains(t, tries.Attempts[1].Next, "(failure 3 of 10)")
 	require.Equal(t, failure.NextRetryDelay(), tries.Attempts[1].Wait.D())
 }
 

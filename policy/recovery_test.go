@@ -46,9 +46,9 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 }
 
 func TestBackoffReasonsReadAsSentences(t *testing.T) {
-	require.Equal(t, "Restarting in 2.7s after failure 5 of at most 10 in a row: host lost", recovery.Next(5, "host lost", 0.5).Reason)
-	require.Equal(t, "Restarting at once after a first failure of at most 10: the cause is not known", recovery.Next(1, "", 0.5).Reason)
-	require.Equal(t, "Gave up after 10 failures in a row; the slot stays empty until an operator restarts it. Last cause: host lost", recovery.Next(10, "host lost", 0).Reason)
+	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, "host lost", 0.5).Reason)
+	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, "", 0.5).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: host lost", recovery.Next(10, "host lost", 0).Reason)
 }
 
 func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {

@@ -167,7 +167,7 @@ func TestAWorkerIsResetAfterALeaseThatExpiredWhereTheSpecSaysSo(t *testing.T) {
 		history, err = pool.History(t.Context(), 0)
 		return err == nil && history[len(history)-1].Event == lifecycle.ProbePassed
 	}, patience, 50*time.Millisecond)
-	require.Contains(t, history[len(history)-1].Reason, "was reset")
+	require.Contains(t, history[len(history)-1].Reason, "process reset")
 	after := w.state(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
 	status, _, code := post(t, w.over("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")

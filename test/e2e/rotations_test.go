@@ -225,7 +225,7 @@ func TestAPoolWhoseStartsFailHoldsThemUntilItsSpecIsMended(t *testing.T) {
 	pool := w.client.Pool("held")
 	w.until(pool, "all starts are held", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
-			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "the pool holds its starts") {
+			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "breaker open") {
 				return false
 			}
 		}

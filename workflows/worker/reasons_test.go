@@ -82,14 +82,14 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 		"limits":     {setUp: finding(api.CauseLimits, "it is over limits.memory"), reason: "it is over limits.memory", rotation: api.CauseLimits},
 		"uptime": {
 			setUp:  func(_ *workerEnv, run *Run) { run.Spec.Rotation.MaxUptime = spec.Duration(time.Hour) },
-			reason: "it has been up for 1h0m0s", rotation: api.CauseUptime,
+			reason: "up for 1h0m0s", rotation: api.CauseUptime,
 		},
 		"restart by an operator": {setUp: restart("", "new moon"), reason: "new moon (by somebody)", rotation: api.CauseOperator},
 		"a new spec":             {setUp: restart(api.CauseSpec, "spec 2"), reason: "spec 2 (by somebody)", rotation: api.CauseSpec},
 		"changed files":          {setUp: restart(api.CauseFiles, "file a changed"), reason: "file a changed", rotation: api.CauseFiles},
 		"pressure":               {setUp: restart(api.CausePressure, "no memory"), reason: "no memory", rotation: api.CausePressure},
 
-		"a first crash":  {setUp: crashes(1), reason: "Restarting at once after a first failure of at most 10: was ended by SIGKILL", restart: api.CauseExit},
+		"a first crash":  {setUp: crashes(1), reason: "Restarting immediately (failure 1 of 10): was ended by SIGKILL", restart: api.CauseExit},
 		"a failed start": {setUp: failing(api.CodeStartFailed), reason: "no module named torch", restart: api.CauseStartFailed},
 		"superseded":     {setUp: failing(api.CodeSuperseded, api.SupersededDetails{Newest: 4}), reason: "no module named torch", restart: api.CauseSuperseded},
 		"unhealthy": {
@@ -114,7 +114,7 @@ func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
 				crashes(2)(s, run)
 				run.Spec.Recovery.HealthyReset, run.Spec.Recovery.BackoffInitial = spec.Duration(time.Hour), spec.Duration(time.Minute)
 			},
-			reason: "after failure 2 of at most 10 in a row: was ended by SIGKILL", why: api.ReasonBackoff,
+			reason: "(failure 2 of 10): was ended by SIGKILL", why: api.ReasonBackoff,
 		},
 		"giving up": {
 			setUp: func(s *workerEnv, run *Run) {
