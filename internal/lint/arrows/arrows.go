@@ -42,6 +42,7 @@ var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
 // rules say which arrows there are. A package that none fits is free, but may itself be imported only where it is named.
 var rules = []rule{
 	{path: "lifecycle/...", never: clients},
+	{path: "policy/fromspec", ours: []string{"policy", "spec"}, never: clients},
 	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
 	{path: "spec/...", never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
@@ -50,7 +51,7 @@ var rules = []rule{
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"api", "lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"api", "sessions/...", "spec"}, never: clients},
-	{path: "activities/...", ours: []string{"api", "lifecycle", "policy", "process/...", "spec", "activities/..."}},
+	{path: "activities/...", ours: []string{"api", "lifecycle", "policy/...", "process/...", "spec", "activities/..."}},
 	{path: "gateway/...", ours: []string{"", "api", "lifecycle", "process/...", "sessions/...", "spec", "gateway/..."}},
 	{path: "worker/...", ours: []string{"", "api", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},
 	// A program that hosts an agent is also its reaper, which it must become before anything else happens.
