@@ -31,10 +31,10 @@ type fakeHosts struct {
 	runs    int
 	workers []api.RosterWorker
 
-	mu    sync.Mutex
-	bound map[string]map[string]string // by host and session
-	warm  map[string]bool              // "worker session": the worker has what the session's calls need
-	excluded  map[string]time.Duration     // what was last asked for
+	mu       sync.Mutex
+	bound    map[string]map[string]string // by host and session
+	warm     map[string]bool              // "worker session": the worker has what the session's calls need
+	excluded map[string]time.Duration     // what was last asked for
 	// known are the sessions in the store, bound or not.
 	known map[string]bool
 	steps []string // what happened, in order

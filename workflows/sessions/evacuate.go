@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// maxPasses bounds how often an evacuation begins anew with what it could not move.
+	// maxPasses bounds how often an evacuation retries the sessions that it could not move.
 	maxPasses = 3
-	// evacuationTimeout is how long a run keeps sessions off a worker beyond what was asked for: as long as it may take itself. Should the workflow
-	// be terminated, they are let in again after it.
+	// evacuationTimeout is how long a run keeps new sessions off the worker, beyond what was requested. If the workflow is terminated, the worker
+	// gets sessions again after that.
 	evacuationTimeout = time.Hour
 )
 
-// EvacuateRun is the whole state of an evacuation: its input, and what it hands to its next run. Only Pool and EvacuateRequest are given by
-// whoever starts it.
+// EvacuateRun is the whole state of an evacuation: the input of its workflow, and the argument of its continue-as-new. The caller sets Pool
+// and EvacuateRequest only.
 type EvacuateRun struct {
 	Pool string `json:"pool"`
 	api.EvacuateRequest
 	Progress api.SessionProgress `json:"progress,omitzero"`
-	// After is the id behind which the next page begins, Pass the number of the pass, and Before what had been moved when it began.
+	// After is the id after which the next page begins, Pass the number of completed passes, and Before the number of sessions moved before the
+	// current one.
 	After         string `json:"after,omitempty"`
 	Pass          int    `json:"pass,omitempty"`
 	Before        int    `json:"before,omitempty"`
@@ -41,14 +42,14 @@ type evacuation struct {
 	pages int
 }
 
-// Evacuate moves all sessions of a worker to the others of its pool, evenly, and keeps further ones off it. What cannot be moved stays where
-// it was and is told in the result. It fails if there is nobody to move sessions to; then, and when it is cancelled, sessions that have moved stay
-// where they are, those on their way are put back, and the worker gets sessions again.
+// Evacuate moves all sessions of a worker evenly to the other workers of its pool, and keeps new ones off it. Sessions that cannot be moved stay,
+// and the result lists them. It fails if no worker can take sessions. Then, and when it is cancelled, moved sessions stay moved, transfers under
+// way are undone, and the worker gets sessions again.
 func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 	e := &evacuation{EvacuateRun: &run}
 	worker := api.WorkerName(run.Pool, run.Worker)
 	run.Progress.Worker = worker
-	m, err := newMover(ctx, run.Pool, "the sessions of "+worker+" go to others", run.HookTimeout.D(), &run.Progress)
+	m, err := newMover(ctx, run.Pool, "evacuating "+worker, run.HookTimeout.D(), &run.Progress)
 	if err != nil {
 		return run.Progress.SessionMoves, err
 	}
@@ -62,7 +63,7 @@ func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 	return m.finish(ctx, err)
 }
 
-// run carries page after page until the worker has no session that could be moved; again asks for a next run.
+// run moves page after page until the worker has no movable session; again requests a next run.
 func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 	s, err := e.survey(ctx, "")
 	if err != nil {
@@ -74,7 +75,7 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
 	}
 	if w.Host == "" || !w.State.Live() {
-		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process, and so no session", e.at.worker, w.State)
+		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
 		return false, nil
 	}
 	keepOff := api.DefaultSessionExclusion
@@ -101,7 +102,7 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 	summary := fmt.Sprintf("keep sessions off %s for %s", e.at.worker, d)
 	if d == 0 {
-		summary = "let sessions in to " + e.at.worker + " again"
+		summary = "allow sessions on " + e.at.worker + " again"
 	}
 	err := e.onHost(ctx, sessionActivity{
 		name: api.ActivityExcludeFromSessions, host: e.at.host, summary: summary,
@@ -113,7 +114,7 @@ func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
 	return nil
 }
 
-// transferPages goes through the worker's sessions in the order of their ids, and once more through those that were left over if that has helped.
+// transferPages moves the worker's sessions in the order of their ids. It retries those that failed, as long as a pass has moved any.
 func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
 	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
 	for {
@@ -151,7 +152,7 @@ func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, 
 	}
 }
 
-// spread distributes a page over the workers that take sessions.
+// spread distributes a page evenly over the eligible workers.
 func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, err error) {
 	var takers []api.RosterWorker
 	for _, w := range e.eligible(s) {
@@ -160,7 +161,7 @@ func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, 
 		}
 	}
 	if len(takers) == 0 {
-		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s is in service to take the sessions of %s; ctl ps %s says why", e.Pool, e.at.worker, e.Pool))
+		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s can take the sessions of %s; ctl ps %s shows why", e.Pool, e.at.worker, e.Pool))
 	}
 	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// Migrate moves one session to a worker. If a step fails, or the workflow is cancelled, all is put back as it was, and the workflow
-// fails with the code of what went wrong and a SessionSkip as its detail.
+// Migrate moves one session to a worker. If a step fails, or the workflow is cancelled, everything is undone, and the workflow fails with the
+// code of the failure and a SessionSkip as its detail.
 func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMoves, error) {
 	progress := &api.SessionProgress{Total: 1, SessionMoves: api.SessionMoves{Session: in.Session}}
-	m, err := newMover(ctx, in.Pool, fmt.Sprintf("session %s goes to %s", in.Session, in.To), in.HookTimeout.D(), progress)
+	m, err := newMover(ctx, in.Pool, fmt.Sprintf("migrating session %s to %s", in.Session, in.To), in.HookTimeout.D(), progress)
 	if err != nil {
 		return progress.SessionMoves, err
 	}
@@ -29,7 +29,7 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		return progress.SessionMoves, err
 	}
 	if len(from) == 1 && from[0] == to {
-		progress.Total, progress.Note = 0, fmt.Sprintf("it is bound to %s already", to.worker)
+		progress.Total, progress.Note = 0, fmt.Sprintf("it is already bound to %s", to.worker)
 		m.showProgress(ctx, "done")
 		return progress.SessionMoves, nil
 	}
@@ -44,10 +44,10 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 		return progress.SessionMoves, temporal.NewCanceledError(progress.SessionMoves)
 	}
 	if len(progress.Skips) == 0 {
-		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded, "session %s was moved by somebody else meanwhile", in.Session))
+		return progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeSuperseded, "another workflow moved session %s meanwhile", in.Session))
 	}
 	skip := progress.Skips[0]
-	message := fmt.Sprintf("session %s did not move to %s, and all is as it was: %s", in.Session, in.To, skip.Reason)
+	message := fmt.Sprintf("session %s did not move to %s, everything undone: %s", in.Session, in.To, skip.Reason)
 	if skip.NotUndone != "" {
 		message = fmt.Sprintf("session %s did not move to %s: %s; not undone: %s", in.Session, in.To, skip.Reason, skip.NotUndone)
 	}
@@ -56,14 +56,14 @@ func Migrate(ctx workflow.Context, in api.MigrateSessionRequest) (api.SessionMov
 	})
 }
 
-// resolve finds where the session is to go and where it is.
+// resolve finds the target of the session, and the workers it is bound to.
 func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to location, from []location, err error) {
 	pool, slot, err := api.ParseWorkerName(in.To)
 	switch {
 	case err != nil || pool != in.Pool:
 		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q is no worker of pool %s; write %s/SLOT", in.To, in.Pool, in.Pool))
 	case in.Session == "":
-		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "the session has no id"))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeInvalid, "session is empty"))
 	}
 	s, err := m.survey(ctx, in.Session)
 	if err != nil {
@@ -74,10 +74,10 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	case !found:
 		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
 	case !w.Serves || slices.Contains(s.unreachable, w.Host):
-		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; choose another worker, or wait until it serves", in.To, w.State))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))
 	}
 	if len(s.bound) == 0 && s.unknown {
-		return to, nil, failure.Refusal(api.Errorf(api.CodeSessionNotFound, "pool %s keeps no session %s, and none of its workers has served it lately", in.Pool, in.Session))
+		return to, nil, failure.Refusal(api.Errorf(api.CodeSessionNotFound, "pool %s has no session %s, and none of its workers has served it recently", in.Pool, in.Session))
 	}
 	return to, s.bound, nil
 }

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// sessionPage is how many sessions of one worker a round is about.
+	// sessionPage is the maximum number of sessions of one worker in a page.
 	sessionPage = 500
-	// carriers bounds the carriages under way at one time.
+	// maxTransfers bounds the transfers that run at one time.
 	maxTransfers = 8
-	// maxSkips bounds the sessions that are named in a result; the others are counted.
+	// maxSkips bounds the skipped sessions in a result; further ones are only counted.
 	maxSkips = 100
-	// rosterTimeout bounds one question to the pool who is in it.
+	// rosterTimeout bounds one query of the pool's roster.
 	rosterTimeout = 20 * time.Second
 	// maxMoveRows bounds the tables of the details.
 	maxMoveRows = 20
 )
 
-// mover is what the session workflows have in common: it knows who is where, carries sessions, and tells how far it is.
+// mover moves sessions and shows the progress. All session workflows use it.
 type mover struct {
 	pool     string
 	title    string
@@ -37,10 +37,10 @@ type mover struct {
 	progress *api.SessionProgress
 }
 
-// newMover makes a mover and has the workflow tell its progress from now on. A refusal is an ApplicationError.
+// newMover makes a mover, and serves the query progress. A refusal is an ApplicationError.
 func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *api.SessionProgress) (*mover, error) {
 	if !api.ValidPoolName(pool) {
-		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%q names no pool; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
+		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "invalid pool name %q; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
 	}
 	if hookTime < 0 || hookTime > api.MaxHookTimeout {
 		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, api.DefaultHookTimeout, api.MaxHookTimeout))
@@ -51,11 +51,11 @@ func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, 
 	}
 	m := &mover{pool: pool, title: title, hookTime: cmp.Or(hookTime, api.DefaultHookTimeout), progress: progress}
 	err := workflow.SetQueryHandler(ctx, api.QueryProgress, func() (api.SessionProgress, error) { return *progress, nil })
-	m.showProgress(ctx, "begins")
+	m.showProgress(ctx, "started")
 	return m, err
 }
 
-// survey is who is where, and how many sessions each has.
+// survey is the workers, their hosts, and the number of sessions of each.
 type survey struct {
 	workers     []api.RosterWorker
 	counts      map[string]int
@@ -67,7 +67,7 @@ type survey struct {
 
 func (m *mover) name(slot int) string { return api.WorkerName(m.pool, slot) }
 
-// place finds a worker of the pool; false if the pool has none of that slot.
+// locate finds a worker of the pool by its slot.
 func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, found bool) {
 	for _, w := range s.workers {
 		if w.Slot == slot {
@@ -77,7 +77,7 @@ func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, fou
 	return w, location{}, false
 }
 
-// eligible are the workers that may get sessions.
+// eligible are the workers that may take sessions.
 func (m *mover) eligible(s survey) (takers []api.RosterWorker) {
 	for _, w := range s.workers {
 		if w.Serves && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.unreachable, w.Host) {
@@ -87,11 +87,11 @@ func (m *mover) eligible(s survey) (takers []api.RosterWorker) {
 	return takers
 }
 
-// survey asks the pool for its workers, and all their hosts for their sessions, and where this one is bound unless it is "". A host that does not
-// take the question up has no agent, and so remembers no session.
+// survey reads the pool's workers, and from all their hosts the sessions; and to which workers session is bound, unless it is "". A host that
+// does not take the activity has no agent, and so no bindings.
 func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 	local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		StartToCloseTimeout: rosterTimeout, ScheduleToCloseTimeout: 3 * rosterTimeout, Summary: "who is in pool " + m.pool,
+		StartToCloseTimeout: rosterTimeout, ScheduleToCloseTimeout: 3 * rosterTimeout, Summary: "workers of pool " + m.pool,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 2 * time.Second},
 	})
 	var roster api.PoolRosterResult
@@ -151,31 +151,31 @@ func (m *mover) page(ctx workflow.Context, at location, after string, limit int)
 	return r, err
 }
 
-// transferAll carries carriages beside each other and notes what became of them; moved has how many each one brought there.
+// transferAll runs transfers concurrently and records their results; moved is the number of sessions that each one moved.
 func (m *mover) transferAll(ctx workflow.Context, carriages []transfer) (moved []int) {
 	moved = make([]int, len(carriages))
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
-	room := workflow.NewSemaphore(ctx, maxTransfers)
+	limit := workflow.NewSemaphore(ctx, maxTransfers)
 	group := workflow.NewWaitGroup(lasting)
 	for i, c := range carriages {
 		group.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer group.Done()
-			if room.Acquire(ctx, 1) != nil { // cancelled: nothing was begun
+			if limit.Acquire(ctx, 1) != nil { // cancelled before it started
 				return
 			}
-			defer room.Release(1)
+			defer limit.Release(1)
 			arrived, skips := m.transfer(ctx, c)
 			moved[i] = len(arrived)
 			m.recordTransfer(c, len(arrived), skips)
-			m.showProgress(ctx, "under way")
+			m.showProgress(ctx, "running")
 		})
 	}
 	group.Wait(lasting)
 	return moved
 }
 
-// note counts what became of a carriage. A session that somebody else has moved meanwhile is none of this workflow's any more.
+// recordTransfer counts the result of a transfer. It ignores sessions that another workflow has moved meanwhile.
 func (m *mover) recordTransfer(c transfer, moved int, skips []api.SessionSkip) {
 	p := m.progress
 	if moved > 0 {
@@ -197,7 +197,7 @@ func (m *mover) recordTransfer(c transfer, moved int, skips []api.SessionSkip) {
 	}
 }
 
-// loadsOf are what the planning needs of workers.
+// loadsOf is the input of policy for these workers.
 func (m *mover) loadsOf(s survey, workers []api.RosterWorker, weight func(api.RosterWorker) int) []policy.SessionLoad {
 	var loads []policy.SessionLoad
 	for _, w := range workers {
@@ -206,20 +206,20 @@ func (m *mover) loadsOf(s survey, workers []api.RosterWorker, weight func(api.Ro
 	return loads
 }
 
-// finish gives what a workflow returns whose last run ended so, and tells it.
+// finish shows the end of the last run, and returns the workflow's result.
 func (m *mover) finish(ctx workflow.Context, err error) (api.SessionMoves, error) {
 	if ctx.Err() != nil {
 		err = temporal.NewCanceledError(m.progress.SessionMoves)
 	}
 	if err != nil {
-		m.showProgress(ctx, "given up: "+display.Shorten(failure.Reason(err)))
+		m.showProgress(ctx, "failed: "+display.Shorten(failure.Reason(err)))
 	} else {
 		m.showProgress(ctx, "done")
 	}
 	return m.progress.SessionMoves, err
 }
 
-// tell sets the page that a reader of the Web UI sees above the history.
+// showProgress sets the page that the Web UI shows above the history.
 func (m *mover) showProgress(ctx workflow.Context, stand string) {
 	p := m.progress
 	var b strings.Builder
@@ -238,7 +238,7 @@ func (m *mover) showProgress(ctx workflow.Context, stand string) {
 		}
 	}
 	if len(p.Skips) > 0 {
-		b.WriteString("\n| skipped | why |\n| --- | --- |\n")
+		b.WriteString("\n| skipped | reason |\n| --- | --- |\n")
 		for i, s := range p.Skips {
 			if i == maxMoveRows {
 				fmt.Fprintf(&b, "\n… and %d more\n", p.Skipped-i)

@@ -10,13 +10,12 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// RebalanceRun is the whole state of a rebalancing: its input, and what it hands to its next run. Only RebalanceSessionsRequest is given by
-// whoever starts it.
+// RebalanceRun is the whole state of a rebalancing: the input of its workflow, and the argument of its continue-as-new. The caller sets
+// RebalanceSessionsRequest only.
 type RebalanceRun struct {
 	api.RebalanceSessionsRequest
 	Progress api.SessionProgress `json:"progress,omitzero"`
-	// Flows are what is left of the plan, those of one worker behind each other; After is the id behind which the next page of the first
-	// worker begins.
+	// Flows are the rest of the plan, grouped by source worker; After is the id after which the next page of the first worker begins.
 	Planned       bool                 `json:"planned,omitempty"`
 	Flows         []policy.SessionFlow `json:"flows,omitempty"`
 	After         string               `json:"after,omitempty"`
@@ -30,11 +29,11 @@ type rebalancing struct {
 	pages int
 }
 
-// Rebalance moves the fewest sessions that make their distribution what the weights say. What cannot be moved stays where it was, and
-// is told in the result. When it is cancelled, sessions that have moved stay where they are, and those on their way are put back.
+// Rebalance distributes sessions by weight with the fewest moves. Sessions that cannot be moved stay, and the result lists them. When it is
+// cancelled, moved sessions stay moved, and transfers under way are undone.
 func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error) {
 	r := &rebalancing{RebalanceRun: &run}
-	m, err := newMover(ctx, run.Pool, "the sessions of pool "+run.Pool+" are distributed anew", run.HookTimeout.D(), &run.Progress)
+	m, err := newMover(ctx, run.Pool, "rebalancing the sessions of pool "+run.Pool, run.HookTimeout.D(), &run.Progress)
 	if err != nil {
 		return run.Progress.SessionMoves, err
 	}
@@ -46,7 +45,7 @@ func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error)
 	return m.finish(ctx, err)
 }
 
-// run carries page after page until nothing is left of the plan; again asks for a next run.
+// run moves page after page until the plan is done; again requests a next run.
 func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 	for ; ; r.pages++ {
 		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) {
@@ -60,7 +59,7 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 			if err := r.plan(s); err != nil {
 				return false, err
 			}
-			r.showProgress(ctx, "begins")
+			r.showProgress(ctx, "started")
 		}
 		if len(r.Flows) == 0 || ctx.Err() != nil {
 			return false, nil
@@ -71,7 +70,7 @@ func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
 	}
 }
 
-// plan says what has to move.
+// plan plans the moves.
 func (r *rebalancing) plan(s survey) error {
 	for _, slot := range workflow.DeterministicKeys(r.Weights) {
 		weight := r.Weights[slot]
@@ -82,7 +81,7 @@ func (r *rebalancing) plan(s survey) error {
 		case !found:
 			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
 		case weight > 0 && (!w.Serves || slices.Contains(s.unreachable, w.Host)):
-			return failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no session now; leave it out, or wait until it serves", at.worker, w.State))
+			return failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
 		}
 	}
 	part := r.eligible(s)
@@ -108,15 +107,15 @@ func (r *rebalancing) plan(s survey) error {
 		r.Progress.Total += f.Count
 	}
 	if r.Progress.Total == 0 {
-		r.Progress.Note = "the sessions are distributed as they should be"
+		r.Progress.Note = "the sessions are already balanced"
 	}
 	return nil
 }
 
-// maxWeight keeps the products of weights and sessions far from what an int holds.
+// maxWeight keeps products of weights and sessions from overflowing an int.
 const maxWeight = 1_000_000
 
-// transferPage carries a page of the first worker's sessions, and takes off the plan what has moved or cannot be.
+// transferPage moves a page of the first worker's sessions, and removes from the plan what has moved or cannot move.
 func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 	from, need := r.Flows[0].From, 0
 	own := 0 // how many flows are of this worker
@@ -157,7 +156,7 @@ func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 	return nil
 }
 
-// participant finds a worker that can give or take sessions.
+// participant finds a worker that can release or load sessions.
 func (r *rebalancing) participant(s survey, worker string) (location, bool) {
 	for _, w := range s.workers {
 		if r.name(w.Slot) == worker {

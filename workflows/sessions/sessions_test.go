@@ -87,7 +87,7 @@ func TestAMigrationThatFailsAtAnyStepIsUndone(t *testing.T) {
 							require.True(t, temporal.IsCanceledError(err), "%v", err)
 						} else {
 							requireCode(t, err, api.CodeWorkerCrashed)
-							require.ErrorContains(t, err, "all is as it was")
+							require.ErrorContains(t, err, "everything undone")
 						}
 						require.Equal(t, before, h.bindings(), "%q", h.steps)
 					})
@@ -137,7 +137,7 @@ func TestWhatCannotBeUndoneIsTold(t *testing.T) {
 	}
 	_, err := h.run(api.WorkflowMigrateSession, migration("s", "t/1"))
 	requireCode(t, err, api.CodeWorkerCrashed)
-	require.ErrorContains(t, err, "not undone: it is not bound to t/0 again: bind is broken")
+	require.ErrorContains(t, err, "not undone: it is no longer bound to t/0: bind is broken")
 	require.Empty(t, h.bindings(), "it is at least not bound to a worker that could not load it")
 }
 

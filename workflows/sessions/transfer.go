@@ -15,30 +15,29 @@ import (
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
-// place is a worker and the host its process is on.
+// location is a worker and the host of its process.
 type location struct{ worker, host string }
 
-// transfer is some sessions on their way to one worker, from the workers that they are bound to: one, or one on each host that a client's
-// calls came by.
+// transfer moves sessions to one worker from the workers that they are bound to: one, or one on each host that a client's calls came through.
 type transfer struct {
 	from     []location
 	to       location
 	sessions []string
 }
 
-// sessionActivity is one activity of a carriage.
+// sessionActivity is one activity of a transfer.
 type sessionActivity struct {
 	name, host, summary string
 	input               any
-	// hooks is how long the worker's own code may take in all; 0 for a step that is none of its.
+	// hooks is how long the program's hooks may take in all; 0 for an activity that runs none.
 	hooks time.Duration
 }
 
-// stepTimeout bounds a step that runs no program of a worker.
+// stepTimeout bounds an activity that runs no hook.
 const stepTimeout = 30 * time.Second
 
-// onHost runs a step on its host. Steps may be repeated, so what gets lost with an agent is tried again; a host that does not take it up is not
-// waited for.
+// onHost executes an activity on its host. The activities are idempotent, so they are retried if an agent is lost; a host that does not take
+// one in time fails it.
 func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) error {
 	o := workflow.ActivityOptions{
 		TaskQueue: api.HostQueue(s.host), ScheduleToStartTimeout: loop.HostTimeout, StartToCloseTimeout: stepTimeout + s.hooks, WaitForCancellation: true,
@@ -50,12 +49,12 @@ func (m *mover) onHost(ctx workflow.Context, s sessionActivity, result any) erro
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), s.name, s.input).Get(ctx, result)
 }
 
-// transfer moves sessions: released where they were, bound to their new worker, loaded there. What cannot be moved is put back as it was, also
-// when ctx is cancelled, and told in skips.
+// transfer releases sessions on their old workers, binds them to the new one, and loads them there. Sessions that fail are restored, also when
+// ctx is cancelled; skips lists them.
 func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skips []api.SessionSkip) {
 	going := c.sessions
-	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have
-	// lose takes those out that a step failed for; undo puts them back.
+	released := make([]bool, len(c.from)) // whether the worker's hook ran or may have run
+	// lose removes the sessions that a step failed for; undo restores them.
 	lose := func(failures []api.SessionFailure, undo func([]string) string) {
 		if len(failures) == 0 {
 			return
@@ -87,7 +86,7 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 		if err != nil {
 			lose(failuresOf(going, nil, err), back)
 		}
-		lose(failures, none) // whoever moved them meanwhile answers for them
+		lose(failures, none) // another workflow has moved them meanwhile
 	}
 	for _, from := range c.from {
 		if from.host == c.to.host || len(going) == 0 {
@@ -112,7 +111,7 @@ func (c transfer) source() string {
 	return c.from[0].worker
 }
 
-// failuresOf are the failures of a step: its own, or the same for each session if the step as a whole failed.
+// failuresOf are the failures of a step: by session, or the same for all sessions if the step itself failed.
 func failuresOf(sessions []string, failures []api.SessionFailure, err error) []api.SessionFailure {
 	if err == nil {
 		return failures
@@ -123,7 +122,7 @@ func failuresOf(sessions []string, failures []api.SessionFailure, err error) []a
 	return failures
 }
 
-// stepError is a failed step as the failure of the workflow; what is the step.
+// stepError makes the failure of the workflow out of that of a step.
 func stepError(what string, err error) error {
 	return failure.Refusal(api.Errorf(failure.CodeOf(err), "%s: %s", what, failure.Reason(err)))
 }
@@ -133,7 +132,7 @@ func mayHaveRun(f api.SessionFailure) bool {
 	return f.Code != api.CodeBusy && f.Code != api.CodeDraining
 }
 
-// reload has the old workers load again what they have released.
+// reload makes the old workers load again what they have released.
 func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
 	for i, from := range c.from {
@@ -143,7 +142,7 @@ func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessio
 		result, err := m.hook(lasting, api.ActivityLoadSessions, from, sessions)
 		switch {
 		case err != nil:
-			notUndone = join(notUndone, from.worker+" was not told to load it again: "+display.Shorten(failure.Reason(err)))
+			notUndone = join(notUndone, from.worker+" did not load it again: "+display.Shorten(failure.Reason(err)))
 		case len(result.Failed) > 0:
 			notUndone = join(notUndone, from.worker+" could not load it again: "+display.Shorten(result.Failed[0].Reason))
 		}
@@ -151,20 +150,20 @@ func (m *mover) reload(ctx workflow.Context, c transfer, released []bool, sessio
 	return notUndone
 }
 
-// rebind binds sessions where they were and has the old workers load them.
+// rebind binds sessions to their old workers again, which load them.
 func (m *mover) rebind(ctx workflow.Context, c transfer, released []bool, sessions []string) (notUndone string) {
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
-	forgotten := false // by the new worker's host
+	unbound := false // on the new worker's host
 	for _, from := range c.from {
 		_, err := m.bind(lasting, transfer{from: []location{c.to}, to: from}, sessions)
 		if err != nil {
-			notUndone = join(notUndone, "it is not bound to "+from.worker+" again: "+display.Shorten(failure.Reason(err)))
+			notUndone = join(notUndone, "it is no longer bound to "+from.worker+": "+display.Shorten(failure.Reason(err)))
 		}
-		forgotten = forgotten || err == nil && from.host == c.to.host
+		unbound = unbound || err == nil && from.host == c.to.host
 	}
-	if !forgotten {
+	if !unbound {
 		if err := m.unbind(lasting, c.to, sessions); err != nil {
-			notUndone = join(notUndone, "it may be bound to "+c.to.worker+" still: "+display.Shorten(failure.Reason(err)))
+			notUndone = join(notUndone, "it may still be bound to "+c.to.worker+": "+display.Shorten(failure.Reason(err)))
 		}
 	}
 	return join(notUndone, m.reload(ctx, c, released, sessions))
@@ -209,7 +208,7 @@ func (m *mover) bind(ctx workflow.Context, c transfer, sessions []string) ([]api
 
 func (m *mover) unbind(ctx workflow.Context, at location, sessions []string) error {
 	return m.onHost(ctx, sessionActivity{
-		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("forget %s bound to %s", describe(sessions), at.worker),
+		name: api.ActivityUnbindSessions, host: at.host, summary: fmt.Sprintf("unbind %s from %s", describe(sessions), at.worker),
 		input: api.UnbindSessionsRequest{Worker: at.worker, Sessions: sessions},
 	}, nil)
 }
