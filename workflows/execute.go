@@ -11,18 +11,18 @@ import (
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// Times of the workflow Execute.
+// Timeouts of the workflow Execute.
 const (
-	// executeTimeout bounds one attempt of a call that brings no timeout of its own.
+	// executeTimeout bounds one attempt of a call without a timeout.
 	executeTimeout = 10 * time.Minute
-	// executeSlack is what an attempt has beyond the call's timeout, so that the call's own error arrives.
+	// executeSlack is added to the call's timeout, so that the call's own error arrives.
 	executeSlack = 30 * time.Second
-	// executeHeartbeatTimeout is how long an agent that makes a call may not be heard of.
+	// executeHeartbeatTimeout is how long the agent that makes the call may be silent.
 	executeHeartbeatTimeout = 12 * time.Second
 )
 
-// Execute makes one call of a pool by its activity, and its result is what the worker answered. It waits for a worker as long as
-// it may run; a failure has the type that the activity gave it.
+// Execute makes one call on a pool and returns the worker's result. It waits for a worker until the workflow times out. A failure has the
+// code of the activity's failure as its type.
 func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
 	var answer converter.RawValue
 	in, err := api.ParseExecuteInput(input.Payload().GetData())

@@ -104,7 +104,7 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	kill(t, pid)
 	_, err = migration.Wait(t.Context())
 	require.ErrorIs(t, err, api.ErrWorkerCrashed)
-	require.ErrorContains(t, err, "all is as it was")
+	require.ErrorContains(t, err, "everything undone")
 	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())

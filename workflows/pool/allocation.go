@@ -19,7 +19,7 @@ import (
 const (
 	// firstRebalanceDelay is how long after the first worker serves the pool splits the hosts' budgets for the first time.
 	firstRebalanceDelay = 10 * time.Second
-	// minShareChange is the part of a share by which it has to change before the worker hears of it: a report costs about nine events.
+	// minShareChange is the part of a share by which it has to change before it is sent to the worker: a signal costs about nine events.
 	minShareChange = 0.1
 )
 
@@ -102,7 +102,7 @@ func joined(problems map[string]string) string {
 	return strings.Join(all, "; ")
 }
 
-// report tells workers which limits they have now, if these have changed enough.
+// report signals workers their new limits, if these have changed enough.
 func (a *allocation) report(shares []api.Share) {
 	a.ReportedShares = slices.DeleteFunc(a.ReportedShares, func(old api.Share) bool { // of incarnations that are gone
 		return !slices.ContainsFunc(a.Roster, func(s slot) bool {

@@ -60,7 +60,7 @@ type AllocationState struct {
 	Shares            []api.Share `json:"shares,omitempty"`
 	AllocationProblem string      `json:"allocation_problem,omitempty"`
 	NextRebalance     time.Time   `json:"next_rebalance,omitzero"`
-	// ReportedShares are the shares that workers have heard of.
+	// ReportedShares are the shares that were sent to workers.
 	ReportedShares []api.Share `json:"told_shares,omitempty"`
 }
 

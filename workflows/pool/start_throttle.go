@@ -58,7 +58,7 @@ func (t throttle) closeBreaker() {
 	}
 }
 
-// announceBreaker tells every worker whether it has to wait for permits.
+// announceBreaker signals every worker whether it needs permits.
 func (t throttle) announceBreaker() {
 	message := api.StartsHeld{}
 	if t.Breaker.Open() {

@@ -133,7 +133,7 @@ func (m *monitor) setAssessment(a *api.Assessment) {
 	}
 }
 
-// limitsApplied hears which limits the process has now.
+// limitsApplied takes the new limits of the process.
 func (m *monitor) limitsApplied(l api.LimitsApplied) {
 	if l.Incarnation != m.Machine.Incarnation || !m.Machine.State.Live() {
 		return

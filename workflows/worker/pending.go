@@ -97,10 +97,10 @@ func (s *starter) pollCapacity() bool {
 	return false
 }
 
-// startsHeld hears whether the pool has to permit each start.
+// startsHeld takes from the pool whether it has to permit each start.
 func (s *starter) startsHeld(h api.StartsHeld) { s.StartsHeld, s.TrialPause = h.Reason, 0 }
 
-// startReleased hears that the pool permits the start.
+// startReleased takes the pool's permit.
 func (s *starter) startReleased(r api.StartReleased) {
 	if s.Wait.Pool && s.Machine.State == lifecycle.Pending && r.Incarnation == s.Machine.Incarnation {
 		s.StartReleased, s.TrialPause = true, r.Pause.D()

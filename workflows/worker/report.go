@@ -16,7 +16,7 @@ import (
 // reporter reports the worker's state to the pool, to searches, to queries and to the Web UI.
 type reporter struct{ *worker }
 
-// reported is what the pool and the search attributes were last told. Ready and busy count as one state, so that a lease costs nothing.
+// reported is the last report to the pool and the search attributes. Ready and busy count as one state, so that a lease costs nothing.
 type reported struct {
 	State       lifecycle.State  `json:"state,omitempty"`
 	Health      lifecycle.Health `json:"health,omitempty"`
@@ -49,9 +49,9 @@ func (r reporter) report() {
 // A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So the pool and
 // searches do not see its changes until they last; queries of the worker show them.
 const (
-	// UnreportedIncarnations bounds how many incarnations the pool may not have heard of. A pool that loses a worker skips as many numbers.
+	// UnreportedIncarnations bounds how many incarnations are not reported to the pool. A pool that loses a worker skips as many numbers.
 	UnreportedIncarnations = 8
-	// unreportedFailures bounds how many failed starts the breaker of a pool with several workers may not have heard of.
+	// unreportedFailures bounds how many failed starts are not reported to the breaker of a pool with several workers.
 	unreportedFailures = 3
 	// maxFlappingStart is the longest duration of a start that is not reported: slower ones cost few events a second.
 	maxFlappingStart = 20 * time.Second

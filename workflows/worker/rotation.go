@@ -121,7 +121,7 @@ func (r rotator) awaitGrant() bool {
 	return false
 }
 
-// granted hears that the pool grants the rotation of an incarnation.
+// granted takes the pool's grant to rotate an incarnation.
 func (r rotator) granted(g api.RotationGrant) {
 	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation && g.Incarnation == rotation.Incarnation {
 		rotation.Granted = true

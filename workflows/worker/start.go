@@ -119,7 +119,7 @@ func (s *starter) started(r api.StartResult) {
 	}, s.Now())
 	s.rotator.drawRequestLimit()
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
-	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the pool hears of it then
+	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
 		s.NextCheckpoint = s.Now().Add(min(policy.SettledAfter, s.Spec.Health.Checkpoint.D()))
 	} else {
 		s.leases.armTimer(s.Spec.Lease.TTL.D())

@@ -121,7 +121,7 @@ func (w *worker) reconcile() bool {
 // cancelGrace is how long after its pool's announcement a worker takes a cancellation for the pool's continue-as-new.
 const cancelGrace = 5 * time.Minute
 
-// poolContinues hears that the pool is about to continue as new: Temporal then applies the parent close policy, which cancels the worker.
+// poolContinues takes the pool's announcement to continue as new: Temporal then applies the parent close policy, which cancels the worker.
 func (w *worker) poolContinues(api.Control) { w.IgnoreCancelUntil = w.Now().Add(cancelGrace) }
 
 // cancelled ends the worker, unless its pool has announced to continue as new. Temporal cancels a run only once, so a run that ignores

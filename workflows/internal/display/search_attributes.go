@@ -6,6 +6,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
+// The search attributes of pools and workers.
 var (
 	AttributePool   = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributePool)
 	AttributeState  = temporal.NewSearchAttributeKeyKeyword(api.SearchAttributeState)

@@ -1,3 +1,4 @@
+// Package display is what people see of workflows in the Web UI: reasons and search attributes.
 package display
 
 import "strings"
@@ -7,25 +8,25 @@ func Cell(s string) string {
 	return strings.ReplaceAll(Shorten(s), "|", "\\|")
 }
 
-// Shorten puts a reason on one line. Of a long one the beginning stays, which says what happened, and the end, where a program's
-// last words are.
+// Shorten puts a reason on one line. Of a long reason it keeps the beginning, which says what happened, and the end, which has the program's
+// last output.
 func Shorten(s string) string {
 	r := []rune(strings.Join(strings.Fields(s), " "))
-	if len(r) > briefHead+briefTail {
-		return string(r[:briefHead]) + " … " + string(r[len(r)-briefTail:])
+	if len(r) > headRunes+tailRunes {
+		return string(r[:headRunes]) + " … " + string(r[len(r)-tailRunes:])
 	}
 	return string(r)
 }
 
-const briefHead, briefTail = 200, 200
+const headRunes, tailRunes = 200, 200
 
-// Attributed puts a reason and who gave it into one phrase.
+// Attributed is a reason with its author, in one phrase.
 func Attributed(reason, by string) string {
 	switch {
 	case reason == "" && by == "":
-		return "asked for, no reason given"
+		return "requested without a reason"
 	case reason == "":
-		return "asked for by " + by
+		return "requested by " + by
 	case by == "":
 		return reason
 	}
