@@ -102,7 +102,7 @@ func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatTriesAloneIsWaitedForUntilItServesOrGivesUp(t *testing.T) {
+func TestTheBreakerWaitsForAWorkerThatRetriesAlone(t *testing.T) {
 	b, d := failing(5).Ask("w/1", noon.Add(30*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
 	b = b.TriesAlone()

@@ -95,7 +95,7 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 	require.Equal(t, 1, at0.Counted(3, 1))
 }
 
-func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
+func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		failures, tries int
 	}{{0, 6}, {1, 5}, {2, 4}, {4, 2}, {5, 1}, {8, 1}, {9, 1}, {20, 1}} {
@@ -109,7 +109,7 @@ func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
 	require.Equal(t, policy.MaxTries, endless.Tries(1000, 5*time.Second))
 }
 
-func TestAWorkerThatKeepsCrashingHasToLiveAsLongAsItWasHeldBack(t *testing.T) {
+func TestProbationIsAsLongAsTheBackoff(t *testing.T) {
 	for n, want := range map[int]time.Duration{
 		0: 0, 1: time.Second, 2: time.Second, 3: time.Second, 4: time.Second, 5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,

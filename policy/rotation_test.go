@@ -13,7 +13,7 @@ import (
 
 var rotation = policy.Rotation{MaxRequests: 10_000, Jitter: 0.10, MaxMemoryBytes: 512_000_000, MaxUptime: 24 * time.Hour}
 
-func TestAWorkerTurnsAtTheFirstLimitItReaches(t *testing.T) {
+func TestAWorkerIsRotatedAtTheFirstLimitItReaches(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		life   policy.Life
@@ -40,7 +40,7 @@ func TestZeroMeansNever(t *testing.T) {
 	require.Equal(t, policy.Restart, policy.Rotation{MaxRequests: math.MaxInt64, Jitter: 0.9}.Next(old, 0.999).Action)
 }
 
-func TestSiblingsDoNotTurnTogether(t *testing.T) {
+func TestRequestLimitsOfSiblingsAreSpread(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	low, high, seen := int64(math.MaxInt64), int64(0), map[int64]bool{}
 	for range 10_000 {

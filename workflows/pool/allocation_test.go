@@ -12,7 +12,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-func TestASmallChangeOfAShareIsNoNews(t *testing.T) {
+func TestASmallChangeOfAShareIsNotReported(t *testing.T) {
 	share := api.Share{MemoryBytes: 1000, CPUCores: 1, Limits: map[string]string{"memory": "cgroup"}}
 	for name, c := range map[string]struct {
 		change func(*api.Share)
@@ -32,7 +32,7 @@ func TestASmallChangeOfAShareIsNoNews(t *testing.T) {
 
 func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			p := newFakePool(t)
 			run := poolOf(3)
 			run.ContinueEvery = every

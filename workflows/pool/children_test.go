@@ -28,7 +28,7 @@ func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
 	require.EqualValues(t, 41+lostLeaseSeqs, p.started[1].LeaseSeq)
 }
 
-func TestAWorkerTerminatedByHandWhileItsStartsFailedGoesOnBeyondWhatItDidNotTell(t *testing.T) {
+func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.workers[0].tell(lifecycle.Pending) })
 	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })

@@ -21,10 +21,10 @@ func (p *fakePool) requestRotationAt(when time.Duration, number int) {
 	p.signalAt(when, api.SignalRotationRequest, api.RotationRequest{Slot: number, Incarnation: 1, Cause: api.CauseUptime, Reason: "it is old"})
 }
 
-func TestWorkersThatAllWantToGoAtOnceGoOneAfterTheOther(t *testing.T) {
+func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
 	for _, budget := range []int{1, 2} {
 		for _, every := range []int{0, 1, 2, 3, 5} {
-			t.Run(fmt.Sprintf("max_unavailable %d, a new run every %d turns", budget, every), func(t *testing.T) {
+			t.Run(fmt.Sprintf("max_unavailable %d, a new run every %d iterations", budget, every), func(t *testing.T) {
 				p := newFakePool(t)
 				run := poolOf(6)
 				run.Spec.Rotation.MaxUnavailable = budget
@@ -47,7 +47,7 @@ func TestWorkersThatAllWantToGoAtOnceGoOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestRolloutsAndTurnsShareOneBudget(t *testing.T) {
+func TestRolloutsAndRotationsShareOneBudget(t *testing.T) {
 	p := newFakePool(t)
 	for i := range 4 {
 		p.requestRotationAt(5*time.Second, i)
@@ -64,7 +64,7 @@ func TestRolloutsAndTurnsShareOneBudget(t *testing.T) {
 	require.Equal(t, 1, p.peak)
 }
 
-func TestATurnThatIsGivenUpMakesRoomForTheNext(t *testing.T) {
+func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
 	p := newFakePool(t)
 	p.requestRotationAt(5*time.Second, 0)
 	p.At(5*time.Second+20*time.Millisecond, func() { // granted: now it fails

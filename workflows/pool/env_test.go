@@ -22,7 +22,7 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// fakePool plays the workers of a pool on a clock that skips time. Its workers live outside the test environment, which knows
+// fakePool runs a pool against fake workers, on a clock that skips time. Its workers live outside the test environment, which knows
 // children of one run only, so the pool may continue as new as often as it likes: an interceptor takes what the pool says to a
 // worker, and the fake worker answers with worker-changed. Behind each child stands a stub child, so that the pool has its future.
 type fakePool struct {
@@ -35,7 +35,7 @@ type fakePool struct {
 	started []worker.Run        // the inputs of all workers ever started, in order
 	refused int                 // starts that failed
 	refuse  int                 // how many of the next starts are to fail
-	// rebalanced are the requests to share a budget out, and rebalanceResult what is answered to them.
+	// rebalanced are the requests to split a budget, rebalanceResult makes their results.
 	rebalanced      []api.RebalanceRequest
 	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
@@ -57,14 +57,14 @@ type fakeWorker struct {
 	received         []received
 }
 
-// handled is a message that asks nothing of a fake worker but to be remembered.
+// received is a signal that a fake worker records.
 type received struct {
 	at      time.Duration // from the beginning
 	name    string
 	message any
 }
 
-// What things take in a fakePool.
+// Latencies of a fakePool.
 const (
 	signalLatency      = 10 * time.Millisecond // a message to a worker, and its acknowledgement
 	parentCloseLatency = 20 * time.Millisecond // a run's end, until the parent close policy reaches its children
@@ -85,7 +85,7 @@ func poolOf(size int) Run {
 	return Run{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
 }
 
-// run runs the pool until it completes, through as many runs as it takes.
+// run executes the workflow until it completes, through as many runs as it takes.
 func (p *fakePool) run(run Run) {
 	now := p.Begin
 	for {
@@ -109,7 +109,7 @@ func (p *fakePool) run(run Run) {
 	}
 }
 
-// orphanChildren does to the children of a run that has ended what Temporal does by the parent close policy.
+// orphanChildren applies the parent close policy to the children of a run that has ended.
 func (p *fakePool) orphanChildren(now time.Time) {
 	for _, a := range p.workers {
 		if a.child && a.open {
@@ -142,7 +142,7 @@ const (
 	signalClose     = "exit"
 )
 
-// stubChild is a child that does nothing until it is told how to end.
+// stubChild is a child workflow that waits for a signal to close.
 func stubChild(ctx workflow.Context, _ worker.Run) error {
 	var failure string
 	workflow.GetSignalChannel(ctx, signalClose).Receive(ctx, &failure)
@@ -160,14 +160,14 @@ func (p *fakePool) status() (answer api.PoolStatus) {
 	return answer
 }
 
-// update sends an update; its answer is there when the callback it was sent from has returned and the pool has had its turn.
+// update sends an update. Its result is set after the current step has returned and the pool has run.
 func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
 	a := &workflowtest.UpdateResult{}
 	p.env.UpdateWorkflow(name, "", a, request)
 	return a
 }
 
-// ask has an update sent at a time.
+// updateAt sends an update at a time.
 func (p *fakePool) updateAt(when time.Duration, name string, request any) {
 	p.At(when, func() { p.update(name, request) })
 }
@@ -184,7 +184,7 @@ func (p *fakePool) open() (n int) {
 	return n
 }
 
-// hire takes the place of a child's start.
+// startWorker starts a fake worker; nil if the start is refused.
 func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
 	if p.refuse > 0 {
 		p.refuse--
@@ -203,7 +203,7 @@ func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
 	return a
 }
 
-// then begins a new generation of a fake worker: what was still to come of the one before does not.
+// then schedules the next step of a fake worker; a new generation drops it.
 func (a *fakeWorker) then(after time.Duration, do func()) {
 	generation := a.generation
 	a.fakePool.In(after, func() {
@@ -213,7 +213,7 @@ func (a *fakeWorker) then(after time.Duration, do func()) {
 	})
 }
 
-// tell reports the fakeWorker's state to the pool.
+// tell reports the fake worker's state to the pool.
 func (a *fakeWorker) tell(state lifecycle.State) {
 	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
 	word := api.WorkerChanged{RosterEntry: a.entry}
@@ -225,7 +225,7 @@ func (a *fakeWorker) tell(state lifecycle.State) {
 	})
 }
 
-// start plays an incarnation's beginning.
+// start starts an incarnation.
 func (a *fakeWorker) start() {
 	a.entry.Incarnation++
 	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason = a.run.SpecVersion, false, ""
@@ -245,7 +245,7 @@ func (a *fakeWorker) rest(state lifecycle.State, reason string) {
 	a.tell(state)
 }
 
-// signal takes what the pool says.
+// signal handles a signal of the pool.
 func (a *fakeWorker) signal(name string, argument any) {
 	switch name {
 	case api.SignalPoolContinues:
@@ -287,7 +287,7 @@ func (a *fakeWorker) remember(name string, message any) {
 	a.received = append(a.received, received{a.fakePool.env.Now().Sub(a.fakePool.Begin), name, message})
 }
 
-// timesOf is when the fakeWorker received a message, each time.
+// timesOf are the times at which the fake worker received a signal.
 func (a *fakeWorker) timesOf(name string) (times []time.Duration) {
 	for _, h := range a.received {
 		if h.name == name {
@@ -304,7 +304,7 @@ func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.Reb
 	return p.rebalanceResult(r)
 }
 
-// rebalances is how often a budget was shared out.
+// rebalances counts the requests to split a budget.
 func (p *fakePool) rebalances() int {
 	p.rebalanceMu.Lock()
 	defer p.rebalanceMu.Unlock()
@@ -321,7 +321,7 @@ func (p *fakePool) countRestarting() {
 	p.peak = max(p.peak, n)
 }
 
-// cancel does what a worker does: an ignoreNextCancel cancellation is spent on a new run, and cancellations until then are lost.
+// cancel does what a worker does: it ignores an announced cancellation and continues as new; cancellations until then are lost.
 func (a *fakeWorker) cancel() {
 	now := a.fakePool.env.Now()
 	switch {
@@ -333,7 +333,7 @@ func (a *fakeWorker) cancel() {
 	}
 }
 
-// end drains and completes, with a last word to the pool.
+// end drains and completes, with a last report to the pool.
 func (a *fakeWorker) end() {
 	a.generation++
 	a.restarting = false
@@ -341,13 +341,13 @@ func (a *fakeWorker) end() {
 	a.then(stepDuration, a.reportGone)
 }
 
-// reportGone completes the workflow with the last word to the pool.
+// reportGone completes the workflow with the last report to the pool.
 func (a *fakeWorker) reportGone() {
 	a.entry.Gone = true
 	a.tell(lifecycle.Stopped)
 }
 
-// exit closes the workflow; terminated by hand it says nothing to the pool.
+// exit closes the workflow without a report.
 func (a *fakeWorker) exit(failure string) {
 	a.open = false
 	if a.child {

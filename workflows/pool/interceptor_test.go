@@ -14,7 +14,7 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
-// childInterceptor stands between the pool and its fakePool.
+// childInterceptor redirects what a pool does to its workers to a fakePool.
 type childInterceptor struct {
 	interceptor.WorkerInterceptorBase
 	fakePool *fakePool
@@ -78,7 +78,7 @@ func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowI
 	return o.deliver(ctx, workflowID, (*fakeWorker).cancel)
 }
 
-// signalPool delivers a message if there is somebody to take it, both when it is sent and when it arrives.
+// deliver delivers a message if the worker runs both when it is sent and when it arrives.
 func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(*fakeWorker)) workflow.Future {
 	future, settable := workflow.NewFuture(ctx)
 	known := o.fakePool.running(workflowID)

@@ -110,7 +110,7 @@ func TestASlotWantedBackWhileItLeavesIsStartedWhenItHasLeft(t *testing.T) {
 	require.Zero(t, p.refused)
 }
 
-func TestScaledUpAndDownInOneBreathLeavesNoStranger(t *testing.T) {
+func TestScalingUpAndDownAtOnceLeavesNoExtraWorker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() {
 		p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
@@ -125,7 +125,7 @@ func TestScaledUpAndDownInOneBreathLeavesNoStranger(t *testing.T) {
 	require.Zero(t, p.open())
 }
 
-func TestStoppedInItsFirstMomentAPoolLeavesNoStranger(t *testing.T) {
+func TestAPoolStoppedAtItsStartLeavesNoWorker(t *testing.T) {
 	p := newFakePool(t)
 	p.stopAt(time.Millisecond)
 	p.run(poolOf(3))
@@ -244,7 +244,7 @@ func TestDrainedAWorkerRestsUntilItIsRestarted(t *testing.T) {
 	require.Len(t, p.started, 2)
 }
 
-func TestWhatAnEarlierWorkflowOfTheSlotSaidLateIsNotListenedTo(t *testing.T) {
+func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 	p := newFakePool(t)
 	var ghost api.RosterEntry
 	p.At(5*time.Second, func() {
@@ -362,7 +362,7 @@ func TestStoppedWhileItContinuesAsNew(t *testing.T) {
 	}
 }
 
-// TestContinueAsNewChangesNothingForAPool plays one eventful life with a new run every n turns, and expects the same life.
+// TestContinueAsNewChangesNothingForAPool plays one eventful life with a new run every n iterations, and expects the same life.
 func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 	life := func(t *testing.T, every int) (story []string, runs int) {
 		p := newFakePool(t)
@@ -415,7 +415,7 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 	expected, runs := life(t, 0)
 	require.Equal(t, 2, runs, "one forced by signal")
 	for _, every := range []int{1, 2, 3, 5, 7, 11, 1000} {
-		t.Run(fmt.Sprintf("every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("every %d iterations", every), func(t *testing.T) {
 			story, runs := life(t, every)
 			require.Equal(t, expected, story)
 			if every < 10 {

@@ -20,7 +20,7 @@ func (p *fakePool) startsEnded(number int, all, failed int64) {
 
 func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			p := newFakePool(t)
 			run := poolOf(3)
 			run.ContinueEvery = every
@@ -62,7 +62,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 	}
 }
 
-func TestANewSpecLetsHeldStartsGo(t *testing.T) {
+func TestANewSpecClosesTheBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
 	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
@@ -96,7 +96,7 @@ func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
 	p.run(poolOf(2))
 }
 
-func TestStartsAreLetGoNoFasterThanTheRate(t *testing.T) {
+func TestStartsDoNotExceedTheRate(t *testing.T) {
 	p := newFakePool(t)
 	run := poolOf(5)
 	run.Spec.Start.RatePerSecond = 2

@@ -24,7 +24,7 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// fakeHosts is a pool's hosts as the session workflows see them, on a clock that skips time.
+// fakeHosts are the hosts of a pool, on a clock that skips time.
 type fakeHosts struct {
 	t       *testing.T
 	env     *testsuite.TestWorkflowEnvironment
@@ -44,7 +44,7 @@ type fakeHosts struct {
 	failHook func(step, worker, session string) *api.SessionFailure
 }
 
-// newFakeHosts has workers t/0, t/1, … on these hosts.
+// newFakeHosts places the workers t/0, t/1, … on these hosts.
 func newFakeHosts(t *testing.T, hosts ...string) *fakeHosts {
 	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, excluded: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
@@ -62,7 +62,7 @@ func (h *fakeHosts) hostOf(worker string) string {
 	return h.workers[slot].Host
 }
 
-// give binds sessions to a worker that is warm for them.
+// bindWarm binds sessions to a worker that has loaded them.
 func (h *fakeHosts) bindWarm(worker string, sessions ...string) {
 	for _, session := range sessions {
 		h.bound[h.hostOf(worker)][session] = worker
@@ -70,7 +70,7 @@ func (h *fakeHosts) bindWarm(worker string, sessions ...string) {
 	}
 }
 
-// many are session ids.
+// sessionIDs are n session ids.
 func sessionIDs(prefix string, n int) (ids []string) {
 	for i := range n {
 		ids = append(ids, fmt.Sprintf("%s%05d", prefix, i))
@@ -89,7 +89,7 @@ func (h *fakeHosts) counts() map[string]int {
 	return counts
 }
 
-// picture is who has which session, and who is warm for it.
+// bindings lists which worker has which session, and whether it has loaded it.
 func (h *fakeHosts) bindings() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +103,7 @@ func (h *fakeHosts) bindings() string {
 	return strings.Join(lines, "\n")
 }
 
-// run runs a workflow until it completes, through as many runs as it takes.
+// run executes a workflow until it completes, through as many runs as it takes.
 func (h *fakeHosts) run(name string, input any) (moves api.SessionMoves, err error) {
 	for {
 		h.runs++
@@ -262,12 +262,12 @@ func (h *fakeHosts) keepOff(ctx context.Context, r api.ExcludeFromSessionsReques
 	return h.step(ctx, "keep off", r.Worker, nil, func(string) { h.excluded[r.Worker] = r.For.D() })
 }
 
-// broken is a failure that is not tried again.
+// permanentError is a failure that is not retried.
 func permanentError(step string) error {
 	return temporal.NewNonRetryableApplicationError(step+" is broken", string(api.CodeWorkerCrashed), nil)
 }
 
-// codeIs asserts the type of a workflow's failure.
+// requireCode asserts the type of a workflow's failure.
 func requireCode(t *testing.T, err error, code api.Code) {
 	t.Helper()
 	var app *temporal.ApplicationError

@@ -126,7 +126,7 @@ func TestAWorkerThatDidNotComeFreeIsNotDisturbedAgain(t *testing.T) {
 	require.Equal(t, []string{"look", "release t/0 s"}, h.steps)
 }
 
-func TestWhatCannotBeUndoneIsTold(t *testing.T) {
+func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 	h := newFakeHosts(t, "a", "a")
 	h.bindWarm("t/0", "s")
 	h.failStep = func(step, worker string, _ []string, after bool) error {
@@ -178,7 +178,7 @@ func TestAnEvacuationSpreadsTheSessionsEvenlyAndKeepsOthersOff(t *testing.T) {
 	}
 }
 
-func TestWhatCannotLeaveAWorkerIsTriedAgainAndThenTold(t *testing.T) {
+func TestAnEvacuationRetriesAndThenReportsWhatCannotMove(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "a")
 	h.bindWarm("t/0", sessionIDs("s", 10)...)
 	refusals := map[string]int{}

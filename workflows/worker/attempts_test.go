@@ -34,9 +34,9 @@ func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 	return tries
 }
 
-func TestTriesOfAStartThatTemporalMadeAreInTheHistoryLikeAnyOther(t *testing.T) {
+func TestAttemptsThatTemporalRetriedAreInTheHistory(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			var asked []string
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
@@ -94,7 +94,7 @@ func TestAStartThatSucceededAtALaterTryHasThatIncarnation(t *testing.T) {
 	s.run(standalone())
 }
 
-func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
+func TestNumbersOfLostAttemptsAreNotReused(t *testing.T) {
 	s := newWorkerEnv(t)
 	var began []int64
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
@@ -113,7 +113,7 @@ func TestNumbersOfTriesThatWereNotHeardOfAgainAreNotUsedTwice(t *testing.T) {
 	require.Len(t, began, 7+1, "Temporal tries on, and then the worker does")
 }
 
-func TestAWorkerThatHasToAskBeforeEachStartMakesOneTry(t *testing.T) {
+func TestAWorkerThatNeedsPermitsMakesOneAttempt(t *testing.T) {
 	s := newWorkerEnv(t)
 	tries := 0
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
@@ -126,9 +126,9 @@ func TestAWorkerThatHasToAskBeforeEachStartMakesOneTry(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
-func TestAWorkerThatTriesForItsPoolGoesOnByItselfAndSaysWhatCameOfIt(t *testing.T) {
+func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			var began []time.Duration
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {

@@ -22,8 +22,7 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-// stage is a host that exists only in the test, on a clock that skips time. It hands out processes and lets them do what the
-// script says; the worker on it may continue as new as often as it likes.
+// workerEnv runs a worker against a fake host, on a clock that skips time, through as many runs as it takes.
 type workerEnv struct {
 	t   *testing.T
 	env *testsuite.TestWorkflowEnvironment
@@ -39,14 +38,14 @@ type workerEnv struct {
 	counting sync.Mutex
 
 	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
-	// watchScript says, for each incarnation, what its Watch will see, and how long after its start. Steps change it by spare alone.
+	// watchScript is the result of the Watch of each incarnation. Steps change it by dropWatchScript only.
 	watchScript map[int64]watchScript
 	newest      int64 // incarnation
 	startedAt   map[int64]time.Time
 
 	log log.Logger // the worker's; nil is the environment's own
 
-	// Answers, where the default will not do.
+	// Results of activities; nil is the default.
 	onStart func(api.StartRequest) (api.StartResult, error)
 	onProbe func(api.WatchRequest) (api.ProbeResult, error)
 	onStop  func(api.StopRequest) (api.StopResult, error)
@@ -60,13 +59,13 @@ type watchScript struct {
 	result api.WatchResult
 }
 
-// sent is one message to the pool.
+// sent is one signal to the pool.
 type sent struct {
 	name    string
 	message any
 }
 
-// signalsOf are the messages of one name.
+// signalsOf are the signals of one name to the pool.
 func (s *workerEnv) signalsOf(name string) (messages []any) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
@@ -82,7 +81,7 @@ func newWorkerEnv(t *testing.T) *workerEnv {
 	return &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
 }
 
-// run runs the worker until it completes, through as many runs as it takes.
+// run executes the workflow until it completes, through as many runs as it takes.
 func (s *workerEnv) run(run Run) {
 	now := s.Begin
 	for {
@@ -154,14 +153,14 @@ func (s *workerEnv) untilFate(now time.Time) time.Duration {
 	return max(time.Millisecond, s.startedAt[s.newest].Add(f.after).Sub(now))
 }
 
-// countUsage adds one to starts, stops or probes.
+// count adds one to starts, stops or probes.
 func (s *workerEnv) count(n *int) {
 	s.counting.Lock()
 	defer s.counting.Unlock()
 	*n++
 }
 
-// incremented reads starts, stops or probes.
+// counted reads starts, stops or probes.
 func (s *workerEnv) counted(n *int) int {
 	s.counting.Lock()
 	defer s.counting.Unlock()
@@ -189,7 +188,7 @@ func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResul
 	return s.watchScript[r.Incarnation].result, nil
 }
 
-// spare has nothing happen to an incarnation from now on.
+// dropWatchScript makes the Watch of an incarnation end no more.
 func (s *workerEnv) dropWatchScript(incarnation int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +240,7 @@ func (s *workerEnv) history() []lifecycle.Transition {
 	return ask[[]lifecycle.Transition](s, api.QueryHistory)
 }
 
-// events is the history in short: the events alone.
+// events are the events of the history.
 func (s *workerEnv) events() []lifecycle.EventKind {
 	var kinds []lifecycle.EventKind
 	for _, t := range s.history() {
@@ -250,7 +249,7 @@ func (s *workerEnv) events() []lifecycle.EventKind {
 	return kinds
 }
 
-// update sends an update; its answer is there when the callback it was sent from has returned and the worker has had its turn.
+// update sends an update. Its result is set after the current step has returned and the worker has run.
 func (s *workerEnv) update(name string, request any) *workflowtest.UpdateResult {
 	a := &workflowtest.UpdateResult{}
 	s.env.UpdateWorkflow(name, "", a, request)
@@ -261,7 +260,7 @@ func standalone() Run {
 	return Run{Pool: "t", Slot: 0, Spec: workflowtest.Spec(), SpecVersion: 1, Standalone: true}
 }
 
-// inPool is a worker that has a pool to tell and to ask.
+// inPool is a worker of a pool.
 func inPool(change func(*spec.Spec)) Run {
 	run := rotating(change)
 	run.Standalone = false

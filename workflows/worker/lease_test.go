@@ -94,7 +94,7 @@ func TestARenewedLeaseLives(t *testing.T) {
 }
 
 // A checkout in the same workflow task as signals reads them before the loop does.
-func TestASignalThatARefusedCheckoutReadIsActedOnAtOnce(t *testing.T) {
+func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
 	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)

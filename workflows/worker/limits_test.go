@@ -12,7 +12,7 @@ import (
 
 func TestAWorkerSaysWhichLimitsItsProcessHasBeenGivenAndTheNextHasNone(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 				return api.StartResult{Host: "h", PID: int(r.Incarnation), Limits: map[string]string{"memory": "sampler"}}, nil

@@ -12,9 +12,9 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
+func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			run := inPool(func(*spec.Spec) {})
 			run.ContinueEvery = every
@@ -37,7 +37,7 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolLetsItGo(t *testing.T) {
 	}
 }
 
-func TestHeldStartsGoWhenThePoolHoldsThemNoMoreOrSomebodyRestartsTheWorker(t *testing.T) {
+func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *testing.T) {
 	for name, release := range map[string]func(*workerEnv) func(){
 		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsHeld, api.StartsHeld{}) },
 		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Restart{Reason: "mended"}) },

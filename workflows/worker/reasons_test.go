@@ -37,7 +37,7 @@ func (p *pages) String() string {
 
 // Every decision about a worker can be read in its history and in the log, with a reason, and has a word under which metrics count it: a
 // cause of rotations or restarts, or why the worker is out of service.
-func TestEveryDecisionsReasonIsInTheHistoryTheLogAndALabel(t *testing.T) {
+func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 	finding := func(cause api.Cause, reason string) func(*workerEnv, *Run) {
 		return func(s *workerEnv, _ *Run) {
 			s.watchScript[1] = watchScript{time.Minute, api.WatchResult{Event: api.WatchReplace, Cause: cause, Reason: reason}}

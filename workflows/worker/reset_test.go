@@ -23,7 +23,7 @@ func resettable() Run {
 
 func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
 				require.Equal(t, "t.0.1.1", r.LeaseID)

@@ -40,7 +40,7 @@ func reasons(history []lifecycle.Transition) string {
 
 func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3, 5, 7} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
 			run.ContinueEvery = every
@@ -70,7 +70,7 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatHasServedItsShareIsRotated(t *testing.T) {
+func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
 	s := newWorkerEnv(t)
 	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 1000; sp.Rotation.Jitter = 0.1 })
 	serve := func(at time.Duration, seq int, requests int64) {
@@ -174,7 +174,7 @@ func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
 
 func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 	for _, every := range []int{0, 1, 2, 3} {
-		t.Run(fmt.Sprintf("a new run every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
 			s := newWorkerEnv(t)
 			run := inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
 			run.ContinueEvery = every
@@ -205,7 +205,7 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 	}
 }
 
-func TestASuspendedWorkerGivesItsTurnBackAndAsksAgainWhenResumed(t *testing.T) {
+func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if len(r.KeepIncarnations) > 0 && len(s.signalsOf(api.SignalRotationDone)) == 0 {

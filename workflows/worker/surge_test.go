@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
-func TestTheStepsOfAHandoverAreThoseOfTheTable(t *testing.T) {
+func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", By: "me"}))
 	s.At(2*time.Minute, s.cancel)
@@ -44,7 +44,7 @@ func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
 	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded}, s.events()[2:7])
 }
 
-func TestWithoutRoomForTwoTheOldProcessStopsFirst(t *testing.T) {
+func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
 		if len(r.KeepIncarnations) > 0 {
@@ -102,7 +102,7 @@ func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
 	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
 }
 
-func TestAClientsLeaseIsLetRunOutBeforeTheHandover(t *testing.T) {
+func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
@@ -137,7 +137,7 @@ func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) 
 	s.run(standalone())
 }
 
-func TestAGatewaysLeaseEndsWithTheHandoverAndItsUsageStillCounts(t *testing.T) {
+func TestAGatewaysLeaseEndsWithTheSwitchAndItsUsageStillCounts(t *testing.T) {
 	s := newWorkerEnv(t)
 	var renewed *workflowtest.UpdateResult
 	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {

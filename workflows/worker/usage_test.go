@@ -28,7 +28,7 @@ func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
 		"the host says nothing":             {used(3, 1, 30), nil, *used(3, 1, 30)},
 	} {
 		for _, every := range []int{0, 1, 3} {
-			t.Run(fmt.Sprintf("%s, a new run every %d turns", name, every), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, a new run every %d iterations", name, every), func(t *testing.T) {
 				s := newWorkerEnv(t)
 				f := crash(10 * time.Second)
 				f.result.Usage = c.seen
@@ -75,7 +75,7 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	require.EqualValues(t, 7, s.metrics().RequestsServed)
 }
 
-func TestTheLastHeartbeatOfALostAgentTellsWhatWasServed(t *testing.T) {
+func TestTheLastHeartbeatOfALostAgentReportsItsUsage(t *testing.T) {
 	m := monitor{worker: &worker{}}
 	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
 	require.Equal(t, *used(4, 1, 40), m.Process.Observed)

@@ -93,7 +93,7 @@ func TestNonsenseIsRefusedCountedAndRecorded(t *testing.T) {
 	s.run(standalone())
 }
 
-func TestAWorkerThatIsDismissedEndsAlsoWhenTheNextCancellationIsExcused(t *testing.T) {
+func TestTheEndSignalEndsAWorkerThatIgnoresCancellations(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalPoolContinues, api.Control{}))
 	s.At(2*time.Second, s.signal(api.SignalEnd, api.Control{}))
@@ -121,7 +121,7 @@ func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
 	require.LessOrEqual(t, s.runs, 6, "and no more often than that")
 }
 
-// TestContinueAsNewChangesNothing plays one eventful life with a new run every n turns, and expects the same life.
+// TestContinueAsNewChangesNothing plays one eventful life with a new run every n iterations, and expects the same life.
 func TestContinueAsNewChangesNothing(t *testing.T) {
 	life := func(every int) (story []string, runs int) {
 		s := newWorkerEnv(t)
@@ -157,7 +157,7 @@ func TestContinueAsNewChangesNothing(t *testing.T) {
 	expected, runs := life(0)
 	require.Equal(t, 2, runs, "one forced by signal")
 	for _, every := range []int{1, 2, 3, 5, 7, 11, 1000} {
-		t.Run(fmt.Sprintf("every %d turns", every), func(t *testing.T) {
+		t.Run(fmt.Sprintf("every %d iterations", every), func(t *testing.T) {
 			story, runs := life(every)
 			require.Equal(t, expected, story)
 			if every < 10 {

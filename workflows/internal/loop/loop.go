@@ -20,13 +20,13 @@ type Loop struct {
 	// Ctx is never cancelled: a cancelled workflow still has to stop its processes.
 	Ctx workflow.Context
 
-	inboxes   []inbox
-	futures   []pendingFuture // in the order they were added
-	woken     bool
-	cancelled int // tasks
-	sending   int // signals that are not delivered yet
-	turns     int
-	forced    bool
+	inboxes    []inbox
+	futures    []pendingFuture // in the order they were added
+	woken      bool
+	cancelled  int // tasks
+	sending    int // signals that are not delivered yet
+	iterations int
+	forced     bool
 }
 
 // pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and check all
@@ -57,7 +57,7 @@ func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
 // channels instead of blocking on them: a blocked receiver would take a signal off its channel before the workflow runs, and an
 // update handler in the same workflow task could not see it.
 func (l *Loop) Await() error {
-	l.turns++
+	l.iterations++
 	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 })
 	l.DrainSignals()
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
@@ -80,10 +80,10 @@ func (l *Loop) CountCancelled() { l.cancelled++ }
 func (l *Loop) ForceContinue() { l.forced = true }
 
 // ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
-// too many tasks, or it has awaited maxTurns times (0 is no limit). It is false while a signal to another workflow is not
+// too many tasks, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another workflow is not
 // delivered: the end of the run would lose it.
-func (l *Loop) ContinueDue(maxTurns int) bool {
+func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
-		maxTurns > 0 && l.turns >= maxTurns
+		maxIterations > 0 && l.iterations >= maxIterations
 	return due && l.sending == 0
 }
