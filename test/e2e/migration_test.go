@@ -78,7 +78,7 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	require.Contains(t, moves.Note, "already")
 
 	_, unknown := w.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
-	require.Contains(t, unknown, "pool move keeps no session nobodys")
+	require.Contains(t, unknown, "pool move has no session nobodys")
 
 	// A worker that dies while it loads a session gives it back to the one before.
 	slow := ""
