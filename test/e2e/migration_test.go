@@ -109,7 +109,7 @@ func TestASessionMigratesWithWhatItsWorkerKept(t *testing.T) {
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "it is bound to move/0 already", moves.Note, "the binding is where it was")
+	require.Equal(t, "it is already bound to move/0", moves.Note, "the binding is where it was")
 	ran := w.hooked(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)
