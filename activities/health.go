@@ -7,6 +7,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -46,10 +47,7 @@ func (v *processHealth) add(s process.Sample, requests int64, health spec.Health
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
 		return
 	}
-	grading := policy.Grading{
-		MemoryMB: policy.BandsOf(health.MemoryBands), CPUPercent: policy.BandsOf(health.CPUBands), CallsPerMinute: policy.BandsOf(health.CallsBands),
-	}
-	a := grading.Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests)})
+	a := fromspec.Grading(health).Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests)})
 	v.latest = &a
 	v.streak, v.decision = v.streak.Next(a)
 	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.RSSBytes, Score: a.Score})

@@ -47,14 +47,14 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 		reason   string
 	}{
 		"nothing without rules":                     {api.WatchRules{}, 1000, linear(1000, 1000, 20), -1, "", ""},
-		"requests":                                  {api.WatchRules{RequestLimit: 995}, 100, linear(20, 0, 20), 9, api.CauseRequests, "served 1000 requests (limit 995)"},
+		"requests":                                  {api.WatchRules{RequestLimit: 995}, 100, linear(20, 0, 20), 9, api.CauseRequests, "served 1000 requests (limit 995, rotation.max_requests)"},
 		"memory":                                    {api.WatchRules{MaxMemoryBytes: 300e6}, 0, []float64{20, 20, 299, 301}, 3, api.CauseMemory, "301 MB"},
 		"a failing worker at once":                  {api.WatchRules{Grade: true}, 0, []float64{20, 20, 800}, 2, api.CauseGrade, "failing"},
-		"a critical worker after three samples":     {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, api.CauseGrade, "critical in 3 samples"},
-		"a degraded worker after five samples":      {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, api.CauseGrade, "degraded or worse in 5 samples"},
+		"a critical worker after three samples":     {api.WatchRules{Grade: true}, 0, []float64{20, 600, 600, 600}, 3, api.CauseGrade, "critical in 3 consecutive samples"},
+		"a degraded worker after five samples":      {api.WatchRules{Grade: true}, 0, []float64{20, 300, 300, 300, 300, 300}, 5, api.CauseGrade, "degraded or worse in 5 consecutive samples"},
 		"a good sample in between begins anew":      {api.WatchRules{Grade: true}, 0, []float64{300, 300, 300, 300, 200, 300, 300, 300, 300}, -1, "", ""},
 		"a grade counts from a certain age on":      {api.WatchRules{Grade: true, GradeAfter: spec.Duration(time.Minute)}, 0, linear(800, 0, 20), 6, api.CauseGrade, "failing"},
-		"a leak before it has reached the limit":    {predict, 0, linear(20, 10, 60), 9, api.CausePrediction, "Replacing the worker before it fails"},
+		"a leak before it has reached the limit":    {predict, 0, linear(20, 10, 60), 9, api.CausePrediction, "Replacing worker before it fails"},
 		"a worker that only warms up is left alone": {predict, 0, append(linear(20, 60, 2), linear(80, 0, 40)...), -1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -58,7 +59,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	var delay time.Duration
 	retry := false
 	if attempt < r.MaxAttempts {
-		next := recovery(r.Spec).Next(r.Failures+1, this.Reason, rand.Float64())
+		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, this.Reason, rand.Float64())
 		if retry = next.Action == policy.Restart; retry {
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
@@ -99,7 +100,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	h.Started(p)
 	took := time.Since(began)
 	h.Observer.Started(r.Process, took)
-	if err := h.probation(ctx, p, recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
+	if err := h.probation(ctx, p, fromspec.Recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
 		h.Observer.StartFailed(r.Process)
 		return api.StartResult{}, fromProcess(err)
 	}
@@ -112,14 +113,6 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		result.Sample = toSample(sample)
 	}
 	return result, nil
-}
-
-func recovery(s spec.Spec) policy.Recovery {
-	r := s.Recovery
-	return policy.Recovery{
-		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
-		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
-	}
 }
 
 // probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent

@@ -55,7 +55,7 @@ func TestAFailedStartIsRetriedAndReportsAllAttempts(t *testing.T) {
 	require.Len(t, failed.Attempts, 2)
 	require.Equal(t, "the first", failed.Attempts[0].Reason)
 	require.EqualValues(t, 3, failed.Attempts[1].Incarnation)
-	require.Contains(t, failed.Attempts[1].Next, "after failure 3 of at most 10 in a row")
+	require.Contains(t, failed.Attempts[1].Next, "(failure 3 of 10)")
 	require.Equal(t, failure.NextRetryDelay(), failed.Attempts[1].Wait.D())
 }
 

@@ -14,7 +14,7 @@ type State string
 // The states, in the order of a worker's life.
 const (
 	Created   State = "created"   // the workflow exists, nothing was started
-	Pending   State = "pending"   // a governor holds the start: backoff, start rate, open breaker, no host with room
+	Pending   State = "pending"   // the start is held: backoff, start rate, open breaker, no host with capacity
 	Starting  State = "starting"  // the process is spawned; handshake and warm-up run
 	Ready     State = "ready"     // idle and healthy: the one state that can be leased
 	Busy      State = "busy"      // leased
@@ -23,7 +23,7 @@ const (
 	Draining  State = "draining"  // no new lease; what is in flight finishes
 	Stopping  State = "stopping"  // asked to exit: TERM, then KILL after the grace
 	Stopped   State = "stopped"   // outcome: ended cleanly because it was asked to
-	Finished  State = "finished"  // outcome: ended cleanly by itself
+	Finished  State = "finished"  // outcome: exited with code 0 without a request
 	Failed    State = "failed"    // outcome: ended with an error, a non-zero code or a signal that was not ours
 	Killed    State = "killed"    // outcome: did not stop within its grace and was killed
 )
@@ -66,35 +66,35 @@ type EventKind string
 // The events. Allowed says which of them a state takes.
 const (
 	Start          EventKind = "start"         // begin the next incarnation: a process is being spawned
-	Hold           EventKind = "hold"          // begin the next incarnation, but wait for a governor's release
-	Release        EventKind = "release"       // the governor lets the start go
-	Stop           EventKind = "stop"          // somebody wants the worker stopped
+	Hold           EventKind = "hold"          // begin the next incarnation, but hold its start
+	Release        EventKind = "release"       // the held start may go
+	Stop           EventKind = "stop"          // stop the process
 	StartSucceeded EventKind = "started"       // handshake and warm-up are done
 	StartFailed    EventKind = "start_failed"  // spawning, handshake or warm-up failed or timed out
-	Exited         EventKind = "exited"        // the process is gone; Event.Exit holds the facts
+	Exited         EventKind = "exited"        // the process has ended; Event.Exit says how
 	Checkout       EventKind = "checkout"      // a lease was granted
-	Checkin        EventKind = "checkin"       // the lease was given back, all well
+	Checkin        EventKind = "checkin"       // the lease was released without an error
 	CheckinError   EventKind = "checkin_error" // the lease ended in error, below the failure limit
-	CheckinClose   EventKind = "checkin_close" // the holder says that the process must not be used again
-	LeaseExpired   EventKind = "lease_expired" // nobody knows what state the process was left in
+	CheckinClose   EventKind = "checkin_close" // the holder requested a new process
+	LeaseExpired   EventKind = "lease_expired" // the state of the process is unknown
 	ProbeFailed    EventKind = "probe_failed"  // a probe failed while idle, below the failure limit
 	ProbePassed    EventKind = "probe_passed"  // a degraded worker answers again
 	Suspend        EventKind = "suspend"       // an operator pauses the worker
-	Resume         EventKind = "resume"        // an operator lets it go on
-	Drain          EventKind = "drain"         // take no new lease and let what is in flight finish
-	Drained        EventKind = "drained"       // nothing is in flight any more
-	DrainTimeout   EventKind = "drain_timeout" // something still is, and waiting is over
+	Resume         EventKind = "resume"        // an operator resumes the worker
+	Drain          EventKind = "drain"         // grant no lease and finish the calls in flight
+	Drained        EventKind = "drained"       // no call is in flight
+	DrainTimeout   EventKind = "drain_timeout" // a call is still in flight after the drain timeout
 )
 
-// NoteKind names a decision that is on record and moves nothing. Its text stands in a Transition's Event; no state takes it.
+// NoteKind names a recorded decision that changes no state. Its text stands in a Transition's Event; no state takes it.
 type NoteKind string
 
 // The notes.
 const (
-	RotationFailed   NoteKind = "rotation_failed" // the next process did not start, or was given up; this one serves on
-	RotationObserved NoteKind = "observed"        // a rotation was decided and, as policy.mode says, not carried out
-	GaveUp           NoteKind = "gave_up"         // it failed too often in a row, and waits for an operator
-	LimitsApplied    NoteKind = "limits_applied"  // its process was given a share of its host's budget as limits
+	RotationFailed   NoteKind = "rotation_failed" // the next process failed to start; this one serves on
+	RotationObserved NoteKind = "observed"        // policy.mode = "observe" did not carry out a rotation
+	GaveUp           NoteKind = "gave_up"         // the worker failed too often and waits for an operator
+	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
 )
 
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
@@ -116,6 +116,6 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 	// Metadata goes into the record as it is; Next copies it.
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Exit must be there when Kind is Exited, and decides the outcome. No other event looks at it.
+	// Exit decides the outcome. It is required if Kind is Exited, and ignored otherwise.
 	Exit *Exit `json:"exit,omitempty"`
 }

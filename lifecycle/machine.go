@@ -24,7 +24,7 @@ type Machine struct {
 	Health    Health    `json:"health"`
 	// Incarnation numbers the processes of this worker from 1; 0 before the first. A number is never used again.
 	Incarnation int64 `json:"incarnation"`
-	// StopRequested says that this incarnation was told to end: by a stop, or by any step into Draining or Stopping. It is about
+	// StopRequested says that the end of this incarnation was requested: by a stop, or by any step into Draining or Stopping. It is about
 	// the incarnation, not the slot: rotation sets it as well as an operator does, and the next incarnation clears it.
 	StopRequested bool `json:"stop_requested,omitempty"`
 	// Ring holds the newest RingSize transitions, oldest first.
@@ -45,11 +45,11 @@ type Transition struct {
 	Metadata    map[string]string `json:"metadata,omitempty"`
 }
 
-// ErrExitMissing is Next's answer to an Exited event that does not say how the process ended.
+// ErrExitMissing is Next's error for an Exited event without Exit.
 var ErrExitMissing = errors.New("an exited event needs the facts of the exit: set Event.Exit")
 
-// IllegalTransitionError is Next's answer to an event that the state does not take. Next returns it as a value, so match it with
-// a variable of type IllegalTransitionError and errors.As. Nothing has changed.
+// IllegalTransitionError is Next's error for an event that the state does not take. Next returns it as a value: match it with errors.As and a
+// variable of this type.
 type IllegalTransitionError struct {
 	State State
 	Event EventKind
@@ -77,7 +77,7 @@ func New(now time.Time) Machine {
 // Next carries out one event at the time now and returns the machine after it. An event that the state does not take is an
 // IllegalTransitionError, an Exited event without its facts is ErrExitMissing; either way m comes back as it was.
 //
-// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, nobody has asked it to stop and it has
+// Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it has
 // not started. Release does not count again. Started sets StartedAt and Healthy. ProbeFailed and Unhealthy make the health
 // Unhealthy, ProbePassed makes it Healthy, and the end of an incarnation makes it Unknown, for there is no process left to ask.
 func Next(m Machine, e Event, now time.Time) (Machine, error) {
@@ -145,7 +145,7 @@ func Noted(m Machine, kind NoteKind, reason string, now time.Time) Machine {
 	return m
 }
 
-// Note reports whether the record is of a decision that did not move the worker.
+// Note reports whether the record is of a decision that changed no state.
 func (t Transition) Note() bool { return t.From == t.To }
 
 // pushed is a new ring: the newest of the old one, then t.
@@ -162,5 +162,5 @@ func copied(metadata map[string]string) map[string]string {
 	return maps.Clone(metadata)
 }
 
-// plain is a time as JSON gives it back: in UTC, without a monotonic reading.
+// plain is a time as it is after JSON: in UTC, without a monotonic reading.
 func plain(t time.Time) time.Time { return t.Round(0).UTC() }

@@ -2,7 +2,7 @@ package lifecycle
 
 import "fmt"
 
-// Exit holds the facts of a process's end, as whoever reaped it saw them.
+// Exit is how a process ended.
 type Exit struct {
 	// Killed says that we sent KILL because the process outlived its grace.
 	Killed bool `json:"killed,omitempty"`
@@ -18,8 +18,8 @@ type Exit struct {
 }
 
 // Outcome is the state in which an incarnation ends. Intent decides, in this order: killed by us is Killed; an interruption is
-// Stopped; any error is Failed; a requested stop is Stopped; what is left ended cleanly by itself and is Finished. So an
-// obstinate process (Killed) and a buggy one (Failed) are told apart.
+// Stopped; any error is Failed; a requested stop is Stopped; everything else is Finished. This separates a process
+// that ignores TERM (Killed) from one that crashes (Failed).
 func Outcome(exit Exit, stopRequested bool) State {
 	switch {
 	case exit.Killed:
@@ -39,17 +39,17 @@ func Outcome(exit Exit, stopRequested bool) State {
 func (x Exit) String() string {
 	switch {
 	case x.Killed:
-		return "the process did not stop within its grace and was killed" + x.because()
+		return "process killed: it did not stop within its grace" + x.because()
 	case x.Interrupted:
-		return "the process ended because it was interrupted" + x.because()
+		return "process interrupted" + x.because()
 	case x.Signal != "":
-		return fmt.Sprintf("the process was ended by signal %s, which was not ours%s", x.Signal, x.because())
+		return fmt.Sprintf("process killed by signal %s, which Tempool did not send%s", x.Signal, x.because())
 	case x.Code != 0:
-		return fmt.Sprintf("the process exited with code %d%s", x.Code, x.because())
+		return fmt.Sprintf("process exited with code %d%s", x.Code, x.because())
 	case x.Error != "":
-		return "the process ended" + x.because()
+		return "process ended" + x.because()
 	default:
-		return "the process exited with code 0"
+		return "process exited with code 0"
 	}
 }
 

@@ -12,17 +12,17 @@ import (
 // The thresholds of alerts and recommendations.
 const (
 	muchFailed       = 0.05            // share of calls
-	enoughCalls      = 20              // before a share of them says anything
-	manyRestarts     = 3               // unplanned ones of a worker, in all its life
+	enoughCalls      = 20              // minimum number of calls for a share to count
+	manyRestarts     = 3               // of a worker since it was created
 	nearMemoryLimit  = 0.8             // share of rotation.max_memory
 	unlikeSiblings   = 2.0             // times the median memory
-	noticeableMemory = 64 << 20        // bytes, below which nobody cares
-	stuck            = 2 * time.Minute // in a state that should pass
-	longIdle         = time.Hour       // of life without a request
+	noticeableMemory = 64 << 20        // bytes; less is no problem
+	stuck            = 2 * time.Minute // in a transient state
+	longIdle         = time.Hour       // uptime without a request
 	shownReason      = 160             // runes of a reason in a sentence
 )
 
-// alerts lists what is wrong, the worst first.
+// alerts lists the problems, worst first.
 func alerts(p PoolFacts) []Alert {
 	list := []Alert{}
 	ready := 0
@@ -65,13 +65,13 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 	}
 	switch {
 	case w.Unasked != "":
-		warn("It could not be asked how it is: %s", sentence(w.Unasked))
+		warn("It could not be queried: %s", sentence(w.Unasked))
 	case w.Resting:
-		warn("It stays down until somebody restarts it: %s", sentence(w.Reason))
+		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
 	case w.State.Outcome():
 		warn("It has no process: %s", sentence(w.Reason))
 	case w.State == lifecycle.Pending:
-		warn("It waits to be started: %s", sentence(w.Reason))
+		warn("It waits for its start: %s", sentence(w.Reason))
 	case w.State == lifecycle.Degraded:
 		warn("It is degraded: %s", sentence(w.Reason))
 	case w.State == lifecycle.Suspended:
@@ -86,18 +86,18 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
 	if w.Unreplaced != "" {
-		warn("It was to be replaced and serves on, since the next process could not be started: %s", sentence(w.Unreplaced))
+		warn("Its replacement failed and it serves on: %s", sentence(w.Unreplaced))
 	}
 	if w.ConsecutiveFailures > 1 {
-		warn("It has failed %d times in a row.", w.ConsecutiveFailures)
+		warn("It failed %d times in a row.", w.ConsecutiveFailures)
 	}
 	if w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests) {
-		warn("%.0f %% of its calls have failed (%d of %d).", 100*float64(w.Failed)/float64(w.Requests), w.Failed, w.Requests)
+		warn("%.0f %% of its calls failed (%d of %d).", 100*float64(w.Failed)/float64(w.Requests), w.Failed, w.Requests)
 	}
 	return list
 }
 
-// recommendations say what to do, in the order in which to do it. Each stands once, however many workers it is about.
+// recommendations are what to do, in that order. Each appears once, for all its workers.
 func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 	var advice []string
 	say := func(format string, values ...any) { advice = append(advice, fmt.Sprintf(format, values...)) }
@@ -111,36 +111,36 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 		return names
 	}
 	if p.Stopping {
-		return []string{"Nothing to do: the pool is about to end."}
+		return []string{"Nothing to do: the pool is stopping."}
 	}
 	if p.Halted != "" {
-		say("Mend the spec or the program and apply it again, or apply the one before: ctl pool apply -f pool.toml.")
+		say("Fix the spec or the program and apply it again, or apply the previous spec: ctl pool apply -f pool.toml.")
 	}
 	if names := which(func(w WorkerFacts) bool { return w.Resting }); len(names) > 0 {
-		say("Find out what ended %s (ctl history %s), mend it, and revive: ctl workers restart %s%s.", listed(names), names[0], p.Pool, slotFlag(names))
+		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names), names[0], p.Pool, slotFlag(names))
 	}
 	if names := which(func(w WorkerFacts) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
-		say("If %s may serve again: ctl workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
+		say("To let %s serve again: ctl workers resume %s%s.", listed(names), p.Pool, slotFlag(names))
 	}
 	if names := which(func(w WorkerFacts) bool {
 		return w.State == lifecycle.Pending && strings.Contains(w.Reason, "--capacity")
 	}); len(names) > 0 {
-		say("Start an agent with the pool's placement label on another host, or raise --capacity of one: no host has room for %s.", listed(names))
+		say("Start an agent with the pool's placement label on another host, or raise --capacity of one: no host has capacity for %s.", listed(names))
 	}
 	if p.Held != "" {
-		say("Mend what keeps the program from starting (ctl history says what it wrote last); one start after the other tries again by itself.")
+		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")
 	}
 	if names := which(func(w WorkerFacts) bool { return !w.Resting && total(w.Restarts) >= manyRestarts }); len(names) > 0 {
-		say("Look why the processes of %s end unasked%s: ctl history %s.", listed(names), mostly(p.Workers), names[0])
+		say("Find out why the processes of %s end unexpectedly%s: ctl history %s.", listed(names), mostly(p.Workers), names[0])
 	}
 	if names := which(func(w WorkerFacts) bool {
 		return w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests)
 	}); len(names) > 0 {
-		say("Look into the failing calls of %s: the agent's log has what the program wrote, the callers have the errors.", listed(names))
+		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.", listed(names))
 	}
 	for _, w := range measured {
 		if w.Observed != "" {
-			say("Decide whether to let policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(w.Observed))
+			say("Consider letting policies act (policy.mode = \"enforce\"): %s would have been replaced. %s", w.Worker, sentence(w.Observed))
 			break
 		}
 	}
@@ -156,21 +156,24 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 	return advice
 }
 
-// memoryAdvice speaks of the worst that memory shows: workers that are rotated for it again and again, that are near the limit, or that
-// use far more than their siblings.
+// memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the health bands will replace
+// soon, or that use far more than the others. It names the key that decides.
 func memoryAdvice(p PoolFacts, measured []WorkerFacts) string {
-	var near, unlike []string
-	rotated := int64(0)
+	var graded, near, unlike, keys []string
+	rotated, byGrade := int64(0), int64(0)
 	sizes := make([]int64, 0, len(measured))
 	for _, w := range measured {
 		rotated += w.Rotations["memory"] + w.Rotations["prediction"]
+		byGrade += w.Rotations["grade"]
 		if w.MemoryBytes > 0 {
 			sizes = append(sizes, w.MemoryBytes)
 		}
 	}
 	slices.Sort(sizes)
 	for _, w := range measured {
-		if p.MaxMemoryBytes > 0 && float64(w.MemoryBytes) >= nearMemoryLimit*float64(p.MaxMemoryBytes) {
+		if decided := w.bandKeys(); len(decided) > 0 {
+			graded, keys = append(graded, w.Worker), append(keys, decided...)
+		} else if p.MaxMemoryBytes > 0 && float64(w.MemoryBytes) >= nearMemoryLimit*float64(p.MaxMemoryBytes) {
 			near = append(near, w.Worker)
 		}
 		if len(sizes) >= 3 && w.MemoryBytes >= noticeableMemory && float64(w.MemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
@@ -180,12 +183,36 @@ func memoryAdvice(p PoolFacts, measured []WorkerFacts) string {
 	switch {
 	case rotated >= manyRestarts:
 		return fmt.Sprintf("Look for a leak in the program, or raise rotation.max_memory (%s): workers were replaced %d times for their memory.", memoryLimit(p), rotated)
+	case byGrade >= manyRestarts:
+		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their grade.", keyList(keys), byGrade)
+	case len(graded) > 0:
+		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.", listed(graded), keyList(keys))
 	case len(near) > 0:
 		return fmt.Sprintf("Expect %s to be replaced soon, at rotation.max_memory (%s); raise it if the program needs that much.", listed(near), memoryLimit(p))
 	case len(unlike) > 0:
-		return fmt.Sprintf("See what %s did: it uses more than twice the memory of its siblings.", listed(unlike))
+		return fmt.Sprintf("Investigate %s: it uses more than twice the memory of the pool's other workers.", listed(unlike))
 	}
 	return ""
+}
+
+// bandKeys are the keys of the health bands that will replace the worker; empty if its grade will not.
+func (w WorkerFacts) bandKeys() []string {
+	if w.Grade != GradeCritical && w.Grade != GradeFailing {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(bandKeys), func(key string) bool {
+		return !strings.Contains(strings.Join(w.Warnings, " "), key)
+	})
+}
+
+// keyList is the keys without repetition, or all keys of bands if there are none.
+func keyList(keys []string) string {
+	if len(keys) == 0 {
+		keys = bandKeys
+	}
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	return strings.Join(slices.Compact(keys), ", ")
 }
 
 func memoryLimit(p PoolFacts) string {
@@ -195,7 +222,7 @@ func memoryLimit(p PoolFacts) string {
 	return megabytes(p.MaxMemoryBytes)
 }
 
-// sizeAdvice says whether the pool seems too small or too large. One of which workers are missing has another trouble first.
+// sizeAdvice is whether the pool seems too small or too large. It is empty while workers are missing.
 func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
 	leased, idle := 0, 0
 	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w WorkerFacts) bool { return !w.serving() }) {
@@ -211,14 +238,14 @@ func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
 	}
 	switch {
 	case p.Size > 0 && leased == len(measured):
-		return fmt.Sprintf("If callers wait, give the pool more workers: ctl pool scale %s %d. All %d are leased.", p.Pool, p.Size+max(1, p.Size/2), leased)
+		return fmt.Sprintf("If calls wait, scale up: ctl pool scale %s %d. All %d workers are leased.", p.Pool, p.Size+max(1, p.Size/2), leased)
 	case p.Size > 1 && idle == len(measured):
-		return fmt.Sprintf("Make the pool smaller if that is no accident: none of its workers has had a request for an hour or more (ctl pool scale %s %d).", p.Pool, max(1, p.Size/2))
+		return fmt.Sprintf("Consider scaling down: no worker has had a request for an hour or more (ctl pool scale %s %d).", p.Pool, max(1, p.Size/2))
 	}
 	return ""
 }
 
-// mostly names the cause of most unplanned restarts, if one stands out.
+// mostly names the cause of more than half of the restarts, if there is one.
 func mostly(workers []WorkerFacts) string {
 	causes := map[string]int64{}
 	for _, w := range workers {
@@ -254,7 +281,7 @@ func listed(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// slotFlag names the one worker that ctl is to act on; of several, the first.
+// slotFlag is the flag of ctl for a worker; of several, the first.
 func slotFlag(names []string) string {
 	_, slot, _ := strings.Cut(names[0], "/")
 	if len(names) == 1 {
@@ -263,11 +290,11 @@ func slotFlag(names []string) string {
 	return " --worker " + slot + ", and so on"
 }
 
-// sentence is a reason as one sentence of a bounded length.
+// sentence makes one sentence of a reason, of at most shownReason runes.
 func sentence(reason string) string {
 	text := strings.Join(strings.Fields(reason), " ")
 	if text == "" {
-		return "no reason is known."
+		return "unknown reason."
 	}
 	if runes := []rune(text); len(runes) > shownReason {
 		return strings.TrimRight(string(runes[:shownReason-1]), " ") + "…"

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// Allocation is a way to share a host's budget among workers.
+// Allocation is how a host's budget is split among workers.
 type Allocation string
 
-// The ways, by what a worker's share is proportional to.
+// The allocations, by what a worker's share is proportional to.
 const (
-	AllocateEqual    Allocation = "equal"    // nothing: all get the same
+	AllocateEqual    Allocation = "equal"    // nothing: equal shares
 	AllocateWeighted Allocation = "weighted" // its use
 	AllocateAdaptive Allocation = "adaptive" // its use, more the busier and the healthier it is
 )
@@ -35,11 +35,11 @@ type Claim struct {
 // ErrAllocation is wrapped by every error of Split.
 var ErrAllocation = errors.New("the budget cannot be split")
 
-// leastUse is the part of the mean use below which no worker's counts, so that one that idles now has room to begin.
+// leastUse is the minimum use of a worker as a part of the mean, so that an idle one gets enough to start working.
 const leastUse = 0.05
 
-// Split shares a budget: share i is that of claim i. Shares are whole, lie within floor and ceiling, and add up to exactly the
-// budget, or to the sum of the ceilings if that is less. Between the bounds they are proportional to the claims' weights, which
+// Split splits a budget: share i is that of claim i. Shares are whole, within floor and ceiling, and add up to exactly the budget, or to the
+// sum of the ceilings if that is less. Between the bounds they are proportional to the claims' weights, which
 // is the split with the greatest weighted geometric mean (weighted proportional fairness); whole numbers move a share from that
 // best split by at most one unit, as far as 53 bits hold the budget. Equal claims may differ by one unit, the first getting more.
 func (a Allocation) Split(budget int64, claims []Claim) ([]int64, error) {
@@ -77,7 +77,7 @@ func (a Allocation) weights(claims []Claim) ([]float64, error) {
 			// A fully busy worker counts twice an idle one; a failing one, whose use is likely a leak, half a well one.
 			weights[i] = use * (1 + unit(c.Load)) * (0.5 + 0.5*unit(c.Score/100))
 		default:
-			return nil, fmt.Errorf("%w: there is no allocation %q; use equal, weighted or adaptive", ErrAllocation, a)
+			return nil, fmt.Errorf("%w: unknown allocation %q; use equal, weighted or adaptive", ErrAllocation, a)
 		}
 	}
 	return weights, nil
@@ -86,13 +86,13 @@ func (a Allocation) weights(claims []Claim) ([]float64, error) {
 // span is a claim's floor and ceiling, neither beyond the budget.
 type span struct{ low, high int64 }
 
-// bounded checks the claims, and says how much there is to give in all.
+// bounded checks the claims, and returns the total to split.
 func bounded(budget int64, claims []Claim) ([]span, int64, error) {
 	if budget < 0 {
 		return nil, 0, fmt.Errorf("%w: it is %d, and must be 0 or more", ErrAllocation, budget)
 	}
 	bounds := make([]span, len(claims))
-	left, room := budget, int64(0)
+	left, total := budget, int64(0)
 	for i, c := range claims {
 		if c.Floor < 0 || c.Ceiling < 0 || (c.Ceiling > 0 && c.Floor > c.Ceiling) {
 			return nil, 0, fmt.Errorf("%w: claim %d has floor %d and ceiling %d; the floor must be 0 or more and not above the ceiling",
@@ -107,13 +107,12 @@ func bounded(budget int64, claims []Claim) ([]span, int64, error) {
 		if c.Ceiling > 0 {
 			bounds[i].high = min(budget, c.Ceiling)
 		}
-		room += min(bounds[i].high, budget-room)
+		total += min(bounds[i].high, budget-total)
 	}
-	return bounds, room, nil
+	return bounds, total, nil
 }
 
-// filled finds the level at which shares of level × weight, held within their bounds, add up to total, by halving the interval
-// that it must lie in until floats hold no number between.
+// filled finds by bisection the level at which shares of level × weight, clamped to their bounds, add up to total.
 func filled(weights []float64, bounds []span, total float64) []float64 {
 	shares := make([]float64, len(weights))
 	at := func(level float64) (sum float64) {

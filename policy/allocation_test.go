@@ -55,7 +55,7 @@ func TestABudgetThatCannotBeSplitIsAnErrorThatSaysWhy(t *testing.T) {
 		"add up to": func() ([]int64, error) {
 			return policy.AllocateEqual.Split(100, []policy.Claim{{Floor: math.MaxInt64}, {Floor: math.MaxInt64}})
 		},
-		`no allocation "fair"`: func() ([]int64, error) { return policy.Allocation("fair").Split(1, []policy.Claim{{}}) },
+		`unknown allocation "fair"`: func() ([]int64, error) { return policy.Allocation("fair").Split(1, []policy.Claim{{}}) },
 	} {
 		_, err := split()
 		require.ErrorIs(t, err, policy.ErrAllocation)

@@ -6,29 +6,28 @@ import (
 	"time"
 )
 
-// BreakerPause is how long an open breaker waits before it lets one start try, and how far apart the tries of a worker are that tries
-// alone.
+// BreakerPause is how long an open breaker waits before it permits a trial, and the minimum delay between the attempts of a worker that
+// tries alone.
 const BreakerPause = 30 * time.Second
 
-// The breaker's other numbers: it opens when at least breakerFailures starts of the pool failed within breakerWindow and they are at
-// least half of all its starts in that time. It waits breakerPatience for the end of a trial; for that of one that tries alone as
-// long as it takes, and whoever asks meanwhile is to ask again after breakerRecheck.
+// The breaker opens when at least breakerFailures starts of the pool failed within breakerWindow, and these are at least half of all its
+// starts in that time. It waits trialTimeout for the result of a trial, and without limit for that of a worker that tries alone; other
+// workers then ask again after soloTrialRecheck.
 const (
-	breakerWindow   = time.Minute
-	breakerFailures = 5
-	breakerPatience = 2 * time.Minute
-	breakerGrain    = time.Second
-	breakerRecheck  = time.Hour
+	breakerWindow    = time.Minute
+	breakerFailures  = 5
+	trialTimeout     = 2 * time.Minute
+	breakerGrain     = time.Second
+	soloTrialRecheck = time.Hour
 )
 
-// Breaker keeps a pool whose starts fail from starting again and again. Its zero value is closed: starts go ahead. It is a value
-// of bounded size (one tally a second, for a minute), so it may be carried in workflow state; its methods leave the receiver as
-// it was.
+// Breaker holds the starts of a pool while too many of them fail. The zero value is closed: starts go ahead. It is a value of bounded size
+// (one tally per second, for a minute), fit for workflow state; its methods do not change the receiver.
 type Breaker struct {
 	// OpenedAt is when the breaker opened; zero means that it is closed.
 	OpenedAt time.Time `json:"opened_at,omitzero"`
-	// Trial is the worker whose start is trying for all, and TrialAt when it was let go. With Alone it goes on by itself until it
-	// serves or gives up, and nobody else tries before that.
+	// Trial is the worker whose start tests whether starts work again, TrialAt when it was permitted. With Alone the worker retries without
+	// asking until it is ready or gives up, and no other worker starts before that.
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
 	Alone   bool      `json:"alone,omitempty"`
@@ -46,42 +45,42 @@ type Tally struct {
 // Open reports whether starts are held.
 func (b Breaker) Open() bool { return !b.OpenedAt.IsZero() }
 
-// Ask decides whether worker may start now: Restart if so, else Wait with the time after which to ask again. While the breaker is
-// open one worker at a time is let go to try; its end, told to Recorded, closes or reopens the breaker. The worker that is
-// already trying is let go again: it may have lost the answer.
+// Ask decides whether worker may start now: Restart if so, else Wait with the delay after which to ask again. While the breaker is open it
+// permits one start at a time, the trial; the trial's result, passed to Recorded, closes or reopens the breaker. The trial's worker is
+// permitted again: the first permit may be lost.
 func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 	if !b.Open() {
-		return b, Decision{Action: Restart, Reason: "Starts of this pool are not held."}
+		return b, Decision{Action: Restart, Reason: "Breaker closed."}
 	}
 	if wait := b.OpenedAt.Add(BreakerPause).Sub(now); wait > 0 {
 		return b, Decision{Action: Wait, Delay: wait, Reason: fmt.Sprintf(
-			"Holding the start: too many starts of this pool failed, so the next may try in %s.", shown(wait))}
+			"Start held, breaker open: too many starts of this pool failed; the next start is permitted in %s.", shown(wait))}
 	}
 	if b.Trial != "" && b.Trial != worker {
 		if b.Alone {
-			return b, Decision{Action: Wait, Delay: breakerRecheck, Reason: fmt.Sprintf(
-				"Holding the start: too many starts of this pool failed, and %s is trying whether they work again.", b.Trial)}
+			return b, Decision{Action: Wait, Delay: soloTrialRecheck, Reason: fmt.Sprintf(
+				"Start held, breaker open: too many starts of this pool failed; %s tests whether starts work again.", b.Trial)}
 		}
-		if wait := b.TrialAt.Add(breakerPatience).Sub(now); wait > 0 {
+		if wait := b.TrialAt.Add(trialTimeout).Sub(now); wait > 0 {
 			return b, Decision{Action: Wait, Delay: min(wait, BreakerPause), Reason: fmt.Sprintf(
-				"Holding the start: too many starts of this pool failed, and %s is trying whether they work again.", b.Trial)}
+				"Start held, breaker open: too many starts of this pool failed; %s tests whether starts work again.", b.Trial)}
 		}
 	}
 	b.Trial, b.TrialAt, b.Alone = worker, now, false
-	return b, Decision{Action: Restart, Reason: "Starts of this pool failed; this one tries whether they work again."}
+	return b, Decision{Action: Restart, Reason: "Breaker open: this start tests whether starts work again."}
 }
 
-// TriesAlone makes the trial one that goes on by itself; GaveUp ends it.
+// TriesAlone lets the trial's worker retry without asking, until GaveUp or a success.
 func (b Breaker) TriesAlone() Breaker {
 	b.Alone = b.Trial != ""
 	return b
 }
 
-// GaveUp begins the pause anew, because the worker that tried will not come to anything.
+// GaveUp restarts the pause: the trial's worker will not start.
 func (b Breaker) GaveUp(now time.Time) Breaker { return Breaker{OpenedAt: now} }
 
-// Recorded counts the end of a start. While the breaker is open only the trial's end matters: success closes the breaker with a
-// clean record, failure begins the pause anew, but for one that tries alone. Starts that were under way when it opened change nothing.
+// Recorded counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker and clears the
+// tallies, failure restarts the pause unless the trial retries alone.
 func (b Breaker) Recorded(worker string, failed bool, now time.Time) Breaker {
 	if b.Open() {
 		switch {
@@ -104,7 +103,7 @@ func (b Breaker) Recorded(worker string, failed bool, now time.Time) Breaker {
 	return b
 }
 
-// tallied is a new list: what is left within the window, and one more start.
+// tallied is a new list: the tallies within the window, and one more start.
 func tallied(old []Tally, failed bool, now time.Time) []Tally {
 	kept := slices.DeleteFunc(slices.Clone(old), func(t Tally) bool { return now.Sub(t.Second) >= breakerWindow })
 	second := now.UTC().Truncate(breakerGrain)

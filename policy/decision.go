@@ -1,29 +1,29 @@
-// Package policy decides: when a crashed worker comes back, when a healthy one is replaced, how well a worker is, whether it will
-// be, who gets how much of a host, and what the host's memory pressure calls for.
+// Package policy decides when a crashed worker restarts, when a healthy one is rotated, how healthy a worker is and will be, how a host's
+// budget is split, and what memory pressure requires.
 //
-// The package is pure: from configuration, observations, a time and, where chance is wanted, a random number to a decision. It
-// reads no clock, draws no number and does no I/O, so workflows may call it and replay to the same end.
+// The package is pure: a decision depends only on its configuration, the observations, the time and the random number that the caller
+// passes. So workflows may call it and replay it.
 package policy
 
 import "time"
 
-// Action is what a decision asks for.
+// Action is what to do.
 type Action string
 
-// The actions. A decision's function says which of them it may give.
+// The actions. Each function that decides says which of them it returns.
 const (
-	Restart Action = "restart" // begin the next incarnation, after Decision.Delay
-	GiveUp  Action = "give_up" // let the slot rest until an operator restarts it, and raise an alert
-	Rest    Action = "rest"    // leave things as they are
-	Wait    Action = "wait"    // do not start now; ask again after Decision.Delay
-	Watch   Action = "watch"   // nothing to do yet, but this one bears watching
+	Restart Action = "restart" // start the next incarnation after Decision.Delay
+	GiveUp  Action = "give_up" // leave the slot down until an operator restarts it, and raise an alert
+	Rest    Action = "rest"    // do nothing
+	Wait    Action = "wait"    // do not start now; decide again after Decision.Delay
+	Watch   Action = "watch"   // do nothing yet; the worker may need to be replaced soon
 )
 
 // Decision is what to do, when, and why.
 type Decision struct {
 	Action Action `json:"action"`
-	// Delay is how long to wait first; 0 is at once. It is never negative.
+	// Delay is how long to wait first. It is never negative.
 	Delay time.Duration `json:"delay,omitempty"`
-	// Reason is a full sentence for the person who reads it at three in the morning, in a history, a log or ctl.
+	// Reason is a sentence for operators: in histories, logs and ctl.
 	Reason string `json:"reason"`
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Grade is how well a worker is, in a word. The empty grade means that nothing was graded.
+// Grade is the health of a worker in one word; empty if nothing was graded.
 type Grade string
 
 // The grades, from best to worst.
@@ -19,8 +19,8 @@ const (
 	GradeFailing   Grade = "failing"
 )
 
-// Bands are the values at which a measure stops being excellent, good, degraded and critical; from Critical on it is failing.
-// They must rise. The zero Bands leave the measure ungraded.
+// Bands are the values at which a measure stops being excellent, good, degraded and critical; at Critical and above it is failing. They
+// must rise. The zero Bands leave the measure ungraded.
 type Bands struct {
 	Excellent float64 `json:"excellent"`
 	Good      float64 `json:"good"`
@@ -28,17 +28,25 @@ type Bands struct {
 	Critical  float64 `json:"critical"`
 }
 
-// The usual bands. A spec has those of memory unless it says otherwise; CPU and calls are ungraded unless it sets theirs, since a
-// busy worker at 100 % CPU is doing its job.
+// The default bands. A spec uses those of memory by default, and leaves CPU and calls ungraded: a busy worker at 100 % CPU is healthy.
 var (
 	MemoryBandsMB       = Bands{100, 250, 500, 750}
 	CPUBandsPercent     = Bands{20, 50, 80, 95}
 	CallsPerMinuteBands = Bands{10, 30, 60, 100}
 )
 
+// The keys of the bands in pool.toml.
+const (
+	keyMemoryBands = "health.memory_bands"
+	keyCPUBands    = "health.cpu_bands"
+	keyCallsBands  = "health.calls_bands"
+)
+
+var bandKeys = []string{keyMemoryBands, keyCPUBands, keyCallsBands}
+
 var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded, GradeCritical, GradeFailing}
 
-// Grading says by which bands workers are graded. Zero Bands leave their measure ungraded, and the zero value grades nothing.
+// Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades nothing.
 type Grading struct {
 	MemoryMB       Bands // 1 MB is 1000² bytes
 	CPUPercent     Bands // 100 is one core
@@ -60,18 +68,17 @@ type Reading struct {
 	CallsPerMinute float64
 }
 
-// Assessment is the judgement of one sample.
+// Assessment is the grade of one sample.
 type Assessment struct {
 	// Grade and Score are those of the worst measure.
 	Grade Grade `json:"grade"`
-	// Score is 0 (worst) to 100: 20 points a band, linear within it. Failing goes down to 0 over as much again as the critical
-	// band is wide.
+	// Score is 0 (worst) to 100: 20 points per band, linear within it. The failing band is as wide as the critical one.
 	Score float64 `json:"score"`
-	// Warnings has a sentence for each measure that is degraded or worse.
+	// Warnings are sentences, one for each measure that is degraded or worse. They name the key of the bands.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Validate reports bands that do not rise from a number of 0 or more, in a sentence.
+// Validate returns an error if the bands do not rise from a number above 0.
 func (b Bands) Validate() error {
 	if b != (Bands{}) && !(0 < b.Excellent && b.Excellent < b.Good && b.Good < b.Degraded && b.Degraded < b.Critical) {
 		return fmt.Errorf("grade bands must rise from excellent to critical and begin above 0; %v, %v, %v, %v do not",
@@ -80,17 +87,18 @@ func (b Bands) Validate() error {
 	return nil
 }
 
-// Assess judges one sample: the worst of memory, CPU and calls, as far as they have bands. The bands must be valid.
+// Assess grades one sample by the worst of memory, CPU and calls, as far as they have bands. The bands must be valid.
 func (g Grading) Assess(r Reading) Assessment {
 	worst := Assessment{Grade: GradeExcellent, Score: 100}
 	for _, m := range []struct {
 		bands Bands
 		value float64
 		what  string
+		key   string
 	}{
-		{g.MemoryMB, float64(r.MemoryBytes) / bytesPerMB, "memory is at %.0f MB"},
-		{g.CPUPercent, r.CPUPercent, "CPU is at %.0f %%"},
-		{g.CallsPerMinute, r.CallsPerMinute, "calls are at %.0f a minute"},
+		{g.MemoryMB, float64(r.MemoryBytes) / bytesPerMB, "memory is %.0f MB", keyMemoryBands},
+		{g.CPUPercent, r.CPUPercent, "CPU is %.0f %%", keyCPUBands},
+		{g.CallsPerMinute, r.CallsPerMinute, "calls are %.0f per minute", keyCallsBands},
 	} {
 		if m.bands == (Bands{}) {
 			continue
@@ -100,13 +108,13 @@ func (g Grading) Assess(r Reading) Assessment {
 			worst.Grade, worst.Score = grade, score
 		}
 		if grade != GradeExcellent && grade != GradeGood {
-			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+", which is %s; good is below %g.", m.value, grade, m.bands.Good))
+			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %g (%s).", m.value, grade, m.bands.Good, m.key))
 		}
 	}
 	return worst
 }
 
-// place finds a value's band and how many points it has left.
+// place is the grade of a value, and its score.
 func (b Bands) place(value float64) (Grade, float64) {
 	const points = 20.0
 	edges := [...]float64{0, b.Excellent, b.Good, b.Degraded, b.Critical, 2*b.Critical - b.Degraded}
@@ -118,20 +126,20 @@ func (b Bands) place(value float64) (Grade, float64) {
 	return gradesFromBestToWorst[i], 100 - points*(float64(i)+unit((value-edges[i])/(edges[i+1]-edges[i])))
 }
 
-// The number of samples in a row after which a worker that is not well is replaced.
+// The number of consecutive samples after which a worker is replaced.
 const (
 	criticalInARow = 3
 	degradedInARow = 5
 )
 
-// Streak counts samples in a row that were as bad as a grade or worse. It belongs to one incarnation; its zero value begins one.
+// Streak counts consecutive samples with a grade or a worse one. Start each incarnation with the zero Streak.
 type Streak struct {
 	Critical int `json:"critical,omitempty"`
 	Degraded int `json:"degraded,omitempty"`
 }
 
-// GradeRespite is how long an incarnation lives before its grade may end it, when so many in a row before it went for theirs: a
-// program that simply needs that much is not helped by new processes. The first goes at once, then 1 m, 3 m, 9 m, up to a day.
+// GradeRespite is how long an incarnation lives before its grade may end it, after so many consecutive incarnations that ended for their
+// grade: new processes do not help a program that needs so much. It is 0, then 1 m, 3 m, 9 m, up to a day.
 func GradeRespite(inARow int) time.Duration {
 	if inARow <= 0 {
 		return 0
@@ -139,8 +147,8 @@ func GradeRespite(inARow int) time.Duration {
 	return duration(min(float64(24*time.Hour), float64(time.Minute)*math.Pow(3, float64(inARow-1))))
 }
 
-// Next counts one more assessment in and decides: Restart at failing at once, at critical or worse three times in a row, at
-// degraded or worse five times in a row; Watch while such a row is under way, else Rest.
+// Next counts one more assessment and decides: Restart at failing, at the third consecutive critical one, or at the fifth consecutive
+// degraded one; Watch while a streak lasts, else Rest.
 func (s Streak) Next(a Assessment) (Streak, Decision) {
 	switch a.Grade {
 	case GradeFailing, GradeCritical:
@@ -150,18 +158,18 @@ func (s Streak) Next(a Assessment) (Streak, Decision) {
 		s.Critical = 0
 		s.Degraded++
 	default:
-		return Streak{}, Decision{Action: Rest, Reason: "The worker is well."}
+		return Streak{}, Decision{Action: Rest, Reason: "Worker healthy."}
 	}
 	because := strings.Join(a.Warnings, " ")
 	switch {
 	case a.Grade == GradeFailing:
-		return s, Decision{Action: Restart, Reason: "Replacing the worker because it is failing. " + because}
+		return s, Decision{Action: Restart, Reason: "Replacing worker: grade failing. " + because}
 	case s.Critical >= criticalInARow:
 		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing the worker because it was critical in %d samples in a row. %s", s.Critical, because)}
+			"Replacing worker: grade critical in %d consecutive samples. %s", s.Critical, because)}
 	case s.Degraded >= degradedInARow:
 		return s, Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing the worker because it was degraded or worse in %d samples in a row. %s", s.Degraded, because)}
+			"Replacing worker: grade degraded or worse in %d consecutive samples. %s", s.Degraded, because)}
 	}
-	return s, Decision{Action: Watch, Reason: fmt.Sprintf("The worker is %s; it is replaced if that lasts. %s", a.Grade, because)}
+	return s, Decision{Action: Watch, Reason: fmt.Sprintf("Worker graded %s; replaced if that lasts. %s", a.Grade, because)}
 }

@@ -36,8 +36,8 @@ func TestABusyWorkerIsWellUnlessBandsForCPUAndCallsAreSet(t *testing.T) {
 
 	all := policy.Grading{MemoryMB: policy.MemoryBandsMB, CPUPercent: policy.CPUBandsPercent, CallsPerMinute: policy.CallsPerMinuteBands}
 	require.Equal(t, policy.Assessment{Grade: policy.GradeFailing, Score: 0, Warnings: []string{
-		"Its CPU is at 110 %, which is failing; good is below 50.",
-		"Its calls are at 70 a minute, which is critical; good is below 30.",
+		"Its CPU is 110 %: failing; good is below 50 (health.cpu_bands).",
+		"Its calls are 70 per minute: critical; good is below 30 (health.calls_bands).",
 	}}, all.Assess(busy))
 }
 

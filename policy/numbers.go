@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// unit is x held within [0,1]; what is no number is 0.
+// unit clamps x to [0,1]; NaN is 0.
 func unit(x float64) float64 {
 	if math.IsNaN(x) {
 		return 0
@@ -14,7 +14,7 @@ func unit(x float64) float64 {
 	return max(0, min(1, x))
 }
 
-// duration is ns nanoseconds, held within what a Duration holds; what is no number is 0.
+// duration clamps ns nanoseconds to the range of Duration; NaN is 0.
 func duration(ns float64) time.Duration {
 	switch {
 	case math.IsNaN(ns):
@@ -27,7 +27,7 @@ func duration(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// shown is d with no more digits than a reader wants.
+// shown rounds d for people.
 func shown(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
@@ -38,7 +38,7 @@ func shown(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// megabytes is bytes for a reader, in units of 1000².
+// megabytes formats bytes in units of 1000².
 func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes)/bytesPerMB) }
 
 // counted is "1 failure", "2 failures".

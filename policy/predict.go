@@ -17,14 +17,13 @@ const (
 	degradedScore = 60.0
 )
 
-// Prediction sees a failing worker before it fails, from least-squares lines through the memory and the score of its last
-// samples.
+// Prediction predicts failures from least-squares lines through the memory and the score of a worker's newest samples.
 type Prediction struct {
-	// Window is how many samples a line is drawn through, at least 3.
+	// Window is the number of samples of a line, at least 3.
 	Window int
-	// Horizon is how far ahead a crossing of the limit counts.
+	// Horizon is how far ahead the limit may be crossed.
 	Horizon time.Duration
-	// MemoryLimitBytes is where the worker would be rotated or killed; 0 or less predicts from the score alone.
+	// MemoryLimitBytes is the memory at which the worker would be rotated or killed; 0 or less predicts from the score alone.
 	MemoryLimitBytes int64
 }
 
@@ -36,35 +35,35 @@ type Observation struct {
 }
 
 // Next decides about a worker from the samples of its incarnation, oldest first: Restart, which means to start the replacement
-// now and swap gracefully, if memory or score is on a well-fitting line that crosses its limit within Horizon; Watch if nothing
-// moves that way but the score is degraded or worse; else Rest, also while there are fewer than Window samples. The samples
-// before the last Window serve as experience: a level from which the worker has come down by itself before is no sign of failing.
+// now and switch gracefully, if memory or score is on a well-fitting line that crosses its limit within Horizon; Watch if not, but the score
+// is degraded or worse; else Rest, also while there are fewer than Window samples. Samples before the last Window show the worker's normal
+// range: a level from which it has recovered before predicts no failure.
 func (p Prediction) Next(samples []Observation) Decision {
 	if p.Window < 3 || len(samples) < p.Window {
-		return Decision{Action: Rest, Reason: fmt.Sprintf("There are %s, too few to see a trend.", counted(len(samples), "sample"))}
+		return Decision{Action: Rest, Reason: fmt.Sprintf("%s are too few for a trend.", counted(len(samples), "sample"))}
 	}
 	if p.MemoryLimitBytes > 0 {
 		limit := float64(p.MemoryLimitBytes)
 		if t, ok := p.crossing(samples, limit, func(o Observation) float64 { return float64(o.MemoryBytes) }); ok {
 			return Decision{Action: Restart, Reason: fmt.Sprintf(
-				"Replacing the worker before it fails: its memory grows by %.1f MB a minute and would reach %s in %s (fit %.2f).",
+				"Replacing worker before it fails: memory grows by %.1f MB per minute and would reach %s in %s (fit %.2f).",
 				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), shown(t.until(limit)), t.fit)}
 		}
 	}
 	// The score is turned over, so that both measures rise towards their limit.
 	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok {
 		return Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing the worker before it fails: its score falls by %.1f a minute and would be failing in %s (fit %.2f).",
+			"Replacing worker before it fails: score falls by %.1f per minute and would be failing in %s (fit %.2f).",
 			t.perMinute(), shown(t.until(100-failingScore)), t.fit)}
 	}
 	if last := samples[len(samples)-1]; last.Score <= degradedScore {
-		return Decision{Action: Watch, Reason: fmt.Sprintf("The worker is not getting worse, but its score is only %.0f.", last.Score)}
+		return Decision{Action: Watch, Reason: fmt.Sprintf("Score only %.0f, but not falling.", last.Score)}
 	}
-	return Decision{Action: Rest, Reason: "Nothing points to a failure."}
+	return Decision{Action: Rest, Reason: "No failure predicted."}
 }
 
-// Pressing reports whether, at the pace of the last two samples, the memory limit would be reached before a window of samples
-// taken every pause is full: then they are to be taken sooner.
+// Pressing reports whether, at the rate of the last two samples, memory would reach its limit before a window of samples taken every pause
+// is full. Then samples must be taken more often.
 func (p Prediction) Pressing(samples []Observation, pause time.Duration) bool {
 	n := len(samples)
 	if n < 2 || p.MemoryLimitBytes <= 0 {
@@ -76,14 +75,14 @@ func (p Prediction) Pressing(samples []Observation, pause time.Duration) bool {
 	return pace > 0 && left/pace <= float64(p.Window)*pause.Seconds()
 }
 
-// crossing reports the trend of one measure if it reaches limit within the horizon.
+// crossing is the trend of one measure, if it reaches limit within the horizon.
 func (p Prediction) crossing(samples []Observation, limit float64, measure func(Observation) float64) (trend, bool) {
 	window := samples[len(samples)-p.Window:]
 	t, ok := fitted(window, measure)
 	if !ok || t.slope <= 0 || t.fit < trendFit || t.until(limit) > p.Horizon {
 		return trend{}, false
 	}
-	// The window's first sample belongs to the past as well: it may be where the last fall ended.
+	// The window's first sample belongs to the past as well: the last fall may have ended there.
 	past := samples[:len(samples)-p.Window+1]
 	return t, t.now > cameBackFrom(past, dropShare*limit, measure)
 }
@@ -102,8 +101,8 @@ func (t trend) until(limit float64) time.Duration {
 	return duration(max(0, (limit-t.now)/t.slope) * float64(time.Second))
 }
 
-// fitted draws the line; ok is false if the samples were all taken at one time or do not move. Formulas: ordinary least squares
-// around the means, R² = Sxy² / (Sxx · Syy).
+// fitted is the line through the window; ok is false if the samples have one time or one value. Formulas: ordinary least squares around the
+// means, R² = Sxy² / (Sxx · Syy).
 func fitted(window []Observation, measure func(Observation) float64) (t trend, ok bool) {
 	last := window[len(window)-1].At
 	n := float64(len(window))

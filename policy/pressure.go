@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Level is how short of memory a host is.
+// Level is the memory pressure of a host.
 type Level string
 
 // The levels, from none to the worst.
@@ -16,12 +16,12 @@ const (
 	PressureCritical Level = "critical" // drain and stop up to half of the workers, largest first
 )
 
-// HostMemory is one look at a host's memory.
+// HostMemory is one sample of a host's memory.
 type HostMemory struct {
 	// AvailableShare is available over total memory, 0 to 1.
 	AvailableShare float64
 	// SomeAvg10 and FullAvg10 are the kernel's pressure stall figures for memory: the percentage of the last 10 seconds in which
-	// some, or all, runnable tasks waited for memory. 0 where the kernel does not tell.
+	// some, or all, runnable tasks waited for memory. 0 where the kernel does not report it.
 	SomeAvg10 float64
 	FullAvg10 float64
 }
@@ -49,7 +49,7 @@ const (
 	pressureCalm = time.Minute
 )
 
-// Pressure is the level of one host with its memory of when things got better. Its zero value is no pressure.
+// Pressure is the level of one host, and since when its figures have been lower. The zero value is no pressure.
 type Pressure struct {
 	Level Level `json:"level,omitempty"`
 	// CalmLevel is the level the figures have called for, margin included, since CalmSince, while it is lower than Level.
@@ -57,21 +57,20 @@ type Pressure struct {
 	CalmSince time.Time `json:"calm_since,omitzero"`
 }
 
-// Next takes one look in. A worse level is entered at once; a better one only after the figures have cleared the bounds of all
-// worse levels by a quarter for a minute, to the worst level seen in that minute. changed says whether Level moved; the reason is
-// given either way.
-func (p Pressure) Next(look HostMemory, now time.Time) (next Pressure, changed bool, reason string) {
+// Next takes one sample. The level rises immediately. It falls only after the figures have cleared the bounds of all higher levels by a
+// quarter for a minute, to the highest level in that minute. changed reports whether Level changed; the reason is always set.
+func (p Pressure) Next(sample HostMemory, now time.Time) (next Pressure, changed bool, reason string) {
 	if p.Level == "" {
 		p.Level = PressureNone
 	}
-	figures := fmt.Sprintf("%.0f %% of the host's memory is available, and tasks stalled for it %.0f %% of the time (all of them %.0f %%)",
-		100*look.AvailableShare, look.SomeAvg10, look.FullAvg10)
-	if called := look.level(0); severity(called) > severity(p.Level) {
-		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure is %s, up from %s: %s.", called, p.Level, figures)
+	figures := fmt.Sprintf("%.0f %% of the host's memory available; tasks stalled for memory %.0f %% of the time, all tasks %.0f %%",
+		100*sample.AvailableShare, sample.SomeAvg10, sample.FullAvg10)
+	if called := sample.level(0); severity(called) > severity(p.Level) {
+		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure up from %[2]s to %[1]s: %[3]s.", called, p.Level, figures)
 	}
-	calm := look.level(pressureMargin)
+	calm := sample.level(pressureMargin)
 	if severity(calm) >= severity(p.Level) {
-		return Pressure{Level: p.Level}, false, fmt.Sprintf("Memory pressure stays %s: %s.", p.Level, figures)
+		return Pressure{Level: p.Level}, false, fmt.Sprintf("Memory pressure %s: %s.", p.Level, figures)
 	}
 	next = Pressure{Level: p.Level, CalmLevel: p.CalmLevel, CalmSince: p.CalmSince}
 	if p.CalmSince.IsZero() {
@@ -81,13 +80,13 @@ func (p Pressure) Next(look HostMemory, now time.Time) (next Pressure, changed b
 		next.CalmLevel = calm
 	}
 	if now.Sub(next.CalmSince) < pressureCalm {
-		return next, false, fmt.Sprintf("Memory pressure stays %s until it has been better for %s: %s.", p.Level, shown(pressureCalm), figures)
+		return next, false, fmt.Sprintf("Memory pressure %s until it has been lower for %s: %s.", p.Level, shown(pressureCalm), figures)
 	}
 	return Pressure{Level: next.CalmLevel}, true, fmt.Sprintf(
-		"Memory pressure is %s, down from %s: %s.", next.CalmLevel, p.Level, figures)
+		"Memory pressure down from %[2]s to %[1]s: %[3]s.", next.CalmLevel, p.Level, figures)
 }
 
-// level is what the figures call for, with every bound moved by margin to the strict side.
+// level is the level of the figures, with every bound stricter by margin.
 func (m HostMemory) level(margin float64) Level {
 	for _, b := range bounds {
 		if m.AvailableShare < b.available*(1+margin) || m.SomeAvg10 >= b.some*(1-margin) || m.FullAvg10 >= b.full*(1-margin) {

@@ -46,9 +46,9 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 }
 
 func TestBackoffReasonsReadAsSentences(t *testing.T) {
-	require.Equal(t, "Restarting in 2.7s after failure 5 of at most 10 in a row: host lost", recovery.Next(5, "host lost", 0.5).Reason)
-	require.Equal(t, "Restarting at once after a first failure of at most 10: the cause is not known", recovery.Next(1, "", 0.5).Reason)
-	require.Equal(t, "Gave up after 10 failures in a row; the slot stays empty until an operator restarts it. Last cause: host lost", recovery.Next(10, "host lost", 0).Reason)
+	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, "host lost", 0.5).Reason)
+	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, "", 0.5).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: host lost", recovery.Next(10, "host lost", 0).Reason)
 }
 
 func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 	require.Equal(t, 1, at0.Counted(3, 1))
 }
 
-func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
+func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		failures, tries int
 	}{{0, 6}, {1, 5}, {2, 4}, {4, 2}, {5, 1}, {8, 1}, {9, 1}, {20, 1}} {
@@ -109,7 +109,7 @@ func TestTriesThatWaitLongerAreLeftToWhoeverAskedForTheStart(t *testing.T) {
 	require.Equal(t, policy.MaxTries, endless.Tries(1000, 5*time.Second))
 }
 
-func TestAWorkerThatKeepsCrashingHasToLiveAsLongAsItWasHeldBack(t *testing.T) {
+func TestProbationIsAsLongAsTheBackoff(t *testing.T) {
 	for n, want := range map[int]time.Duration{
 		0: 0, 1: time.Second, 2: time.Second, 3: time.Second, 4: time.Second, 5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,

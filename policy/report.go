@@ -9,15 +9,15 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// PoolFacts is what a report is made of: a pool as it stands, and its workers.
+// PoolFacts is the input of a report: the state of a pool and its workers.
 type PoolFacts struct {
 	Pool        string
-	Size        int // workers it is to have
+	Size        int // wanted number of workers
 	SpecVersion int64
 	Stopping    bool
-	// Rollout says how far a rolling restart is, Halted why it went no further; both are empty when there is none.
+	// Rollout is the progress of a rolling restart, Halted why it halted; empty if there is none.
 	Rollout, Halted string
-	// Held says why starts of the pool are held; empty if they are not.
+	// Held is why the pool's starts are held; empty if they are not.
 	Held string
 	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never.
 	MaxMemoryBytes int64
@@ -25,8 +25,7 @@ type PoolFacts struct {
 	At             time.Time
 }
 
-// WorkerFacts is what is known of one worker. Measured says that what comes after it is known at all: a pool by itself knows the
-// life of its workers and none of their figures.
+// WorkerFacts is the state of one worker. Measured says that the fields after it are known: a pool knows only the states of its workers.
 type WorkerFacts struct {
 	Worker  string
 	State   lifecycle.State
@@ -34,8 +33,8 @@ type WorkerFacts struct {
 	Since   time.Time // when it came into that state
 	Reason  string
 	Host    string
-	Resting bool // it stays down until an operator restarts it
-	Unasked string
+	Resting bool   // it stays down until an operator restarts it
+	Unasked string // why the worker could not be queried; empty if it could
 
 	Measured            bool
 	Grade               Grade
@@ -52,25 +51,25 @@ type WorkerFacts struct {
 	Restarts            map[string]int64 // unplanned, by cause, in all its life
 	Rotations           map[string]int64 // in good order, by cause
 	ConsecutiveFailures int
-	// Observed is why it would be replaced, if policy.mode were not "observe"; Replacing why it is about to be, or is being, replaced;
-	// Unreplaced why that came to nothing and it serves on.
+	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, Unreplaced why the last
+	// replacement failed.
 	Observed, Replacing, Unreplaced string
 }
 
-// Report tells how a pool fares. Its text is for people, its fields for programs.
+// Report is the health of a pool, its problems and their fixes. Its text is for people, its fields for programs.
 type Report struct {
 	Pool     string         `json:"pool"`
 	At       time.Time      `json:"at"`
 	Overview Overview       `json:"overview"`
 	Health   []WorkerHealth `json:"health"`
-	// Resources and Performance are null where no worker's figures are known.
+	// Resources and Performance are null if no worker's figures are known.
 	Resources       *Resources   `json:"resources"`
 	Performance     *Performance `json:"performance"`
 	Alerts          []Alert      `json:"alerts"`
 	Recommendations []string     `json:"recommendations"`
 }
 
-// Standing is how a pool fares in a word.
+// Standing is the state of a pool in one word.
 type Standing string
 
 // The standings.
@@ -78,10 +77,10 @@ const (
 	StandingWell     Standing = "well"     // all workers are in service
 	StandingShort    Standing = "short"    // some are not
 	StandingDown     Standing = "down"     // none is
-	StandingStopping Standing = "stopping" // it is about to end
+	StandingStopping Standing = "stopping" // it is being stopped
 )
 
-// Overview is a pool at a glance.
+// Overview summarizes a pool.
 type Overview struct {
 	Standing    Standing       `json:"standing"`
 	Summary     string         `json:"summary"`
@@ -93,7 +92,7 @@ type Overview struct {
 	Hosts       map[string]int `json:"hosts"`
 }
 
-// WorkerHealth is how one worker is, and why.
+// WorkerHealth is the state of one worker, and the reason.
 type WorkerHealth struct {
 	Worker string           `json:"worker"`
 	State  lifecycle.State  `json:"state"`
@@ -104,9 +103,9 @@ type WorkerHealth struct {
 	Why    string           `json:"why,omitempty"`
 }
 
-// Resources is what the workers use together.
+// Resources is the total usage of the workers.
 type Resources struct {
-	Measured        int     `json:"measured"` // workers this is about
+	Measured        int     `json:"measured"` // number of workers
 	MemoryBytes     int64   `json:"memory_bytes"`
 	PeakMemoryBytes int64   `json:"peak_memory_bytes"` // the sum of each worker's peak
 	CPUPercent      float64 `json:"cpu_percent"`       // 100 is one core
@@ -116,7 +115,7 @@ type Resources struct {
 	LargestBytes    int64   `json:"largest_bytes,omitempty"`
 }
 
-// Performance is what the workers have done in all their lives.
+// Performance is what the workers have served since they were created.
 type Performance struct {
 	Requests    int64            `json:"requests"`
 	Failed      int64            `json:"failed"`
@@ -134,17 +133,17 @@ type Severity string
 // The severities.
 const (
 	SeverityCritical Severity = "critical" // calls fail, or will soon
-	SeverityWarning  Severity = "warning"  // something is broken and works around itself
+	SeverityWarning  Severity = "warning"  // something is broken; the pool works around it
 )
 
-// Alert is one thing that is wrong.
+// Alert is one problem.
 type Alert struct {
 	Severity Severity `json:"severity"`
 	Worker   string   `json:"worker,omitempty"` // empty: the pool
 	Text     string   `json:"text"`
 }
 
-// Reported makes the report of a pool. It is a pure function of its facts.
+// Reported makes the report of a pool.
 func Reported(p PoolFacts) Report {
 	r := Report{Pool: p.Pool, At: p.At, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
 	measured := slices.DeleteFunc(slices.Clone(p.Workers), func(w WorkerFacts) bool { return !w.Measured })
@@ -159,13 +158,13 @@ func Reported(p PoolFacts) Report {
 			health.ForS = 0
 		}
 		if health.Why == "" && w.Replacing != "" {
-			health.Why = "about to be replaced: " + w.Replacing
+			health.Why = "being replaced: " + w.Replacing
 		}
 		if !w.serving() {
 			health.Why = w.Reason
 		}
 		if w.Unasked != "" {
-			health.Why = "it could not be asked, this is what the pool last heard: " + w.Unasked
+			health.Why = "not reachable; last report to the pool: " + w.Unasked
 		}
 		r.Health = append(r.Health, health)
 	}

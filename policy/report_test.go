@@ -54,6 +54,8 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	resting := like(0, func(w *WorkerFacts) {
 		w.State, w.Resting, w.Reason, w.Host, w.Measured = lifecycle.Failed, true, "Gave up after 10 failures in a row", "", false
 	})
+	warnings := Grading{MemoryMB: MemoryBandsMB}.Assess(Reading{MemoryBytes: 600e6}).Warnings
+	tooBusy := Grading{CPUPercent: CPUBandsPercent}.Assess(Reading{CPUPercent: 110}).Warnings
 	for name, c := range map[string]struct {
 		facts    PoolFacts
 		standing Standing
@@ -62,20 +64,20 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	}{
 		"a worker that gave up": {
 			poolOf(resting, well(1)), StandingShort,
-			[]string{"warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
-			[]string{"ctl history p/0), mend it, and revive: ctl workers restart p --worker 0."},
+			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
+			[]string{"ctl history p/0), fix it, and restart: ctl workers restart p --worker 0."},
 		},
 		"nobody serves": {
 			poolOf(resting), StandingDown,
-			[]string{"critical  No worker of the pool is in service.", "warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
-			[]string{"revive: ctl workers restart p --worker 0."},
+			[]string{"critical  No worker of the pool is in service.", "warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
+			[]string{"restart: ctl workers restart p --worker 0."},
 		},
 		"no host has room": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) {
 				w.State, w.Reason = lifecycle.Pending, "nobody took it; start an agent with that label, or raise --capacity of one"
 			})), StandingShort,
-			[]string{"warning p/1 It waits to be started: nobody took it; start an agent with that label, or raise --capacity of one."},
-			[]string{"no host has room for p/1."},
+			[]string{"warning p/1 It waits for its start: nobody took it; start an agent with that label, or raise --capacity of one."},
+			[]string{"no host has capacity for p/1."},
 		},
 		"a rollout that halted": {
 			func() PoolFacts { p := poolOf(well(0)); p.Halted = "p/0 did not come back"; return p }(), StandingWell,
@@ -85,16 +87,16 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		"starts that are held": {
 			func() PoolFacts { p := poolOf(well(0)); p.Held = "too many starts failed"; return p }(), StandingWell,
 			[]string{"critical  too many starts failed."},
-			[]string{"Mend what keeps the program from starting"},
+			[]string{"Fix what keeps the program from starting"},
 		},
 		"processes that end unasked, most of them by themselves": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Restarts = map[string]int64{"exit": 5, "host_lost": 1} }), well(1)), StandingWell, nil,
-			[]string{"Look why the processes of p/0 end unasked (most often: exit): ctl history p/0."},
+			[]string{"Find out why the processes of p/0 end unexpectedly (most often: exit): ctl history p/0."},
 		},
 		"calls that fail": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Failed = 20 })), StandingWell,
-			[]string{"warning p/0 20 % of its calls have failed (20 of 100)."},
-			[]string{"Look into the failing calls of p/0"},
+			[]string{"warning p/0 20 % of its calls failed (20 of 100)."},
+			[]string{"Investigate the failing calls of p/0"},
 		},
 		"two calls of which one failed say little": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Requests, w.Failed = 2, 1 })), StandingWell, nil, []string{"Nothing to do."},
@@ -109,15 +111,34 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"one that is unlike its siblings": {
 			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StandingWell, nil,
-			[]string{"See what p/2 did"},
+			[]string{"Investigate p/2"},
+		},
+		"near max_memory, and the bands decide first": {
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeCritical, warnings })), StandingWell,
+			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
+		},
+		"near max_memory, and the CPU bands decide first": {
+			poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.Grade, w.Warnings = 490e6, GradeFailing, tooBusy })), StandingWell,
+			[]string{"warning p/0 Its grade is failing. " + tooBusy[0]},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.cpu_bands if the program needs that much."},
+		},
+		"rotated for its grade": {
+			poolOf(like(0, func(w *WorkerFacts) {
+				w.Rotations = map[string]int64{"grade": 3}
+				w.Grade, w.Warnings = GradeFailing, warnings
+			})), StandingWell,
+			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
+			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their grade."},
 		},
 		"a critical grade": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, []string{"Its memory is at 600 MB."} })), StandingWell,
-			[]string{"warning p/0 Its grade is critical. Its memory is at 600 MB."}, []string{"Nothing to do."},
+			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, warnings })), StandingWell,
+			[]string{"warning p/0 Its grade is critical. " + warnings[0]},
+			[]string{"Expect p/0 to be replaced soon for a bad grade; raise health.memory_bands if the program needs that much."},
 		},
 		"all leased": {
 			poolOf(like(0, func(w *WorkerFacts) { w.State, w.Holder = lifecycle.Busy, "me" }), like(1, func(w *WorkerFacts) { w.State = lifecycle.Busy })),
-			StandingWell, nil, []string{"ctl pool scale p 3. All 2 are leased."},
+			StandingWell, nil, []string{"ctl pool scale p 3. All 2 workers are leased."},
 		},
 		"nobody has asked for hours": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Requests = 0 }), like(1, func(w *WorkerFacts) { w.Requests = 0 })), StandingWell, nil,
@@ -125,7 +146,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"one that does not answer": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unasked, w.Measured = "no answer in time", false })), StandingWell,
-			[]string{"warning p/1 It could not be asked how it is: no answer in time."}, []string{"Nothing to do."},
+			[]string{"warning p/1 It could not be queried: no answer in time."}, []string{"Nothing to do."},
 		},
 		"stuck in a start": {
 			poolOf(well(0), like(1, func(w *WorkerFacts) { w.State = lifecycle.Starting })), StandingShort,
@@ -139,21 +160,21 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			poolOf(well(0), like(1, func(w *WorkerFacts) {
 				w.State, w.Health, w.Reason, w.ConsecutiveFailures = lifecycle.Degraded, lifecycle.Unhealthy, "no answer", 2
 			})), StandingShort,
-			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It has failed 2 times in a row."}, []string{"Nothing to do."},
+			[]string{"warning p/1 It is degraded: no answer.", "warning p/1 It failed 2 times in a row."}, []string{"Nothing to do."},
 		},
 		"a decision that was only recorded": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing the worker because it is failing." })), StandingWell, nil,
-			[]string{"p/0 would have been replaced. Replacing the worker because it is failing."},
+			poolOf(like(0, func(w *WorkerFacts) { w.Observed = "Replacing worker: grade failing." })), StandingWell, nil,
+			[]string{"p/0 would have been replaced. Replacing worker: grade failing."},
 		},
 		"a replacement that came to nothing": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Unreplaced = "no host has room" })), StandingWell,
-			[]string{"warning p/0 It was to be replaced and serves on, since the next process could not be started: no host has room."},
+			[]string{"warning p/0 Its replacement failed and it serves on: no host has room."},
 			[]string{"Nothing to do."},
 		},
 		"about to end": {
 			func() PoolFacts { p := poolOf(resting); p.Stopping = true; return p }(), StandingStopping,
-			[]string{"warning p/0 It stays down until somebody restarts it: Gave up after 10 failures in a row."},
-			[]string{"Nothing to do: the pool is about to end."},
+			[]string{"warning p/0 It stays down until an operator restarts it: Gave up after 10 failures in a row."},
+			[]string{"Nothing to do: the pool is stopping."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Rotation says when a healthy incarnation has lived long enough. 0 or less is never, for each of the limits.
+// Rotation is when a healthy incarnation is replaced. A limit of 0 or less is none.
 type Rotation struct {
 	MaxRequests int64
-	// Jitter, a fraction within [0,1), spreads the request limit of each incarnation up and down, so that siblings that started
-	// together do not turn together. Memory and uptime are not spread.
+	// Jitter, a fraction within [0,1), spreads the request limit of each incarnation up and down, so that workers that started
+	// together are not rotated together. Memory and uptime have no jitter.
 	Jitter         float64
 	MaxMemoryBytes int64 // of the whole process tree
 	MaxUptime      time.Duration
 }
 
-// Life is what an incarnation has behind it.
+// Life is what an incarnation has used so far.
 type Life struct {
 	Requests    int64
 	MemoryBytes int64 // of the whole process tree
@@ -38,22 +38,22 @@ func (r Rotation) RequestLimit(random float64) int64 {
 	return max(1, int64(limit))
 }
 
-// Next decides whether an incarnation is replaced: Restart at the first limit reached, else Rest. The reason names every limit
-// that was reached. random must be one draw in [0,1) per incarnation, the same at every call: it sets the request limit.
+// Next decides whether an incarnation is replaced: Restart if a limit is reached, else Rest. The reason names every limit that is reached.
+// random, in [0,1), sets the request limit: pass the same number at every call for an incarnation.
 func (r Rotation) Next(life Life, random float64) Decision {
 	var reached []string
 	if limit := r.RequestLimit(random); limit > 0 && life.Requests >= limit {
-		reached = append(reached, fmt.Sprintf("it served %s (limit %d)", counted(life.Requests, "request"), limit))
+		reached = append(reached, fmt.Sprintf("served %s (limit %d, rotation.max_requests)", counted(life.Requests, "request"), limit))
 	}
 	if r.MaxMemoryBytes > 0 && life.MemoryBytes >= r.MaxMemoryBytes {
-		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s)",
+		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s, rotation.max_memory)",
 			megabytes(life.MemoryBytes), megabytes(r.MaxMemoryBytes)))
 	}
 	if r.MaxUptime > 0 && life.Uptime >= r.MaxUptime {
-		reached = append(reached, fmt.Sprintf("it has been up for %s (limit %s)", shown(life.Uptime), shown(r.MaxUptime)))
+		reached = append(reached, fmt.Sprintf("up for %s (limit %s, rotation.max_uptime)", shown(life.Uptime), shown(r.MaxUptime)))
 	}
 	if len(reached) == 0 {
 		return Decision{Action: Rest, Reason: "No rotation limit is reached."}
 	}
-	return Decision{Action: Restart, Reason: "Rotating the worker: " + strings.Join(reached, ", and ") + "."}
+	return Decision{Action: Restart, Reason: "Rotating worker: " + strings.Join(reached, "; ") + "."}
 }

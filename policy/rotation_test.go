@@ -13,7 +13,7 @@ import (
 
 var rotation = policy.Rotation{MaxRequests: 10_000, Jitter: 0.10, MaxMemoryBytes: 512_000_000, MaxUptime: 24 * time.Hour}
 
-func TestAWorkerTurnsAtTheFirstLimitItReaches(t *testing.T) {
+func TestAWorkerIsRotatedAtTheFirstLimitItReaches(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		life   policy.Life
@@ -21,11 +21,11 @@ func TestAWorkerTurnsAtTheFirstLimitItReaches(t *testing.T) {
 		reason string
 	}{
 		{"young", policy.Life{Requests: 9_999, MemoryBytes: 511_999_999, Uptime: 24*time.Hour - 1}, policy.Rest, "No rotation limit is reached."},
-		{"requests", policy.Life{Requests: 10_000}, policy.Restart, "Rotating the worker: it served 10000 requests (limit 10000)."},
-		{"memory", policy.Life{MemoryBytes: 600_000_000}, policy.Restart, "Rotating the worker: its process tree uses 600 MB of memory (limit 512 MB)."},
-		{"uptime", policy.Life{Uptime: 25 * time.Hour}, policy.Restart, "Rotating the worker: it has been up for 25h0m0s (limit 24h0m0s)."},
+		{"requests", policy.Life{Requests: 10_000}, policy.Restart, "Rotating worker: served 10000 requests (limit 10000, rotation.max_requests)."},
+		{"memory", policy.Life{MemoryBytes: 600_000_000}, policy.Restart, "Rotating worker: its process tree uses 600 MB of memory (limit 512 MB, rotation.max_memory)."},
+		{"uptime", policy.Life{Uptime: 25 * time.Hour}, policy.Restart, "Rotating worker: up for 25h0m0s (limit 24h0m0s, rotation.max_uptime)."},
 		{"two at once", policy.Life{Requests: 10_001, Uptime: 24 * time.Hour}, policy.Restart,
-			"Rotating the worker: it served 10001 requests (limit 10000), and it has been up for 24h0m0s (limit 24h0m0s)."},
+			"Rotating worker: served 10001 requests (limit 10000, rotation.max_requests); up for 24h0m0s (limit 24h0m0s, rotation.max_uptime)."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, policy.Decision{Action: c.action, Reason: c.reason}, rotation.Next(c.life, 0.5))
@@ -40,7 +40,7 @@ func TestZeroMeansNever(t *testing.T) {
 	require.Equal(t, policy.Restart, policy.Rotation{MaxRequests: math.MaxInt64, Jitter: 0.9}.Next(old, 0.999).Action)
 }
 
-func TestSiblingsDoNotTurnTogether(t *testing.T) {
+func TestRequestLimitsOfSiblingsAreSpread(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	low, high, seen := int64(math.MaxInt64), int64(0), map[int64]bool{}
 	for range 10_000 {

@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// SessionLoad is how many sessions prefer a worker, and how many of all it should have.
+// SessionLoad is a worker's number of sessions, and its target share.
 type SessionLoad struct {
 	Worker   string
 	Sessions int
-	// Weight is its part of all sessions, relative to the other workers' weights; one of weight 0 should have none.
+	// Weight is the worker's share of all sessions, relative to the other weights; 0 is none.
 	Weight int
 }
 
-// SessionFlow is so many sessions that go from one worker to another.
+// SessionFlow is a number of sessions to move from one worker to another.
 type SessionFlow struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to"`
@@ -25,31 +25,31 @@ type SessionFlow struct {
 // ErrSessions is wrapped by the errors of SpreadSessions and RebalanceSessions.
 var ErrSessions = errors.New("the sessions cannot be distributed")
 
-// RebalanceSessions says which sessions have to go where so that every worker has its part of all, to within one session. No other
-// plan that reaches this moves fewer, and it has fewer flows than there are workers. The order of the workers decides between equals.
+// RebalanceSessions plans the moves after which every worker has its share, to within one session. The plan moves the fewest sessions
+// possible, and has fewer flows than workers. The order of the workers breaks ties.
 func RebalanceSessions(loads []SessionLoad) ([]SessionFlow, error) {
 	targets, err := sessionTargets(loads)
 	if err != nil {
 		return nil, err
 	}
 	var flows []SessionFlow
-	to, room := 0, 0 // the worker that takes, and how many more it takes
+	to, free := 0, 0 // the receiving worker, and how many more it takes
 	for i, load := range loads {
 		for left := load.Sessions - targets[i]; left > 0; {
-			for room <= 0 {
-				room = targets[to] - loads[to].Sessions
+			for free <= 0 {
+				free = targets[to] - loads[to].Sessions
 				to++
 			}
-			count := min(left, room)
+			count := min(left, free)
 			flows = append(flows, SessionFlow{load.Worker, loads[to-1].Worker, count})
-			left, room = left-count, room-count
+			left, free = left-count, free-count
 		}
 	}
 	return flows, nil
 }
 
-// sessionTargets are whole numbers that add up to all sessions, each worker's exact part rounded up or down. Who is rounded up is free, so
-// it is first those who have the session already.
+// sessionTargets are the workers' shares as whole numbers that add up to all sessions: exact shares rounded up or down. Workers that already
+// have the session are rounded up first, which saves moves.
 func sessionTargets(loads []SessionLoad) ([]int, error) {
 	total, weights := 0, 0
 	for _, load := range loads {
@@ -66,7 +66,7 @@ func sessionTargets(loads []SessionLoad) ([]int, error) {
 		return nil, fmt.Errorf("%w: no worker has a weight above 0", ErrSessions)
 	}
 	left := total
-	var between []int // whose exact part is no whole number
+	var between []int // workers whose exact share is not whole
 	for i, load := range loads {
 		targets[i] = total * load.Weight / weights
 		left -= targets[i]
@@ -89,8 +89,8 @@ func sessionTargets(loads []SessionLoad) ([]int, error) {
 	return targets, nil
 }
 
-// SpreadSessions says how many of n further sessions each worker takes, so that all of them end as even by their weights as can be reached
-// without moving what they have. The order of the workers decides between equals.
+// SpreadSessions is how many of n additional sessions each worker takes, so that the result is as even by weight as possible without moving
+// existing sessions. The order of the workers breaks ties.
 func SpreadSessions(n int, loads []SessionLoad) ([]int, error) {
 	takes := make([]int, len(loads))
 	for range n {

@@ -7,19 +7,19 @@ import (
 
 // StartRate spreads the starts of a pool evenly over time.
 type StartRate struct {
-	// PerSecond bounds the starts in a second; 0 or less is no bound.
+	// PerSecond is the maximum number of starts per second; 0 or less is no limit.
 	PerSecond float64
 }
 
-// Ask decides about one start: Restart if it may go now, else Wait with the time left. next is from when on a start may go: a start
-// that goes moves it on. Time that passed without a start is not made up for, so starts never come in bursts.
+// Ask decides about one start: Restart if it may go now, else Wait with the time left. next is the earliest time of the next start; a
+// start that goes advances it. Starts never come in bursts: unused time is lost.
 func (r StartRate) Ask(next, now time.Time) (time.Time, Decision) {
 	if r.PerSecond <= 0 {
-		return next, Decision{Action: Restart, Reason: "Starts of this pool are not bounded in time."}
+		return next, Decision{Action: Restart, Reason: "Starts are not rate-limited."}
 	}
 	if wait := next.Sub(now); wait > 0 {
 		return next, Decision{Action: Wait, Delay: wait, Reason: fmt.Sprintf(
-			"Holding the start for %s: the pool makes at most %g starts a second.", shown(wait), r.PerSecond)}
+			"Start held for %s: the pool starts at most %g processes per second (start.rate_per_second).", shown(wait), r.PerSecond)}
 	}
-	return now.Add(duration(float64(time.Second) / r.PerSecond)), Decision{Action: Restart, Reason: "It is this start's turn."}
+	return now.Add(duration(float64(time.Second) / r.PerSecond)), Decision{Action: Restart, Reason: "Start permitted by start.rate_per_second."}
 }

@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
@@ -201,12 +200,7 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 
 func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions, roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
-	flow.RegisterWorkflowWithOptions(workflows.Pool, workflow.RegisterOptions{Name: api.WorkflowPool})
-	flow.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: api.WorkflowWorker})
-	flow.RegisterWorkflowWithOptions(workflows.Execute, workflow.RegisterOptions{Name: api.WorkflowExecute})
-	flow.RegisterWorkflowWithOptions(workflows.MigrateSession, workflow.RegisterOptions{Name: api.WorkflowMigrateSession})
-	flow.RegisterWorkflowWithOptions(workflows.EvacuateWorker, workflow.RegisterOptions{Name: api.WorkflowEvacuateWorker})
-	flow.RegisterWorkflowWithOptions(workflows.RebalanceSessions, workflow.RegisterOptions{Name: api.WorkflowRebalanceSessions})
+	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
 
 	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{

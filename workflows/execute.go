@@ -8,33 +8,34 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
-// Times of the workflow Execute.
+// Timeouts of the workflow Execute.
 const (
-	// executeTime bounds one attempt of a call that brings no timeout of its own.
-	executeTime = 10 * time.Minute
-	// executeSlack is what an attempt has beyond the call's timeout, so that the call's own error arrives.
+	// executeTimeout bounds one attempt of a call without a timeout.
+	executeTimeout = 10 * time.Minute
+	// executeSlack is added to the call's timeout, so that the call's own error arrives.
 	executeSlack = 30 * time.Second
-	// executeSilence is how long an agent that makes a call may not be heard of.
-	executeSilence = 12 * time.Second
+	// executeHeartbeatTimeout is how long the agent that makes the call may be silent.
+	executeHeartbeatTimeout = 12 * time.Second
 )
 
-// Execute makes one call of a pool by its activity, and its result is what the worker answered. It waits for a worker as long as
-// it may run; a failure has the type that the activity gave it.
+// Execute makes one call on a pool and returns the worker's result. It waits for a worker until the workflow times out. A failure has the
+// code of the activity's failure as its type.
 func Execute(ctx workflow.Context, input converter.RawValue) (converter.RawValue, error) {
 	var answer converter.RawValue
 	in, err := api.ParseExecuteInput(input.Payload().GetData())
 	var coded *api.Error
 	if errors.As(err, &coded) {
-		return answer, refusalError(coded)
+		return answer, failure.Refusal(coded)
 	}
-	toClose := executeTime
+	toClose := executeTimeout
 	if in.TimeoutMS > 0 {
 		toClose = time.Duration(in.TimeoutMS)*time.Millisecond + executeSlack
 	}
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeSilence, WaitForCancellation: true,
+		TaskQueue: api.PoolQueue(in.Pool), StartToCloseTimeout: toClose, HeartbeatTimeout: executeHeartbeatTimeout, WaitForCancellation: true,
 		Summary: in.Method + " on pool " + in.Pool,
 	})
 	err = workflow.ExecuteActivity(ctx, api.ActivityExecute, in.ExecuteRequest).Get(ctx, &answer)

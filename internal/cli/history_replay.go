@@ -107,7 +107,7 @@ func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if err != nil {
 		return nil, err
 	}
-	replayer.RegisterWorkflowWithOptions(workflows.Worker, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	workflows.Register(replayer)
 	silent := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	if err := replayer.ReplayWorkflowHistory(silent, &history.History{Events: events}); err != nil {
 		return nil, err

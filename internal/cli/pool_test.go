@@ -192,10 +192,10 @@ func TestPoolStopWaitsUntilThePoolHasStopped(t *testing.T) {
 
 func TestPoolStopTimeoutNamesTheRemainingWorkers(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "python", neverEnds: true,
-		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "the pool asked this worker to end")))})
+		statuses: steps(roster(entry(3, lifecycle.Draining, 1, "slot removed (by pool)")))})
 	r := ctl(t, f, "pool", "stop", "python", "--wait-timeout", "100ms")
 	requireCode(t, ExitFailed, r)
-	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: the pool asked this worker to end")
+	require.Contains(t, r.err, "pool python has not stopped after 100ms; python/3 is draining: slot removed (by pool)")
 }
 
 func TestApplyWaitsForTheRolloutAndShowsProgress(t *testing.T) {

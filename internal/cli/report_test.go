@@ -33,7 +33,7 @@ func TestReportPrintsText(t *testing.T) {
 		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  WHY",
 		"python/0  busy    -    healthy  good   -",
 		"python/1  failed  -    healthy  -      -      gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   -    healthy  -      -      it could not be asked, this is what the pool last heard: no answer in time",
+		"python/2  ready   -    healthy  -      -      not reachable; last report to the pool: no answer in time",
 		"",
 		"Resources",
 		"Memory 50.0 MiB now, 64.0 MiB at peak; CPU 99.9 %; 12 open files; 4 threads.",
@@ -45,12 +45,12 @@ func TestReportPrintsText(t *testing.T) {
 		"Restarts: 2 start failed. Rotations: none.",
 		"",
 		"Alerts",
-		"warning  python/1: It stays down until somebody restarts it: gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no module named numpy.",
-		"warning  python/1: It has failed 10 times in a row.",
-		"warning  python/2: It could not be asked how it is: no answer in time.",
+		"warning  python/1: It stays down until an operator restarts it: gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no module named numpy.",
+		"warning  python/1: It failed 10 times in a row.",
+		"warning  python/2: It could not be queried: no answer in time.",
 		"",
 		"Recommendations",
-		"- Find out what ended python/1 (ctl history python/1), mend it, and revive: ctl workers restart python --worker 1.",
+		"- Find out what ended python/1 (ctl history python/1), fix it, and restart: ctl workers restart python --worker 1.",
 	), r.out)
 }
 

@@ -167,7 +167,7 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 		history, err = pool.History(t.Context(), 0)
 		return err == nil && history[len(history)-1].Event == lifecycle.ProbePassed
 	}, waitTimeout, 50*time.Millisecond)
-	require.Contains(t, history[len(history)-1].Reason, "was reset")
+	require.Contains(t, history[len(history)-1].Reason, "process reset")
 	after := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
 	status, _, code := post(t, env.gatewayClient("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")

@@ -93,7 +93,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	history, err := pool.History(t.Context(), largest)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(history, func(step lifecycle.Transition) bool {
-		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "critically short of memory")
+		return step.Event == lifecycle.Drain && strings.Contains(step.Reason, "memory pressure on host")
 	}), "%+v", history)
 	require.Len(t, hostProcesses("tight"), 2, "processes")
 

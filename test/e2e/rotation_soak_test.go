@@ -225,7 +225,7 @@ func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	pool := env.client.Pool("held")
 	env.waitFor(pool, "all starts are held", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
-			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "the pool holds its starts") {
+			if worker.State != lifecycle.Pending || !strings.Contains(worker.Reason, "breaker open") {
 				return false
 			}
 		}

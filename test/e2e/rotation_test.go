@@ -154,7 +154,7 @@ func TestReplacingAllWorkersUnderLoadFailsNoCall(t *testing.T) {
 	}
 	require.Contains(t, reasons, "on request")
 	require.Contains(t, reasons, "apply of spec version 2")
-	require.Regexp(t, `Rotating the worker: it served \d+ requests \(limit \d+\)`, reasons)
+	require.Regexp(t, `Rotating worker: served \d+ requests \(limit \d+, rotation.max_requests\)`, reasons)
 }
 
 // TestALeakingWorkerIsReplacedBeforeItsMemoryLimit makes two workers leak about 20 MB a second each.
@@ -229,7 +229,7 @@ func TestAHostsBudgetIsSharedAmongItsWorkers(t *testing.T) {
 		history, err := pool.History(t.Context(), slot)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.EventKind(lifecycle.LimitsApplied), history[len(history)-1].Event)
-		require.Contains(t, history[len(history)-1].Reason, "its equal share of the host's budget is 536 MB and 0.50 cores")
+		require.Contains(t, history[len(history)-1].Reason, "equal share of the host's budget: 536 MB, 0.50 cores")
 	}
 	env.waitFor(pool, "the host reports the limits", func(v api.PoolWorkers) bool {
 		return v.Workers[0].MemoryLimitBytes == 512<<20 && v.Workers[1].CPULimitCores == 0.5 && v.Workers[1].Limits["memory"] != ""

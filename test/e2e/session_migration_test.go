@@ -78,7 +78,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	require.Contains(t, moves.Note, "already")
 
 	_, unknown := env.ctl(cli.ExitFailed, "sessions", "migrate", "move", "nobodys", "--to", to)
-	require.Contains(t, unknown, "pool move keeps no session nobodys")
+	require.Contains(t, unknown, "pool move has no session nobodys")
 
 	// If a worker dies while it loads a session, the session stays with its previous worker.
 	slow := ""
@@ -104,12 +104,12 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	killProcess(t, pid)
 	_, err = migration.Wait(t.Context())
 	require.ErrorIs(t, err, api.ErrWorkerCrashed)
-	require.ErrorContains(t, err, "all is as it was")
+	require.ErrorContains(t, err, "everything undone")
 	migration, err = pool.Session(slow).Migrate(t.Context(), api.MigrateSessionRequest{To: "move/0"})
 	require.NoError(t, err)
 	moves, err = migration.Wait(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "it is bound to move/0 already", moves.Note, "the session is still bound to its worker")
+	require.Equal(t, "it is already bound to move/0", moves.Note, "the session is still bound to its worker")
 	ran := env.hooksOf(pool, 0)
 	require.Equal(t, []string{"release " + slow, "load " + slow}, ran.Hooks[len(ran.Hooks)-2:])
 	require.Contains(t, ran.Kept, slow)

@@ -42,6 +42,7 @@ var outside = []string{temporal, "net", "os", "math/rand", "crypto/rand"}
 // rules define the allowed imports. A package without a rule may import everything, but only packages that name it may import it.
 var rules = []rule{
 	{path: "lifecycle/...", never: clients},
+	{path: "policy/fromspec", ours: []string{"policy", "spec"}, never: clients},
 	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
 	{path: "spec/...", never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
@@ -54,7 +55,7 @@ var rules = []rule{
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
-	{path: "activities/...", ours: []string{"lifecycle", "policy", "process/...", "spec", "activities/..."}},
+	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/..."}},
 	{path: "gateway/...", ours: []string{"", "lifecycle", "process/...", "sessions/...", "spec", "gateway/...", "internal/loopback"}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/..."}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.

@@ -1,0 +1,31 @@
+// Package fromspec makes policies out of a pool's spec. It keeps policy independent of spec.
+package fromspec
+
+import (
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// Recovery is the policy of the [recovery] section.
+func Recovery(s spec.Spec) policy.Recovery {
+	r := s.Recovery
+	return policy.Recovery{
+		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
+		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
+	}
+}
+
+// Rotation is the policy of the [rotation] section.
+func Rotation(s spec.Spec) policy.Rotation {
+	r := s.Rotation
+	return policy.Rotation{
+		MaxRequests: int64(r.MaxRequests), Jitter: r.Jitter, MaxMemoryBytes: int64(r.MaxMemory), MaxUptime: r.MaxUptime.D(),
+	}
+}
+
+// Grading is the grading by the bands of the [health] section.
+func Grading(h spec.Health) policy.Grading {
+	return policy.Grading{
+		MemoryMB: policy.BandsOf(h.MemoryBands), CPUPercent: policy.BandsOf(h.CPUBands), CallsPerMinute: policy.BandsOf(h.CallsBands),
+	}
+}

@@ -1,0 +1,91 @@
+// Package failure makes workflow failures out of coded errors, and reads the failures of activities.
+package failure
+
+import (
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// Refusal is the failure that carries a coded error: its type is the code, its detail the retry hint.
+func Refusal(e *api.Error) error {
+	return temporal.NewApplicationErrorWithOptions(e.Message, string(e.Code), temporal.ApplicationErrorOptions{
+		NonRetryable: !e.Code.Retryable(),
+		Details:      []any{api.RefusalDetails{RetryAfterMS: e.RetryAfter.Milliseconds()}},
+	})
+}
+
+// Validator makes the validator of an update out of a check.
+func Validator[T any](check func(T) *api.Error) workflow.UpdateHandlerOptions {
+	return workflow.UpdateHandlerOptions{Validator: func(request T) error {
+		if refused := check(request); refused != nil {
+			return Refusal(refused)
+		}
+		return nil
+	}}
+}
+
+// NotStarted reports whether no agent took the activity in time.
+func NotStarted(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+}
+
+// TimedOut reports whether an agent took the activity and did not finish it in time.
+func TimedOut(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout) && timeout.TimeoutType() != enums.TIMEOUT_TYPE_SCHEDULE_TO_START
+}
+
+// Superseded reports whether a host refused a start because it knows the same or a higher incarnation, and which.
+func Superseded(err error) (newest int64, superseded bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != string(api.CodeSuperseded) || !app.HasDetails() {
+		return 0, false
+	}
+	var details api.SupersededDetails
+	if app.Details(&details) != nil {
+		return 0, false
+	}
+	return details.Newest, true
+}
+
+// Message is the message of an activity's failure, without Temporal's wrapping.
+func Message(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
+}
+
+// CodeOf is the code of an activity's failure.
+func CodeOf(err error) api.Code {
+	var app *temporal.ApplicationError
+	switch {
+	case temporal.IsCanceledError(err):
+		return api.CodeCancelled
+	case errors.As(err, &app) && app.Type() != "":
+		return api.Code(app.Type())
+	}
+	return api.CodeUnavailable
+}
+
+// Reason is why an activity on a host failed, for people.
+func Reason(err error) string {
+	switch {
+	case temporal.IsCanceledError(err):
+		return "the workflow was cancelled"
+	case NotStarted(err):
+		return fmt.Sprintf("no agent on the host took the activity within %s; check that the agent is running", loop.HostTimeout)
+	case TimedOut(err):
+		return "the host took the activity and did not finish it in time"
+	}
+	return Message(err)
+}

@@ -1,0 +1,88 @@
+package loop
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// HostTimeout is how long an activity waits on a host's task queue before the host counts as lost. It is longer than an agent
+	// needs to reconnect after a restart of the Temporal server.
+	HostTimeout = 20 * time.Second
+	// HeartbeatTimeout is how long an agent may be silent before Temporal times the activity out.
+	HeartbeatTimeout = 12 * time.Second
+)
+
+// Activity is one activity to execute.
+type Activity struct {
+	Name, Queue, Summary string
+	Input                any
+	// ScheduleToStart, StartToClose and Heartbeat are the timeouts; 0 is none.
+	ScheduleToStart, StartToClose, Heartbeat time.Duration
+	// WaitForCancellation makes a cancelled activity end when its worker says so.
+	WaitForCancellation bool
+	// Retry is the retry policy; nil is a single attempt.
+	Retry *temporal.RetryPolicy
+}
+
+// OnHost is an activity on the task queue of a host.
+func OnHost(host, name, summary string, timeout time.Duration, input any) Activity {
+	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input, ScheduleToStart: HostTimeout, StartToClose: timeout}
+}
+
+// Execute starts the activity. Cancelling ctx cancels it.
+func (a Activity) Execute(ctx workflow.Context) workflow.Future {
+	retry := a.Retry
+	if retry == nil {
+		retry = &temporal.RetryPolicy{MaximumAttempts: 1}
+	}
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              a.Queue,
+		ScheduleToStartTimeout: a.ScheduleToStart,
+		StartToCloseTimeout:    a.StartToClose,
+		HeartbeatTimeout:       a.Heartbeat,
+		WaitForCancellation:    a.WaitForCancellation,
+		RetryPolicy:            retry,
+		Summary:                a.Summary,
+	}), a.Name, a.Input)
+}
+
+// Result is how an activity ended.
+type Result[T any] struct {
+	Value T
+	Err   error
+}
+
+// Call is one activity at a time, and its result until Take. The zero Call is idle.
+type Call[T any] struct {
+	task
+	result *Result[T]
+}
+
+// Start executes the activity.
+func (c *Call[T]) Start(l *Loop, a Activity) {
+	c.start(l, a.Execute, func(f workflow.Future) {
+		c.result = &Result[T]{}
+		c.result.Err = f.Get(l.Ctx, &c.result.Value)
+	})
+}
+
+// Ended reports whether a result waits for Take.
+func (c *Call[T]) Ended() bool { return c.result != nil }
+
+// Take returns the result and forgets it; nil if there is none.
+func (c *Call[T]) Take() *Result[T] {
+	result := c.result
+	c.result = nil
+	return result
+}
+
+// Reset cancels the activity and forgets its result.
+func (c *Call[T]) Reset() {
+	c.Cancel()
+	c.result = nil
+}

@@ -1,0 +1,89 @@
+// Package loop is the event loop of a long-lived workflow: it waits for signals and futures, and continues as new without losing
+// any of them.
+//
+// Callbacks of the loop only record what happened. The workflow acts on it afterwards, in one place.
+package loop
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+)
+
+// MaxCancelledTasks is how many tasks a run cancels before it continues as new. Until a run ends, the SDK retains about 4 kB of each
+// activity that was cancelled and completed anyway, and 0.5 kB of each cancelled timer.
+const MaxCancelledTasks = 64
+
+// Loop is the event loop of one run. New makes it.
+type Loop struct {
+	// Ctx is never cancelled: a cancelled workflow still has to stop its processes.
+	Ctx workflow.Context
+
+	inboxes    []inbox
+	futures    []pendingFuture // in the order they were added
+	woken      bool
+	cancelled  int // tasks
+	sending    int // signals that are not delivered yet
+	iterations int
+	forced     bool
+}
+
+// pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and check all
+// of them again at each wait.
+type pendingFuture struct {
+	future workflow.Future
+	handle func(workflow.Future)
+}
+
+// New makes the loop of a run.
+func New(ctx workflow.Context) *Loop {
+	disconnected, _ := workflow.NewDisconnectedContext(ctx)
+	return &Loop{Ctx: disconnected}
+}
+
+// Now is the workflow's time.
+func (l *Loop) Now() time.Time { return workflow.Now(l.Ctx) }
+
+// WakeUp ends the current or the next Await: a handler has changed something that the workflow must act on.
+func (l *Loop) WakeUp() { l.woken = true }
+
+// OnFuture calls handle once, from Await, when the future is ready.
+func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
+	l.futures = append(l.futures, pendingFuture{future, handle})
+}
+
+// Await waits for a signal, a future or WakeUp, and handles all signals and then all futures that are ready. It polls the signal
+// channels instead of blocking on them: a blocked receiver would take a signal off its channel before the workflow runs, and an
+// update handler in the same workflow task could not see it.
+func (l *Loop) Await() error {
+	l.iterations++
+	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 })
+	l.DrainSignals()
+	for i := l.nextReady(); i >= 0; i = l.nextReady() {
+		ready := l.futures[i]
+		l.futures = slices.Delete(l.futures, i, i+1)
+		ready.handle(ready.future)
+	}
+	l.woken = false
+	return err
+}
+
+func (l *Loop) nextReady() int {
+	return slices.IndexFunc(l.futures, func(p pendingFuture) bool { return p.future.IsReady() })
+}
+
+// CountCancelled counts a cancelled activity that no Call or Timer runs.
+func (l *Loop) CountCancelled() { l.cancelled++ }
+
+// ForceContinue makes ContinueDue true from now on.
+func (l *Loop) ForceContinue() { l.forced = true }
+
+// ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
+// too many tasks, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another workflow is not
+// delivered: the end of the run would lose it.
+func (l *Loop) ContinueDue(maxIterations int) bool {
+	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
+		maxIterations > 0 && l.iterations >= maxIterations
+	return due && l.sending == 0
+}

@@ -1,0 +1,90 @@
+package loop_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+func inWorkflow(t *testing.T, test func(ctx workflow.Context, l *loop.Loop)) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	ran := false
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		test(ctx, loop.New(ctx))
+		ran = true
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+	require.True(t, ran)
+}
+
+func TestAwaitHandlesReadyFuturesInTheOrderTheyWereAdded(t *testing.T) {
+	inWorkflow(t, func(ctx workflow.Context, l *loop.Loop) {
+		var handled []int
+		var settables []workflow.Settable
+		for i := range 5 {
+			future, settable := workflow.NewFuture(ctx)
+			settables = append(settables, settable)
+			l.OnFuture(future, func(workflow.Future) { handled = append(handled, i) })
+		}
+		for _, i := range []int{3, 1, 4} {
+			settables[i].SetValue(nil)
+		}
+		require.NoError(t, l.Await())
+		require.Equal(t, []int{1, 3, 4}, handled)
+		settables[2].SetValue(nil)
+		settables[0].SetValue(nil)
+		require.NoError(t, l.Await())
+		require.Equal(t, []int{1, 3, 4, 0, 2}, handled, "each future is handled once")
+	})
+}
+
+func TestWakeUpEndsOneAwait(t *testing.T) {
+	inWorkflow(t, func(_ workflow.Context, l *loop.Loop) {
+		began := l.Now()
+		l.WakeUp()
+		require.NoError(t, l.Await())
+		require.Equal(t, began, l.Now())
+		var timer loop.Timer
+		timer.Start(l, time.Minute, "")
+		require.NoError(t, l.Await())
+		require.Equal(t, time.Minute, l.Now().Sub(began))
+		require.True(t, timer.Take())
+		require.False(t, timer.Take())
+	})
+}
+
+func TestACancelledTimerDoesNotFireAndASecondOneDoes(t *testing.T) {
+	inWorkflow(t, func(_ workflow.Context, l *loop.Loop) {
+		began := l.Now()
+		var timer loop.Timer
+		timer.Start(l, time.Minute, "")
+		timer.Cancel()
+		require.False(t, timer.Running())
+		timer.Start(l, time.Hour, "")
+		for timer.Running() {
+			require.NoError(t, l.Await())
+		}
+		require.True(t, timer.Fired())
+		require.Equal(t, time.Hour, l.Now().Sub(began))
+	})
+}
+
+func TestARunThatHasCancelledManyTasksContinuesAsNew(t *testing.T) {
+	inWorkflow(t, func(_ workflow.Context, l *loop.Loop) {
+		for range loop.MaxCancelledTasks {
+			require.False(t, l.ContinueDue(0))
+			var timer loop.Timer
+			timer.Start(l, time.Hour, "")
+			timer.Cancel()
+		}
+		require.True(t, l.ContinueDue(0))
+	})
+}

@@ -1,0 +1,113 @@
+// Package workflowtest is what the tests of the workflows share.
+package workflowtest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/tempool/tempool/spec"
+)
+
+const (
+	// DeadlockTimeout is how long one workflow task may take on a slow machine; the SDK's own limit is one second.
+	DeadlockTimeout = 2 * time.Minute
+	// Never is a duration that no test reaches.
+	Never = 10_000 * time.Hour
+)
+
+// Spec is the spec of the pool "t".
+func Spec() spec.Spec {
+	s := spec.Default()
+	s.Pool.Name = "t"
+	s.Pool.Command = []string{"true"}
+	return s
+}
+
+// Script is what a test does to a workflow, by the environment's clock. A script outlives the runs of a workflow: a step that one run
+// does not reach waits for the next.
+type Script struct {
+	Begin time.Time // of the first run
+	steps []*step
+	env   *testsuite.TestWorkflowEnvironment // of the current run
+}
+
+type step struct {
+	at   time.Duration // since Begin
+	do   func()
+	done bool
+	// optional steps may be left over when the workflow completes.
+	optional bool
+}
+
+// NewScript makes an empty script.
+func NewScript() *Script { return &Script{Begin: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)} }
+
+// At adds a step at a time since Begin. RequireDone fails if it has not run.
+func (s *Script) At(at time.Duration, do func()) { s.add(&step{at: at, do: do}) }
+
+// In adds an optional step after a while: what a fake does in the background may be pending when the workflow completes.
+func (s *Script) In(d time.Duration, do func()) {
+	s.add(&step{at: s.Elapsed() + d, do: do, optional: true})
+}
+
+// add gives each step a moment of its own: the environment loses what is sent to a run in the moment in which that run continues as
+// new. A server does not.
+func (s *Script) add(st *step) {
+	st.at += time.Duration(len(s.steps))
+	s.steps = append(s.steps, st)
+	if s.env != nil {
+		s.schedule(st)
+	}
+}
+
+// Elapsed is the time since Begin.
+func (s *Script) Elapsed() time.Duration { return s.env.Now().Sub(s.Begin) }
+
+// StartRun schedules the steps that are left in the environment of the next run.
+func (s *Script) StartRun(env *testsuite.TestWorkflowEnvironment) {
+	s.env = env
+	for _, st := range s.steps {
+		if !st.done {
+			s.schedule(st)
+		}
+	}
+}
+
+// EndRun ends the current run: steps that are added from now on belong to the next one.
+func (s *Script) EndRun() { s.env = nil }
+
+func (s *Script) schedule(st *step) {
+	s.env.RegisterDelayedCallback(func() {
+		if !st.done {
+			st.done = true
+			st.do()
+		}
+	}, max(time.Millisecond+st.at%time.Microsecond, st.at-s.Elapsed()))
+}
+
+// RequireDone fails the test if a step of At has not run: an assertion in it has asserted nothing.
+func (s *Script) RequireDone(t *testing.T) {
+	t.Helper()
+	for _, st := range s.steps {
+		require.True(t, st.done || st.optional, "the workflow completed before the step at %s", st.at)
+	}
+}
+
+// UpdateResult is the result of an update.
+type UpdateResult struct {
+	Rejected error // by the validator
+	Err      error
+	Value    any
+}
+
+// Accept implements the environment's update callbacks.
+func (*UpdateResult) Accept() {}
+
+// Reject implements the environment's update callbacks.
+func (r *UpdateResult) Reject(err error) { r.Rejected = err }
+
+// Complete implements the environment's update callbacks.
+func (r *UpdateResult) Complete(value any, err error) { r.Value, r.Err = value, err }

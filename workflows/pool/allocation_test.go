@@ -1,0 +1,72 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestASmallChangeOfAShareIsNotReported(t *testing.T) {
+	share := api.Share{MemoryBytes: 1000, CPUCores: 1, Limits: map[string]string{"memory": "cgroup"}}
+	for name, c := range map[string]struct {
+		change func(*api.Share)
+		alike  bool
+	}{
+		"nothing":         {func(*api.Share) {}, true},
+		"a little memory": {func(s *api.Share) { s.MemoryBytes = 1050 }, true},
+		"much memory":     {func(s *api.Share) { s.MemoryBytes = 1200 }, false},
+		"half of the CPU": {func(s *api.Share) { s.CPUCores = 0.5 }, false},
+		"other means":     {func(s *api.Share) { s.Limits = map[string]string{"memory": "sampler"} }, false},
+	} {
+		other := share
+		c.change(&other)
+		require.Equal(t, c.alike, similar(share, other), name)
+	}
+}
+
+func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			p := newFakePool(t)
+			run := poolOf(3)
+			run.ContinueEvery = every
+			run.Spec.Resources.Allocation = "equal"
+			p.rebalanceResult = func(r api.RebalanceRequest) (api.RebalanceResult, error) {
+				if len(r.Processes) == 1 {
+					return api.RebalanceResult{}, errors.New("it does not want to")
+				}
+				var result api.RebalanceResult
+				for _, one := range r.Processes {
+					result.Shares = append(result.Shares, api.Share{Process: one, MemoryBytes: 100, Applied: r.Apply})
+				}
+				return result, nil
+			}
+			p.At(4*time.Second, func() {
+				for i, a := range p.workers {
+					a.entry.Host = []string{"a", "a", "b"}[i]
+					a.tell(lifecycle.Ready)
+				}
+			})
+			p.At(time.Minute, func() {
+				require.Equal(t, 2, p.rebalances())
+				s := p.status()
+				require.Len(t, s.Shares, 2)
+				require.Equal(t, "t/0", s.Shares[0].Worker)
+				require.True(t, s.Shares[1].Applied)
+				require.Contains(t, s.AllocationProblem, "host b did not split its budget: it does not want to")
+			})
+			p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
+			p.stopAt(12 * time.Minute)
+			p.run(run)
+			for i, times := range []int{1, 1, 0} {
+				require.Len(t, p.workers[i].timesOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
+			}
+		})
+	}
+}

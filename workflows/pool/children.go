@@ -1,0 +1,164 @@
+package pool
+
+import (
+	"slices"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+const (
+	// parentClosePolicy cancels the workers of a pool that was terminated; a cancelled worker stops its process.
+	parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
+	// childRetryDelay is the delay before a slot's workflow is started again.
+	childRetryDelay = 2 * time.Second
+	// lostLeaseSeqs is added to the last reported lease sequence number of a worker that was terminated: the numbers of leases granted
+	// since its last report must not be used again.
+	lostLeaseSeqs = 1_000_000
+)
+
+// children starts and ends the workflows of the slots.
+type children struct{ *pool }
+
+// startMissing starts the workflows of slots that have none, and reports whether there are more than one batch.
+func (c children) startMissing() (more bool) {
+	if c.retry.Take() {
+		c.RetryAt = time.Time{}
+	}
+	started := 0
+	for number := 0; number < c.Size && started < startBatch; number++ {
+		s := c.slot(number)
+		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
+			continue
+		}
+		c.start(number)
+		started++
+	}
+	if c.Now().Before(c.RetryAt) && !c.retry.Running() {
+		c.retry.Start(c.Loop, c.RetryAt.Sub(c.Now()), "before workers are started again")
+	}
+	return started == startBatch
+}
+
+// start starts the workflow of a slot. A slot that had a workflow before continues its numbers, also when the start is retried.
+func (c children) start(number int) {
+	s := c.ensure(number)
+	if s.Gone {
+		s.Incarnation++ // the worker may have begun one more than it reported
+		s.LeaseSeq += lostLeaseSeqs
+	}
+	run := worker.Run{Pool: c.name(), Slot: number, Spec: c.Spec, SpecVersion: c.SpecVersion, Searchable: c.Searchable}
+	run.LeaseSeq, run.Machine.Incarnation = s.LeaseSeq, s.Incarnation
+	if c.Breaker.Open() {
+		run.StartsHeld = startsHeldReason
+	}
+	options := workflow.ChildWorkflowOptions{
+		WorkflowID:        api.WorkerWorkflowID(c.name(), number),
+		TaskQueue:         api.TaskQueue,
+		ParentClosePolicy: parentClosePolicy,
+		StaticSummary:     "worker " + c.worker(number),
+	}
+	if c.Searchable {
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(
+			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
+	}
+	s.Started, s.Child, s.Gone, s.Leaving, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
+	s.Closed, s.RunID = false, "" // the end of the previous workflow must not count as the end of this one
+	c.await(number, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
+}
+
+// await takes the start and the end of a slot's workflow into the roster.
+func (c children) await(number int, future workflow.ChildWorkflowFuture) {
+	var runID string
+	c.OnFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
+		var execution workflow.Execution
+		if err := f.Get(c.Ctx, &execution); err != nil {
+			c.startFailed(number, err)
+			return
+		}
+		runID = execution.RunID
+		c.ensure(number).RunID = runID
+	})
+	c.OnFuture(future, func(f workflow.Future) {
+		s := c.slot(number)
+		if s == nil || runID == "" || s.RunID != runID {
+			return
+		}
+		s.Closed = true
+		if !s.Gone {
+			reason := "worker workflow closed"
+			if err := f.Get(c.Ctx, nil); err != nil {
+				reason += ": " + err.Error()
+			}
+			s.markLost(reason)
+		}
+	})
+}
+
+// startFailed retries a workflow that could not be started: most likely one of the same ID is about to close.
+func (c children) startFailed(number int, err error) {
+	s := c.ensure(number)
+	s.Started, s.Child, s.Reason = false, false, "worker workflow could not be started: "+err.Error()
+	c.RetryAt = c.Now().Add(childRetryDelay)
+}
+
+// removeUnwanted ends the workers that are not to stay, and takes closed ones off the roster. A worker whose workflow is being started is
+// ended when a signal can reach it.
+func (c children) removeUnwanted() {
+	for i := range c.Roster {
+		if s := &c.Roster[i]; c.isUnwanted(*s) && !s.Leaving && !s.Gone && !s.isStarting() {
+			c.end(s)
+		}
+	}
+	c.Roster = slices.DeleteFunc(c.Roster, func(s slot) bool {
+		if !s.isClosed() || !c.isUnwanted(s) {
+			return false
+		}
+		if s.Incarnation > 0 {
+			if c.Removed == nil {
+				c.Removed = map[int]usedNumbers{}
+			}
+			c.Removed[s.Slot] = usedNumbers{s.Incarnation, s.LeaseSeq}
+		}
+		return true
+	})
+}
+
+func (c children) isUnwanted(s slot) bool { return c.Stopping || s.Slot >= c.Size }
+
+// end ends a worker for good. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
+func (c children) end(s *slot) {
+	s.Leaving = true
+	if !s.Started {
+		s.Gone = true
+		return
+	}
+	reason := "slot removed"
+	if c.Stopping {
+		reason = "pool stopping"
+	}
+	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool"}, func(s *slot) {
+		s.markLost("worker workflow had closed before it was asked to end")
+	})
+}
+
+// announceContinuation makes the children of this run ignore the cancellation that the end of the run brings them.
+func (c children) announceContinuation() {
+	var sent []workflow.Future
+	for i := range c.Roster {
+		if s := c.Roster[i]; s.Child && !s.Gone {
+			sent = append(sent, workflow.SignalExternalWorkflow(c.Ctx, api.WorkerWorkflowID(c.name(), s.Slot), "",
+				api.SignalPoolContinues, api.Control{By: "pool"}))
+		}
+	}
+	for _, future := range sent {
+		_ = future.Get(c.Ctx, nil) // a closed worker needs no announcement
+	}
+}

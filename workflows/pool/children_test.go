@@ -1,0 +1,71 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+func TestAWorkerTerminatedByHandIsStartedAnewUnderHigherNumbers(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].entry.LeaseSeq = 41
+		p.workers[0].tell(lifecycle.Ready)
+	})
+	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
+	p.At(10*time.Second, func() {
+		require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status()), "2 may have begun unseen")
+	})
+	p.stopAt(11 * time.Second)
+	p.run(poolOf(1))
+	require.Len(t, p.started, 2)
+	require.EqualValues(t, 2, p.started[1].Machine.Incarnation)
+	require.EqualValues(t, 41+lostLeaseSeqs, p.started[1].LeaseSeq)
+}
+
+func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() { p.workers[0].tell(lifecycle.Pending) })
+	p.At(6*time.Second, func() { p.workers[0].exit("terminated") })
+	p.stopAt(11 * time.Second)
+	p.run(poolOf(1))
+	require.Len(t, p.started, 2)
+	require.EqualValues(t, 2+worker.UnreportedIncarnations+policy.MaxTries, p.started[1].Machine.Incarnation)
+}
+
+func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].entry.LeaseSeq = 41
+		p.workers[0].tell(lifecycle.Ready)
+	})
+	p.At(6*time.Second, func() {
+		p.refuse = 2
+		p.workers[0].exit("terminated")
+	})
+	p.At(6*time.Second+childRetryDelay-100*time.Millisecond, func() {
+		require.Equal(t, 1, p.refused, "not before its time")
+		require.Contains(t, p.status().Workers[0].Reason, "could not be started")
+	})
+	p.At(6*time.Second+childRetryDelay+100*time.Millisecond, func() { require.Equal(t, 2, p.refused) })
+	p.At(15*time.Second, func() { require.Equal(t, 1, p.status().Ready) })
+	p.stopAt(16 * time.Second)
+	p.run(poolOf(1))
+	require.Len(t, p.started, 2)
+	require.GreaterOrEqual(t, p.started[1].Machine.Incarnation, int64(2))
+	require.GreaterOrEqual(t, p.started[1].LeaseSeq, int64(41+lostLeaseSeqs))
+}
+
+func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
+	p := newFakePool(t)
+	p.refuse = 1000
+	p.stopAt(5 * time.Second)
+	p.run(poolOf(2))
+	require.Empty(t, p.started)
+	require.InDelta(t, 6, p.refused, 2)
+}

@@ -1,0 +1,124 @@
+package pool
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/display"
+)
+
+// disruption is one worker whose incarnation is replaced while it serves: at its own request, once the pool grants it, or as part of a
+// rollout. At most rotation.max_unavailable workers are disrupted at one time.
+type disruption struct {
+	Slot    int       `json:"slot"`
+	From    int64     `json:"from"` // the incarnation to replace
+	Cause   api.Cause `json:"cause,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	Granted bool      `json:"granted,omitempty"`
+	// EndedOtherwise says that the incarnation ended for another reason: an operator may have stopped the worker.
+	EndedOtherwise bool `json:"dropped,omitempty"`
+}
+
+// disruptions grants rotations and carries out rollouts within the disruption budget.
+type disruptions struct{ *pool }
+
+// requested queues a worker's request for a rotation. The same request again gets the same grant again.
+func (d disruptions) requested(r api.RotationRequest) {
+	s := d.slot(r.Slot)
+	if s == nil || d.Stopping || r.Slot >= d.Size || r.Incarnation < s.Incarnation {
+		return
+	}
+	if i := slices.IndexFunc(d.Disruptions, func(t disruption) bool { return t.Slot == r.Slot }); i >= 0 {
+		if d.Disruptions[i].From == r.Incarnation && d.Disruptions[i].Granted {
+			d.grantOne(&d.Disruptions[i])
+			return
+		}
+		d.Disruptions = slices.Delete(d.Disruptions, i, i+1)
+	}
+	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: r.Reason})
+}
+
+// done takes a worker's report that its rotation has ended.
+func (d disruptions) done(r api.RotationDone) {
+	d.Disruptions = slices.DeleteFunc(d.Disruptions, func(t disruption) bool { return t.Slot == r.Slot && t.From == r.Incarnation })
+	if d.Rollout == nil {
+		return
+	}
+	for i := range d.Rollout.Current {
+		if t := &d.Rollout.Current[i]; t.Slot == r.Slot && t.From == r.Incarnation {
+			t.EndedOtherwise = !r.Failed
+			if r.Failed {
+				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " serves on as it was: " + display.Shorten(r.Reason)
+			}
+		}
+	}
+}
+
+// grant ends the disruptions that are over, and grants as many as the budget allows. It reports whether anything changed.
+func (d disruptions) grant() bool {
+	before := len(d.Disruptions)
+	d.Disruptions = slices.DeleteFunc(d.Disruptions, d.isOver)
+	changed := len(d.Disruptions) != before
+	for i := range d.Disruptions {
+		t := &d.Disruptions[i]
+		if t.Granted || d.inRollout(t.Slot) || !d.mayBegin(*t) {
+			continue
+		}
+		if d.active() >= d.Spec.Rotation.MaxUnavailable {
+			break
+		}
+		if decision := d.throttle.admit(d.worker(t.Slot)); decision.Action == policy.Wait {
+			d.wakeAfter(decision.Delay)
+			break
+		}
+		d.grantOne(t)
+		changed = true
+	}
+	return changed
+}
+
+// isOver reports whether the worker serves under the next incarnation, or will not.
+func (d disruptions) isOver(t disruption) bool {
+	s := d.slot(t.Slot)
+	return s == nil || s.Slot >= d.Size || s.Gone || s.Leaving || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
+		t.EndedOtherwise && s.Resting
+}
+
+// mayBegin reports whether the worker's incarnation is still the one to replace.
+func (d disruptions) mayBegin(t disruption) bool {
+	s := d.slot(t.Slot)
+	return s != nil && s.Incarnation == t.From && !s.Resting && (s.isServing() || s.State == lifecycle.Degraded)
+}
+
+// active counts the workers that are disrupted now.
+func (d disruptions) active() int {
+	n := 0
+	for _, t := range d.Disruptions {
+		if t.Granted {
+			n++
+		}
+	}
+	if d.Rollout != nil {
+		n += len(d.Rollout.Current)
+	}
+	return n
+}
+
+// isGranted reports whether a worker is disrupted at its own request.
+func (d disruptions) isGranted(number int) bool {
+	return slices.ContainsFunc(d.Disruptions, func(t disruption) bool { return t.Slot == number && t.Granted })
+}
+
+func (d disruptions) inRollout(number int) bool {
+	return d.Rollout != nil && slices.ContainsFunc(d.Rollout.Current, func(t disruption) bool { return t.Slot == number })
+}
+
+func (d disruptions) grantOne(t *disruption) {
+	t.Granted = true
+	workflow.GetLogger(d.Ctx).Info("rotation granted", "pool", d.name(), "worker", t.Slot, "incarnation", t.From, "cause", t.Cause, "reason", t.Reason)
+	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From}, nil)
+}

@@ -1,0 +1,122 @@
+package pool
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// signalAt has the pool get a signal at a time.
+func (p *fakePool) signalAt(when time.Duration, name string, message any) {
+	p.At(when, func() { p.env.SignalWorkflow(name, message) })
+}
+
+// requestRotationAt has a worker ask for a turn at a time.
+func (p *fakePool) requestRotationAt(when time.Duration, number int) {
+	p.signalAt(when, api.SignalRotationRequest, api.RotationRequest{Slot: number, Incarnation: 1, Cause: api.CauseUptime, Reason: "it is old"})
+}
+
+func TestConcurrentRotationRequestsAreGrantedOneByOne(t *testing.T) {
+	for _, budget := range []int{1, 2} {
+		for _, every := range []int{0, 1, 2, 3, 5} {
+			t.Run(fmt.Sprintf("max_unavailable %d, a new run every %d iterations", budget, every), func(t *testing.T) {
+				p := newFakePool(t)
+				run := poolOf(6)
+				run.Spec.Rotation.MaxUnavailable = budget
+				run.ContinueEvery = every
+				for i := range 6 {
+					p.requestRotationAt(5*time.Second, i)
+					p.requestRotationAt(5*time.Second+500*time.Millisecond, i) // said twice, meant once
+				}
+				p.At(time.Minute, func() {
+					for i, w := range p.status().Workers {
+						require.EqualValues(t, 2, w.Incarnation, "worker %d", i)
+						require.Equal(t, lifecycle.Ready, w.State)
+					}
+				})
+				p.stopAt(2 * time.Minute)
+				p.run(run)
+				require.Equal(t, budget, p.peak)
+			})
+		}
+	}
+}
+
+func TestRolloutsAndRotationsShareOneBudget(t *testing.T) {
+	p := newFakePool(t)
+	for i := range 4 {
+		p.requestRotationAt(5*time.Second, i)
+	}
+	p.updateAt(5*time.Second+100*time.Millisecond, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+	p.At(time.Minute, func() {
+		require.Nil(t, p.status().Rollout)
+		for _, w := range p.status().Workers {
+			require.GreaterOrEqual(t, w.Incarnation, int64(2))
+		}
+	})
+	p.stopAt(2 * time.Minute)
+	p.run(poolOf(4))
+	require.Equal(t, 1, p.peak)
+}
+
+func TestAFailedRotationFreesTheBudgetForTheNext(t *testing.T) {
+	p := newFakePool(t)
+	p.requestRotationAt(5*time.Second, 0)
+	p.At(5*time.Second+20*time.Millisecond, func() { // granted: now it fails
+		p.workers[0].generation++
+		p.workers[0].restarting = false
+		p.workers[0].tell(lifecycle.Ready)
+		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "no memory"})
+	})
+	p.requestRotationAt(6*time.Second, 1)
+	p.At(10*time.Second, func() {
+		require.EqualValues(t, 1, p.status().Workers[0].Incarnation)
+		require.EqualValues(t, 2, p.status().Workers[1].Incarnation)
+	})
+	p.stopAt(20 * time.Second)
+	p.run(poolOf(2))
+}
+
+func TestARolloutHaltsWhenASuccessorCannotStartAndTheWorkerServesOn(t *testing.T) {
+	p := newFakePool(t)
+	p.updateAt(5*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(3, "next")})
+	p.At(5*time.Second+50*time.Millisecond, func() {
+		p.workers[0].generation++
+		p.workers[0].tell(lifecycle.Ready)
+		p.env.SignalWorkflow(api.SignalRotationDone, api.RotationDone{Slot: 0, Incarnation: 1, Failed: true, Reason: "the model file is missing"})
+	})
+	p.At(20*time.Second, func() {
+		s := p.status()
+		require.Contains(t, s.Rollout.Halted, "the model file is missing")
+		require.Equal(t, 3, s.Ready)
+		require.Equal(t, []int{1, 2}, s.Rollout.Waiting)
+	})
+	p.stopAt(30 * time.Second)
+	p.run(poolOf(3))
+}
+
+func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].generation++
+		p.workers[0].entry.Incarnation = 2
+		p.workers[0].tell(lifecycle.Pending)
+	})
+	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(2, "next")})
+	p.At(6*time.Second+100*time.Millisecond, func() { // it does not drain, and starts under its number
+		p.workers[0].generation++
+		p.workers[0].entry.SpecVersion = 2
+		p.workers[0].tell(lifecycle.Ready)
+	})
+	p.At(30*time.Second, func() {
+		require.Nil(t, p.status().Rollout)
+		require.Equal(t, []string{"0 ready #2 v2", "1 ready #2 v2"}, slotsOf(p.status()))
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(2))
+}

@@ -1,0 +1,356 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+// fakePool runs a pool against fake workers, on a clock that skips time. Its workers live outside the test environment, which knows
+// children of one run only, so the pool may continue as new as often as it likes: an interceptor takes what the pool says to a
+// worker, and the fake worker answers with worker-changed. Behind each child stands a stub child, so that the pool has its future.
+type fakePool struct {
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	*workflowtest.Script
+	runs int
+
+	workers map[int]*fakeWorker // the newest of each slot
+	started []worker.Run        // the inputs of all workers ever started, in order
+	refused int                 // starts that failed
+	refuse  int                 // how many of the next starts are to fail
+	// rebalanced are the requests to split a budget, rebalanceResult makes their results.
+	rebalanced      []api.RebalanceRequest
+	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
+	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
+	peak            int // the most workers that were in the middle of a restart at one time
+}
+
+// fakeWorker is one worker's workflow.
+type fakeWorker struct {
+	fakePool         *fakePool
+	run              worker.Run
+	entry            api.RosterEntry
+	stubChild        string // workflow ID
+	open             bool
+	child            bool // of the pool's run that is on
+	ignoreNextCancel bool
+	noCancelUntil    time.Time
+	restarting       bool
+	generation       int // what was to happen in an earlier one does not
+	received         []received
+}
+
+// received is a signal that a fake worker records.
+type received struct {
+	at      time.Duration // from the beginning
+	name    string
+	message any
+}
+
+// Latencies of a fakePool.
+const (
+	signalLatency      = 10 * time.Millisecond // a message to a worker, and its acknowledgement
+	parentCloseLatency = 20 * time.Millisecond // a run's end, until the parent close policy reaches its children
+	continueLatency    = 50 * time.Millisecond // a worker's continuing as new; a cancellation in that time is lost
+	stepDuration       = time.Second           // a start, a drain
+)
+
+// neverStarts is the command of a program that never starts: its workers come to rest.
+const neverStarts = "neverStarts"
+
+func newFakePool(t *testing.T) *fakePool {
+	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+}
+
+func poolOf(size int) Run {
+	s := workflowtest.Spec()
+	s.Pool.Size = size
+	return Run{PoolStart: api.PoolStart{Pool: "t", Spec: s}}
+}
+
+// run executes the workflow until it completes, through as many runs as it takes.
+func (p *fakePool) run(run Run) {
+	now := p.Begin
+	for {
+		p.runs++
+		require.Less(p.t, p.runs, 2000, "the pool continues as new for ever")
+		p.set(now)
+		p.env.ExecuteWorkflow(api.WorkflowPool, run)
+		require.True(p.t, p.env.IsWorkflowCompleted(), "the pool did not end")
+		err := p.env.GetWorkflowError()
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			require.NoError(p.t, err)
+			p.RequireDone(p.t)
+			return
+		}
+		run = Run{}
+		require.NoError(p.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		now = p.env.Now()
+		p.EndRun()
+		p.orphanChildren(now)
+	}
+}
+
+// orphanChildren applies the parent close policy to the children of a run that has ended.
+func (p *fakePool) orphanChildren(now time.Time) {
+	for _, a := range p.workers {
+		if a.child && a.open {
+			p.At(now.Sub(p.Begin)+parentCloseLatency, a.cancel)
+		}
+		a.child = false
+	}
+}
+
+func (p *fakePool) set(now time.Time) {
+	var suite testsuite.WorkflowTestSuite
+	p.env = suite.NewTestWorkflowEnvironment()
+	p.env.SetStartTime(now)
+	p.env.SetTestTimeout(workflowtest.DeadlockTimeout)
+	p.env.SetWorkflowRunTimeout(workflowtest.Never)
+	p.env.SetWorkerOptions(sdk.Options{
+		Interceptors: []interceptor.WorkerInterceptor{&childInterceptor{fakePool: p}}, DeadlockDetectionTimeout: workflowtest.DeadlockTimeout,
+	})
+	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
+	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
+	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
+	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
+	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)
+	p.StartRun(p.env)
+}
+
+const (
+	refusedWorkflow = "Refused"
+	signalClose     = "exit"
+)
+
+// stubChild is a child workflow that waits for a signal to close.
+func stubChild(ctx workflow.Context, _ worker.Run) error {
+	var failure string
+	workflow.GetSignalChannel(ctx, signalClose).Receive(ctx, &failure)
+	if failure != "" {
+		return errors.New(failure)
+	}
+	return nil
+}
+
+func (p *fakePool) status() (answer api.PoolStatus) {
+	p.t.Helper()
+	value, err := p.env.QueryWorkflow(api.QueryStatus)
+	require.NoError(p.t, err)
+	require.NoError(p.t, value.Get(&answer))
+	return answer
+}
+
+// update sends an update. Its result is set after the current step has returned and the pool has run.
+func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
+	p.env.UpdateWorkflow(name, "", a, request)
+	return a
+}
+
+// updateAt sends an update at a time.
+func (p *fakePool) updateAt(when time.Duration, name string, request any) {
+	p.At(when, func() { p.update(name, request) })
+}
+
+func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
+
+// open counts the workers whose workflow has not ended.
+func (p *fakePool) open() (n int) {
+	for _, a := range p.workers {
+		if a.open {
+			n++
+		}
+	}
+	return n
+}
+
+// startWorker starts a fake worker; nil if the start is refused.
+func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
+	if p.refuse > 0 {
+		p.refuse--
+		p.refused++
+		return nil
+	}
+	if former := p.workers[run.Slot]; former != nil && former.open {
+		p.refused++
+		return nil
+	}
+	a := &fakeWorker{fakePool: p, run: run, child: true, open: true, entry: api.RosterEntry{
+		Slot: run.Slot, State: lifecycle.Created, Incarnation: run.Machine.Incarnation, LeaseSeq: run.LeaseSeq, SpecVersion: run.SpecVersion,
+	}}
+	p.workers[run.Slot] = a
+	p.started = append(p.started, run)
+	return a
+}
+
+// then schedules the next step of a fake worker; a new generation drops it.
+func (a *fakeWorker) then(after time.Duration, do func()) {
+	generation := a.generation
+	a.fakePool.In(after, func() {
+		if a.generation == generation && a.open {
+			do()
+		}
+	})
+}
+
+// tell reports the fake worker's state to the pool.
+func (a *fakeWorker) tell(state lifecycle.State) {
+	a.entry.State, a.entry.Since = state, a.fakePool.env.Now()
+	word := api.WorkerChanged{RosterEntry: a.entry}
+	a.fakePool.In(signalLatency, func() {
+		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
+		if word.Gone {
+			a.exit("")
+		}
+	})
+}
+
+// start starts an incarnation.
+func (a *fakeWorker) start() {
+	a.entry.Incarnation++
+	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason = a.run.SpecVersion, false, ""
+	a.tell(lifecycle.Starting)
+	a.then(stepDuration, func() {
+		a.restarting = false
+		if a.run.Spec.Pool.Command[0] == neverStarts {
+			a.rest(lifecycle.Failed, "the model file is missing")
+			return
+		}
+		a.tell(lifecycle.Ready)
+	})
+}
+
+func (a *fakeWorker) rest(state lifecycle.State, reason string) {
+	a.entry.Resting, a.entry.Reason = true, reason
+	a.tell(state)
+}
+
+// signal handles a signal of the pool.
+func (a *fakeWorker) signal(name string, argument any) {
+	switch name {
+	case api.SignalPoolContinues:
+		a.ignoreNextCancel = true
+		return
+	case api.SignalRestart:
+		a.remember(name, argument)
+		r := argument.(api.Restart)
+		if r.Spec != nil {
+			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
+		}
+		a.generation++
+		a.restarting = true
+		a.fakePool.countRestarting()
+		a.tell(lifecycle.Draining)
+		a.then(stepDuration, a.start)
+	case api.SignalDrain:
+		a.remember(name, argument)
+		a.generation++
+		a.tell(lifecycle.Draining)
+		a.then(stepDuration, func() { a.rest(lifecycle.Stopped, argument.(api.Control).Reason) })
+	case api.SignalEnd:
+		a.end()
+	case api.SignalRotationGrant:
+		a.remember(name, argument)
+		a.generation++
+		a.restarting = true
+		a.fakePool.countRestarting()
+		a.tell(lifecycle.Draining)
+		a.then(stepDuration, a.start)
+	case api.SignalStartsHeld, api.SignalStartReleased, api.SignalLimitsApplied:
+		a.remember(name, argument)
+	default:
+		require.FailNow(a.fakePool.t, "a pool does not send "+name)
+	}
+}
+
+func (a *fakeWorker) remember(name string, message any) {
+	a.received = append(a.received, received{a.fakePool.env.Now().Sub(a.fakePool.Begin), name, message})
+}
+
+// timesOf are the times at which the fake worker received a signal.
+func (a *fakeWorker) timesOf(name string) (times []time.Duration) {
+	for _, h := range a.received {
+		if h.name == name {
+			times = append(times, h.at)
+		}
+	}
+	return times
+}
+
+func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.RebalanceResult, error) {
+	p.rebalanceMu.Lock()
+	p.rebalanced = append(p.rebalanced, r)
+	p.rebalanceMu.Unlock()
+	return p.rebalanceResult(r)
+}
+
+// rebalances counts the requests to split a budget.
+func (p *fakePool) rebalances() int {
+	p.rebalanceMu.Lock()
+	defer p.rebalanceMu.Unlock()
+	return len(p.rebalanced)
+}
+
+func (p *fakePool) countRestarting() {
+	n := 0
+	for _, a := range p.workers {
+		if a.open && a.restarting {
+			n++
+		}
+	}
+	p.peak = max(p.peak, n)
+}
+
+// cancel does what a worker does: it ignores an announced cancellation and continues as new; cancellations until then are lost.
+func (a *fakeWorker) cancel() {
+	now := a.fakePool.env.Now()
+	switch {
+	case !a.open || now.Before(a.noCancelUntil):
+	case a.ignoreNextCancel:
+		a.ignoreNextCancel, a.noCancelUntil = false, now.Add(continueLatency)
+	default:
+		a.end()
+	}
+}
+
+// end drains and completes, with a last report to the pool.
+func (a *fakeWorker) end() {
+	a.generation++
+	a.restarting = false
+	a.tell(lifecycle.Draining)
+	a.then(stepDuration, a.reportGone)
+}
+
+// reportGone completes the workflow with the last report to the pool.
+func (a *fakeWorker) reportGone() {
+	a.entry.Gone = true
+	a.tell(lifecycle.Stopped)
+}
+
+// exit closes the workflow without a report.
+func (a *fakeWorker) exit(failure string) {
+	a.open = false
+	if a.child {
+		require.NoError(a.fakePool.t, a.fakePool.env.SignalWorkflowByID(a.stubChild, signalClose, failure))
+	}
+}

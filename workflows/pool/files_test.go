@@ -1,0 +1,43 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestChangedFilesRestartTheWorkersOfTheirHost(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, func() {
+		for i, a := range p.workers {
+			a.entry.Host = []string{"a", "b"}[i%2]
+			a.tell(lifecycle.Ready)
+		}
+	})
+	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Host: "a", Files: []string{"/srv/model.py", "/srv/x.py"}})
+	p.At(time.Minute, func() {
+		for i, a := range p.workers {
+			require.Len(t, a.timesOf(api.SignalRestart), 1-i%2, "worker %d", i)
+		}
+		r := p.workers[0].received[0].message.(api.Restart)
+		require.Equal(t, "file /srv/model.py changed, and 1 more on host a", r.Reason)
+		require.Equal(t, api.CauseFiles, r.Cause)
+	})
+	p.stopAt(2 * time.Minute)
+	p.run(poolOf(4))
+	require.Equal(t, 1, p.peak)
+}
+
+func TestChangedFilesMayRestartAllAtOnce(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(4)
+	run.Spec.Watch.Mode = "all"
+	p.signalAt(5*time.Second, api.SignalFilesChanged, api.FilesChanged{Pool: "t", Files: []string{"/srv/model.py"}})
+	p.stopAt(time.Minute)
+	p.run(run)
+	require.Equal(t, 4, p.peak)
+}

@@ -1,0 +1,163 @@
+package pool
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// maxSize is the maximum number of workers of a pool.
+const maxSize = 1000
+
+// register sets the handlers of all signals, queries and updates, before anything else runs.
+func (p *pool) register(ctx workflow.Context) error {
+	onSignal(p, api.SignalWorkerChanged, p.workerChanged)
+	onSignal(p, api.SignalRotationRequest, p.disruptions.requested)
+	onSignal(p, api.SignalRotationDone, p.disruptions.done)
+	onSignal(p, api.SignalStartRequested, p.throttle.requested)
+	onSignal(p, api.SignalFilesChanged, p.filesChanged)
+	onSignal(p, api.SignalMemoryPressure, p.pressure.reported)
+	onSignal(p, api.SignalSessionStoreClaimed, p.sessionStoreClaimed)
+	onSignal(p, api.SignalForceContinue, func(api.Control) { p.ForceContinue() })
+
+	if err := workflow.SetQueryHandler(ctx, api.QueryStatus, p.status); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, api.QueryReport, p.report); err != nil {
+		return err
+	}
+	return p.registerUpdates(ctx)
+}
+
+// onSignal calls handle with each signal of that name. The pool logs a payload that cannot be decoded.
+func onSignal[T any](p *pool, name string, handle func(T)) {
+	loop.OnSignal(p.Loop, name, handle, func(reason string) {
+		workflow.GetLogger(p.Ctx).Warn("signal refused", "pool", p.name(), "reason", reason)
+	})
+}
+
+func (p *pool) registerUpdates(ctx workflow.Context) error {
+	updates := []struct {
+		name    string
+		handler any
+		options workflow.UpdateHandlerOptions
+	}{
+		{api.UpdateScale, p.scale, failure.Validator(p.scaleRefusal)},
+		{api.UpdateApply, p.apply, failure.Validator(p.applyRefusal)},
+		{api.UpdateRestart, p.restart, failure.Validator(func(r api.RestartRequest) *api.Error { return p.slotRefusal(r.Worker) })},
+		{api.UpdateDrain, p.drain, failure.Validator(p.drainRefusal)},
+		{api.UpdateEvacuate, p.evacuate, failure.Validator(func(r api.EvacuateRequest) *api.Error { return p.slotRefusal(&r.Worker) })},
+		{api.UpdateStop, func(_ workflow.Context, c api.Control) (api.PoolStopResult, error) {
+			return api.PoolStopResult{Stopping: p.stopAll(display.Attributed(c.Reason, c.By))}, nil
+		}, workflow.UpdateHandlerOptions{}},
+	}
+	for _, u := range updates {
+		if err := workflow.SetUpdateHandlerWithOptions(ctx, u.name, u.handler, u.options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pool) stoppingRefusal() *api.Error {
+	if p.Stopping {
+		return api.Errorf(api.CodeDraining, "pool %s is stopping; start it again after it has stopped", p.name())
+	}
+	return nil
+}
+
+func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
+	if r.Size < 1 || r.Size > maxSize {
+		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have no worker, stop the pool)", r.Size, maxSize)
+	}
+	return p.stoppingRefusal()
+}
+
+func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
+	result := api.ScaleResult{From: p.Size, To: r.Size}
+	p.Size = r.Size
+	p.Spec.Pool.Size = r.Size
+	p.WakeUp()
+	return result, nil
+}
+
+func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
+	if r.Spec.Pool.Name != p.name() {
+		return api.Errorf(api.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.name())
+	}
+	if err := r.Spec.Validate(); err != nil {
+		return api.Errorf(api.CodeInvalid, "%w", err)
+	}
+	return p.stoppingRefusal()
+}
+
+// apply sets a new spec and rolls it out. A new size alone restarts no worker.
+func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	p.Size = r.Spec.Pool.Size
+	changed := !sameButSize(p.Spec, r.Spec)
+	p.Spec = r.Spec
+	if changed {
+		p.SpecVersion++
+		p.throttle.closeBreaker() // the old spec may have been the cause
+		p.disruptions.beginRollout(rollout{
+			Cause: api.CauseSpec, Reason: fmt.Sprintf("apply of spec version %d", p.SpecVersion), Version: p.SpecVersion, Waiting: p.slots(),
+		})
+	}
+	p.WakeUp()
+	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
+}
+
+// sameButSize reports whether two specs are equal but for the size of the pool.
+func sameButSize(a, b spec.Spec) bool {
+	a.Pool.Size = b.Pool.Size
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}
+
+func (p *pool) slotRefusal(number *int) *api.Error {
+	if number != nil && (*number < 0 || *number >= p.Size) {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.name(), *number, p.Size-1)
+	}
+	return p.stoppingRefusal()
+}
+
+// restart restarts one worker immediately, or all of them in a rollout.
+func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartResult, error) {
+	reason := display.Attributed(r.Reason, r.By)
+	if r.Worker != nil {
+		if err := p.awaitRunning(ctx, *r.Worker); err != nil {
+			return api.RestartResult{}, err
+		}
+		p.disruptions.restartWorker(*r.Worker, api.CauseOperator, reason)
+		return api.RestartResult{Workers: []int{*r.Worker}}, nil
+	}
+	p.throttle.closeBreaker()
+	slots := p.slots()
+	p.disruptions.beginRollout(rollout{Cause: api.CauseOperator, Reason: reason, Waiting: slots})
+	p.WakeUp()
+	return api.RestartResult{Workers: slots}, nil
+}
+
+// awaitRunning waits until signals reach a worker.
+func (p *pool) awaitRunning(ctx workflow.Context, number int) error {
+	err := workflow.Await(ctx, func() bool {
+		s := p.slot(number)
+		return p.slotRefusal(&number) != nil || s != nil && !s.isStarting()
+	})
+	if err != nil {
+		return err
+	}
+	if refused := p.slotRefusal(&number); refused != nil {
+		return failure.Refusal(refused)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+// childInterceptor redirects what a pool does to its workers to a fakePool.
+type childInterceptor struct {
+	interceptor.WorkerInterceptorBase
+	fakePool *fakePool
+}
+
+func (p *childInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	in := &inbound{fakePool: p.fakePool}
+	in.Next = next
+	return in
+}
+
+type inbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	fakePool *fakePool
+}
+
+func (i *inbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	o := &outbound{fakePool: i.fakePool}
+	o.Next = out
+	return i.Next.Init(o)
+}
+
+type outbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	fakePool *fakePool
+}
+
+// ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's and
+// answers messages to it by itself.
+func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
+	run := args[0].(worker.Run)
+	options := workflow.GetChildWorkflowOptions(ctx)
+	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
+	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
+	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the stubs have ended
+	a := o.fakePool.startWorker(run)
+	if a == nil {
+		options.WorkflowID = fmt.Sprint("refused ", o.fakePool.refused)
+		return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), refusedWorkflow, run)
+	}
+	a.stubChild = fmt.Sprint("stubChild ", len(o.fakePool.started))
+	options.WorkflowID = a.stubChild
+	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), api.WorkflowWorker, run)
+}
+
+// childStarted lets a fake worker begin when its stub child runs.
+func (p *fakePool) childStarted(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+	for _, a := range p.workers {
+		if a.stubChild == info.WorkflowExecution.ID {
+			a.entry.RunID = info.WorkflowExecution.RunID
+			a.then(signalLatency, a.start)
+		}
+	}
+}
+
+func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string, argument any) workflow.Future {
+	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, argument) })
+}
+
+func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowID, _ string) workflow.Future {
+	return o.deliver(ctx, workflowID, (*fakeWorker).cancel)
+}
+
+// deliver delivers a message if the worker runs both when it is sent and when it arrives.
+func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(*fakeWorker)) workflow.Future {
+	future, settable := workflow.NewFuture(ctx)
+	known := o.fakePool.running(workflowID)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if err := workflow.Sleep(ctx, signalLatency); err != nil {
+			settable.SetError(err)
+			return
+		}
+		a := o.fakePool.running(workflowID)
+		if known == nil || a == nil {
+			settable.SetError(errors.New("no workflow of that ID is running"))
+			return
+		}
+		handle(a)
+		settable.SetValue(nil)
+	})
+	return future
+}
+
+func (p *fakePool) running(workflowID string) *fakeWorker {
+	for _, a := range p.workers {
+		if a.open && a.entry.RunID != "" && api.WorkerWorkflowID(a.run.Pool, a.run.Slot) == workflowID {
+			return a
+		}
+	}
+	return nil
+}

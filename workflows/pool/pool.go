@@ -1,0 +1,176 @@
+// Package pool is the durable workflow of a pool: it starts one worker workflow for each slot, and owns the spec, the roster and the
+// disruption budget. It is never on the path of a lease or a call.
+//
+// Handlers only change Run; reconcile acts on it.
+package pool
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// Run is the whole state of a pool: the input of its workflow, and the argument of its continue-as-new. Whoever starts a pool sets
+// PoolStart only.
+type Run struct {
+	api.PoolStart
+	SpecVersion   int64 `json:"spec_version,omitempty"`
+	Size          int   `json:"size,omitempty"`
+	Stopping      bool  `json:"stopping,omitempty"`
+	ContinueEvery int   `json:"continue_every,omitempty"` // iterations, for tests
+
+	RosterState
+	DisruptionState
+	ThrottleState
+	AllocationState
+	// Pressure are the hosts that are short of memory.
+	Pressure []hostPressure `json:"pressure,omitempty"`
+}
+
+// RosterState is what the pool knows of its slots.
+type RosterState struct {
+	Roster  []slot    `json:"roster,omitempty"`  // by slot number
+	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
+	// Removed are the numbers that removed slots have used, should the slots come back.
+	Removed map[int]usedNumbers `json:"former,omitempty"`
+	// SessionsHost is the host whose embedded store has the pool's sessions.
+	SessionsHost string `json:"sessions_host,omitempty"`
+}
+
+// DisruptionState is which workers are being replaced while they serve.
+type DisruptionState struct {
+	Rollout     *rollout     `json:"rollout,omitempty"`
+	Disruptions []disruption `json:"turns,omitempty"` // requested by workers, oldest first
+}
+
+// ThrottleState decides which starts may go.
+type ThrottleState struct {
+	// Breaker holds starts when too many fail. StartRequests wait for it, or for NextStart (start.rate_per_second).
+	Breaker       policy.Breaker `json:"breaker,omitzero"`
+	StartRequests []startRequest `json:"wishes,omitempty"`
+	NextStart     time.Time      `json:"next_start,omitzero"`
+}
+
+// AllocationState is how the hosts' budgets are split among the workers.
+type AllocationState struct {
+	Shares            []api.Share `json:"shares,omitempty"`
+	AllocationProblem string      `json:"allocation_problem,omitempty"`
+	NextRebalance     time.Time   `json:"next_rebalance,omitzero"`
+	// ReportedShares are the shares that were sent to workers.
+	ReportedShares []api.Share `json:"told_shares,omitempty"`
+}
+
+// pool is one run.
+type pool struct {
+	Run
+	*loop.Loop
+	retry  loop.Timer // before slots are started again
+	wake   loop.Timer // see wakeAfter
+	wakeAt time.Time
+
+	children    children
+	throttle    throttle
+	disruptions disruptions
+	pressure    pressure
+	allocation  allocation
+}
+
+// startBatch is how many children one workflow task starts.
+const startBatch = 100
+
+// Workflow is the workflow of a pool.
+func Workflow(ctx workflow.Context, run Run) error {
+	p := &pool{Run: run, Loop: loop.New(ctx)}
+	p.children, p.throttle, p.disruptions, p.pressure, p.allocation = children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	if p.SpecVersion == 0 {
+		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
+	}
+	if err := p.register(ctx); err != nil {
+		return err
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		p.stopAll("pool workflow cancelled")
+	})
+	for {
+		for p.reconcile() {
+		}
+		workflow.SetCurrentDetails(p.Ctx, p.details())
+		if p.Stopping && len(p.Roster) == 0 && workflow.AllHandlersFinished(p.Ctx) {
+			return nil
+		}
+		if p.mayContinue() {
+			p.children.announceContinuation()
+			if p.DrainSignals() || !p.mayContinue() { // an update arrived meanwhile
+				continue
+			}
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, p.Run)
+		}
+		if err := p.Await(); err != nil {
+			return err
+		}
+	}
+}
+
+// reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.
+func (p *pool) reconcile() bool {
+	p.children.removeUnwanted()
+	if p.Stopping {
+		return false
+	}
+	more := p.children.startMissing()
+	p.pressure.expire()
+	p.allocation.rebalance()
+	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout() || more
+}
+
+func (p *pool) name() string { return p.PoolStart.Pool }
+
+// worker is the name of the worker in a slot.
+func (p *pool) worker(number int) string { return api.WorkerName(p.PoolStart.Pool, number) }
+
+// wakeAfter wakes the loop after d, unless it wakes earlier.
+func (p *pool) wakeAfter(d time.Duration) {
+	at := p.Now().Add(d)
+	if p.wake.Running() && !at.Before(p.wakeAt) {
+		return
+	}
+	p.wake.Cancel()
+	p.wakeAt = at
+	p.wake.Start(p.Loop, max(0, d), "before the pool reconciles again")
+}
+
+// signalWorker sends a worker a message. failed, if not nil, is called when it cannot be delivered.
+func (p *pool) signalWorker(number int, name string, message any, failed func(*slot)) {
+	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message, func(err error) {
+		if s := p.slot(number); err != nil && s != nil && failed != nil {
+			failed(s)
+		}
+	})
+}
+
+// stopAll ends every worker. The pool completes after the last one.
+func (p *pool) stopAll(reason string) int {
+	if !p.Stopping {
+		p.Stopping, p.Rollout, p.Disruptions, p.StartRequests, p.Pressure = true, nil, nil, nil, nil
+		workflow.GetLogger(p.Ctx).Info("stopping pool", "pool", p.name(), "reason", reason)
+	}
+	p.WakeUp()
+	return len(p.Roster)
+}
+
+func (p *pool) mayContinue() bool {
+	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping || p.retry.Running() || !workflow.AllHandlersFinished(p.Ctx) {
+		return false
+	}
+	for i := range p.Roster { // the result of a start or an end would be lost
+		if s := p.Roster[i]; s.isStarting() || (s.Leaving && !s.Gone) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,90 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// pressure is the word of host "h", on which all workers are; worker i uses (i+1) × 100 MB.
+func (p *fakePool) pressure(level string) {
+	m := api.MemoryPressure{Host: "h", Level: level, Reason: "Memory pressure is " + level + "."}
+	for i, a := range p.workers {
+		m.Workers = append(m.Workers, api.WorkerMemory{Slot: i, Incarnation: a.entry.Incarnation, RSSBytes: int64(i+1) * 100_000_000})
+	}
+	p.env.SignalWorkflow(api.SignalMemoryPressure, m)
+}
+
+func (p *fakePool) onOneHost() {
+	for _, a := range p.workers {
+		a.entry.Host = "h"
+		a.tell(lifecycle.Ready)
+	}
+}
+
+func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	for s := 5; s <= 30; s += 5 { // said again and again, done once
+		p.At(time.Duration(s)*time.Second, func() { p.pressure("critical") })
+	}
+	p.At(32*time.Second, func() {
+		require.Equal(t, []int{4, 3}, p.status().Parked)
+		require.Equal(t, 3, p.status().Ready)
+		require.Contains(t, p.workers[4].received[0].message.(api.Control).Reason, "500 MB")
+		p.pressure("medium")
+	})
+	p.At(40*time.Second, func() {
+		require.Empty(t, p.status().Parked)
+		require.Equal(t, 5, p.status().Ready)
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(5))
+}
+
+func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	p.At(5*time.Second, func() { p.pressure("critical") })
+	p.At(4*time.Minute, func() { require.Equal(t, []int{3, 2}, p.status().Parked) })
+	p.At(6*time.Minute, func() {
+		require.Empty(t, p.status().Parked)
+		require.Equal(t, 4, p.status().Ready)
+	})
+	p.stopAt(7 * time.Minute)
+	p.run(poolOf(4))
+}
+
+func TestAHostShortOfMemoryReplacesItsLargestWorkerOnceAMinute(t *testing.T) {
+	p := newFakePool(t)
+	p.At(4*time.Second, p.onOneHost)
+	for s := 5; s <= 45; s += 10 {
+		p.At(time.Duration(s)*time.Second, func() { p.pressure("high") })
+	}
+	p.stopAt(50 * time.Second)
+	p.run(poolOf(3))
+	require.Empty(t, p.workers[0].received)
+	require.Empty(t, p.workers[1].received)
+	require.Len(t, p.workers[2].received, 1)
+	r := p.workers[2].received[0].message.(api.Restart)
+	require.True(t, r.InPlace, "there is no memory for two")
+	require.Equal(t, api.CausePressure, r.Cause)
+}
+
+func TestPressureIsOnlyRecordedWhereThePolicySaysSo(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(4)
+	run.Spec.Policy.Mode = "observe"
+	p.At(4*time.Second, p.onOneHost)
+	p.At(5*time.Second, func() { p.pressure("critical") })
+	p.At(20*time.Second, func() { require.Equal(t, 4, p.status().Ready) })
+	p.stopAt(30 * time.Second)
+	p.run(run)
+	for i := range 4 {
+		require.Empty(t, p.workers[i].received)
+	}
+}

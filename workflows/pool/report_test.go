@@ -1,0 +1,42 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+)
+
+func TestAPoolReportsWhatItKnowsOfItsWorkers(t *testing.T) {
+	p := newFakePool(t)
+	report := func() (r policy.Report) {
+		value, err := p.env.QueryWorkflow(api.QueryReport)
+		require.NoError(t, err)
+		require.NoError(t, value.Get(&r))
+		return r
+	}
+	p.At(5*time.Second, func() {
+		r := report()
+		require.Equal(t, policy.StandingWell, r.Overview.Standing)
+		require.Equal(t, 3, r.Overview.Ready)
+		require.Empty(t, r.Alerts)
+		require.Equal(t, []string{"Nothing to do."}, r.Recommendations)
+		require.Nil(t, r.Resources, "a pool knows no figures of its workers")
+		p.update(api.UpdateApply, api.ApplyRequest{Spec: specOf(3, neverStarts)})
+	})
+	p.At(30*time.Second, func() {
+		r := report()
+		require.Equal(t, policy.StandingShort, r.Overview.Standing)
+		require.Len(t, r.Health, 3)
+		require.Contains(t, r.Alerts[0].Text, "The rolling restart has halted")
+		require.Contains(t, r.Alerts[0].Text, "the model file is missing")
+		require.Equal(t, api.WorkerName(r.Pool, 0), r.Alerts[1].Worker)
+		require.Len(t, r.Recommendations, 2)
+		require.Contains(t, r.Recommendations[1], "--worker 0")
+	})
+	p.stopAt(31 * time.Second)
+	p.run(poolOf(3))
+}

@@ -1,0 +1,117 @@
+package pool
+
+import (
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
+)
+
+// rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one restarts when the previous one
+// serves again. A worker that gives up halts the rollout, so that a bad spec takes down no more than the budget.
+type rollout struct {
+	Reason  string       `json:"reason"`
+	Version int64        `json:"version,omitempty"` // of the spec that is rolled out; 0 for a restart on the same one
+	Waiting []int        `json:"waiting,omitempty"`
+	Current []disruption `json:"current,omitempty"`
+	Done    int          `json:"done"`
+	Halted  string       `json:"halted,omitempty"`
+	Cause   api.Cause    `json:"cause,omitempty"`
+	// AtOnce ignores the budget (watch.mode = "all").
+	AtOnce bool `json:"at_once,omitempty"`
+}
+
+func (r *rollout) status() *api.Rollout {
+	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, Halted: r.Halted}
+	for _, t := range r.Current {
+		status.Current = append(status.Current, t.Slot)
+	}
+	return status
+}
+
+// beginRollout replaces the current rollout, if there is one. Its disrupted workers stay disrupted, except one that backs off: the new
+// rollout may have fixed what it failed for.
+func (d disruptions) beginRollout(next rollout) {
+	if old := d.Rollout; old != nil {
+		if next.Version == 0 {
+			next.Version = old.Version // the restart continues a rollout of a spec
+		}
+		if old.Halted == "" {
+			next.Current = slices.DeleteFunc(old.Current, func(t disruption) bool {
+				s := d.slot(t.Slot)
+				return s != nil && s.State == lifecycle.Pending && slices.Contains(next.Waiting, t.Slot)
+			})
+		}
+	}
+	d.Rollout = &next
+	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
+}
+
+// advanceRollout takes the rollout one step further, and reports whether anything changed.
+func (d disruptions) advanceRollout() bool {
+	r := d.Rollout
+	if r == nil || r.Halted != "" {
+		return false
+	}
+	changed := d.endDisruptions(r)
+	if r.Halted != "" {
+		return true
+	}
+	for (r.AtOnce || d.active() < d.Spec.Rotation.MaxUnavailable) && len(r.Waiting) > 0 {
+		number := r.Waiting[0]
+		s := d.slot(number)
+		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
+			break // its current start may use an older spec, and no signal reaches it yet
+		}
+		r.Waiting = r.Waiting[1:]
+		if s != nil && number < d.Size && !s.Leaving {
+			from := s.Incarnation
+			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
+				from-- // the restart begins the incarnation that already has its number
+			}
+			r.Current = append(r.Current, disruption{Slot: number, From: from})
+			d.restartWorker(number, r.Cause, r.Reason)
+		}
+		changed = true
+	}
+	if len(r.Current) == 0 && len(r.Waiting) == 0 {
+		d.Rollout = nil
+		return true
+	}
+	return changed
+}
+
+// endDisruptions ends the disruptions of a rollout that are over, and halts the rollout if a worker did not come back. It reports whether
+// anything changed.
+func (d disruptions) endDisruptions(r *rollout) (changed bool) {
+	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
+		s := d.slot(t.Slot)
+		switch {
+		case s == nil || s.Slot >= d.Size: // removed
+		case s.Incarnation > t.From && s.isServing():
+			r.Done++
+		case s.Incarnation > t.From && s.Resting:
+			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
+		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
+		default:
+			return false
+		}
+		changed = true
+		return true
+	})
+	return changed
+}
+
+// restartWorker restarts one worker on the pool's current spec.
+func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
+	signal := api.Restart{Reason: reason, Cause: cause, Spec: &d.Spec, SpecVersion: d.SpecVersion}
+	d.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
+		if !s.Gone {
+			s.markLost("worker workflow had closed before its restart")
+		}
+	})
+}

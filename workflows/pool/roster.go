@@ -1,0 +1,108 @@
+package pool
+
+import (
+	"slices"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+// slot is one line of the roster: what its worker last reported, and what the pool knows beyond that.
+type slot struct {
+	api.RosterEntry
+	// Started says that the pool has started the slot's workflow.
+	Started bool `json:"born,omitempty"`
+	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
+	Child bool `json:"-"`
+	// Closed says that the workflow of a child has closed; its worker reports before that it is gone.
+	Closed bool `json:"-"`
+}
+
+// usedNumbers are the highest numbers that the worker of a slot has reported.
+type usedNumbers struct {
+	Incarnation int64 `json:"incarnation"`
+	LeaseSeq    int64 `json:"lease_seq"`
+}
+
+// isClosed reports whether the slot's workflow has closed. Before that the pool must neither complete nor start the slot again: without
+// the last agent the workflow would stay open.
+func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
+
+// markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it did not report.
+func (s *slot) markLost(reason string) {
+	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
+		s.Incarnation += worker.UnreportedIncarnations + policy.MaxTries
+	}
+	s.Gone, s.Reason = true, reason
+}
+
+// isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
+func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
+
+// isServing reports whether the slot has a process in service. A pool does not tell busy from ready.
+func (s slot) isServing() bool {
+	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
+}
+
+func (p *pool) find(number int) (i int, found bool) {
+	return slices.BinarySearchFunc(p.Roster, number, func(s slot, n int) int { return s.Slot - n })
+}
+
+// slot is the line of a slot, or nil. The pointer is valid until the roster changes: do not hold it across an await.
+func (p *pool) slot(number int) *slot {
+	i, found := p.find(number)
+	if !found {
+		return nil
+	}
+	return &p.Roster[i]
+}
+
+// ensure is the line of a slot, which it adds if there is none. It is valid as that of slot is.
+func (p *pool) ensure(number int) *slot {
+	i, found := p.find(number)
+	if !found {
+		entry := api.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.Now()}
+		if used, known := p.Removed[number]; known {
+			entry.Incarnation, entry.LeaseSeq, entry.Gone = used.Incarnation, used.LeaseSeq, true
+			delete(p.Removed, number)
+		}
+		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: entry})
+	}
+	return &p.Roster[i]
+}
+
+// slots are the numbers of all workers that are to stay.
+func (p *pool) slots() []int {
+	var numbers []int
+	for i := range p.Roster {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving && !p.pressure.isParked(s.Slot) {
+			numbers = append(numbers, s.Slot)
+		}
+	}
+	return numbers
+}
+
+// workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot.
+func (p *pool) workerChanged(c api.WorkerChanged) {
+	s := p.slot(c.Slot)
+	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation {
+		return
+	}
+	p.throttle.countStarts(*s, c.RosterEntry)
+	leaving := s.Leaving
+	s.RosterEntry = c.RosterEntry
+	s.Leaving, s.RunID, s.Started = leaving, c.RunID, true
+}
+
+// sessionStoreClaimed remembers the host that has the pool's sessions, unless another one does that still has workers.
+func (p *pool) sessionStoreClaimed(m api.SessionStoreClaimed) {
+	if p.SessionsHost == "" || !p.hasProcessOn(p.SessionsHost) {
+		p.SessionsHost = m.Host
+	}
+}
+
+func (p *pool) hasProcessOn(host string) bool {
+	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Gone && s.State.Live() })
+}

@@ -1,0 +1,149 @@
+package pool
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// startRequest is a worker that waits for the permit to start an incarnation.
+type startRequest struct {
+	Slot        int   `json:"slot"`
+	Incarnation int64 `json:"incarnation"`
+}
+
+// startsHeldReason is the reason of pending workers while the breaker is open.
+const startsHeldReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
+
+// throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts have failed, and if
+// start.rate_per_second limits them. Otherwise workers start without asking.
+type throttle struct{ *pool }
+
+// countStarts counts the starts that a worker reports beyond those in its previous report.
+func (t throttle) countStarts(before slot, now api.RosterEntry) {
+	if before.RunID != now.RunID {
+		before.Starts, before.StartsFailed = 0, 0
+	}
+	failed := now.StartsFailed - before.StartsFailed
+	succeeded := now.Starts - before.Starts - failed
+	if failed <= 0 && succeeded <= 0 {
+		return
+	}
+	wasOpen, worker := t.Breaker.Open(), t.worker(now.Slot)
+	for range succeeded {
+		t.Breaker = t.Breaker.Recorded(worker, false, t.Now())
+	}
+	if t.Size < 2 { // the backoff of a single worker limits its starts
+		failed = 0
+	}
+	for range failed {
+		t.Breaker = t.Breaker.Recorded(worker, true, t.Now())
+	}
+	if t.Breaker.Open() != wasOpen {
+		t.announceBreaker()
+	}
+}
+
+// closeBreaker permits all starts: an operator has changed something.
+func (t throttle) closeBreaker() {
+	wasOpen := t.Breaker.Open()
+	t.Breaker = policy.Breaker{}
+	if wasOpen {
+		t.announceBreaker()
+	}
+}
+
+// announceBreaker signals every worker whether it needs permits.
+func (t throttle) announceBreaker() {
+	message := api.StartsHeld{}
+	if t.Breaker.Open() {
+		message.Reason = startsHeldReason
+	}
+	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
+	for i := range t.Roster {
+		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
+			t.signalWorker(s.Slot, api.SignalStartsHeld, message, nil)
+		}
+	}
+}
+
+// requested queues a worker's request for a permit.
+func (t throttle) requested(r api.StartRequested) {
+	if t.Stopping || t.slot(r.Slot) == nil {
+		return
+	}
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
+	t.StartRequests = append(t.StartRequests, startRequest{r.Slot, r.Incarnation})
+}
+
+// release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether it permitted any.
+func (t throttle) release() bool {
+	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r startRequest) bool {
+		s := t.slot(r.Slot)
+		return s == nil || s.Gone || s.Leaving || r.Incarnation < s.Incarnation ||
+			r.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
+	})
+	if t.Breaker.Open() && t.allServing() {
+		t.closeBreaker() // workers that an operator restarted asked for no permit, so no trial closes it
+	}
+	if t.trialOver() {
+		t.Breaker = t.Breaker.GaveUp(t.Now())
+	}
+	permitted := false
+	for len(t.StartRequests) > 0 {
+		request := t.StartRequests[0]
+		decision := t.admit(t.worker(request.Slot))
+		if decision.Action == policy.Wait {
+			t.wakeAfter(decision.Delay)
+			break
+		}
+		t.StartRequests = t.StartRequests[1:]
+		permit := api.StartReleased{Incarnation: request.Incarnation, Reason: decision.Reason}
+		if t.Breaker.Open() {
+			t.Breaker = t.Breaker.TriesAlone()
+			permit.Pause = spec.Duration(policy.BreakerPause)
+		}
+		t.signalWorker(request.Slot, api.SignalStartReleased, permit, nil)
+		permitted = true
+	}
+	return permitted
+}
+
+// trialOver reports whether the worker that tests the breaker will not start: it gave up, rests, or is gone.
+func (t throttle) trialOver() bool {
+	if !t.Breaker.Open() || t.Breaker.Trial == "" {
+		return false
+	}
+	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
+	s := t.slot(number)
+	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= t.Size
+}
+
+// allServing reports whether every slot has a process in service.
+func (t throttle) allServing() bool {
+	for number := range t.Size {
+		if s := t.slot(number); s == nil || !s.isServing() {
+			return false
+		}
+	}
+	return true
+}
+
+// admit decides about one start, and counts it if it may go.
+func (t throttle) admit(worker string) policy.Decision {
+	if t.Breaker.Open() {
+		var decision policy.Decision
+		t.Breaker, decision = t.Breaker.Ask(worker, t.Now())
+		if decision.Action == policy.Wait {
+			return decision
+		}
+	}
+	next, decision := policy.StartRate{PerSecond: t.Spec.Start.RatePerSecond}.Ask(t.NextStart, t.Now())
+	t.NextStart = next
+	return decision
+}

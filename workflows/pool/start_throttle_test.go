@@ -1,0 +1,113 @@
+package pool
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// starting reports ends of starts as a worker does.
+func (p *fakePool) startsEnded(number int, all, failed int64) {
+	a := p.workers[number]
+	a.entry.Starts, a.entry.StartsFailed = all, failed
+	a.tell(a.entry.State)
+}
+
+func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			p := newFakePool(t)
+			run := poolOf(3)
+			run.ContinueEvery = every
+			p.At(5*time.Second, func() { p.startsEnded(0, 3, 2) })
+			p.At(6*time.Second, func() { p.startsEnded(1, 3, 2) })
+			p.At(7*time.Second, func() {
+				require.Empty(t, p.status().Held, "four failures are not enough")
+				p.workers[2].entry.State = lifecycle.Pending
+				p.startsEnded(2, 2, 1)
+			})
+			wish := func(when time.Duration, number int) {
+				p.signalAt(when, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
+			}
+			wish(8*time.Second, 0)
+			wish(9*time.Second, 1)
+			p.At(10*time.Second, func() {
+				require.NotEmpty(t, p.status().Held)
+				for i := range 3 {
+					require.Len(t, p.workers[i].timesOf(api.SignalStartsHeld), 1, "worker %d", i)
+				}
+				require.Empty(t, p.workers[0].timesOf(api.SignalStartReleased))
+			})
+			p.At(50*time.Second, func() {
+				require.Len(t, p.workers[0].timesOf(api.SignalStartReleased), 1)
+				require.Empty(t, p.workers[1].timesOf(api.SignalStartReleased), "one tries for all")
+				p.startsEnded(0, 4, 2) // and succeeds
+			})
+			p.At(55*time.Second, func() {
+				require.Empty(t, p.status().Held)
+				require.Len(t, p.workers[1].timesOf(api.SignalStartReleased), 1)
+				require.Len(t, p.workers[1].timesOf(api.SignalStartsHeld), 2)
+				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsHeld).Reason)
+			})
+			p.stopAt(time.Minute)
+			p.run(run)
+			tried := p.workers[0].timesOf(api.SignalStartReleased)[0]
+			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
+		})
+	}
+}
+
+func TestANewSpecClosesTheBreaker(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
+	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
+	p.At(7*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.stopAt(20 * time.Second)
+	p.run(poolOf(2))
+	require.Len(t, p.workers[0].timesOf(api.SignalStartsHeld), 2)
+}
+
+func TestAPoolOfOneHasNoBreaker(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() { p.startsEnded(0, 9, 9) })
+	p.At(6*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.stopAt(20 * time.Second)
+	p.run(poolOf(1))
+	require.Empty(t, p.workers[0].timesOf(api.SignalStartsHeld))
+}
+
+func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.workers[0].entry.State = lifecycle.Pending
+		p.startsEnded(0, 5, 5)
+	})
+	p.At(6*time.Second, func() {
+		require.NotEmpty(t, p.status().Held)
+		p.workers[0].tell(lifecycle.Ready)
+	})
+	p.At(7*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.stopAt(20 * time.Second)
+	p.run(poolOf(2))
+}
+
+func TestStartsDoNotExceedTheRate(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(5)
+	run.Spec.Start.RatePerSecond = 2
+	for i := range 5 {
+		p.signalAt(5*time.Second, api.SignalStartRequested, api.StartRequested{Slot: i, Incarnation: 2})
+	}
+	p.stopAt(20 * time.Second)
+	p.run(run)
+	for i := range 5 {
+		times := p.workers[i].timesOf(api.SignalStartReleased)
+		require.Len(t, times, 1, "worker %d", i)
+		require.InDelta(t, 5+float64(i)/2, times[0].Seconds(), 0.2, "worker %d", i)
+	}
+}

@@ -1,0 +1,95 @@
+package pool
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/display"
+)
+
+// maxRosterRows bounds the table of details.
+const maxRosterRows = 50
+
+// status answers the query status.
+func (p *pool) status() (api.PoolStatus, error) {
+	st := api.PoolStatus{
+		Pool: p.name(), Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping, Workers: []api.RosterEntry{},
+		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost,
+	}
+	if p.Breaker.Open() {
+		st.Held = startsHeldReason
+	}
+	for _, h := range p.Pressure {
+		st.Parked = append(st.Parked, h.Parked...)
+		st.Pressure = append(st.Pressure, api.PressureStatus{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
+	}
+	if p.Rollout != nil {
+		st.Rollout = p.Rollout.status()
+	}
+	for i := range p.Roster {
+		s := p.Roster[i]
+		if p.pressure.isParked(s.Slot) && !s.isServing() {
+			s.ReasonCode = api.ReasonMemoryPressure
+		}
+		st.Workers = append(st.Workers, s.RosterEntry)
+		if s.isServing() {
+			st.Ready++
+		}
+	}
+	return st, nil
+}
+
+// report answers the query report with what the pool itself knows: the states of its workers, and none of their figures. ctl report queries
+// the workers, too. Durations are as of the last workflow task.
+func (p *pool) report() (policy.Report, error) {
+	st, err := p.status()
+	if err != nil {
+		return policy.Report{}, err
+	}
+	facts := policy.PoolFacts{
+		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, Held: st.Held,
+		MaxMemoryBytes: int64(st.Spec.Rotation.MaxMemory), At: p.Now(),
+	}
+	if r := st.Rollout; r != nil {
+		facts.Rollout = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
+		facts.Halted = r.Halted
+	}
+	for _, e := range st.Workers {
+		if e.Gone {
+			continue
+		}
+		health := lifecycle.Unknown // workers do not report it
+		if e.State == lifecycle.Degraded {
+			health = lifecycle.Unhealthy
+		}
+		facts.Workers = append(facts.Workers, policy.WorkerFacts{
+			Worker: p.worker(e.Slot), State: e.State, Health: health, Since: e.Since, Reason: e.Reason, Host: e.Host, Resting: e.Resting,
+		})
+	}
+	return policy.Reported(facts), nil
+}
+
+// details is the page that the Web UI shows above the history.
+func (p *pool) details() string {
+	st, _ := p.status()
+	var b strings.Builder
+	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, strings.Join(p.Spec.Pool.Command, " "), st.SpecVersion)
+	if p.Stopping {
+		b.WriteString("\nstopping\n")
+	}
+	if r := st.Rollout; r != nil {
+		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting, r.Halted)
+	}
+	b.WriteString("\n| worker | state | incarnation | host | PID | reason |\n| --- | --- | --- | --- | --- | --- |\n")
+	for i, s := range st.Workers {
+		if i == maxRosterRows {
+			fmt.Fprintf(&b, "\n… and %d more\n", len(st.Workers)-i)
+			break
+		}
+		fmt.Fprintf(&b, "| %d | %s | %d | %s | %d | %s |\n", s.Slot, s.State, s.Incarnation, s.Host, s.PID, display.Cell(s.Reason))
+	}
+	return b.String()
+}

@@ -1,0 +1,177 @@
+package sessions
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/failure"
+)
+
+const (
+	// maxPasses bounds how often an evacuation retries the sessions that it could not move.
+	maxPasses = 3
+	// evacuationTimeout is how long a run keeps new sessions off the worker, beyond what was requested. If the workflow is terminated, the worker
+	// gets sessions again after that.
+	evacuationTimeout = time.Hour
+)
+
+// EvacuateRun is the whole state of an evacuation: the input of its workflow, and the argument of its continue-as-new. The caller sets Pool
+// and EvacuateRequest only.
+type EvacuateRun struct {
+	Pool string `json:"pool"`
+	api.EvacuateRequest
+	Progress api.SessionProgress `json:"progress,omitzero"`
+	// After is the id after which the next page begins, Pass the number of completed passes, and Before the number of sessions moved before the
+	// current one.
+	After         string `json:"after,omitempty"`
+	Pass          int    `json:"pass,omitempty"`
+	Before        int    `json:"before,omitempty"`
+	ContinueEvery int    `json:"continue_every,omitempty"` // pages, for tests
+}
+
+// evacuation is one run.
+type evacuation struct {
+	*EvacuateRun
+	*mover
+	at    location
+	pages int
+}
+
+// Evacuate moves all sessions of a worker evenly to the other workers of its pool, and keeps new ones off it. Sessions that cannot be moved stay,
+// and the result lists them. It fails if no worker can take sessions. Then, and when it is cancelled, moved sessions stay moved, transfers under
+// way are undone, and the worker gets sessions again.
+func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
+	e := &evacuation{EvacuateRun: &run}
+	worker := api.WorkerName(run.Pool, run.Worker)
+	run.Progress.Worker = worker
+	m, err := newMover(ctx, run.Pool, "evacuating "+worker, run.HookTimeout.D(), &run.Progress)
+	if err != nil {
+		return run.Progress.SessionMoves, err
+	}
+	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > api.MaxSessionExclusion) {
+		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, api.MaxSessionExclusion))
+	}
+	again, err := e.run(ctx)
+	if again {
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowEvacuateWorker, run)
+	}
+	return m.finish(ctx, err)
+}
+
+// run moves page after page until the worker has no movable session; again requests a next run.
+func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
+	s, err := e.survey(ctx, "")
+	if err != nil {
+		return false, err
+	}
+	var found bool
+	var w api.RosterWorker
+	if w, e.at, found = e.locate(s, e.Worker); !found {
+		return false, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", e.Pool, e.Worker, e.Pool))
+	}
+	if w.Host == "" || !w.State.Live() {
+		e.Progress.Note = fmt.Sprintf("%s is %s: it has no process and no sessions", e.at.worker, w.State)
+		return false, nil
+	}
+	keepOff := api.DefaultSessionExclusion
+	if e.KeepOff != nil {
+		keepOff = e.KeepOff.D()
+	}
+	if err := e.keepOff(ctx, keepOff+evacuationTimeout); err != nil {
+		return false, err
+	}
+	again, err = e.transferPages(ctx, s)
+	switch {
+	case again:
+		return true, nil
+	case err != nil || ctx.Err() != nil:
+		keepOff = 0
+	}
+	lasting, _ := workflow.NewDisconnectedContext(ctx)
+	if failed := e.keepOff(lasting, keepOff); err == nil {
+		err = failed
+	}
+	return false, err
+}
+
+func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
+	summary := fmt.Sprintf("keep sessions off %s for %s", e.at.worker, d)
+	if d == 0 {
+		summary = "allow sessions on " + e.at.worker + " again"
+	}
+	err := e.onHost(ctx, sessionActivity{
+		name: api.ActivityExcludeFromSessions, host: e.at.host, summary: summary,
+		input: api.ExcludeFromSessionsRequest{Worker: e.at.worker, For: spec.Duration(d)},
+	}, nil)
+	if err != nil {
+		return stepError(summary, err)
+	}
+	return nil
+}
+
+// transferPages moves the worker's sessions in the order of their ids. It retries those that failed, as long as a pass has moved any.
+func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, err error) {
+	e.Progress.Total = max(e.Progress.Total, e.Progress.Moved+s.counts[e.at.worker])
+	for {
+		if e.pages > 0 {
+			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() || e.ContinueEvery > 0 && e.pages >= e.ContinueEvery {
+				return true, nil
+			}
+			if s, err = e.survey(ctx, ""); err != nil {
+				return false, err
+			}
+		}
+		e.pages++
+		page, err := e.page(ctx, e.at, e.After, sessionPage)
+		if err != nil {
+			return false, err
+		}
+		if len(page.Page) > 0 {
+			carriages, err := e.spread(s, page.Page)
+			if err != nil {
+				return false, err
+			}
+			e.transferAll(ctx, carriages)
+			e.After = page.Page[len(page.Page)-1]
+		}
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		if page.More {
+			continue
+		}
+		if e.Pass++; e.Progress.Skipped == 0 || e.Progress.Moved == e.Before || e.Pass == maxPasses {
+			return false, nil
+		}
+		e.After, e.Before, e.Progress.Skipped, e.Progress.Skips = "", e.Progress.Moved, 0, nil
+	}
+}
+
+// spread distributes a page evenly over the eligible workers.
+func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, err error) {
+	var takers []api.RosterWorker
+	for _, w := range e.eligible(s) {
+		if w.Slot != e.Worker {
+			takers = append(takers, w)
+		}
+	}
+	if len(takers) == 0 {
+		return nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "no other worker of pool %s can take the sessions of %s; ctl ps %s shows why", e.Pool, e.at.worker, e.Pool))
+	}
+	takes, err := policy.SpreadSessions(len(sessions), e.loadsOf(s, takers, func(api.RosterWorker) int { return 1 }))
+	if err != nil {
+		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "%w", err))
+	}
+	for i, n := range takes {
+		if n > 0 {
+			carriages = append(carriages, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
+			sessions = sessions[n:]
+		}
+	}
+	return carriages, nil
+}

@@ -1,0 +1,167 @@
+package sessions
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/failure"
+)
+
+// RebalanceRun is the whole state of a rebalancing: the input of its workflow, and the argument of its continue-as-new. The caller sets
+// RebalanceSessionsRequest only.
+type RebalanceRun struct {
+	api.RebalanceSessionsRequest
+	Progress api.SessionProgress `json:"progress,omitzero"`
+	// Flows are the rest of the plan, grouped by source worker; After is the id after which the next page of the first worker begins.
+	Planned       bool                 `json:"planned,omitempty"`
+	Flows         []policy.SessionFlow `json:"flows,omitempty"`
+	After         string               `json:"after,omitempty"`
+	ContinueEvery int                  `json:"continue_every,omitempty"` // pages, for tests
+}
+
+// rebalancing is one run.
+type rebalancing struct {
+	*RebalanceRun
+	*mover
+	pages int
+}
+
+// Rebalance distributes sessions by weight with the fewest moves. Sessions that cannot be moved stay, and the result lists them. When it is
+// cancelled, moved sessions stay moved, and transfers under way are undone.
+func Rebalance(ctx workflow.Context, run RebalanceRun) (api.SessionMoves, error) {
+	r := &rebalancing{RebalanceRun: &run}
+	m, err := newMover(ctx, run.Pool, "rebalancing the sessions of pool "+run.Pool, run.HookTimeout.D(), &run.Progress)
+	if err != nil {
+		return run.Progress.SessionMoves, err
+	}
+	r.mover = m
+	again, err := r.run(ctx)
+	if again {
+		return run.Progress.SessionMoves, workflow.NewContinueAsNewError(ctx, api.WorkflowRebalanceSessions, run)
+	}
+	return m.finish(ctx, err)
+}
+
+// run moves page after page until the plan is done; again requests a next run.
+func (r *rebalancing) run(ctx workflow.Context) (again bool, err error) {
+	for ; ; r.pages++ {
+		if r.pages > 0 && (workflow.GetInfo(ctx).GetContinueAsNewSuggested() || r.ContinueEvery > 0 && r.pages >= r.ContinueEvery) {
+			return true, nil
+		}
+		s, err := r.survey(ctx, "")
+		if err != nil {
+			return false, err
+		}
+		if !r.Planned {
+			if err := r.plan(s); err != nil {
+				return false, err
+			}
+			r.showProgress(ctx, "started")
+		}
+		if len(r.Flows) == 0 || ctx.Err() != nil {
+			return false, nil
+		}
+		if err := r.transferPage(ctx, s); err != nil {
+			return false, err
+		}
+	}
+}
+
+// plan plans the moves.
+func (r *rebalancing) plan(s survey) error {
+	for _, slot := range workflow.DeterministicKeys(r.Weights) {
+		weight := r.Weights[slot]
+		w, at, found := r.locate(s, slot)
+		switch {
+		case weight < 0 || weight > maxWeight:
+			return failure.Refusal(api.Errorf(api.CodeInvalid, "the weight of worker %d is %d; it must be from 0 to %d", slot, weight, maxWeight))
+		case !found:
+			return failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", r.Pool, slot, r.Pool))
+		case weight > 0 && (!w.Serves || slices.Contains(s.unreachable, w.Host)):
+			return failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; leave it out, or wait until it serves", at.worker, w.State))
+		}
+	}
+	part := r.eligible(s)
+	if len(r.Weights) > 0 {
+		part = nil
+		for _, w := range s.workers {
+			if _, named := r.Weights[w.Slot]; named {
+				part = append(part, w)
+			}
+		}
+	}
+	flows, err := policy.RebalanceSessions(r.loadsOf(s, part, func(w api.RosterWorker) int {
+		if len(r.Weights) == 0 {
+			return 1
+		}
+		return r.Weights[w.Slot]
+	}))
+	if err != nil {
+		return failure.Refusal(api.Errorf(api.CodeInvalid, "%w", err))
+	}
+	r.Planned, r.Flows = true, flows
+	for _, f := range flows {
+		r.Progress.Total += f.Count
+	}
+	if r.Progress.Total == 0 {
+		r.Progress.Note = "the sessions are already balanced"
+	}
+	return nil
+}
+
+// maxWeight keeps products of weights and sessions from overflowing an int.
+const maxWeight = 1_000_000
+
+// transferPage moves a page of the first worker's sessions, and removes from the plan what has moved or cannot move.
+func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
+	from, need := r.Flows[0].From, 0
+	own := 0 // how many flows are of this worker
+	for ; own < len(r.Flows) && r.Flows[own].From == from; own++ {
+		need += r.Flows[own].Count
+	}
+	at, there := r.participant(s, from)
+	var page api.SessionBindingsResult
+	if there {
+		var err error
+		if page, err = r.page(ctx, at, r.After, min(sessionPage, need)); err != nil {
+			return err
+		}
+	}
+	carriages, flows := []transfer{}, []int{} // the flow of each carriage
+	left := page.Page
+	for i := range own {
+		to, serves := r.participant(s, r.Flows[i].To)
+		n := min(r.Flows[i].Count, len(left))
+		if n == 0 || !serves {
+			continue
+		}
+		carriages, flows = append(carriages, transfer{from: []location{at}, to: to, sessions: left[:n:n]}), append(flows, i)
+		left = left[n:]
+	}
+	if len(carriages) == 0 { // the worker has gone, or those that were to take from it, or its sessions
+		r.Flows, r.After = r.Flows[own:], ""
+		return nil
+	}
+	for i, moved := range r.transferAll(ctx, carriages) {
+		r.Flows[flows[i]].Count -= moved
+		need -= moved
+	}
+	r.After = page.Page[len(page.Page)-len(left)-1]
+	if need == 0 || !page.More && len(left) == 0 {
+		r.Flows, r.After = r.Flows[own:], ""
+	}
+	return nil
+}
+
+// participant finds a worker that can release or load sessions.
+func (r *rebalancing) participant(s survey, worker string) (location, bool) {
+	for _, w := range s.workers {
+		if r.name(w.Slot) == worker {
+			return location{worker, w.Host}, w.Host != "" && w.State.Live() && !slices.Contains(s.unreachable, w.Host)
+		}
+	}
+	return location{}, false
+}

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// Timeouts of the activities.
+const (
+	// placementTimeout is how long a Start waits for a host with capacity before the worker is pending.
+	placementTimeout = 10 * time.Second
+	// capacityTimeout bounds one wait for a host with capacity, and watchTimeout one Watch; the worker renews both.
+	capacityTimeout = time.Hour
+	watchTimeout    = 365 * 24 * time.Hour
+	// slack is added to the time that an activity may take on its host.
+	slack = 15 * time.Second
+	// recallTimeout bounds how long a checkout waits for a gateway to return an idle lease.
+	recallTimeout = time.Second
+	// lostAttemptDelay is the delay after an attempt whose host was lost.
+	lostAttemptDelay = time.Second
+)
+
+// activities starts every activity of a worker; no other code does.
+type activities struct{ *worker }
+
+// start is the Start of an incarnation under a spec.
+func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.Activity {
+	return loop.Activity{
+		Name: api.ActivityStart, Queue: api.PlacementQueue(sp.Pool.Placement), Summary: summary,
+		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, Heartbeat: loop.HeartbeatTimeout, WaitForCancellation: true,
+		Input: api.StartRequest{Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers()},
+	}
+}
+
+// startProcess starts the current incarnation. Temporal may attempt it several times; the activity sets each delay.
+func (a activities) startProcess(attempts int) {
+	activity := a.start(a.Machine.Incarnation, a.Spec, fmt.Sprintf("start incarnation %d of %s", a.Machine.Incarnation, a.name()))
+	activity.StartToClose += fromspec.Recovery(a.Spec).Probation(a.Failures+attempts-1, true)
+	request := activity.Input.(api.StartRequest)
+	request.MaxAttempts, request.Failures, request.ShortLived = attempts, a.Failures, a.ShortLived
+	activity.Input = request
+	if attempts > 1 {
+		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay, BackoffCoefficient: 1}
+	}
+	a.tasks.start.Start(a.Loop, activity)
+}
+
+// startSuccessor starts an incarnation beside the current one. Cancelling ctx cancels it.
+func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp spec.Spec) workflow.Future {
+	activity := a.start(incarnation, sp, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation))
+	request := activity.Input.(api.StartRequest)
+	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
+	activity.Input = request
+	return activity.Execute(ctx)
+}
+
+func (a activities) awaitCapacity() {
+	queue := api.PlacementQueue(a.Spec.Pool.Placement)
+	a.tasks.awaitCapacity.Start(a.Loop, loop.Activity{
+		Name: api.ActivityAwaitCapacity, Queue: queue, Summary: "wait for a host with capacity on " + queue,
+		ScheduleToStart: capacityTimeout, StartToClose: slack, Input: a.process(),
+	})
+}
+
+func (a activities) watch(request api.WatchRequest) {
+	summary := fmt.Sprintf("watch process %d of %s", a.Process.PID, a.name())
+	activity := loop.OnHost(a.Process.Host, api.ActivityWatch, summary, watchTimeout, request)
+	activity.Heartbeat = loop.HeartbeatTimeout
+	a.tasks.watch.Start(a.Loop, activity)
+}
+
+func (a activities) probe() {
+	request := api.WatchRequest{Process: a.process(), Health: a.Spec.Health}
+	a.tasks.probe.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityProbe, "health checkpoint", a.Spec.Health.Timeout.D()+slack, request))
+}
+
+func (a activities) reset(leaseID string) {
+	timeout := a.Spec.Health.Timeout
+	a.tasks.reset.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
+		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
+}
+
+// recall asks the gateway to return its idle lease.
+func (a activities) recall(leaseID string) workflow.Future {
+	activity := loop.OnHost(a.Process.Host, api.ActivityRecall, "recall lease "+leaseID, recallTimeout,
+		api.RecallRequest{Process: a.process(), LeaseID: leaseID})
+	activity.ScheduleToStart = recallTimeout
+	return activity.Execute(a.Ctx)
+}
+
+func (a activities) drain() {
+	limit := a.Spec.Rotation.DrainTimeout
+	a.tasks.drain.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityDrain, "drain: wait for calls in flight", limit.D()+slack,
+		api.DrainRequest{Process: a.process(), Timeout: limit}))
+}
+
+// drainIncarnation drains an incarnation beside the current one.
+func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
+	limit := a.Spec.Rotation.DrainTimeout
+	return loop.OnHost(d.Host, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
+		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(a.Ctx)
+}
+
+func (a activities) stop(reason string) {
+	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.process(), fmt.Sprintf("stop process %d", a.Process.PID), reason))
+}
+
+// stopIncarnation stops an incarnation beside the current one.
+func (a activities) stopIncarnation(d drainingIncarnation) workflow.Future {
+	return a.stopActivity(d.Host, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(a.Ctx)
+}
+
+func (a activities) stopActivity(host string, process api.Process, what, reason string) loop.Activity {
+	grace := a.Spec.Pool.StopGrace
+	return loop.OnHost(host, api.ActivityStop, what+": "+reason, grace.D()+2*slack, api.StopRequest{Process: process, Grace: grace, Reason: reason})
+}

@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// drainSlack is how long after the drain timeout the host's result may arrive.
+const drainSlack = 250 * time.Millisecond
+
+// drain grants no lease and waits for the calls in flight, at most rotation.drain_timeout.
+func (w *worker) drain() bool {
+	w.absorbRequests()
+	if r := w.requests.stop.take(); r.wanted {
+		w.restIf(r.rest)
+		w.transition(lifecycle.Stop, r.reason)
+		return true
+	}
+	if r := w.tasks.watch.Take(); r != nil && r.Err != nil {
+		w.monitor.setHeartbeatUsage(r.Err)
+	} else if r != nil && r.Value.Exit != nil {
+		w.monitor.setObservedUsage(r.Value.Usage)
+		w.processExited(r.Value.Exit, r.Value.Reason)
+		return true
+	}
+	if r := w.tasks.drain.Take(); r != nil && r.Err == nil {
+		if r.Value.Checkin != nil {
+			w.leases.checkin(*r.Value.Checkin)
+		}
+		if r.Value.Cut > 0 {
+			w.rotator.recordCutCalls(r.Value.Cut)
+			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timeout of %s over: calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.Cut))
+			return true
+		}
+	}
+	timedOut := w.tasks.drainLimit.Fired()
+	switch {
+	case (w.Lease == nil || timedOut) && w.surge.isReady() && w.Intent != IntentRest:
+		w.tasks.drainLimit.Take()
+		w.surge.switchOver()
+		return true
+	case w.Lease == nil:
+		w.transition(lifecycle.Drained, "no call in flight")
+		return true
+	case timedOut:
+		w.tasks.drainLimit.Take()
+		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s not released by %q within %s (rotation.drain_timeout)",
+			w.Lease.ID, w.Lease.Holder, w.Spec.Rotation.DrainTimeout))
+		return true
+	}
+	if !w.tasks.drainLimit.Running() {
+		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not answer.
+		w.tasks.drainLimit.Start(w.Loop, w.Spec.Rotation.DrainTimeout.D()+drainSlack, "drain timeout")
+		w.activities.drain()
+	}
+	return false
+}

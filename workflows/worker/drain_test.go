@@ -1,0 +1,44 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestDrainWaitsForTheLeaseAndThenRests(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{Reason: "new disk", By: "op"}))
+	s.At(3*time.Second, func() {
+		require.Equal(t, lifecycle.Draining, s.state().State)
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})()
+	})
+	s.At(4*time.Second, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.signal(api.SignalRestart, api.Restart{})()
+	})
+	s.At(5*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Contains(t, s.events(), lifecycle.Drained)
+}
+
+func TestDrainGivesUpWaitingAfterItsTimeout(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalDrain, api.Control{}))
+	s.At(20*time.Second, func() {
+		require.Equal(t, lifecycle.Stopped, s.state().State)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Contains(t, s.events(), lifecycle.DrainTimeout)
+}

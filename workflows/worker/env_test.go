@@ -1,0 +1,272 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+// workerEnv runs a worker against a fake host, on a clock that skips time, through as many runs as it takes.
+type workerEnv struct {
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	*workflowtest.Script
+	runs int
+
+	starts, stops, probes int
+	stateSize             int    // of the newest run's input, in bytes of JSON
+	sizes                 []int  // as steps note them
+	sent                  []sent // what the worker said to its pool
+
+	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the pool do.
+	counting sync.Mutex
+
+	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
+	// watchScript is the result of the Watch of each incarnation. Steps change it by dropWatchScript only.
+	watchScript map[int64]watchScript
+	newest      int64 // incarnation
+	startedAt   map[int64]time.Time
+
+	log log.Logger // the worker's; nil is the environment's own
+
+	// Results of activities; nil is the default.
+	onStart func(api.StartRequest) (api.StartResult, error)
+	onProbe func(api.WatchRequest) (api.ProbeResult, error)
+	onStop  func(api.StopRequest) (api.StopResult, error)
+	onDrain func(api.DrainRequest) (api.DrainResult, error)
+	onReset func(api.ResetRequest) (api.ResetResult, error)
+	onWatch func(api.WatchRequest)
+}
+
+type watchScript struct {
+	after  time.Duration
+	result api.WatchResult
+}
+
+// sent is one signal to the pool.
+type sent struct {
+	name    string
+	message any
+}
+
+// signalsOf are the signals of one name to the pool.
+func (s *workerEnv) signalsOf(name string) (messages []any) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	for _, m := range s.sent {
+		if m.name == name {
+			messages = append(messages, m.message)
+		}
+	}
+	return messages
+}
+
+func newWorkerEnv(t *testing.T) *workerEnv {
+	return &workerEnv{t: t, Script: workflowtest.NewScript(), watchScript: map[int64]watchScript{}, startedAt: map[int64]time.Time{}}
+}
+
+// run executes the workflow until it completes, through as many runs as it takes.
+func (s *workerEnv) run(run Run) {
+	now := s.Begin
+	for {
+		s.runs++
+		require.Less(s.t, s.runs, 2000, "the worker continues as new for ever")
+		s.set(now)
+		s.env.ExecuteWorkflow(api.WorkflowWorker, run)
+		require.True(s.t, s.env.IsWorkflowCompleted(), "the worker did not end")
+		err := s.env.GetWorkflowError()
+		var again *workflow.ContinueAsNewError
+		if !errors.As(err, &again) {
+			require.NoError(s.t, err)
+			s.RequireDone(s.t)
+			return
+		}
+		run = Run{}
+		require.NoError(s.t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &run))
+		s.stateSize = len(again.Input.GetPayloads()[0].GetData())
+		now = s.env.Now()
+	}
+}
+
+func (s *workerEnv) set(now time.Time) {
+	var suite testsuite.WorkflowTestSuite
+	if s.log != nil {
+		suite.SetLogger(s.log)
+	}
+	env := suite.NewTestWorkflowEnvironment()
+	s.env = env
+	s.env.SetStartTime(now)
+	s.env.SetTestTimeout(workflowtest.DeadlockTimeout)
+	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
+	s.env.SetWorkflowRunTimeout(workflowtest.Never)
+	s.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	for name, do := range map[string]any{
+		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
+		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
+		api.ActivityReset: func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+	} {
+		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
+	}
+	// A mock is the only activity that waits on the skipping clock.
+	s.env.OnActivity(api.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
+	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+		var r api.WatchRequest
+		if s.onWatch != nil && info.ActivityType.Name == api.ActivityWatch && args.Get(&r) == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.onWatch(r)
+		}
+	})
+	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
+		func(_, _, _, name string, message any) error {
+			s.counting.Lock()
+			defer s.counting.Unlock()
+			s.sent = append(s.sent, sent{name, message})
+			return nil
+		})
+	s.StartRun(env)
+}
+
+func (s *workerEnv) untilFate(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, found := s.watchScript[s.newest]
+	if !found {
+		return workflowtest.Never
+	}
+	return max(time.Millisecond, s.startedAt[s.newest].Add(f.after).Sub(now))
+}
+
+// count adds one to starts, stops or probes.
+func (s *workerEnv) count(n *int) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	*n++
+}
+
+// counted reads starts, stops or probes.
+func (s *workerEnv) counted(n *int) int {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	return *n
+}
+
+func (s *workerEnv) awaitRoom(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+	return api.AwaitCapacityResult{Host: "h"}, nil
+}
+
+func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
+	s.count(&s.starts)
+	s.mu.Lock()
+	s.newest, s.startedAt[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.mu.Unlock()
+	if s.onStart != nil {
+		return s.onStart(r)
+	}
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+}
+
+func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watchScript[r.Incarnation].result, nil
+}
+
+// dropWatchScript makes the Watch of an incarnation end no more.
+func (s *workerEnv) dropWatchScript(incarnation int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchScript, incarnation)
+}
+
+func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.ProbeResult, error) {
+	s.count(&s.probes)
+	if s.onProbe != nil {
+		return s.onProbe(r)
+	}
+	return api.ProbeResult{Healthy: true, Sample: &api.Sample{RSSBytes: 1 << 20}}, nil
+}
+
+func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {
+	if s.onDrain != nil {
+		return s.onDrain(r)
+	}
+	return api.DrainResult{Drained: true}, nil
+}
+
+func (s *workerEnv) stop(_ context.Context, r api.StopRequest) (api.StopResult, error) {
+	s.count(&s.stops)
+	if s.onStop != nil {
+		return s.onStop(r)
+	}
+	return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Reason: "stopped in good order"}, nil
+}
+
+func (s *workerEnv) signal(name string, payload any) func() {
+	return func() { s.env.SignalWorkflow(name, payload) }
+}
+
+func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
+
+func ask[T any](s *workerEnv, query string) (answer T) {
+	s.t.Helper()
+	value, err := s.env.QueryWorkflow(query)
+	require.NoError(s.t, err)
+	require.NoError(s.t, value.Get(&answer))
+	return answer
+}
+
+func (s *workerEnv) state() api.WorkerState { return ask[api.WorkerState](s, api.QueryState) }
+func (s *workerEnv) metrics() api.WorkerMetrics {
+	return ask[api.WorkerMetrics](s, api.QueryMetrics)
+}
+func (s *workerEnv) history() []lifecycle.Transition {
+	return ask[[]lifecycle.Transition](s, api.QueryHistory)
+}
+
+// events are the events of the history.
+func (s *workerEnv) events() []lifecycle.EventKind {
+	var kinds []lifecycle.EventKind
+	for _, t := range s.history() {
+		kinds = append(kinds, t.Event)
+	}
+	return kinds
+}
+
+// update sends an update. Its result is set after the current step has returned and the worker has run.
+func (s *workerEnv) update(name string, request any) *workflowtest.UpdateResult {
+	a := &workflowtest.UpdateResult{}
+	s.env.UpdateWorkflow(name, "", a, request)
+	return a
+}
+
+func standalone() Run {
+	return Run{Pool: "t", Slot: 0, Spec: workflowtest.Spec(), SpecVersion: 1, Standalone: true}
+}
+
+// inPool is a worker of a pool.
+func inPool(change func(*spec.Spec)) Run {
+	run := rotating(change)
+	run.Standalone = false
+	return run
+}
+
+func crash(after time.Duration) watchScript {
+	return watchScript{after, api.WatchResult{Event: api.WatchExited, Reason: "was ended by SIGKILL", Exit: &lifecycle.Exit{Signal: "SIGKILL"}}}
+}

@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"cmp"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// register sets the handlers of all signals, queries and updates, before anything else runs.
+func (w *worker) register(ctx workflow.Context) error {
+	w.registerSignals()
+	if err := workflow.SetQueryHandler(ctx, api.QueryState, w.reporter.state); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, api.QueryMetrics, w.reporter.metrics); err != nil {
+		return err
+	}
+	if err := workflow.SetQueryHandler(ctx, api.QueryHistory, w.reporter.history); err != nil {
+		return err
+	}
+	return w.registerUpdates(ctx) // last: a waiting update is delivered at once
+}
+
+// registerUpdates sets the handlers of updates. Their validators refuse, where a refusal costs no history event.
+func (w *worker) registerUpdates(ctx workflow.Context) error {
+	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout, failure.Validator(w.leases.validateCheckout))
+	if err != nil {
+		return err
+	}
+	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew, failure.Validator(w.leases.renewRefusal))
+	if err != nil {
+		return err
+	}
+	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
+		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
+			w.leases.checkin(r)
+			return api.CheckinResult{State: w.Machine.State}, nil
+		})
+}
+
+func (w *worker) registerSignals() {
+	onSignal(w, api.SignalCheckin, w.leases.checkin)
+	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
+	onSignal(w, api.SignalDrain, func(c api.Control) { w.requests.drain = requested(c.Reason, c.By, true) })
+	onSignal(w, api.SignalStop, func(c api.Control) { w.requests.stop = requested(c.Reason, c.By, true) })
+	onSignal(w, api.SignalSuspend, func(c api.Control) {
+		w.requests.suspend = requested(c.Reason, c.By, false)
+		w.SuspendWanted = true
+	})
+	onSignal(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
+	onSignal(w, api.SignalRestart, func(r api.Restart) {
+		if r.Spec != nil {
+			w.NextSpec = &VersionSpec{*r.Spec, r.SpecVersion}
+		}
+		w.requests.restart = requested(r.Reason, r.By, false)
+		w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
+	})
+	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
+	onSignal(w, api.SignalStartsHeld, w.starter.startsHeld)
+	onSignal(w, api.SignalStartReleased, w.starter.startReleased)
+	onSignal(w, api.SignalLimitsApplied, w.monitor.limitsApplied)
+	onSignal(w, api.SignalEnd, func(c api.Control) { w.end(requested(c.Reason, c.By, false).reason) })
+	onSignal(w, api.SignalPoolContinues, w.poolContinues)
+	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
+}
+
+// onSignal calls handle with each signal of that name. The worker refuses a payload that cannot be decoded.
+func onSignal[T any](w *worker, name string, handle func(T)) {
+	loop.OnSignal(w.Loop, name, handle, w.refuse)
+}
+
+// absorbRequests takes requests that arrive while the process is already on its way out: they only change what follows.
+func (w *worker) absorbRequests() {
+	if r := w.requests.drain.take(); r.wanted {
+		w.restIf(r.rest)
+	}
+	if r := w.requests.restart.take(); r.wanted {
+		w.Cause = r.cause
+		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest request wins, also over an earlier one to rest
+	}
+	if w.requests.suspend.wanted || w.requests.resume.wanted {
+		w.requests.suspend, w.requests.resume, w.SuspendWanted = request{}, request{}, false
+		w.refuse("suspend or resume: the worker is " + string(w.Machine.State))
+	}
+}
+
+// handleRequests carries out what was requested of a worker with a live process.
+func (w *worker) handleRequests() bool {
+	if r := w.requests.stop.take(); r.wanted {
+		w.rotator.cancelRotation()
+		w.restIf(r.rest)
+		w.warn("stopping worker", r.reason)
+		w.transition(lifecycle.Stop, r.reason)
+		return true
+	}
+	if r := w.requests.drain.take(); r.wanted {
+		w.rotator.cancelRotation()
+		w.restIf(r.rest)
+		w.warn("draining worker", r.reason)
+		w.transition(lifecycle.Drain, r.reason)
+		return true
+	}
+	if r := w.requests.restart.take(); r.wanted {
+		w.rotator.beginRestart(r)
+		return true
+	}
+	return w.suspend() || w.resume()
+}
+
+func (w *worker) suspend() bool {
+	r := w.requests.suspend
+	if !r.wanted || w.Machine.State == lifecycle.Busy || w.leases.isResetting() {
+		return false
+	}
+	w.requests.suspend, w.SuspendWanted = request{}, false
+	if w.Machine.State == lifecycle.Suspended {
+		w.refuse("suspend: the worker is already suspended")
+		return true
+	}
+	w.rotator.yieldDisruption()
+	w.warn("suspending worker", r.reason)
+	w.transition(lifecycle.Suspend, r.reason)
+	w.tasks.checkpoint.Cancel()
+	return true
+}
+
+func (w *worker) resume() bool {
+	r := w.requests.resume.take()
+	if !r.wanted {
+		return false
+	}
+	if w.Machine.State != lifecycle.Suspended {
+		w.requests.suspend, w.SuspendWanted = request{}, false
+		w.refuse("resume: the worker is not suspended")
+		return true
+	}
+	w.transition(lifecycle.Resume, r.reason)
+	w.NextCheckpoint = w.Now() // probe first: nothing probed the process while it was suspended
+	return true
+}

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+func TestFailedProbesDegradeThenReplace(t *testing.T) {
+	failed := api.WatchResult{Event: api.WatchProbeFailed, Reason: "no answer within 5s"}
+	s := newWorkerEnv(t)
+	s.watchScript[1] = watchScript{30 * time.Second, failed} // and again at every later look, since its time has passed
+	s.At(30*time.Second+time.Millisecond/2, func() {})
+	s.At(5*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, 1, s.metrics().ConsecutiveFailures)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded, lifecycle.ProbeFailed, lifecycle.Unhealthy, lifecycle.Exited, lifecycle.Start,
+	}, s.events()[:6])
+}
+
+func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = watchScript{20 * time.Second, api.WatchResult{Event: api.WatchProbePassed}}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeError, Error: "odd answers"}))
+	var refused *workflowtest.UpdateResult
+	s.At(3*time.Second, func() {
+		require.Equal(t, lifecycle.Degraded, s.state().State)
+		refused = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+	})
+	s.At(25*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		s.dropWatchScript(1)
+		s.cancel()
+	})
+	s.run(standalone())
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, refused.Rejected, &app)
+	require.Equal(t, string(api.CodeDegraded), app.Type())
+}
+
+func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
+		return api.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
+	}
+	s.At(6*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.Positive(t, s.counted(&s.probes))
+}

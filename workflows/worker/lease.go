@@ -1,0 +1,293 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/failure"
+)
+
+// maxGrants bounds how many request IDs are remembered.
+const maxGrants = 50
+
+// Retry hints of refusals.
+const (
+	retryBusy     = 50 * time.Millisecond
+	retryStarting = 250 * time.Millisecond
+	retryOther    = time.Second
+)
+
+// leases grants, renews, expires and takes back the lease on the worker.
+type leases struct {
+	*worker
+	timerAt time.Time // when the lease timer fires
+}
+
+// leaseOf is the lease that a request got before, or nil.
+func (l *leases) leaseOf(requestID string) *api.Lease {
+	if requestID == "" {
+		return nil
+	}
+	for i := range l.Grants {
+		if l.Grants[i].RequestID == requestID {
+			return &l.Grants[i].Lease
+		}
+	}
+	return nil
+}
+
+// refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
+func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
+	if r.Holder == "" {
+		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: the name of the client that uses the worker")
+	}
+	if err := l.ttlRefusal(r.TTLMS); err != nil {
+		return err
+	}
+	if l.overLength() {
+		return api.Errorf(api.CodeContinuing, "%s is about to continue as new", l.name()).After(retryBusy)
+	}
+	if l.requests.stop.wanted || l.requests.drain.wanted || l.requests.restart.wanted || l.SuspendWanted {
+		return api.Errorf(api.CodeDraining, "%s is about to leave service", l.name()).After(retryOther)
+	}
+	switch l.Machine.State {
+	case lifecycle.Ready:
+		return nil
+	case lifecycle.Busy:
+		if l.Lease != nil {
+			return api.Errorf(api.CodeBusy, "%s is leased to %q until %s", l.name(), l.Lease.Holder, l.Lease.ExpiresAt.Format(time.RFC3339)).After(retryBusy)
+		}
+		return api.Errorf(api.CodeBusy, "%s is busy", l.name()).After(retryBusy)
+	case lifecycle.Degraded:
+		return api.Errorf(api.CodeDegraded, "%s is degraded: %s", l.name(), l.lastReason()).After(retryOther)
+	case lifecycle.Suspended:
+		return api.Errorf(api.CodeSuspended, "%s is suspended: %s", l.name(), l.lastReason()).After(retryOther)
+	case lifecycle.Draining, lifecycle.Stopping:
+		return api.Errorf(api.CodeDraining, "%s is %s: %s", l.name(), l.Machine.State, l.lastReason()).After(retryOther)
+	case lifecycle.Created, lifecycle.Pending, lifecycle.Starting:
+		return api.Errorf(api.CodeStarting, "%s is %s: %s", l.name(), l.Machine.State, l.reason()).After(retryStarting)
+	}
+	if l.Resting {
+		return api.Errorf(api.CodeFailed, "%s is down until an operator restarts it: %s", l.name(), l.reason()).After(retryOther)
+	}
+	return api.Errorf(api.CodeStarting, "%s is between two processes: %s", l.name(), l.reason()).After(retryStarting)
+}
+
+func (l *leases) ttlRefusal(ms int64) *api.Error {
+	if longest := l.Spec.Lease.MaxTTL.D(); ms < 0 || time.Duration(ms)*time.Millisecond > longest {
+		return api.Errorf(api.CodeInvalid, "ttl_ms is %d; it must be from 0 (the default) to %d (lease.max_ttl)", ms, longest.Milliseconds())
+	}
+	return nil
+}
+
+// isRecallable reports whether only a gateway's lease is in the way, which the gateway may return.
+func (l *leases) isRecallable() bool { return l.Machine.State == lifecycle.Busy && l.isGatewayLease() }
+
+// isGatewayLease reports whether a gateway holds the current lease.
+func (l *leases) isGatewayLease() bool {
+	return l.Lease != nil && strings.HasPrefix(l.Lease.Holder, api.GatewayHolderPrefix)
+}
+
+// validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
+// before the loop, so a checkin in the same workflow task is not handled yet.
+func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
+	if l.leaseOf(r.RequestID) != nil || l.isRecallable() || l.HasSignals() {
+		return nil
+	}
+	return l.refusal(r)
+}
+
+// checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
+func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
+	if lease := l.leaseOf(r.RequestID); lease != nil {
+		return lease, nil
+	}
+	if l.DrainSignals() {
+		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
+	}
+	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+		l.recall(ctx)
+		if lease := l.leaseOf(r.RequestID); lease != nil { // the same request got a lease meanwhile
+			return lease, nil
+		}
+	}
+	if refused := l.refusal(r); refused != nil {
+		return nil, failure.Refusal(refused)
+	}
+	return l.grant(r), nil
+}
+
+// checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
+func (l *leases) checkoutSignal(r api.CheckoutRequest) {
+	if l.leaseOf(r.RequestID) != nil {
+		return
+	}
+	if refused := l.refusal(r); refused != nil {
+		l.refuse("checkout: " + refused.Message)
+		return
+	}
+	l.grant(r)
+}
+
+// recall asks the gateway to return its lease. A gateway that uses it, or does not answer, keeps it.
+func (l *leases) recall(ctx workflow.Context) {
+	var result api.RecallResult
+	if err := l.activities.recall(l.Lease.ID).Get(ctx, &result); err == nil && result.Returned && result.Checkin != nil {
+		l.checkin(*result.Checkin)
+	}
+}
+
+func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
+	now := l.Now()
+	l.LeaseSeq++
+	lease := api.Lease{
+		ID:     api.LeaseID(l.Pool, l.Slot, l.Machine.Incarnation, l.LeaseSeq),
+		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,
+		Holder: r.Holder, Session: r.Session,
+		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
+		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)),
+	}
+	l.transition(lifecycle.Checkout, fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder))
+	l.Lease = &lease
+	l.Counters.LeasesGranted++
+	l.Counters.LastGrantAt = now
+	if r.RequestID != "" {
+		l.Grants = append(l.Grants, Grant{r.RequestID, lease})
+		if excess := len(l.Grants) - maxGrants; excess > 0 {
+			l.Grants = append([]Grant(nil), l.Grants[excess:]...)
+		}
+	}
+	l.WakeUp()
+	return &lease
+}
+
+func (l *leases) ttl(ms int64) time.Duration {
+	if ms == 0 {
+		return l.Spec.Lease.TTL.D()
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// stale is why leaseID is not the current lease, or nil.
+func (l *leases) stale(leaseID string) *api.Error {
+	ref, err := api.ParseLeaseID(leaseID)
+	if err != nil || ref.Pool != l.Pool || ref.Slot != l.Slot {
+		return api.Errorf(api.CodeLeaseNotFound, "%s has never granted a lease %q", l.name(), leaseID)
+	}
+	if l.Lease == nil || l.Lease.ID != leaseID {
+		return api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended; check out again", leaseID, l.name())
+	}
+	return nil
+}
+
+func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
+	if l.surge.isDrainingLease(r.LeaseID) {
+		return api.Errorf(api.CodeDraining, "the process of lease %s is being replaced; finish the calls in flight and check in", r.LeaseID)
+	}
+	if stale := l.stale(r.LeaseID); stale != nil {
+		return stale
+	}
+	if err := l.ttlRefusal(r.TTLMS); err != nil {
+		return err
+	}
+	if l.Machine.State != lifecycle.Busy {
+		return api.Errorf(api.CodeDraining, "%s is %s; finish the calls in flight and check in", l.name(), l.Machine.State)
+	}
+	return nil
+}
+
+func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
+	if refused := l.renewRefusal(r); refused != nil {
+		return nil, failure.Refusal(refused)
+	}
+	l.Lease.ExpiresAt = l.Now().Add(l.ttl(r.TTLMS))
+	l.WakeUp()
+	return l.Lease, nil
+}
+
+// checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
+func (l *leases) checkin(r api.CheckinRequest) {
+	if l.surge.checkinDraining(r) {
+		l.WakeUp()
+		return
+	}
+	if stale := l.stale(r.LeaseID); stale != nil {
+		l.refuse("checkin: " + stale.Message)
+		return
+	}
+	kind, reason := lifecycle.Checkin, fmt.Sprintf("lease %s released by %q", l.Lease.ID, l.Lease.Holder)
+	switch r.Outcome {
+	case api.OutcomeOK, "":
+		l.LeaseErrors = 0
+	case api.OutcomeError:
+		l.LeaseErrors++
+		kind = lifecycle.CheckinError
+		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", r.Error, l.LeaseErrors, l.Spec.Health.MaxFailures)
+		if l.LeaseErrors >= l.Spec.Health.MaxFailures {
+			kind = lifecycle.Unhealthy
+		}
+	case api.OutcomeClose:
+		kind, reason = lifecycle.CheckinClose, reason+", which requested a new process"
+		if r.Error != "" {
+			reason += ": " + r.Error
+		}
+	default:
+		l.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
+		return
+	}
+	l.countUsage(r.Usage, l.Machine.Incarnation)
+	l.Lease = nil
+	if l.Machine.State == lifecycle.Busy {
+		switch kind {
+		case lifecycle.CheckinClose:
+			l.Cause = api.CauseLease
+			l.setIntent(IntentReplace, reason)
+		case lifecycle.Unhealthy:
+			l.Cause = api.CauseUnhealthy
+		}
+		l.transition(kind, reason)
+	}
+	l.WakeUp()
+}
+
+// expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
+func (l *leases) expire() bool {
+	if l.Lease == nil || l.Now().Before(l.Lease.ExpiresAt) {
+		return false
+	}
+	if l.Spec.Lease.OnExpiry == spec.ExpiryReset {
+		l.startReset()
+		return true
+	}
+	workflow.GetLogger(l.Ctx).Warn("lease expired", "worker", l.name(), "lease", l.Lease.ID, "holder", l.Lease.Holder)
+	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
+	l.Cause = api.CauseLease
+	l.setIntent(IntentReplace, reason)
+	l.transition(lifecycle.LeaseExpired, reason)
+	l.Lease = nil
+	return true
+}
+
+// ensureTimer runs the one timer that serves lease expiry. The timer spans leases, so that a lease writes no timer events; only a lease
+// that expires before the timer moves it.
+func (l *leases) ensureTimer() {
+	ttl := l.Spec.Lease.TTL.D()
+	switch {
+	case l.Lease != nil && (!l.tasks.lease.Running() || l.Lease.ExpiresAt.Before(l.timerAt)):
+		l.tasks.lease.Cancel()
+		l.armTimer(max(0, l.Lease.ExpiresAt.Sub(l.Now())))
+	case l.Lease == nil && !l.tasks.lease.Running() && l.Now().Sub(l.Counters.LastGrantAt) < ttl:
+		l.armTimer(ttl)
+	}
+}
+
+func (l *leases) armTimer(after time.Duration) {
+	l.timerAt = l.Now().Add(after)
+	l.tasks.lease.Start(l.Loop, after, "lease expiry")
+}

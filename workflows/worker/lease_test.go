@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+func TestALeaseIsExclusiveIdempotentAndNumbered(t *testing.T) {
+	s := newWorkerEnv(t)
+	var first, again, other, after *workflowtest.UpdateResult
+	s.At(time.Second, func() {
+		first = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	})
+	s.At(2*time.Second, func() {
+		other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r2", Holder: "you"})
+		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r1", Holder: "me"})
+	})
+	s.At(3*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 3, Failed: 1, TotalMS: 30}})()
+	})
+	s.At(4*time.Second, func() {
+		after = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "r3", Holder: "you"})
+	})
+	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"})) // stale: changes nothing
+	s.At(6*time.Second, func() {
+		require.Equal(t, "t.0.1.2", s.state().Lease.ID)
+		m := s.metrics()
+		require.EqualValues(t, 3, m.RequestsServed)
+		require.EqualValues(t, 1, m.RequestsFailed)
+		require.InDelta(t, 10, m.AvgCallTimeMS, 0.001)
+		require.EqualValues(t, 2, m.LeasesGranted)
+		require.EqualValues(t, 1, m.LeasesRefused)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.NoError(t, first.Rejected)
+	require.Equal(t, "t.0.1.1", first.Value.(*api.Lease).ID)
+	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
+	require.Equal(t, "t.0.1.2", after.Value.(*api.Lease).ID)
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, other.Rejected, &refused)
+	require.Equal(t, string(api.CodeBusy), refused.Type())
+	var hint api.RefusalDetails
+	require.NoError(t, refused.Details(&hint))
+	require.Positive(t, hint.RetryAfterMS)
+}
+
+func TestAnExpiredLeaseReplacesTheWorker(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"shorter than the default": 3 * time.Second, "longer than the default": 100 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: ttl.Milliseconds()}))
+			s.At(ttl, func() { require.Equal(t, lifecycle.Busy, s.state().State, "not before its time") })
+			s.At(ttl+3*time.Second, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, 2, st.Incarnation)
+				require.Zero(t, s.metrics().ConsecutiveFailures)
+				s.cancel()
+			})
+			s.run(standalone())
+			require.Contains(t, s.events(), lifecycle.LeaseExpired)
+		})
+	}
+}
+
+func TestARenewedLeaseLives(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	var stale *workflowtest.UpdateResult
+	for i := 1; i <= 5; i++ {
+		s.At(time.Duration(i)*50*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+	}
+	s.At(290*time.Second, func() {
+		require.Equal(t, lifecycle.Busy, s.state().State)
+		stale = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.9"})
+	})
+	s.At(291*time.Second, s.cancel)
+	s.run(standalone())
+	require.NotContains(t, s.events(), lifecycle.LeaseExpired)
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, stale.Rejected, &refused)
+	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+}
+
+// A checkout in the same workflow task as signals reads them before the loop does.
+func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.RegisterDelayedCallback(func() { env.SignalWorkflow(api.SignalRestart, api.Restart{Reason: "new moon"}) }, time.Second)
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		w := newWorker(ctx, standalone())
+		w.registerSignals()
+		if err := workflow.Sleep(ctx, time.Minute); err != nil {
+			return err
+		}
+		require.True(t, w.HasSignals())
+		_, err := w.leases.checkout(ctx, api.CheckoutRequest{Holder: "me"})
+		require.ErrorContains(t, err, "about to leave service")
+		require.True(t, w.requests.restart.wanted)
+		before := w.Now()
+		require.NoError(t, w.Await())
+		require.Equal(t, before, w.Now(), "the loop wakes up")
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}

@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			run := inPool(func(*spec.Spec) {})
+			run.ContinueEvery = every
+			s.watchScript[1] = crash(time.Minute)
+			s.At(30*time.Second, s.signal(api.SignalStartsHeld, api.StartsHeld{Reason: "too many starts failed"}))
+			s.At(2*time.Minute, func() {
+				require.Equal(t, lifecycle.Pending, s.state().State)
+				require.Equal(t, "too many starts failed", s.state().Reason)
+				require.Equal(t, []any{api.StartRequested{Slot: 0, Incarnation: 2}}, s.signalsOf(api.SignalStartRequested))
+				s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 2})()
+			})
+			s.At(3*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.Equal(t, map[string]int64{"exit": 1}, s.metrics().RestartsByReason)
+				s.signal(api.SignalEnd, api.Control{})()
+			})
+			s.run(run)
+			require.Equal(t, 2, s.counted(&s.starts))
+		})
+	}
+}
+
+func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *testing.T) {
+	for name, release := range map[string]func(*workerEnv) func(){
+		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsHeld, api.StartsHeld{}) },
+		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Restart{Reason: "mended"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			run := inPool(func(*spec.Spec) {})
+			run.StartsHeld = "too many starts failed"
+			s.At(time.Minute, func() {
+				require.Equal(t, lifecycle.Pending, s.state().State)
+				require.Zero(t, s.counted(&s.starts))
+				release(s)()
+			})
+			s.At(2*time.Minute, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				s.signal(api.SignalEnd, api.Control{})()
+			})
+			s.run(run)
+		})
+	}
+}
+
+func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, func() {
+		require.Equal(t, lifecycle.Pending, s.state().State)
+		require.Contains(t, s.state().Reason, "start.rate_per_second")
+		s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1})()
+	})
+	s.At(2*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.Empty(t, s.metrics().RestartsByReason)
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
+}

@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// state answers the query state.
+func (r reporter) state() (api.WorkerState, error) {
+	s := api.WorkerState{
+		Worker: r.name(), State: r.Machine.State, Health: r.Machine.Health,
+		Incarnation: r.Machine.Incarnation, Host: r.Process.Host, PID: r.Process.PID,
+		Lease: r.Lease, LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion,
+		LastRefusal: r.LastRefusal, Limits: r.Process.Limits, LimitsApplied: r.Process.LimitsApplied,
+		Leaving: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
+	}
+	if a := r.Assessment; a != nil {
+		s.Grade, s.Score = a.Grade, &a.Score
+	}
+	if r.Successor != nil {
+		s.Successor = r.Successor.Incarnation
+	}
+	if r.Rotation != nil {
+		s.Rotation = &r.Rotation.RotationStatus
+	}
+	return s, nil
+}
+
+// metrics answers the query metrics. Uptime is as of the last workflow task.
+func (r reporter) metrics() (api.WorkerMetrics, error) {
+	c := r.Counters
+	m := api.Metrics{
+		ID:             r.name(),
+		RequestsServed: c.RequestsServed, RequestsFailed: c.RequestsFailed, TotalCallTimeMS: c.TotalCallTimeMS,
+		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: timeOrNil(c.LastRequestAt),
+		Restarts: max(0, r.Machine.Incarnation-1), ConsecutiveFailures: r.Failures,
+		Rotations: c.Rotations, RotationsByReason: c.RotationsByReason, RestartsByReason: c.RestartsByReason,
+		CallsCut: c.CallsCut, LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
+	}
+	if c.RequestsServed > 0 {
+		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)
+	}
+	if s := r.Sample; s != nil && r.Machine.State.Live() {
+		m.CurrentMemoryBytes, m.CPUPercent, m.OpenFiles, m.Threads = s.RSSBytes, s.CPUPercent, s.OpenFiles, s.Threads
+	}
+	if r.Assessment != nil {
+		m.Warnings = r.Assessment.Warnings
+	}
+	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
+		m.StartedAt = &started
+		m.UptimeS = r.Now().Sub(started).Seconds()
+	}
+	return api.WorkerMetrics{State: r.Machine.State, Metrics: m}, nil
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// history answers the query history.
+func (r reporter) history() ([]lifecycle.Transition, error) {
+	if r.Machine.Ring == nil {
+		return []lifecycle.Transition{}, nil
+	}
+	return r.Machine.Ring, nil
+}

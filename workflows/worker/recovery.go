@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
+)
+
+// decideNext decides what follows the end of an incarnation.
+func (w *worker) decideNext() bool {
+	w.surge.noteReady()
+	if w.surge.isReady() && !w.Ending && w.Intent != IntentRest && !w.requests.stop.wanted && !w.requests.drain.wanted {
+		w.surge.activate()
+		return true
+	}
+	if r := w.Rotation; r != nil && !(r.InPlace && w.Cause == r.Cause) {
+		w.rotator.cancelRotation()
+	}
+	if w.Ending {
+		return false
+	}
+	if r := w.requests.restart.take(); r.wanted {
+		w.Failures = 0
+		w.Cause, w.StartReleased = r.cause, true
+		w.starter.beginIncarnation(r.reason)
+		return true
+	}
+	if r := w.requests.takeEnd(); r.wanted && r.rest {
+		if w.Resting {
+			w.refuse("stop or drain: the worker has no process")
+		}
+		w.restIf(true)
+	}
+	if w.Resting {
+		w.requests.suspend, w.requests.resume = request{}, request{}
+		return false
+	}
+	if w.Wait.Capacity {
+		w.starter.skipUsedNumbers()
+		w.transition(lifecycle.Hold, w.Wait.Reason)
+		return true
+	}
+	switch w.Intent {
+	case IntentRest:
+		w.Resting = true
+		return true
+	case IntentReplace:
+		w.starter.beginIncarnation(w.IntentReason)
+		return true
+	}
+	w.recoverOrGiveUp()
+	return true
+}
+
+// recoverOrGiveUp does what the recovery policy decides after an end that nobody requested.
+func (w *worker) recoverOrGiveUp() {
+	var healthy time.Duration
+	if started := w.Machine.StartedAt; !started.IsZero() {
+		healthy = w.Now().Sub(started)
+	}
+	recovery := fromspec.Recovery(w.Spec)
+	w.Failures, w.ShortLived = recovery.Counted(w.Failures, healthy), recovery.Brief(healthy)
+	decision := recovery.Next(w.Failures, w.lastReason(), w.backoffRandom())
+	if w.TrialPause > decision.Delay {
+		decision.Delay = w.TrialPause
+		decision.Reason += fmt.Sprintf(" (at least %s apart: this worker tests the pool's breaker)", w.TrialPause)
+	}
+	switch {
+	case decision.Action == policy.GiveUp:
+		w.Resting, w.TrialPause = true, 0
+		w.Wait.Reason = decision.Reason
+		w.GaveUp = true
+		w.record(lifecycle.GaveUp, decision.Reason)
+		w.warn("worker gave up", decision.Reason)
+	case decision.Delay > 0:
+		w.Wait = Wait{Until: w.Now().Add(decision.Delay), Reason: decision.Reason}
+		w.starter.skipUsedNumbers()
+		w.transition(lifecycle.Hold, decision.Reason)
+		w.warn("worker backs off", decision.Reason)
+	default:
+		w.warn("restarting worker", decision.Reason)
+		w.starter.beginIncarnation(decision.Reason)
+	}
+}
+
+// backoffRandom spreads backoffs. It is deterministic in replay.
+func (w *worker) backoffRandom() float64 {
+	return rand.New(workflow.GetRandomStream(w.Ctx, "backoff")).Float64()
+}
+
+// setIntent sets what follows the end of this incarnation, unless a stronger intent is set.
+func (w *worker) setIntent(intent Intent, reason string) {
+	if intent.rank() > w.Intent.rank() {
+		w.Intent, w.IntentReason = intent, reason
+	}
+}
+
+func (i Intent) rank() int {
+	switch i {
+	case IntentReplace:
+		return 1
+	case IntentRest:
+		return 2
+	}
+	return 0
+}
+
+// restIf makes the worker rest after the end of its process, if rest is set.
+func (w *worker) restIf(rest bool) {
+	if rest {
+		w.setIntent(IntentRest, "rest requested")
+	}
+}

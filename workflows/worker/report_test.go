@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = crash(time.Minute)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation == 1 {
+			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
+		}
+		return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+	}
+	s.At(time.Hour, s.signal(api.SignalEnd, api.Control{}))
+	s.run(inPool(func(*spec.Spec) {}))
+	var story []string
+	for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+		c := m.(api.WorkerChanged)
+		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
+	}
+	t.Log(story)
+	require.Subset(t, story, []string{"ready #1", "starting #2", "pending #5"})
+	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
+	require.LessOrEqual(t, len(story), 8)
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+func resettable() Run {
+	run := standalone()
+	run.Spec.Lease.OnExpiry = spec.ExpiryReset
+	return run
+}
+
+func TestAWorkerIsResetWhenItsLeaseExpiresAndIsReadyAgain(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3, 5, 7, 11} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.onReset = func(r api.ResetRequest) (api.ResetResult, error) {
+				require.Equal(t, "t.0.1.1", r.LeaseID)
+				require.EqualValues(t, 1, r.Incarnation)
+				return api.ResetResult{Usage: api.Usage{Requests: 3}}, nil
+			}
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+			var late, next *workflowtest.UpdateResult
+			s.At(10*time.Second, func() {
+				st := s.state()
+				require.Equal(t, lifecycle.Ready, st.State)
+				require.EqualValues(t, 1, st.Incarnation, "the same process")
+				require.Nil(t, st.Lease)
+				require.EqualValues(t, 3, s.metrics().RequestsServed)
+				require.Empty(t, s.metrics().RestartsByReason)
+				late = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+				next = s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"})
+			})
+			s.At(11*time.Second, s.cancel)
+			run := resettable()
+			run.ContinueEvery = every
+			s.run(run)
+			var refused *temporal.ApplicationError
+			require.ErrorAs(t, late.Rejected, &refused)
+			require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+			require.Equal(t, "t.0.1.2", next.Value.(*api.Lease).ID)
+			require.Equal(t, []lifecycle.EventKind{
+				lifecycle.Start, lifecycle.StartSucceeded, lifecycle.Checkout, lifecycle.CheckinError, lifecycle.ProbePassed, lifecycle.Checkout,
+			}, s.events()[:6])
+			require.Contains(t, s.history()[3].Reason, `lease t.0.1.1 of "me" expired`)
+			require.Contains(t, s.history()[4].Reason, "process reset")
+		})
+	}
+}
+
+func TestAWorkerThatIsNotResetIsReplaced(t *testing.T) {
+	for name, answer := range map[string]struct {
+		result api.ResetResult
+		err    error
+	}{
+		"it has no such method": {api.ResetResult{Problem: "t/0 has no method lease.reset"}, nil},
+		"the host fails":        {api.ResetResult{}, errors.New("t/0 has no method lease.reset")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.onReset = func(api.ResetRequest) (api.ResetResult, error) { return answer.result, answer.err }
+			s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+			s.At(20*time.Second, func() {
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.EqualValues(t, 2, s.state().Incarnation)
+				require.Equal(t, map[string]int64{"lease": 1}, s.metrics().RestartsByReason)
+				require.Zero(t, s.metrics().ConsecutiveFailures)
+				s.cancel()
+			})
+			s.run(resettable())
+			require.Contains(t, s.events(), lifecycle.EventKind(lifecycle.Unhealthy))
+			for _, step := range s.history() {
+				if step.Event == lifecycle.EventKind(lifecycle.Unhealthy) {
+					require.Contains(t, step.Reason, "has no method lease.reset")
+				}
+			}
+		})
+	}
+}
+
+func TestAWorkerThatCrashesWhileItIsResetComesBackLikeAnyOther(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = crash(4*time.Second + 10*time.Millisecond)
+	s.onReset = func(api.ResetRequest) (api.ResetResult, error) {
+		return api.ResetResult{Problem: "the process has ended"}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 3000}))
+	s.At(20*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.run(resettable())
+}

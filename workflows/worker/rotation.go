@@ -1,0 +1,235 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// rotation is the replacement of an incarnation that still serves. It is wanted, requested of the pool, granted, and carried out.
+type rotation struct {
+	api.RotationStatus
+	Asked bool `json:"asked,omitempty"` // the pool
+	// InPlace stops the old process before the next one starts: rotation.surge is off, or no host has capacity for both.
+	InPlace bool `json:"in_place,omitempty"`
+	// Attempts counts failed starts of the next process; the next attempt waits until RetryAt.
+	Attempts int       `json:"tries,omitempty"`
+	RetryAt  time.Time `json:"retry_at,omitzero"`
+}
+
+// rotationRetryDelay is how long a worker that gave up a rotation serves on before it requests the rotation again.
+const rotationRetryDelay = 5 * time.Minute
+
+// observableCauses are the causes that policy.mode = "observe" only records.
+var observableCauses = []api.Cause{api.CauseGrade, api.CausePrediction, api.CausePressure}
+
+// rotator decides when an incarnation is rotated, and carries rotations out.
+type rotator struct{ *worker }
+
+// want requests a rotation of this incarnation. The first cause counts until the rotation has ended.
+func (r rotator) want(cause api.Cause, reason string) {
+	if r.Rotation != nil {
+		return
+	}
+	status := api.RotationStatus{Cause: cause, Reason: reason, Incarnation: r.Machine.Incarnation, Since: r.Now()}
+	if r.Spec.Policy.Mode == spec.PolicyObserve && slices.Contains(observableCauses, cause) {
+		r.observeOnly(status)
+		return
+	}
+	r.log("rotation wanted", cause, reason)
+	r.Rotation = &rotation{RotationStatus: status}
+}
+
+// observeOnly records a rotation that policy.mode = "observe" does not carry out, once for each cause.
+func (r rotator) observeOnly(status api.RotationStatus) {
+	if slices.Contains(r.Process.ObservedCauses, status.Cause) {
+		return
+	}
+	status.Observed = true
+	r.Process.ObservedCauses = append(r.Process.ObservedCauses, status.Cause)
+	r.LastRotation = &status
+	r.record(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; not carried out: policy.mode = %q)", status.Reason, status.Cause, spec.PolicyObserve))
+	r.log("rotation recorded and not carried out", status.Cause, status.Reason)
+}
+
+func (r rotator) log(message string, cause api.Cause, reason string) {
+	workflow.GetLogger(r.Ctx).Info(message, "worker", r.name(), "incarnation", r.Machine.Incarnation, "cause", cause, "reason", reason)
+}
+
+// beginRestart replaces an incarnation that serves, on command of an operator or the pool. It needs no grant.
+func (r rotator) beginRestart(request request) {
+	if s := r.Successor; s != nil && r.NextSpec != nil && s.SpecVersion != r.NextSpec.Version {
+		r.surge.cancelSuccessor("superseded by a newer spec")
+	}
+	r.log("restart wanted", request.cause, request.reason)
+	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
+	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended}
+}
+
+// rotate takes the wanted rotation one step further, and reports whether anything changed.
+func (r rotator) rotate() bool {
+	rotation := r.Rotation
+	if rotation == nil || r.Machine.State == lifecycle.Suspended && !rotation.InPlace {
+		return false
+	}
+	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {
+		if !r.tasks.retry.Running() {
+			r.tasks.retry.Start(r.Loop, wait, "before the rotation is retried")
+		}
+		return false
+	}
+	r.tasks.retry.Reset()
+	rotation.RetryAt = time.Time{}
+	if !rotation.Granted {
+		return r.awaitGrant()
+	}
+	switch {
+	case len(r.Draining) > 0: // a worker has at most two processes
+		return false
+	case rotation.InPlace || !r.nextSpec().Rotation.Surge:
+		rotation.InPlace = true
+		r.Cause = rotation.Cause
+		r.setIntent(IntentReplace, rotation.Reason)
+		r.transition(lifecycle.Drain, rotation.Reason)
+		return true
+	case r.Successor == nil:
+		r.surge.startSuccessor()
+		return true
+	}
+	return r.surge.attemptSwitch()
+}
+
+// awaitGrant requests the rotation of the pool, once; a standalone worker grants it itself.
+func (r rotator) awaitGrant() bool {
+	rotation := r.Rotation
+	if r.Standalone {
+		rotation.Granted = true
+		return true
+	}
+	if !rotation.Asked {
+		rotation.Asked = true
+		r.reporter.signalPool(api.SignalRotationRequest, api.RotationRequest{
+			Slot: r.Slot, Incarnation: r.Machine.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason,
+		})
+	}
+	return false
+}
+
+// granted takes the pool's grant to rotate an incarnation.
+func (r rotator) granted(g api.RotationGrant) {
+	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation && g.Incarnation == rotation.Incarnation {
+		rotation.Granted = true
+		return
+	}
+	r.endDisruption(g.Incarnation, false, "rotation no longer wanted")
+}
+
+// nextSpec is the spec of the next incarnation.
+func (r rotator) nextSpec() spec.Spec {
+	if r.NextSpec != nil {
+		return r.NextSpec.Spec
+	}
+	return r.Spec
+}
+
+// abandonRotation gives the rotation up: the incarnation serves on. What no operator commanded is retried later.
+func (r rotator) abandonRotation(reason string) {
+	rotation := r.Rotation
+	rotation.Failed = reason
+	r.endRotation()
+	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation serves on", "worker", r.name(), "cause", rotation.Cause, "reason", reason)
+	r.record(lifecycle.RotationFailed, fmt.Sprintf("Serving on as incarnation %d: %s", rotation.Incarnation, reason))
+	r.endDisruption(rotation.Incarnation, true, reason)
+	if r.NextSpec != nil {
+		r.NextSpec = nil // a restart after a crash must not use a spec that cannot start
+		return
+	}
+	if rotation.Cause != api.CauseOperator {
+		r.retryRotation(*rotation)
+	}
+}
+
+func (r rotator) retryRotation(failed rotation) {
+	r.Rotation = &rotation{RotationStatus: failed.RotationStatus, RetryAt: r.Now().Add(rotationRetryDelay)}
+	r.Rotation.Granted = false
+}
+
+// endRotation makes the rotation the last one.
+func (r rotator) endRotation() {
+	last := r.Rotation.RotationStatus
+	r.LastRotation, r.Rotation = &last, nil
+}
+
+// cancelRotation drops a rotation: the incarnation ends for another reason.
+func (r rotator) cancelRotation() {
+	if rotation := r.Rotation; rotation != nil && (rotation.Granted || rotation.Asked) {
+		r.endDisruption(rotation.Incarnation, false, "the incarnation ended for another reason")
+	}
+	r.Rotation = nil
+	r.tasks.retry.Reset()
+	r.surge.cancelSuccessor("no longer needed")
+}
+
+// yieldDisruption gives up the grant before the worker is suspended, which may last. The worker requests it again when it is resumed.
+func (r rotator) yieldDisruption() {
+	rotation := r.Rotation
+	if rotation == nil {
+		return
+	}
+	r.surge.cancelSuccessor("worker suspended")
+	if rotation.Asked { // a restart was not requested of the pool, and waits
+		r.endDisruption(rotation.Incarnation, false, "worker suspended")
+		rotation.Granted, rotation.Asked = false, false
+	}
+}
+
+// endDisruption reports to the pool that the rotation of an incarnation has ended.
+func (r rotator) endDisruption(incarnation int64, failed bool, reason string) {
+	if !r.Standalone {
+		r.reporter.signalPool(api.SignalRotationDone, api.RotationDone{Slot: r.Slot, Incarnation: incarnation, Failed: failed, Reason: reason})
+	}
+}
+
+// countReplacement counts the incarnation that begins under the cause of the previous one's end.
+func (r rotator) countReplacement() {
+	cause := r.Cause
+	r.Cause = ""
+	if cause == "" {
+		return // the first incarnation, or one that no host has taken
+	}
+	if rotation := r.Rotation; rotation != nil && rotation.Granted && cause == rotation.Cause {
+		r.Counters.Rotations++
+		r.Counters.RotationsByReason = incremented(r.Counters.RotationsByReason, cause)
+		if cause == api.CauseGrade {
+			r.GradeRotations++
+		} else {
+			r.GradeRotations = 0
+		}
+		r.endRotation()
+		return
+	}
+	r.Counters.RestartsByReason = incremented(r.Counters.RestartsByReason, cause)
+}
+
+// incremented is a map with one more of a cause.
+func incremented(by map[string]int64, cause api.Cause) map[string]int64 {
+	if by == nil {
+		by = map[string]int64{}
+	}
+	by[string(cause)]++
+	return by
+}
+
+// recordCutCalls counts calls that were still in flight after the drain timeout.
+func (r rotator) recordCutCalls(n int) {
+	r.Counters.CallsCut += int64(n)
+	if r.Rotation != nil {
+		r.Rotation.Cut += n
+	}
+}

@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// rotating is a worker without a pool, which need not ask, under a changed spec.
+func rotating(change func(*spec.Spec)) Run {
+	run := standalone()
+	change(&run.Spec)
+	return run
+}
+
+// finding is what a Watch returns for an incarnation that should go.
+func finding(after time.Duration, cause api.Cause, reason string) watchScript {
+	return watchScript{after, api.WatchResult{
+		Event: api.WatchReplace, Cause: cause, Reason: reason,
+		Assessment: &api.Assessment{Grade: "degraded", Score: 50, Warnings: []string{"Its memory is at 400 MB."}},
+	}}
+}
+
+func reasons(history []lifecycle.Transition) string {
+	var all []string
+	for _, step := range history {
+		all = append(all, step.Reason)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3, 5, 7} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
+			run.ContinueEvery = every
+			for m := 1; m <= 130; m++ {
+				s.At(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+			}
+			s.At(59*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
+			s.At(61*time.Minute, func() {
+				st := s.state()
+				require.EqualValues(t, 2, st.Incarnation)
+				require.Equal(t, 1002, st.PID)
+				require.Empty(t, st.Leaving)
+				require.Equal(t, api.CauseUptime, st.LastRotation.Cause)
+			})
+			s.At(131*time.Minute, func() {
+				m := s.metrics()
+				require.EqualValues(t, 2, m.Rotations)
+				require.Equal(t, map[string]int64{"uptime": 2}, m.RotationsByReason)
+				require.Empty(t, m.RestartsByReason)
+				require.Contains(t, reasons(s.history()), "up for 1h0m0s (limit 1h0m0s, rotation.max_uptime)")
+				s.cancel()
+			})
+			s.run(run)
+			require.Equal(t, 3, s.counted(&s.starts))
+			require.Equal(t, 3, s.counted(&s.stops))
+		})
+	}
+}
+
+func TestAWorkerIsRotatedAtItsRequestLimit(t *testing.T) {
+	s := newWorkerEnv(t)
+	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 1000; sp.Rotation.Jitter = 0.1 })
+	serve := func(at time.Duration, seq int, requests int64) {
+		s.At(at, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+		s.At(at+time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{
+			LeaseID: api.LeaseID("t", 0, 1, int64(seq)), Usage: api.Usage{Requests: requests},
+		}))
+	}
+	serve(time.Minute, 1, 890)
+	s.At(2*time.Minute, func() { require.EqualValues(t, 1, s.state().Incarnation) })
+	serve(3*time.Minute, 2, 211)
+	s.At(4*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, map[string]int64{"requests": 1}, s.metrics().RotationsByReason)
+		require.EqualValues(t, 1101, s.metrics().RequestsServed)
+		require.Regexp(t, `served 1101 requests \(limit (9|10)\d\d, rotation.max_requests\)`, s.state().LastRotation.Reason)
+		s.cancel()
+	})
+	s.run(run)
+}
+
+func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
+	limits := map[int64]bool{}
+	for range 5 {
+		s := newWorkerEnv(t)
+		var seen []int64
+		run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxRequests = 10_000 })
+		for i := 1; i <= 5; i++ {
+			s.At(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Restart{}))
+		}
+		s.onWatch = func(r api.WatchRequest) {
+			if r.Rules.RequestLimit > 0 {
+				seen = append(seen, r.Rules.RequestLimit)
+			}
+		}
+		s.At(time.Hour, s.cancel)
+		s.run(run)
+		require.NotEmpty(t, seen)
+		for _, limit := range seen {
+			require.GreaterOrEqual(t, limit, int64(9000))
+			require.LessOrEqual(t, limit, int64(11000))
+			limits[limit] = true
+		}
+	}
+	require.Greater(t, len(limits), 5)
+}
+
+func TestWhatTheHostFindsReplacesTheWorker(t *testing.T) {
+	for _, cause := range []api.Cause{api.CauseRequests, api.CauseMemory, api.CauseGrade, api.CausePrediction} {
+		t.Run(string(cause), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			s.watchScript[1] = finding(time.Minute, cause, "found for a reason")
+			s.At(2*time.Minute, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				require.Equal(t, map[string]int64{string(cause): 1}, s.metrics().RotationsByReason)
+				require.Contains(t, reasons(s.history()), "found for a reason")
+				s.cancel()
+			})
+			s.run(standalone())
+		})
+	}
+}
+
+func TestInObserveModeHealthDecidesNothingAndSaysSo(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = finding(time.Minute, api.CauseGrade, "critical for long")
+	s.At(time.Minute+time.Millisecond, func() { s.dropWatchScript(1) })
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.EqualValues(t, 1, st.Incarnation)
+		require.True(t, st.LastRotation.Observed)
+		require.Equal(t, "critical for long", st.LastRotation.Reason)
+		require.Equal(t, "degraded", st.Grade)
+		require.Contains(t, notes(s.history(), lifecycle.RotationObserved)[0].Reason, "critical for long")
+		require.Len(t, notes(s.history(), lifecycle.RotationObserved), 1)
+		require.NotContains(t, st.Reason, "critical for long", "it is ready for another reason")
+		require.InDelta(t, 50, *st.Score, 0.001)
+		require.Equal(t, []string{"Its memory is at 400 MB."}, s.metrics().Warnings)
+		require.Zero(t, s.metrics().Rotations)
+		s.cancel()
+	})
+	s.run(rotating(func(sp *spec.Spec) { sp.Policy.Mode = spec.PolicyObserve }))
+	require.Equal(t, 1, s.counted(&s.starts))
+}
+
+func TestAThousandRotationsLeaveTheStateAsSmallAsItWas(t *testing.T) {
+	s := newWorkerEnv(t)
+	run := rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Minute) })
+	run.ContinueEvery = 50
+	s.At(400*time.Minute, func() { s.sizes = append(s.sizes, s.stateSize) })
+	s.At(1005*time.Minute, func() {
+		require.GreaterOrEqual(t, s.metrics().Rotations, int64(1000))
+		s.sizes = append(s.sizes, s.stateSize)
+		s.cancel()
+	})
+	s.run(run)
+	require.Len(t, s.sizes, 2)
+	require.Positive(t, s.sizes[0])
+	require.InEpsilon(t, s.sizes[0], s.sizes[1], 0.05)
+}
+
+func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			s := newWorkerEnv(t)
+			run := inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) })
+			run.ContinueEvery = every
+			s.At(80*time.Minute, func() {
+				require.EqualValues(t, 1, s.state().Incarnation)
+				require.Equal(t, lifecycle.Ready, s.state().State)
+				require.Len(t, s.signalsOf(api.SignalRotationRequest), 1)
+				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
+			})
+			s.At(90*time.Minute, func() {
+				require.EqualValues(t, 1, s.state().Incarnation)
+				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
+			})
+			s.At(100*time.Minute, func() {
+				require.EqualValues(t, 2, s.state().Incarnation)
+				done := s.signalsOf(api.SignalRotationDone)
+				require.Equal(t, api.RotationDone{Slot: 0, Incarnation: 1}, done[len(done)-1])
+				for _, m := range s.signalsOf(api.SignalWorkerChanged) {
+					entry := m.(api.WorkerChanged)
+					if entry.Incarnation > 1 {
+						require.Equal(t, lifecycle.Ready, entry.State, "the pool never hears of it out of service")
+					}
+				}
+				s.signal(api.SignalEnd, api.Control{})()
+			})
+			s.run(run)
+		})
+	}
+}
+
+func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 && len(s.signalsOf(api.SignalRotationDone)) == 0 {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("not yet", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.At(61*time.Minute, s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1}))
+	s.At(61*time.Minute+50*time.Millisecond, s.signal(api.SignalSuspend, api.Control{Reason: "a look at it"}))
+	s.At(70*time.Minute, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.Len(t, s.signalsOf(api.SignalRotationDone), 1)
+		require.Len(t, s.signalsOf(api.SignalRotationRequest), 1)
+		s.signal(api.SignalResume, api.Control{})()
+	})
+	s.At(71*time.Minute, func() {
+		require.Len(t, s.signalsOf(api.SignalRotationRequest), 2)
+		s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 1})()
+	})
+	s.At(72*time.Minute, func() {
+		require.Greater(t, s.state().Incarnation, int64(1))
+		s.signal(api.SignalEnd, api.Control{})()
+	})
+	s.run(inPool(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+}
+
+// notes are the entries of a history for decisions of one kind that moved nothing.
+func notes(history []lifecycle.Transition, kind lifecycle.NoteKind) []lifecycle.Transition {
+	return slices.DeleteFunc(slices.Clone(history), func(t lifecycle.Transition) bool {
+		return !t.Note() || t.Event != lifecycle.EventKind(kind)
+	})
+}

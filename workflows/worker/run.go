@@ -1,0 +1,169 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// Run is the whole state of a worker: the input of its workflow, and the argument of its continue-as-new.
+type Run struct {
+	Pool        string    `json:"pool"`
+	Slot        int       `json:"slot"`
+	Spec        spec.Spec `json:"spec"`
+	SpecVersion int64     `json:"spec_version"`
+	// Searchable says that the namespace has Tempool's search attributes.
+	Searchable bool `json:"searchable,omitempty"`
+	// Standalone says that the worker has no pool to report to.
+	Standalone bool `json:"orphan,omitempty"`
+	// ContinueEvery, if positive, is after how many iterations the run continues as new; tests set it.
+	ContinueEvery int `json:"continue_every,omitempty"`
+
+	Machine lifecycle.Machine `json:"machine"`
+	Process RunningProcess    `json:"process"`
+
+	LeaseState
+	StartState
+	HealthState
+	EndState
+	RotationState
+	ReportState
+}
+
+// RunningProcess is the process of the current incarnation.
+type RunningProcess struct {
+	Host      string    `json:"host,omitempty"`
+	PID       int       `json:"pid,omitempty"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	Endpoint  string    `json:"endpoint,omitempty"`
+	Address   string    `json:"address,omitempty"`
+	// Limits names the mechanism that enforces each limit; LimitsApplied is what the process was given since it started.
+	Limits        map[string]string  `json:"limits,omitempty"`
+	LimitsApplied *api.LimitsApplied `json:"applied,omitempty"`
+	// RequestLimit is the number of requests after which the process is rotated, 0 for never; Requests is the number that
+	// checkins have reported.
+	RequestLimit int64 `json:"request_limit,omitempty"`
+	Requests     int64 `json:"requests,omitempty"`
+	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
+	Reported api.Usage `json:"told,omitzero"`
+	Observed api.Usage `json:"seen,omitzero"`
+	// InitialBytes is the memory of the process when it became ready.
+	InitialBytes int64 `json:"born_bytes,omitempty"`
+	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
+	ObservedCauses []api.Cause `json:"observed,omitempty"`
+}
+
+// LeaseState is the current lease and the numbers that fence earlier ones.
+type LeaseState struct {
+	Lease    *api.Lease `json:"lease,omitempty"`
+	LeaseSeq int64      `json:"lease_seq"`
+	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
+}
+
+// Grant is the lease that a request got; the same request gets it again.
+type Grant struct {
+	RequestID string    `json:"request_id"`
+	Lease     api.Lease `json:"lease"`
+}
+
+// StartState decides when the next incarnation starts.
+type StartState struct {
+	Wait Wait `json:"hold"`
+	// StartsHeld is why the pool must permit each start; empty if it need not. StartReleased says that it permits the next one.
+	StartsHeld    string `json:"held,omitempty"`
+	StartReleased bool   `json:"released,omitempty"`
+	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without asking,
+	// until the worker is ready or gives up.
+	TrialPause time.Duration `json:"trial_pause,omitempty"`
+	// HighestIncarnation is the highest incarnation number in use, when a successor or a lost attempt has used numbers.
+	HighestIncarnation int64 `json:"reached,omitempty"`
+	Failures           int   `json:"failures,omitempty"` // consecutive ends that nobody requested
+	ShortLived         bool  `json:"brief,omitempty"`    // the newest failure came soon after its start
+	Starts             int64 `json:"starts,omitempty"`
+	StartsFailed       int64 `json:"starts_failed,omitempty"`
+}
+
+// Wait is why a worker is pending: until a time, until a host has capacity, or until its pool permits the start.
+type Wait struct {
+	Until    time.Time `json:"until,omitzero"`
+	Capacity bool      `json:"room,omitempty"`
+	Pool     bool      `json:"pool,omitempty"`
+	Asked    bool      `json:"asked,omitempty"` // the pool
+	For      string    `json:"for,omitempty"`   // the reason of the start, once the pool permits it
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// HealthState is what probes and samples of the current incarnation have shown.
+type HealthState struct {
+	ProbeFailures  int             `json:"probe_failures,omitempty"` // consecutive
+	LeaseErrors    int             `json:"lease_errors,omitempty"`   // consecutive leases that ended in error
+	NextCheckpoint time.Time       `json:"next_checkpoint"`
+	Sample         *api.Sample     `json:"sample,omitempty"`
+	Assessment     *api.Assessment `json:"assessment,omitempty"`
+	SuspendWanted  bool            `json:"suspend_wanted,omitempty"`
+}
+
+// EndState decides what follows the end of the current incarnation.
+type EndState struct {
+	Intent       Intent       `json:"intent,omitempty"`
+	IntentReason string       `json:"intent_reason,omitempty"`
+	Cause        api.Cause    `json:"cause,omitempty"` // of the end
+	NextSpec     *VersionSpec `json:"next_spec,omitempty"`
+	Resting      bool         `json:"resting,omitempty"` // until an operator's restart
+	GaveUp       bool         `json:"gave_up,omitempty"` // the reason why it rests
+	Ending       bool         `json:"ending,omitempty"`  // the workflow completes after the process has ended
+	// IgnoreCancelUntil is until when a cancellation only means that the pool continues as new; see cancelled.
+	IgnoreCancelUntil time.Time `json:"ignore_cancel_until,omitzero"`
+}
+
+// Intent is what follows the end of a process. The zero value leaves it to the recovery policy.
+type Intent string
+
+// Intents, weakest first; a stronger one replaces a weaker one.
+const (
+	IntentRecover Intent = ""        // nobody requested the end: count a failure and back off
+	IntentReplace Intent = "replace" // start the next incarnation immediately
+	IntentRest    Intent = "rest"    // wait for an operator's restart
+)
+
+// VersionSpec is a spec that takes effect with the next incarnation.
+type VersionSpec struct {
+	Spec    spec.Spec `json:"spec"`
+	Version int64     `json:"version"`
+}
+
+// RotationState is the replacement of an incarnation that still serves.
+type RotationState struct {
+	Rotation     *rotation             `json:"rotation,omitempty"`
+	LastRotation *api.RotationStatus   `json:"last_rotation,omitempty"`
+	Successor    *successor            `json:"successor,omitempty"`
+	Draining     []drainingIncarnation `json:"leaving,omitempty"`
+	// GradeRotations counts consecutive incarnations that were rotated for their grade.
+	GradeRotations int `json:"grade_row,omitempty"`
+}
+
+// ReportState is what the worker shows to others.
+type ReportState struct {
+	Counters    Counters `json:"counters"`
+	LastRefusal string   `json:"last_refusal,omitempty"`
+	Reported    reported `json:"reported"` // to the pool and the search attributes
+}
+
+// Counters feed the query metrics. They count over the whole life of the worker.
+type Counters struct {
+	RequestsServed  int64     `json:"requests_served"`
+	RequestsFailed  int64     `json:"requests_failed"`
+	TotalCallTimeMS int64     `json:"total_call_time_ms"`
+	LastRequestAt   time.Time `json:"last_request_at,omitzero"`
+	LastGrantAt     time.Time `json:"last_grant_at,omitzero"`
+	PeakMemoryBytes int64     `json:"peak_memory_bytes"`
+	LeasesGranted   int64     `json:"leases_granted"`
+	LeasesRefused   int64     `json:"leases_refused"`
+	Rotations       int64     `json:"rotations"`
+	CallsCut        int64     `json:"calls_cut,omitempty"`
+	// By cause: rotations, and all other replacements of an incarnation.
+	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
+	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+}

@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// starter starts incarnations.
+type starter struct {
+	*worker
+	attempts int // that the current start may make
+}
+
+// startFirst leaves created: it starts the first incarnation, unless the worker has to end.
+func (s *starter) startFirst() bool {
+	if r := s.requests.takeEnd(); r.wanted {
+		s.restIf(r.rest)
+		s.transition(lifecycle.Stop, r.reason)
+		return true
+	}
+	s.beginIncarnation("first start of this worker")
+	return true
+}
+
+// beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the start.
+func (s *starter) beginIncarnation(reason string) {
+	if s.needsPermit() && !s.StartReleased {
+		s.awaitPermit(reason)
+		return
+	}
+	s.StartReleased = false
+	s.rotator.countReplacement()
+	if s.NextSpec != nil {
+		s.Spec, s.SpecVersion, s.NextSpec = s.NextSpec.Spec, s.NextSpec.Version, nil
+	}
+	s.Process = RunningProcess{}
+	s.Intent, s.IntentReason, s.Resting, s.GaveUp, s.Wait = IntentRecover, "", false, false, Wait{}
+	s.ProbeFailures, s.LeaseErrors, s.Sample, s.Assessment = 0, 0, nil, nil
+	event := lifecycle.Start
+	if s.Machine.State == lifecycle.Pending {
+		event = lifecycle.Release
+	} else {
+		s.skipUsedNumbers()
+	}
+	s.transition(event, reason)
+}
+
+// skipUsedNumbers passes over the incarnation numbers of successors that never took over and of lost attempts.
+func (s *starter) skipUsedNumbers() {
+	s.Machine.Incarnation = max(s.Machine.Incarnation, s.HighestIncarnation)
+}
+
+// start waits until the process is spawned, has answered its handshake and has finished its warm-up.
+func (s *starter) start() bool {
+	if r := s.requests.takeEnd(); r.wanted {
+		s.restIf(r.rest)
+		s.transition(lifecycle.Stop, r.reason)
+		return true
+	}
+	if r := s.requests.restart.take(); r.wanted {
+		s.Cause = r.cause
+		s.setIntent(IntentReplace, r.reason)
+		s.transition(lifecycle.Stop, r.reason)
+		return true
+	}
+	if r := s.tasks.start.Take(); r != nil {
+		s.replayAttempts(r)
+		s.countStart(r.Err)
+		s.startEnded(r)
+		return true
+	}
+	if !s.tasks.start.Running() {
+		s.attempts = s.maxAttempts()
+		s.activities.startProcess(s.attempts)
+	}
+	return false
+}
+
+func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
+	switch {
+	case r.Err == nil:
+		s.started(r.Value)
+	case failure.NotStarted(r.Err):
+		queue := api.PlacementQueue(s.Spec.Pool.Placement)
+		reason := fmt.Sprintf("no agent with capacity took the start from %s within %s", queue, placementTimeout)
+		s.transition(lifecycle.StartFailed, reason)
+		s.Wait = Wait{Capacity: true, Reason: reason + "; start an agent with that label, or raise its --capacity"}
+	case failure.TimedOut(r.Err):
+		s.Cause = api.CauseHostLost
+		s.setIntent(IntentReplace, "host lost during the start")
+		s.transition(lifecycle.StartFailed, s.IntentReason)
+	default:
+		newest, superseded := failure.Superseded(r.Err)
+		s.Cause = api.CauseStartFailed
+		if superseded {
+			s.Cause = api.CauseSuperseded
+			s.setIntent(IntentReplace, failure.Message(r.Err))
+		}
+		s.transition(lifecycle.StartFailed, failure.Message(r.Err))
+		s.Machine.Incarnation = max(s.Machine.Incarnation, newest) // no number is used twice, not even by another pool of this name
+	}
+}
+
+// started moves to ready.
+func (s *starter) started(r api.StartResult) {
+	s.setProcess(r)
+	s.transitionAt(lifecycle.Event{
+		Kind:     lifecycle.StartSucceeded,
+		Reason:   fmt.Sprintf("process %d on host %s ready after %d ms", r.PID, r.Host, r.TookMS),
+		Metadata: map[string]string{"host": r.Host, "pid": fmt.Sprint(r.PID)},
+	}, s.Now())
+	s.rotator.drawRequestLimit()
+	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
+	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
+		s.NextCheckpoint = s.Now().Add(min(policy.SettledAfter, s.Spec.Health.Checkpoint.D()))
+	} else {
+		s.leases.armTimer(s.Spec.Lease.TTL.D())
+	}
+}
+
+// countStart counts the end of a start that a host has taken.
+func (s *starter) countStart(err error) {
+	if _, superseded := failure.Superseded(err); superseded || failure.NotStarted(err) || temporal.IsCanceledError(err) {
+		return
+	}
+	s.Starts++
+	if err != nil {
+		s.StartsFailed++
+	}
+}
+
+func (s *starter) setProcess(r api.StartResult) {
+	s.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
+	s.monitor.setSample(r.Sample)
+}
+
+// maxAttempts is how many attempts the next start may make. A worker that needs a permit for each start, or tests the pool's breaker,
+// makes one.
+func (s *starter) maxAttempts() int {
+	if s.TrialPause > 0 || s.needsPermit() {
+		return 1
+	}
+	return fromspec.Recovery(s.Spec).Tries(s.Failures, maxServerBackoff)
+}

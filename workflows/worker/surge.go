@@ -1,0 +1,254 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/workflows/internal/failure"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// With rotation.surge a worker has two processes for a while: the incarnation that serves, and its successor, which starts beside it.
+// When the successor is ready, the worker switches to it in one workflow task, so that no client sees the worker out of service. The old
+// process drains and stops beside the new one. The machine has one incarnation at a time; the number of the successor becomes the
+// worker's incarnation, and its fencing epoch, with the switch.
+
+// successor is the incarnation that is about to replace the current one.
+type successor struct {
+	Incarnation int64 `json:"incarnation"`
+	SpecVersion int64 `json:"spec_version"`
+	// Ready is set after handshake and warm-up, while a client's lease on the current incarnation ends.
+	Ready  *api.StartResult `json:"ready,omitempty"`
+	cancel func()           // of the start, while it is under way
+}
+
+// drainingIncarnation is an incarnation that drains beside the current one.
+type drainingIncarnation struct {
+	Incarnation int64      `json:"incarnation"`
+	Host        string     `json:"host"`
+	PID         int        `json:"pid"`
+	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
+	Reason      string     `json:"reason"`
+	Reported    api.Usage  `json:"told,omitzero"` // see usage.go
+	disruption  bool       // its end is the end of the worker's disruption
+}
+
+// surge replaces an incarnation by a successor that starts beside it.
+type surge struct {
+	*worker
+	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
+}
+
+// startSuccessor starts the next incarnation beside the current one.
+func (s *surge) startSuccessor() {
+	sp, version := s.rotator.nextSpec(), s.SpecVersion
+	if s.NextSpec != nil {
+		version = s.NextSpec.Version
+	}
+	s.HighestIncarnation = max(s.HighestIncarnation, s.Machine.Incarnation) + 1
+	next := &successor{Incarnation: s.HighestIncarnation, SpecVersion: version}
+	s.Successor = next
+	ctx, cancel := workflow.WithCancel(s.Ctx)
+	next.cancel = cancel
+	future := s.activities.startSuccessor(ctx, next.Incarnation, sp)
+	workflow.Go(s.Ctx, func(ctx workflow.Context) {
+		result := &loop.Result[api.StartResult]{}
+		result.Err = future.Get(ctx, &result.Value)
+		s.starter.countStart(result.Err)
+		next.cancel = nil
+		cancel()
+		switch {
+		case s.Successor == next:
+			s.started = result
+		case result.Err == nil: // cancelled too late
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, PID: result.Value.PID, Reason: "no longer needed"})
+			s.removeDrained(next.Incarnation)
+		default:
+			s.removeDrained(next.Incarnation)
+		}
+		s.WakeUp()
+	})
+}
+
+// attemptSwitch switches to the successor if it is ready, or handles its failure. It reports whether anything changed.
+func (s *surge) attemptSwitch() bool {
+	result := s.started
+	if result == nil {
+		return false
+	}
+	s.started = nil
+	if result.Err == nil {
+		s.Successor.Ready = &result.Value
+		s.transition(lifecycle.Drain, s.Rotation.Reason)
+		if s.Lease == nil || s.leases.isGatewayLease() {
+			s.switchOver()
+		} // otherwise a client's calls in flight finish first
+		return true
+	}
+	s.Successor = nil
+	if newest, superseded := failure.Superseded(result.Err); superseded {
+		s.HighestIncarnation = max(s.HighestIncarnation, newest)
+		return true
+	}
+	rotation := s.Rotation
+	if failure.NotStarted(result.Err) {
+		rotation.InPlace = true
+		rotation.Reason += " (no host has capacity for a second process, so the old one stops first)"
+		return true
+	}
+	s.successorFailed(failure.Message(result.Err))
+	return true
+}
+
+// successorFailed schedules the next attempt of the rotation, or abandons it.
+func (s *surge) successorFailed(reason string) {
+	rotation := s.Rotation
+	rotation.Attempts++
+	rotation.Failed = reason
+	recovery := fromspec.Recovery(s.Spec)
+	if limit := recovery.MaxConsecutiveFailures; limit > 0 && rotation.Attempts >= limit {
+		s.rotator.abandonRotation(fmt.Sprintf("the next process failed to start %d times in a row; last error: %s", rotation.Attempts, reason))
+		return
+	}
+	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
+		s.record(lifecycle.RotationFailed, "The next process failed to start, retrying: "+reason)
+	}
+	decision := recovery.Next(rotation.Attempts+1, reason, s.backoffRandom())
+	if decision.Action == policy.Restart {
+		rotation.RetryAt = s.Now().Add(decision.Delay)
+	}
+}
+
+// isReady reports whether a successor can take over.
+func (s *surge) isReady() bool { return s.Successor != nil && s.Successor.Ready != nil }
+
+// switchOver makes the successor, which is ready, the current incarnation, in one workflow task: the machine goes from draining through
+// the end of the old incarnation to ready. The old process drains beside the new one.
+func (s *surge) switchOver() {
+	next := s.Successor
+	old := drainingIncarnation{
+		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
+		Reported: s.Process.Reported, disruption: true,
+	}
+	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
+	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
+		"replaced by incarnation %d, ready on host %s; process %d finishes its calls and is stopped", next.Incarnation, next.Ready.Host, old.PID))
+	s.activate()
+	s.startDrain(old)
+}
+
+// activate makes the successor, which is ready, the current incarnation, after the previous one has ended.
+func (s *surge) activate() {
+	next, rotation := s.Successor, s.Rotation
+	s.Successor = nil
+	s.Machine.Incarnation, s.HighestIncarnation = next.Incarnation-1, 0
+	s.Cause, s.StartReleased = rotation.Cause, true
+	s.starter.beginIncarnation(rotation.Reason)
+	s.starter.started(*next.Ready)
+}
+
+// noteReady marks the successor as ready if its start has succeeded and attemptSwitch has not seen that.
+func (s *surge) noteReady() {
+	if s.Successor != nil && s.started != nil && s.started.Err == nil {
+		s.Successor.Ready, s.started = &s.started.Value, nil
+	}
+}
+
+// startDrain drains and stops an incarnation beside the current one.
+func (s *surge) startDrain(d drainingIncarnation) {
+	s.Draining = append(s.Draining, d)
+	workflow.Go(s.Ctx, func(ctx workflow.Context) {
+		limit := s.Spec.Rotation.DrainTimeout
+		var result api.DrainResult
+		if err := s.activities.drainIncarnation(d).Get(ctx, &result); err == nil {
+			if result.Checkin != nil {
+				s.checkinDraining(*result.Checkin)
+			}
+			if result.Cut > 0 {
+				s.rotator.recordCutCalls(result.Cut)
+				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
+					s.LastRotation.Cut = result.Cut
+				}
+				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.Cut, "drain_timeout", limit)
+			}
+		}
+		s.stopDrained(ctx, d)
+		s.removeDrained(d.Incarnation)
+		if d.disruption {
+			s.rotator.endDisruption(d.Incarnation, false, "")
+		}
+		s.WakeUp()
+	})
+}
+
+// stopDrained stops a drained process. If its host does not answer, its incarnation number fences it, and the host's agent kills it.
+func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
+	var result api.StopResult
+	if err := s.activities.stopIncarnation(d).Get(ctx, &result); err != nil {
+		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation, "error", err)
+		return
+	}
+	if result.Usage == nil {
+		return
+	}
+	for _, draining := range s.Draining {
+		if draining.Incarnation == d.Incarnation {
+			s.leases.addUsage(unreported(*result.Usage, draining.Reported))
+		}
+	}
+}
+
+func (s *surge) removeDrained(incarnation int64) {
+	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Incarnation == incarnation })
+}
+
+// checkinDraining takes the checkin of a lease on a draining incarnation, and reports whether it was one.
+func (s *surge) checkinDraining(r api.CheckinRequest) bool {
+	for i := range s.Draining {
+		if d := &s.Draining[i]; d.Lease != nil && d.Lease.ID == r.LeaseID {
+			d.Lease = nil
+			d.Reported = sum(d.Reported, r.Usage)
+			s.leases.countUsage(r.Usage, d.Incarnation)
+			return true
+		}
+	}
+	return false
+}
+
+// isDrainingLease reports whether a lease is on a draining incarnation, whose calls may finish.
+func (s *surge) isDrainingLease(id string) bool {
+	return slices.ContainsFunc(s.Draining, func(d drainingIncarnation) bool { return d.Lease != nil && d.Lease.ID == id })
+}
+
+// drainingNumbers are the numbers of the draining incarnations.
+func (s *surge) drainingNumbers() []int64 {
+	var numbers []int64
+	for _, d := range s.Draining {
+		numbers = append(numbers, d.Incarnation)
+	}
+	return numbers
+}
+
+// cancelSuccessor ends the successor, if there is one.
+func (s *surge) cancelSuccessor(reason string) {
+	next := s.Successor
+	if next == nil {
+		return
+	}
+	s.noteReady()
+	s.Successor = nil
+	switch {
+	case next.Ready != nil:
+		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, PID: next.Ready.PID, Reason: reason})
+	case next.cancel != nil:
+		s.Draining = append(s.Draining, drainingIncarnation{Incarnation: next.Incarnation, Reason: reason})
+		s.CountCancelled()
+		next.cancel()
+	}
+}

@@ -1,0 +1,208 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+func TestASwitchTakesOnlyLegalTransitions(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", By: "me"}))
+	s.At(2*time.Minute, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []lifecycle.EventKind{
+		lifecycle.Start, lifecycle.StartSucceeded,
+		lifecycle.Drain, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded,
+	}, s.events()[:6])
+	end := s.history()[3]
+	require.Equal(t, lifecycle.Stopped, end.To)
+	require.Contains(t, end.Reason, "incarnation 2")
+	require.Contains(t, s.history()[2].Reason, "new moon (by me)")
+}
+
+func TestWithoutSurgeTheOldProcessStopsFirst(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, map[string]int64{"operator": 1}, s.metrics().RotationsByReason)
+		require.Equal(t, 1, s.counted(&s.stops))
+		s.cancel()
+	})
+	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.Surge = false }))
+	require.Equal(t, []lifecycle.EventKind{lifecycle.Drain, lifecycle.Drained, lifecycle.Exited, lifecycle.Start, lifecycle.StartSucceeded}, s.events()[2:7])
+}
+
+func TestWithoutCapacityForTwoTheOldProcessStopsFirst(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 {
+			return api.StartResult{}, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 3, st.Incarnation, "the number of the start that nobody took is used up")
+		require.Contains(t, st.LastRotation.Reason, "no host has capacity for a second process")
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestASuccessorThatCannotStartLeavesTheOldProcessServing(t *testing.T) {
+	s := newWorkerEnv(t)
+	broken := true
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if len(r.KeepIncarnations) > 0 && broken {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	for m := 1; m < 200; m++ {
+		s.At(time.Duration(m)*time.Minute, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	}
+	s.At(61*time.Minute, func() {
+		st := s.state()
+		require.EqualValues(t, 1, st.Incarnation)
+		require.Contains(t, st.Rotation.Failed, "the model file is missing")
+		require.Len(t, notes(s.history(), lifecycle.RotationFailed), 1, "the first failure of some")
+	})
+	s.At(65*time.Minute, func() {
+		st := s.state()
+		require.Len(t, notes(s.history(), lifecycle.RotationFailed), 2, "the first failure, and giving up")
+		for _, n := range notes(s.history(), lifecycle.RotationFailed) {
+			require.Contains(t, n.Reason, "the model file is missing")
+			require.Equal(t, lifecycle.Ready, n.From)
+		}
+		require.NotContains(t, st.Reason, "the model file is missing")
+		require.Empty(t, tempool.HistoryGaps(s.history()))
+	})
+	s.At(90*time.Minute, func() { broken = false })
+	s.At(200*time.Minute, func() {
+		st := s.state()
+		require.Greater(t, st.Incarnation, int64(5), "numbers are not used twice")
+		require.Equal(t, map[string]int64{"uptime": s.metrics().Rotations}, s.metrics().RotationsByReason)
+		require.Positive(t, s.metrics().Rotations)
+		s.cancel()
+	})
+	s.run(rotating(func(sp *spec.Spec) { sp.Rotation.MaxUptime = spec.Duration(time.Hour) }))
+}
+
+func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Minute+2*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Draining, st.State)
+		require.EqualValues(t, 2, st.Successor, "the next process is ready and waits")
+		require.NotNil(t, st.Lease)
+	})
+	s.At(time.Minute+3*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 2}}))
+	s.At(time.Minute+4*time.Second, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.EqualValues(t, 2, st.Incarnation)
+		require.EqualValues(t, 2, s.metrics().RequestsServed)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{Cut: 3}, nil }
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.EqualValues(t, 3, s.metrics().CallsCut)
+		require.Contains(t, reasons(s.history()), "calls cut: 3")
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestAGatewaysLeaseEndsWithTheSwitchAndItsUsageStillCounts(t *testing.T) {
+	s := newWorkerEnv(t)
+	var renewed *workflowtest.UpdateResult
+	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
+		if r.Incarnation != 1 {
+			return api.DrainResult{Drained: true}, nil
+		}
+		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: api.Usage{Requests: 7}}}, nil
+	}
+	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.Nil(t, st.Lease)
+		require.EqualValues(t, 7, s.metrics().RequestsServed)
+		require.Zero(t, s.metrics().LeasesRefused)
+		renewed = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"})
+	})
+	s.At(3*time.Minute, s.cancel)
+	s.run(standalone())
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, renewed.Rejected, &refused)
+	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+}
+
+func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = crash(time.Minute)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation == 2 {
+			return api.StartResult{}, errors.New("it was called off")
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.At(59*time.Second+999*time.Millisecond, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Ready, st.State)
+		require.Greater(t, st.Incarnation, int64(2))
+		require.Empty(t, st.Leaving)
+		require.Zero(t, st.Successor)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation == 2 { // a host gives up a start that is called off; the environment here would lose a late result of it
+			return api.StartResult{}, errors.New("it was called off")
+		}
+		return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), TookMS: 1}, nil
+	}
+	s.At(time.Minute, func() {
+		s.signal(api.SignalRestart, api.Restart{Reason: "new moon"})()
+		s.signal(api.SignalStop, api.Control{Reason: "enough"})()
+	})
+	s.At(2*time.Minute, func() {
+		st := s.state()
+		require.Equal(t, lifecycle.Stopped, st.State)
+		require.Empty(t, st.Leaving)
+		require.Zero(t, st.Successor)
+		require.Equal(t, 1, s.counted(&s.stops), "the only process that started was stopped")
+		s.cancel()
+	})
+	s.run(standalone())
+}

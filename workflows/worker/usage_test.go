@@ -1,0 +1,84 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func used(requests, failed, ms int64) *api.Usage {
+	return &api.Usage{Requests: requests, Failed: failed, TotalMS: ms}
+}
+
+func TestWhatACrashedProcessHadServedIsCountedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent, seen *api.Usage
+		want       api.Usage
+	}{
+		"nothing was sent before":           {used(0, 0, 0), used(10, 2, 100), *used(10, 2, 100)},
+		"part was sent by a checkin before": {used(3, 1, 30), used(10, 2, 100), *used(10, 2, 100)},
+		"all was sent":                      {used(10, 2, 100), used(10, 2, 100), *used(10, 2, 100)},
+		"calls past the gateway were sent":  {used(12, 1, 90), used(4, 2, 100), *used(12, 2, 100)},
+		"the host says nothing":             {used(3, 1, 30), nil, *used(3, 1, 30)},
+	} {
+		for _, every := range []int{0, 1, 3} {
+			t.Run(fmt.Sprintf("%s, a new run every %d iterations", name, every), func(t *testing.T) {
+				s := newWorkerEnv(t)
+				f := crash(10 * time.Second)
+				f.result.Usage = c.seen
+				s.watchScript[1] = f
+				s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.At(2*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *c.sent}))
+				s.At(3*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+				s.At(20*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Usage: *used(7, 1, 70)})) // too late
+				s.At(21*time.Second, func() {
+					m := s.metrics()
+					require.Equal(t, c.want, api.Usage{Requests: m.RequestsServed, Failed: m.RequestsFailed, TotalMS: m.TotalCallTimeMS})
+					require.EqualValues(t, 2, s.state().Incarnation)
+					s.cancel()
+				})
+				run := standalone()
+				run.ContinueEvery = every
+				s.run(run)
+			})
+		}
+	}
+}
+
+func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) {
+		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1", Usage: *used(5, 0, 50)}}, nil
+	}
+	s.onStop = func(r api.StopRequest) (api.StopResult, error) {
+		seen := used(0, 0, 0)
+		if r.Incarnation == 1 {
+			seen = used(7, 2, 80) // two calls were cut with the process
+		}
+		return api.StopResult{Exit: lifecycle.Exit{Interrupted: true}, Usage: seen}, nil
+	}
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}))
+	s.At(2*time.Second, s.signal(api.SignalRestart, api.Restart{Reason: "to see"})) // the next one takes over beside it
+	s.At(10*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.EqualValues(t, 7, s.metrics().RequestsServed)
+		require.EqualValues(t, 2, s.metrics().RequestsFailed)
+		s.cancel()
+	})
+	s.run(standalone())
+	require.EqualValues(t, 7, s.metrics().RequestsServed)
+}
+
+func TestTheLastHeartbeatOfALostAgentReportsItsUsage(t *testing.T) {
+	m := monitor{worker: &worker{}}
+	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
+	require.Equal(t, *used(4, 1, 40), m.Process.Observed)
+	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError())
+	require.Equal(t, *used(4, 1, 40), m.Process.Observed, "no heartbeat says nothing")
+}

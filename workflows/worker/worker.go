@@ -1,0 +1,274 @@
+// Package worker is the durable workflow of one slot of a pool: it starts processes, leases them, watches them, and replaces them.
+//
+// Handlers and callbacks only change Run or record a request or a result. The loop acts on them: reconcile compares what is
+// wanted with what is, and starts what is missing. All activities are in activities.go.
+package worker
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// worker is one run.
+type worker struct {
+	Run
+	*loop.Loop
+	requests requests
+	tasks    tasks
+
+	activities activities
+	starter    starter
+	monitor    monitor
+	leases     leases
+	rotator    rotator
+	surge      surge
+	reporter   reporter
+}
+
+// tasks are the activities and timers of a run.
+type tasks struct {
+	awaitCapacity loop.Call[api.AwaitCapacityResult]
+	start         loop.Call[api.StartResult]
+	watch         loop.Call[api.WatchResult]
+	probe         loop.Call[api.ProbeResult]
+	drain         loop.Call[api.DrainResult]
+	stop          loop.Call[api.StopResult]
+	reset         loop.Call[api.ResetResult]
+
+	wait       loop.Timer // before a pending start
+	checkpoint loop.Timer // before the next health checkpoint
+	lease      loop.Timer // lease expiry
+	drainLimit loop.Timer // the drain timeout
+	uptime     loop.Timer // rotation.max_uptime
+	retry      loop.Timer // before a rotation is retried
+}
+
+// hasResults reports whether a result or a fired timer waits for reconcile.
+func (t *tasks) hasResults() bool {
+	return t.awaitCapacity.Ended() || t.start.Ended() || t.watch.Ended() || t.probe.Ended() || t.drain.Ended() || t.stop.Ended() ||
+		t.reset.Ended() || t.wait.Fired() || t.checkpoint.Fired() || t.lease.Fired() || t.drainLimit.Fired() || t.uptime.Fired() ||
+		t.retry.Fired()
+}
+
+// Workflow is the workflow of one slot of a pool.
+func Workflow(ctx workflow.Context, run Run) error {
+	w := newWorker(ctx, run)
+	if err := w.register(ctx); err != nil {
+		return err
+	}
+	for {
+		for w.reconcile() {
+		}
+		w.reporter.report()
+		if w.isDone() {
+			return w.reporter.reportGone()
+		}
+		if w.mayContinue() {
+			if w.DrainSignals() {
+				continue
+			}
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.Run)
+		}
+		if err := w.Await(); err != nil {
+			return err
+		}
+	}
+}
+
+func newWorker(ctx workflow.Context, run Run) *worker {
+	w := &worker{Run: run, Loop: loop.New(ctx)}
+	w.activities, w.starter, w.monitor = activities{w}, starter{worker: w}, monitor{worker: w}
+	w.leases, w.rotator, w.surge, w.reporter = leases{worker: w}, rotator{w}, surge{worker: w}, reporter{w}
+	if w.Machine.State == "" {
+		incarnation := w.Machine.Incarnation
+		w.Machine = lifecycle.New(workflow.Now(ctx))
+		w.Machine.Incarnation = incarnation
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		w.cancelled()
+		w.WakeUp()
+	})
+	return w
+}
+
+// reconcile handles the results and requests that the current state takes, starts the tasks that it needs, and reports whether
+// anything changed. The loop calls it until nothing does.
+func (w *worker) reconcile() bool {
+	switch w.Machine.State {
+	case lifecycle.Created:
+		return w.starter.startFirst()
+	case lifecycle.Pending:
+		return w.starter.awaitStart()
+	case lifecycle.Starting:
+		return w.starter.start()
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+		return w.serve()
+	case lifecycle.Draining:
+		return w.drain()
+	case lifecycle.Stopping:
+		return w.stop()
+	}
+	return w.decideNext()
+}
+
+// cancelGrace is how long after its pool's announcement a worker takes a cancellation for the pool's continue-as-new.
+const cancelGrace = 5 * time.Minute
+
+// poolContinues takes the pool's announcement to continue as new: Temporal then applies the parent close policy, which cancels the worker.
+func (w *worker) poolContinues(api.Control) { w.IgnoreCancelUntil = w.Now().Add(cancelGrace) }
+
+// cancelled ends the worker, unless its pool has announced to continue as new. Temporal cancels a run only once, so a run that ignores
+// its cancellation continues as new as soon as it can.
+func (w *worker) cancelled() {
+	if w.Now().Before(w.IgnoreCancelUntil) {
+		w.IgnoreCancelUntil = time.Time{}
+		w.ForceContinue()
+		return
+	}
+	w.end("workflow cancelled")
+}
+
+// end drains and stops the process, and then completes the workflow.
+func (w *worker) end(reason string) {
+	if !w.Ending {
+		w.Ending = true
+		if !w.requests.drain.wanted {
+			w.requests.drain = requested(reason, "", false)
+		}
+	}
+}
+
+func (w *worker) name() string { return api.WorkerName(w.Pool, w.Slot) }
+
+// process is the current incarnation.
+func (w *worker) process() api.Process { return w.processOf(w.Machine.Incarnation) }
+
+func (w *worker) processOf(incarnation int64) api.Process {
+	return api.Process{Worker: w.name(), Incarnation: incarnation}
+}
+
+// transition moves the machine. An event that the state does not take is a programming error: it fails the workflow task and changes
+// nothing.
+func (w *worker) transition(kind lifecycle.EventKind, reason string) {
+	w.transitionAt(lifecycle.Event{Kind: kind, Reason: reason}, w.Now())
+}
+
+func (w *worker) transitionAt(event lifecycle.Event, at time.Time) {
+	machine, err := lifecycle.Next(w.Machine, event, at)
+	if err != nil {
+		panic(err)
+	}
+	w.Machine = machine
+}
+
+// record puts a decision that moves nothing into the history.
+func (w *worker) record(kind lifecycle.NoteKind, reason string) {
+	w.Machine = lifecycle.Noted(w.Machine, kind, reason, w.Now())
+}
+
+// warn logs a decision about this incarnation, and its reason.
+func (w *worker) warn(message, reason string) {
+	workflow.GetLogger(w.Ctx).Warn(message, "worker", w.name(), "incarnation", w.Machine.Incarnation, "reason", reason)
+}
+
+// refuse counts and records a request that the worker did not carry out.
+func (w *worker) refuse(what string) {
+	w.Counters.LeasesRefused++
+	w.LastRefusal = w.Now().UTC().Format(time.RFC3339) + " " + what
+	workflow.GetLogger(w.Ctx).Info("request refused", "worker", w.name(), "request", what)
+}
+
+// lastReason is the reason of the newest transition.
+func (w *worker) lastReason() string {
+	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
+		if t := w.Machine.Ring[i]; !t.Note() {
+			return t.Reason
+		}
+	}
+	return ""
+}
+
+// reason is why the worker is in its state.
+func (w *worker) reason() string {
+	if w.Wait.Reason != "" {
+		return w.Wait.Reason
+	}
+	return w.lastReason()
+}
+
+// isDone reports whether the workflow may complete.
+func (w *worker) isDone() bool {
+	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Draining) == 0
+}
+
+// isIdle reports whether the next run can take over everything that is under way.
+func (w *worker) isIdle() bool {
+	if w.Successor != nil || len(w.Draining) > 0 {
+		return false
+	}
+	switch w.Machine.State {
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+		return !w.tasks.probe.Running() && !w.leases.isResetting()
+	case lifecycle.Pending:
+		return true
+	}
+	return w.Resting
+}
+
+func (w *worker) mayContinue() bool {
+	return w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.requests.any() && !w.tasks.hasResults() && w.surge.started == nil &&
+		workflow.AllHandlersFinished(w.Ctx)
+}
+
+// suggestedHistoryLength is the server's default limit for suggesting to continue as new, in history events.
+const suggestedHistoryLength = 4096
+
+// overLength reports whether the history is so far past the suggestion that new leases have to wait for the next run.
+func (w *worker) overLength() bool {
+	return workflow.GetInfo(w.Ctx).GetCurrentHistoryLength() > 2*suggestedHistoryLength
+}
+
+// requests are what operators, the pool or an agent have requested and reconcile has not carried out.
+type requests struct {
+	drain, stop, suspend, resume, restart request
+}
+
+func (r requests) any() bool {
+	return r.drain.wanted || r.stop.wanted || r.suspend.wanted || r.resume.wanted || r.restart.wanted
+}
+
+type request struct {
+	wanted bool
+	reason string
+	rest   bool // the worker rests afterwards
+	// Of a restart: the cause to count, and whether the old process stops before the next one starts.
+	cause   api.Cause
+	inPlace bool
+}
+
+func requested(reason, by string, rest bool) request {
+	return request{wanted: true, reason: display.Attributed(reason, by), rest: rest}
+}
+
+// take returns the request and clears it.
+func (r *request) take() request {
+	taken := *r
+	*r = request{}
+	return taken
+}
+
+// takeEnd takes a stop or else a drain, in a state in which both mean the same: no call is in flight.
+func (r *requests) takeEnd() request {
+	stop, drain := r.stop.take(), r.drain.take()
+	if stop.wanted {
+		return stop
+	}
+	return drain
+}
