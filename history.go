@@ -125,11 +125,11 @@ func HistoryGaps(transitions []lifecycle.Transition) []int {
 		switch {
 		case i == 0 && t.From != lifecycle.Created, i > 0 && !follows(step, t):
 			gaps = append(gaps, i)
-		case t.Note() && i > 0:
+		case t.IsNote() && i > 0:
 			continue // within the state that step entered
 		}
 		step = t
-		if t.Note() {
+		if t.IsNote() {
 			step.Timestamp = entered(t)
 		}
 	}

@@ -107,7 +107,7 @@ func TestANoteIsNotAGap(t *testing.T) {
 	}
 	note := func() {
 		at = at.Add(time.Second)
-		m = lifecycle.Noted(m, lifecycle.RotationFailed, "no model", at)
+		m = lifecycle.Recorded(m, lifecycle.RotationFailed, "no model", at)
 	}
 	step(lifecycle.Start)
 	step(lifecycle.StartSucceeded)

@@ -163,7 +163,7 @@ func TestReadyWorkersAreTriedFirst(t *testing.T) {
 		e.Slot = i
 		roster = append(roster, e)
 	}
-	roster[4].Leaving = true
+	roster[4].Removing = true
 	order := candidates(roster)
 	require.Len(t, order, 4)
 	require.Equal(t, 2, order[0].Slot)

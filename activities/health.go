@@ -117,7 +117,7 @@ func (v *processHealth) needsSample(rules api.WatchRules) bool {
 	if p.MemoryLimitBytes <= 0 {
 		p.MemoryLimitBytes = rules.MaxMemoryBytes
 	}
-	return p.Pressing(v.samples, process.DefaultSampleEvery)
+	return p.NeedsMoreSamples(v.samples, process.DefaultSampleEvery)
 }
 
 func prediction(rules api.WatchRules) policy.Prediction {

@@ -24,7 +24,7 @@ type DataPlane interface {
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
 	// Final returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
-	Final(ctx context.Context, worker string, incarnation int64) api.Usage
+	FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage
 }
 
 // Host implements the activities that start, observe and stop the processes of one host.
@@ -54,7 +54,7 @@ const finalUsageTimeout = 500 * time.Millisecond
 func (h *Host) finalUsage(p *process.Process) *api.Usage {
 	ctx, cancel := context.WithTimeout(context.Background(), finalUsageTimeout)
 	defer cancel()
-	usage := h.DataPlane.Final(ctx, p.Worker(), p.Incarnation())
+	usage := h.DataPlane.FinalUsage(ctx, p.Worker(), p.Incarnation())
 	return &usage
 }
 

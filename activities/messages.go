@@ -6,7 +6,7 @@ import (
 	"github.com/tempool/tempool/process"
 )
 
-func toMechanisms(byLimit map[string]process.Means) map[string]string {
+func toMechanisms(byLimit map[string]process.Mechanism) map[string]string {
 	if len(byLimit) == 0 {
 		return nil
 	}

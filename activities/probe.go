@@ -13,10 +13,10 @@ import (
 func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
-		return api.ProbeResult{Gone: true, Reason: unknownProcess}, nil
+		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}, nil
 	}
 	if hasEnded(p) {
-		return api.ProbeResult{Gone: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
+		return api.ProbeResult{ProcessEnded: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
 	}
 	result := api.ProbeResult{Healthy: true}
 	err := p.Probe(ctx)

@@ -24,7 +24,7 @@ func (idleDataPlane) Recall(context.Context, string, int64, string) api.RecallRe
 func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, error) {
 	return api.Usage{}, nil
 }
-func (idleDataPlane) Final(context.Context, string, int64) api.Usage { return api.Usage{} }
+func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage { return api.Usage{} }
 func (idleDataPlane) Usage(string, int64) (api.Usage, int)           { return api.Usage{}, 0 }
 
 func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {

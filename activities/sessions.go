@@ -44,7 +44,7 @@ type Sessions struct {
 
 // SessionBindings returns which sessions are bound to workers of this host.
 func (s *Sessions) SessionBindings(ctx context.Context, r api.SessionBindingsRequest) (api.SessionBindingsResult, error) {
-	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Closed: s.Bindings.Closed(r.Pool)}
+	result := api.SessionBindingsResult{Counts: s.Bindings.Counts(r.Pool), Excluded: s.Bindings.Closed(r.Pool)}
 	if r.Session != "" {
 		result.Bound = s.Bindings.Where(r.Pool, r.Session)
 		result.Unknown = errors.Is(s.SessionExists(ctx, r.Pool, r.Session), api.ErrSessionNotFound)
@@ -82,7 +82,7 @@ func (s *Sessions) runHooks(ctx context.Context, hook string, r api.SessionHooks
 			result.Called++
 			continue
 		case errors.Is(err, api.ErrWorkerNotFound):
-			result.Gone = true
+			result.ProcessEnded = true
 			return result, nil
 		}
 		result.Failed = append(result.Failed, toSessionFailure(session, err))

@@ -109,7 +109,7 @@ func TestAWorkerWithoutTheHookOrAProcessIsSkipped(t *testing.T) {
 		})}
 		var result api.SessionHooksResult
 		require.NoError(t, runActivity(t, s.ReleaseSessions, api.SessionHooksRequest{Sessions: []string{"a", "b"}, Timeout: spec.Duration(time.Second)}, &result))
-		require.Equal(t, api.SessionHooksResult{Gone: c.gone}, result)
+		require.Equal(t, api.SessionHooksResult{ProcessEnded: c.gone}, result)
 	}
 	require.Equal(t, 2, calls)
 }
@@ -152,7 +152,7 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 	s := &Sessions{Bindings: bound, SessionExists: func(context.Context, string, string) error { return storeErr }}
 	var result api.SessionBindingsResult
 	require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "mine", Worker: "p/0", After: "a", Limit: 1}, &result))
-	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Closed: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
+	require.Equal(t, api.SessionBindingsResult{Counts: map[string]int{"p/0": 1}, Excluded: []string{"p/1"}, Bound: "p/0", Page: []string{"a+"}, More: true}, result)
 	for _, storeErr = range []error{api.Errorf(api.CodeSessionNotFound, "it is not there"), api.Errorf(api.CodeStoreUnavailable, "the store is away")} {
 		var other api.SessionBindingsResult
 		require.NoError(t, runActivity(t, s.SessionBindings, api.SessionBindingsRequest{Pool: "p", Session: "other"}, &other))
@@ -176,7 +176,7 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	var result api.PoolRosterResult
 	require.NoError(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, &result))
 	require.Equal(t, api.PoolRosterResult{Size: 2, Workers: []api.RosterWorker{
-		{Slot: 0, Host: "a", State: lifecycle.Ready, Serves: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
+		{Slot: 0, Host: "a", State: lifecycle.Ready, InService: true}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, Host: "a", State: lifecycle.Busy},
 	}}, result)
 	failure = api.Errorf(api.CodePoolNotFound, "there is none")
 	requireNonRetryable(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), api.CodePoolNotFound)

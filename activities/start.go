@@ -107,7 +107,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	info := p.Info()
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.DataPlane.Endpoint(),
-		TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMeans()),
+		TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()),
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)

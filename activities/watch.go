@@ -66,7 +66,7 @@ func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	limits := p.Limits()
 	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
 		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(),
-		Limits: toMechanisms(p.LimitMeans()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+		Limits: toMechanisms(p.LimitMechanisms()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
 }
 
@@ -82,7 +82,7 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 	}
 	requests := h.requestCount(p)
 	health.add(sample, requests, r.Health)
-	if excess := p.Excess(); r.Rules.Limits && excess.Limit != "" {
+	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
 	return health.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))

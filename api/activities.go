@@ -159,10 +159,10 @@ type WatchHeartbeat struct {
 
 // ProbeResult is one health check and one full sample.
 type ProbeResult struct {
-	Healthy bool    `json:"healthy"`
-	Gone    bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
-	Reason  string  `json:"reason,omitempty"`
-	Sample  *Sample `json:"sample,omitempty"`
+	Healthy      bool    `json:"healthy"`
+	ProcessEnded bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
+	Reason       string  `json:"reason,omitempty"`
+	Sample       *Sample `json:"sample,omitempty"`
 	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// Usage counts all calls of the incarnation; set with Gone if the host knows it.
@@ -177,8 +177,8 @@ type DrainRequest struct {
 
 // DrainResult is the end of a drain; Cut counts the calls still in flight at the timeout.
 type DrainResult struct {
-	Drained bool `json:"drained"`
-	Cut     int  `json:"cut,omitempty"`
+	Drained  bool `json:"drained"`
+	CallsCut int  `json:"cut,omitempty"`
 	// Checkin is the checkin of a lease that the gateway itself held.
 	Checkin *CheckinRequest `json:"checkin,omitempty"`
 }

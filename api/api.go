@@ -60,10 +60,10 @@ const (
 	SignalPoolContinues = "pool-continues"
 	// SignalEnd is how a pool removes a worker: the worker drains, stops its process, and its workflow completes.
 	SignalEnd = "end"
-	// SignalRotationGrant answers rotation-request. SignalStartsHeld and SignalStartReleased throttle a worker's starts.
-	SignalRotationGrant = "rotation-grant"
-	SignalStartsHeld    = "starts-held"
-	SignalStartReleased = "start-released"
+	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's starts.
+	SignalRotationGrant  = "rotation-grant"
+	SignalStartsPaused   = "starts-held"
+	SignalStartPermitted = "start-released"
 	// SignalLimitsApplied reports the limits that a running process was given: LimitsApplied.
 	SignalLimitsApplied = "limits-applied"
 )
@@ -88,7 +88,7 @@ const (
 	SignalRotationRequest = "rotation-request"
 	SignalRotationDone    = "rotation-done"
 	SignalStartRequested  = "start-requested"
-	// Agents send these to report events on their hosts: FilesChanged, MemoryPressure, SessionStoreClaimed.
+	// Agents send these to report events on their hosts: FilesChanged, MemoryPressure, SessionStoreClaim.
 	SignalFilesChanged        = "files-changed"
 	SignalMemoryPressure      = "memory-pressure"
 	SignalSessionStoreClaimed = "session-store-claimed"

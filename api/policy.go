@@ -89,13 +89,13 @@ type StartRequested struct {
 	Incarnation int64 `json:"incarnation"`
 }
 
-// StartsHeld makes workers request each start, for Reason; an empty Reason lets them start freely.
-type StartsHeld struct {
+// StartsPaused makes workers request each start, for Reason; an empty Reason lets them start freely.
+type StartsPaused struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// StartReleased releases one start of a worker.
-type StartReleased struct {
+// StartPermitted releases one start of a worker.
+type StartPermitted struct {
 	Incarnation int64  `json:"incarnation"`
 	Reason      string `json:"reason,omitempty"`
 	// Pause, if positive, makes the worker the trial for all others: it retries until it is in service or gives up, with at least this delay

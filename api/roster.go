@@ -18,9 +18,9 @@ type PoolStatus struct {
 	// Ended says that the pool has ended; the other fields are then its last state. The client sets it, not the workflow.
 	Ended bool `json:"ended,omitempty"`
 	// Held is why starts are held back: the pool's breaker is open.
-	Held string `json:"held,omitempty"`
+	StartsPaused string `json:"held,omitempty"`
 	// Parked lists the workers that are stopped until their host has free memory again.
-	Parked []int `json:"parked,omitempty"`
+	StoppedForMemory []int `json:"parked,omitempty"`
 	// Pressure lists the hosts of its workers that are short of memory, as they last reported.
 	Pressure []PressureStatus `json:"pressure,omitempty"`
 	// Shares are the last allocation of the hosts' budgets (resources); AllocationProblem is why the last attempt failed.
@@ -44,8 +44,8 @@ type RosterEntry struct {
 	Reason      string          `json:"reason,omitempty"`
 	SpecVersion int64           `json:"spec_version"`
 	LeaseSeq    int64           `json:"lease_seq"`
-	Leaving     bool            `json:"leaving,omitempty"`     // told to end for good
-	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
+	Removing    bool            `json:"leaving,omitempty"`     // told to end for good
+	Closed      bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
 	RunID       string          `json:"run_id,omitempty"`      // of the first run of its workflow
@@ -87,8 +87,8 @@ type PressureStatus struct {
 	Reason string `json:"reason"`
 }
 
-// SessionStoreClaimed reports that a host wants to store the pool's sessions where no other host can read them. The pool records the first
+// SessionStoreClaim reports that a host wants to store the pool's sessions where no other host can read them. The pool records the first
 // such host as PoolStatus.SessionsHost, for as long as that host has workers of the pool.
-type SessionStoreClaimed struct {
+type SessionStoreClaim struct {
 	Host string `json:"host"`
 }

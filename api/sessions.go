@@ -23,9 +23,9 @@ type MigrateSessionRequest struct {
 // the pool's other workers, evenly.
 type EvacuateRequest struct {
 	Worker int `json:"worker"`
-	// KeepOff is how long after the evacuation no session is bound to the worker, unless its process ends first; nil is
+	// ExcludeFor is how long after the evacuation no session is bound to the worker, unless its process ends first; nil is
 	// DefaultSessionExclusion.
-	KeepOff     *spec.Duration `json:"keep_off,omitempty"`
+	ExcludeFor  *spec.Duration `json:"keep_off,omitempty"`
 	HookTimeout spec.Duration  `json:"hook_timeout,omitzero"`
 	Reason      string         `json:"reason,omitempty"`
 	By          string         `json:"by,omitempty"`
@@ -113,7 +113,7 @@ type RosterWorker struct {
 	Host  string          `json:"host,omitempty"`
 	State lifecycle.State `json:"state"`
 	// Serves says that the worker is in service and will stay.
-	Serves bool `json:"serves,omitempty"`
+	InService bool `json:"serves,omitempty"`
 }
 
 // SessionBindingsRequest asks a host which sessions of a pool are bound to its workers. Session selects one session, Worker a page of one
@@ -129,8 +129,8 @@ type SessionBindingsRequest struct {
 // SessionBindingsResult lists a host's bindings.
 type SessionBindingsResult struct {
 	// Counts are the numbers of sessions bound to each worker; Closed lists the workers that are excluded from sessions.
-	Counts map[string]int `json:"counts,omitempty"`
-	Closed []string       `json:"closed,omitempty"`
+	Counts   map[string]int `json:"counts,omitempty"`
+	Excluded []string       `json:"closed,omitempty"`
 	// Bound is the worker of the requested session, "" for none; Unknown says that the host's store has no such session.
 	Bound   string `json:"bound,omitempty"`
 	Unknown bool   `json:"unknown,omitempty"`
@@ -151,8 +151,8 @@ type SessionHooksResult struct {
 	// Called counts the hooks that succeeded; it is 0 for a worker without the hook.
 	Called int `json:"called"`
 	// Gone says that the worker had no process, or that the process ended meanwhile.
-	Gone   bool             `json:"gone,omitempty"`
-	Failed []SessionFailure `json:"failed,omitempty"`
+	ProcessEnded bool             `json:"gone,omitempty"`
+	Failed       []SessionFailure `json:"failed,omitempty"`
 }
 
 // SessionFailure is one session for which a step failed.

@@ -106,7 +106,7 @@ func TestDrainReportsCutCalls(t *testing.T) {
 	defer cancel()
 	result := e.gateway.Drain(ctx, "p/0", 1)
 	require.False(t, result.Drained)
-	require.Equal(t, 1, result.Cut)
+	require.Equal(t, 1, result.CallsCut)
 	require.NotNil(t, result.Checkin, "the usage so far is reported")
 	e.release(held)
 	require.NoError(t, await(t, long))

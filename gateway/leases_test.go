@@ -172,7 +172,7 @@ func TestDrainWaitsForCallsAndRejectsNewOnes(t *testing.T) {
 
 	short, cancel := context.WithTimeout(t.Context(), poll)
 	defer cancel()
-	require.Equal(t, api.DrainResult{Cut: 1}, e.gateway.Drain(short, "p/0", 1))
+	require.Equal(t, api.DrainResult{CallsCut: 1}, e.gateway.Drain(short, "p/0", 1))
 	e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").requireProblem(t, 503, api.CodeDraining)
 
 	drained := background(func() api.DrainResult { return e.gateway.Drain(t.Context(), "p/0", 1) })

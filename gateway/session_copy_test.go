@@ -16,7 +16,7 @@ import (
 type fakeCopies struct{ asked []any }
 
 func (c *fakeCopies) SessionCopy() api.SessionCopy {
-	return api.SessionCopy{Phase: api.CopyInStep, Host: "here", InStep: true}
+	return api.SessionCopy{Phase: api.CopyInSync, Host: "here", InSync: true}
 }
 
 func (c *fakeCopies) CopySessions(_ context.Context, pool string, request api.SessionCopyRequest) (api.SessionCopy, error) {

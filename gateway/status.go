@@ -64,7 +64,7 @@ type Readiness struct {
 // getReady is GET /readyz.
 func (g *Gateway) getReady(w http.ResponseWriter, _ *http.Request) {
 	health := g.Health()
-	ready := Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok", LostForMS: health.Silence.Milliseconds()}
+	ready := Readiness{Status: "ready", Host: g.config.HostID, ControlPlane: "ok", LostForMS: health.Outage.Milliseconds()}
 	status := http.StatusOK
 	if !health.ControlPlane {
 		ready.ControlPlane = "lost"

@@ -134,9 +134,9 @@ func WithHealth(m Machine, h Health, now time.Time) Machine {
 	return m
 }
 
-// Noted is the machine with an entry in its ring for what was decided without leaving the state: From and To are that state. It
+// Recorded is the machine with an entry in its ring for what was decided without leaving the state: From and To are that state. It
 // changes nothing else, and keeps the duration of the state counting.
-func Noted(m Machine, kind NoteKind, reason string, now time.Time) Machine {
+func Recorded(m Machine, kind NoteKind, reason string, now time.Time) Machine {
 	now = plain(now)
 	m.Ring = pushed(m.Ring, Transition{
 		From: m.State, To: m.State, Event: EventKind(kind), Reason: reason,
@@ -145,8 +145,8 @@ func Noted(m Machine, kind NoteKind, reason string, now time.Time) Machine {
 	return m
 }
 
-// Note reports whether the record is of a decision that changed no state.
-func (t Transition) Note() bool { return t.From == t.To }
+// IsNote reports whether the record is of a decision that changed no state.
+func (t Transition) IsNote() bool { return t.From == t.To }
 
 // pushed is a new ring: the newest of the old one, then t.
 func pushed(ring []Transition, t Transition) []Transition {

@@ -308,18 +308,18 @@ func TestANoteIsOnRecordAndMovesNothing(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	m, err := lifecycle.Next(lifecycle.New(began), lifecycle.Event{Kind: lifecycle.Start}, began)
 	require.NoError(t, err)
-	noted := lifecycle.Noted(m, lifecycle.RotationFailed, "no model", began.Add(3*time.Second))
+	noted := lifecycle.Recorded(m, lifecycle.RotationFailed, "no model", began.Add(3*time.Second))
 	require.Len(t, m.Ring, 1, "the machine it was given is as it was")
 	require.Equal(t, lifecycle.Transition{
 		From: lifecycle.Starting, To: lifecycle.Starting, Event: "rotation_failed", Reason: "no model", DurationMS: 3000,
 		Timestamp: began.Add(3 * time.Second), Incarnation: 1,
 	}, noted.Ring[1])
-	require.True(t, noted.Ring[1].Note())
-	require.False(t, noted.Ring[0].Note())
+	require.True(t, noted.Ring[1].IsNote())
+	require.False(t, noted.Ring[0].IsNote())
 	noted.Ring = m.Ring
 	require.Equal(t, m, noted)
 	for range 2 * lifecycle.RingSize {
-		noted = lifecycle.Noted(noted, lifecycle.RotationObserved, "again", began)
+		noted = lifecycle.Recorded(noted, lifecycle.RotationObserved, "again", began)
 	}
 	require.Len(t, noted.Ring, lifecycle.RingSize)
 }

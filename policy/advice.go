@@ -34,8 +34,8 @@ func alerts(p PoolFacts) []Alert {
 	if ready == 0 && p.Size > 0 && !p.Stopping {
 		list = append(list, Alert{SeverityCritical, "", "No worker of the pool is in service."})
 	}
-	if p.Held != "" {
-		list = append(list, Alert{SeverityCritical, "", sentence(p.Held)})
+	if p.StartsPaused != "" {
+		list = append(list, Alert{SeverityCritical, "", sentence(p.StartsPaused)})
 	}
 	if p.Halted != "" {
 		list = append(list, Alert{SeverityWarning, "", "The rolling restart has halted: " + sentence(p.Halted)})
@@ -64,8 +64,8 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 		lasted = p.At.Sub(w.Since)
 	}
 	switch {
-	case w.Unasked != "":
-		warn("It could not be queried: %s", sentence(w.Unasked))
+	case w.Unreachable != "":
+		warn("It could not be queried: %s", sentence(w.Unreachable))
 	case w.Resting:
 		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
 	case w.State.Outcome():
@@ -85,8 +85,8 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 	if w.Grade == GradeCritical || w.Grade == GradeFailing {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
-	if w.Unreplaced != "" {
-		warn("Its replacement failed and it serves on: %s", sentence(w.Unreplaced))
+	if w.ReplacementFailed != "" {
+		warn("Its replacement failed and it serves on: %s", sentence(w.ReplacementFailed))
 	}
 	if w.ConsecutiveFailures > 1 {
 		warn("It failed %d times in a row.", w.ConsecutiveFailures)
@@ -127,7 +127,7 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 	}); len(names) > 0 {
 		say("Start an agent with the pool's placement label on another host, or raise --capacity of one: no host has capacity for %s.", listed(names))
 	}
-	if p.Held != "" {
+	if p.StartsPaused != "" {
 		say("Fix what keeps the program from starting (ctl history shows its last output); starts are retried one at a time.")
 	}
 	if names := which(func(w WorkerFacts) bool { return !w.Resting && total(w.Restarts) >= manyRestarts }); len(names) > 0 {

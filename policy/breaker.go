@@ -70,8 +70,8 @@ func (b Breaker) Ask(worker string, now time.Time) (Breaker, Decision) {
 	return b, Decision{Action: Restart, Reason: "Breaker open: this start tests whether starts work again."}
 }
 
-// TriesAlone lets the trial's worker retry without asking, until GaveUp or a success.
-func (b Breaker) TriesAlone() Breaker {
+// RetryAlone lets the trial's worker retry without asking, until GaveUp or a success.
+func (b Breaker) RetryAlone() Breaker {
 	b.Alone = b.Trial != ""
 	return b
 }
@@ -79,9 +79,9 @@ func (b Breaker) TriesAlone() Breaker {
 // GaveUp restarts the pause: the trial's worker will not start.
 func (b Breaker) GaveUp(now time.Time) Breaker { return Breaker{OpenedAt: now} }
 
-// Recorded counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker and clears the
+// Record counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker and clears the
 // tallies, failure restarts the pause unless the trial retries alone.
-func (b Breaker) Recorded(worker string, failed bool, now time.Time) Breaker {
+func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 	if b.Open() {
 		switch {
 		case worker != b.Trial, failed && b.Alone:

@@ -17,7 +17,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func failing(n int) policy.Breaker {
 	var b policy.Breaker
 	for i := range n {
-		b = b.Recorded(fmt.Sprintf("w/%d", i), true, noon)
+		b = b.Record(fmt.Sprintf("w/%d", i), true, noon)
 	}
 	return b
 }
@@ -29,11 +29,11 @@ func TestTheBreakerOpensWhenHalfOfTheStartsFail(t *testing.T) {
 	}{{0, 4, false}, {0, 5, true}, {5, 5, true}, {6, 5, false}, {100, 99, false}, {100, 100, true}} {
 		var b policy.Breaker
 		for range c.ok {
-			b = b.Recorded("w/0", false, noon)
+			b = b.Record("w/0", false, noon)
 		}
 		for range c.failed {
 			require.False(t, b.Open())
-			b = b.Recorded("w/0", true, noon)
+			b = b.Record("w/0", true, noon)
 		}
 		require.Equal(t, c.open, b.Open(), "%+v", c)
 	}
@@ -41,8 +41,8 @@ func TestTheBreakerOpensWhenHalfOfTheStartsFail(t *testing.T) {
 
 func TestFailuresOfMoreThanAMinuteAgoAreForgotten(t *testing.T) {
 	b := failing(4)
-	require.True(t, b.Recorded("w/9", true, noon.Add(59*time.Second)).Open())
-	later := b.Recorded("w/9", true, noon.Add(time.Minute))
+	require.True(t, b.Record("w/9", true, noon.Add(59*time.Second)).Open())
+	later := b.Record("w/9", true, noon.Add(time.Minute))
 	require.False(t, later.Open())
 	require.Len(t, later.Tallies, 1)
 	require.Len(t, b.Tallies, 1, "the breaker it came from is as it was")
@@ -63,14 +63,14 @@ func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
 	b, d = b.Ask("w/1", noon.Add(32*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
 
-	require.Equal(t, b, b.Recorded("w/3", false, noon.Add(33*time.Second)), "a start from before says nothing")
+	require.Equal(t, b, b.Record("w/3", false, noon.Add(33*time.Second)), "a start from before says nothing")
 
-	again := b.Recorded("w/1", true, noon.Add(40*time.Second))
+	again := b.Record("w/1", true, noon.Add(40*time.Second))
 	_, d = again.Ask("w/2", noon.Add(41*time.Second))
 	require.Equal(t, policy.Wait, d.Action)
 	require.Equal(t, 29*time.Second, d.Delay)
 
-	closed := b.Recorded("w/1", false, noon.Add(40*time.Second))
+	closed := b.Record("w/1", false, noon.Add(40*time.Second))
 	require.Equal(t, policy.Breaker{}, closed)
 	_, d = closed.Ask("w/2", noon.Add(41*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
@@ -89,7 +89,7 @@ func TestATrialThatIsNeverHeardOfDoesNotHoldThePoolForever(t *testing.T) {
 func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 	var b policy.Breaker
 	for i := range 5_000 {
-		b = b.Recorded("w/0", i%10 == 0, noon.Add(time.Duration(i)*100*time.Millisecond))
+		b = b.Record("w/0", i%10 == 0, noon.Add(time.Duration(i)*100*time.Millisecond))
 		require.LessOrEqual(t, len(b.Tallies), 61)
 	}
 	open, _ := failing(5).Ask("w/1", noon.Add(time.Minute))
@@ -105,14 +105,14 @@ func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 func TestTheBreakerWaitsForAWorkerThatRetriesAlone(t *testing.T) {
 	b, d := failing(5).Ask("w/1", noon.Add(30*time.Second))
 	require.Equal(t, policy.Restart, d.Action)
-	b = b.TriesAlone()
+	b = b.RetryAlone()
 	later := noon.Add(time.Hour)
-	b = b.Recorded("w/1", true, later)
+	b = b.Record("w/1", true, later)
 	require.Equal(t, "w/1", b.Trial, "its failures are its own")
 	_, d = b.Ask("w/2", later)
 	require.Equal(t, policy.Wait, d.Action)
 	require.Contains(t, d.Reason, "w/1 tests whether")
-	require.False(t, b.Recorded("w/1", false, later).Open())
+	require.False(t, b.Record("w/1", false, later).Open())
 
 	b = b.GaveUp(later)
 	_, d = b.Ask("w/2", later)

@@ -138,9 +138,9 @@ type Streak struct {
 	Degraded int `json:"degraded,omitempty"`
 }
 
-// GradeRespite is how long an incarnation lives before its grade may end it, after so many consecutive incarnations that ended for their
+// GradeGracePeriod is how long an incarnation lives before its grade may end it, after so many consecutive incarnations that ended for their
 // grade: new processes do not help a program that needs so much. It is 0, then 1 m, 3 m, 9 m, up to a day.
-func GradeRespite(inARow int) time.Duration {
+func GradeGracePeriod(inARow int) time.Duration {
 	if inARow <= 0 {
 		return 0
 	}

@@ -62,9 +62,9 @@ func (p Prediction) Next(samples []Observation) Decision {
 	return Decision{Action: Rest, Reason: "No failure predicted."}
 }
 
-// Pressing reports whether, at the rate of the last two samples, memory would reach its limit before a window of samples taken every pause
+// NeedsMoreSamples reports whether, at the rate of the last two samples, memory would reach its limit before a window of samples taken every pause
 // is full. Then samples must be taken more often.
-func (p Prediction) Pressing(samples []Observation, pause time.Duration) bool {
+func (p Prediction) NeedsMoreSamples(samples []Observation, pause time.Duration) bool {
 	n := len(samples)
 	if n < 2 || p.MemoryLimitBytes <= 0 {
 		return false

@@ -45,20 +45,20 @@ func (r Recovery) Next(n int, cause string, random float64) Decision {
 	return Decision{Action: Restart, Delay: delay, Reason: fmt.Sprintf("Restarting in %s (%s): %s", shown(delay), count, cause)}
 }
 
-// Tries is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least 1, at most MaxTries.
+// MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least 1, at most MaxStartAttempts.
 // failuresInARow is the number of consecutive failures before the first attempt.
-func (r Recovery) Tries(failuresInARow int, most time.Duration) int {
-	for n := 1; n < MaxTries; n++ {
+func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
+	for n := 1; n < MaxStartAttempts; n++ {
 		failed := failuresInARow + n
 		if r.MaxConsecutiveFailures > 0 && failed >= r.MaxConsecutiveFailures || failed > 1 && r.backoff(failed, 1) > most {
 			return n
 		}
 	}
-	return MaxTries
+	return MaxStartAttempts
 }
 
-// MaxTries is the maximum number of attempts of one start.
-const MaxTries = 8
+// MaxStartAttempts is the maximum number of attempts of one start.
+const MaxStartAttempts = 8
 
 // Probation is how long a process has to live before its start counts as a success, after so many consecutive failures: as long as its
 // backoff, but at least 1 s and at most 15 s. A first failure has none, unless the process was short-lived.
@@ -69,21 +69,23 @@ func (r Recovery) Probation(failuresInARow int, brief bool) time.Duration {
 	return min(max(r.backoff(max(2, failuresInARow), 0.5), minProbation), maxProbation)
 }
 
-// Brief reports whether a process that lived so long was short-lived: it would not have passed the shortest probation. A process that was
+// IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest probation. A process that was
 // never ready lived for 0.
-func (r Recovery) Brief(life time.Duration) bool { return life < min(minProbation, r.HealthyReset) }
+func (r Recovery) IsShortLived(life time.Duration) bool {
+	return life < min(minProbation, r.HealthyReset)
+}
 
-// SettledAfter is how long a process has to live after a crash to count as stable.
-const SettledAfter = 5 * time.Second
+// StableAfter is how long a process has to live after a crash to count as stable.
+const StableAfter = 5 * time.Second
 
 const (
 	minProbation = time.Second
 	maxProbation = 15 * time.Second
 )
 
-// Counted is the number of consecutive failures including this one: previous + 1, or 1 if the incarnation was healthy for HealthyReset or
+// CountFailure is the number of consecutive failures including this one: previous + 1, or 1 if the incarnation was healthy for HealthyReset or
 // longer. An incarnation that was never ready was healthy for 0.
-func (r Recovery) Counted(previous int, healthyFor time.Duration) int {
+func (r Recovery) CountFailure(previous int, healthyFor time.Duration) int {
 	if previous < 0 || (healthyFor > 0 && healthyFor >= r.HealthyReset) {
 		return 1
 	}

@@ -87,26 +87,26 @@ func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
 	}{
 		{0, 0, 1}, {3, 0, 4}, {3, 59 * time.Second, 4}, {3, time.Minute, 1}, {9, time.Hour, 1}, {-1, 0, 1}, {math.MaxInt, 0, math.MaxInt},
 	} {
-		require.Equal(t, c.want, recovery.Counted(c.previous, c.healthy), "%+v", c)
+		require.Equal(t, c.want, recovery.CountFailure(c.previous, c.healthy), "%+v", c)
 	}
 	at0 := recovery
 	at0.HealthyReset = 0
-	require.Equal(t, 4, at0.Counted(3, 0), "a worker that was never ready has not proved anything")
-	require.Equal(t, 1, at0.Counted(3, 1))
+	require.Equal(t, 4, at0.CountFailure(3, 0), "a worker that was never ready has not proved anything")
+	require.Equal(t, 1, at0.CountFailure(3, 1))
 }
 
 func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		failures, tries int
 	}{{0, 6}, {1, 5}, {2, 4}, {4, 2}, {5, 1}, {8, 1}, {9, 1}, {20, 1}} {
-		require.Equal(t, c.tries, recovery.Tries(c.failures, 5*time.Second), "after %d failures", c.failures)
+		require.Equal(t, c.tries, recovery.MaxAttempts(c.failures, 5*time.Second), "after %d failures", c.failures)
 	}
 	short := recovery
 	short.MaxConsecutiveFailures = 3
-	require.Equal(t, 3, short.Tries(0, 5*time.Second), "the third failure is the last")
+	require.Equal(t, 3, short.MaxAttempts(0, 5*time.Second), "the third failure is the last")
 	endless := recovery
 	endless.MaxConsecutiveFailures, endless.BackoffMax = 0, time.Second
-	require.Equal(t, policy.MaxTries, endless.Tries(1000, 5*time.Second))
+	require.Equal(t, policy.MaxStartAttempts, endless.MaxAttempts(1000, 5*time.Second))
 }
 
 func TestProbationIsAsLongAsTheBackoff(t *testing.T) {
@@ -118,10 +118,10 @@ func TestProbationIsAsLongAsTheBackoff(t *testing.T) {
 	}
 	require.Zero(t, recovery.Probation(1, false), "who has lived for a while is to be back at once")
 	require.InDelta(t, 8100*time.Millisecond, recovery.Probation(6, false), 1000)
-	require.True(t, recovery.Brief(0))
-	require.True(t, recovery.Brief(999*time.Millisecond))
-	require.False(t, recovery.Brief(time.Second), "it has outlived what a probation would have asked of it")
+	require.True(t, recovery.IsShortLived(0))
+	require.True(t, recovery.IsShortLived(999*time.Millisecond))
+	require.False(t, recovery.IsShortLived(time.Second), "it has outlived what a probation would have asked of it")
 	quick := recovery
 	quick.HealthyReset = 500 * time.Millisecond
-	require.False(t, quick.Brief(500*time.Millisecond), "what counts as healthy is not brief")
+	require.False(t, quick.IsShortLived(500*time.Millisecond), "what counts as healthy is not brief")
 }

@@ -18,7 +18,7 @@ type PoolFacts struct {
 	// Rollout is the progress of a rolling restart, Halted why it halted; empty if there is none.
 	Rollout, Halted string
 	// Held is why the pool's starts are held; empty if they are not.
-	Held string
+	StartsPaused string
 	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never.
 	MaxMemoryBytes int64
 	Workers        []WorkerFacts
@@ -27,14 +27,14 @@ type PoolFacts struct {
 
 // WorkerFacts is the state of one worker. Measured says that the fields after it are known: a pool knows only the states of its workers.
 type WorkerFacts struct {
-	Worker  string
-	State   lifecycle.State
-	Health  lifecycle.Health
-	Since   time.Time // when it came into that state
-	Reason  string
-	Host    string
-	Resting bool   // it stays down until an operator restarts it
-	Unasked string // why the worker could not be queried; empty if it could
+	Worker      string
+	State       lifecycle.State
+	Health      lifecycle.Health
+	Since       time.Time // when it came into that state
+	Reason      string
+	Host        string
+	Resting     bool   // it stays down until an operator restarts it
+	Unreachable string // why the worker could not be queried; empty if it could
 
 	Measured            bool
 	Grade               Grade
@@ -53,7 +53,7 @@ type WorkerFacts struct {
 	ConsecutiveFailures int
 	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, Unreplaced why the last
 	// replacement failed.
-	Observed, Replacing, Unreplaced string
+	Observed, Replacing, ReplacementFailed string
 }
 
 // Report is the health of a pool, its problems and their fixes. Its text is for people, its fields for programs.
@@ -143,8 +143,8 @@ type Alert struct {
 	Text     string   `json:"text"`
 }
 
-// Reported makes the report of a pool.
-func Reported(p PoolFacts) Report {
+// NewReport makes the report of a pool.
+func NewReport(p PoolFacts) Report {
 	r := Report{Pool: p.Pool, At: p.At, Overview: overview(p), Health: []WorkerHealth{}, Alerts: alerts(p)}
 	measured := slices.DeleteFunc(slices.Clone(p.Workers), func(w WorkerFacts) bool { return !w.Measured })
 	if len(measured) > 0 {
@@ -163,8 +163,8 @@ func Reported(p PoolFacts) Report {
 		if !w.serving() {
 			health.Why = w.Reason
 		}
-		if w.Unasked != "" {
-			health.Why = "not reachable; last report to the pool: " + w.Unasked
+		if w.Unreachable != "" {
+			health.Why = "not reachable; last report to the pool: " + w.Unreachable
 		}
 		r.Health = append(r.Health, health)
 	}

@@ -35,7 +35,7 @@ func poolOf(workers ...WorkerFacts) PoolFacts {
 }
 
 func TestAPoolThatIsWellNeedsNothing(t *testing.T) {
-	r := Reported(poolOf(well(0), well(1)))
+	r := NewReport(poolOf(well(0), well(1)))
 	require.Equal(t, Overview{
 		Standing: StandingWell, Summary: "Pool p is well: 2 of 2 workers are in service.", Size: 2, Ready: 2, SpecVersion: 1,
 		States: map[string]int{"ready": 2}, Hosts: map[string]int{"h1": 2},
@@ -85,7 +85,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"ctl pool apply -f pool.toml."},
 		},
 		"starts that are held": {
-			func() PoolFacts { p := poolOf(well(0)); p.Held = "too many starts failed"; return p }(), StandingWell,
+			func() PoolFacts { p := poolOf(well(0)); p.StartsPaused = "too many starts failed"; return p }(), StandingWell,
 			[]string{"critical  too many starts failed."},
 			[]string{"Fix what keeps the program from starting"},
 		},
@@ -145,7 +145,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"(ctl pool scale p 1)"},
 		},
 		"one that does not answer": {
-			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unasked, w.Measured = "no answer in time", false })), StandingWell,
+			poolOf(well(0), like(1, func(w *WorkerFacts) { w.Unreachable, w.Measured = "no answer in time", false })), StandingWell,
 			[]string{"warning p/1 It could not be queried: no answer in time."}, []string{"Nothing to do."},
 		},
 		"stuck in a start": {
@@ -167,7 +167,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"p/0 would have been replaced. Replacing worker: grade failing."},
 		},
 		"a replacement that came to nothing": {
-			poolOf(like(0, func(w *WorkerFacts) { w.Unreplaced = "no host has room" })), StandingWell,
+			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StandingWell,
 			[]string{"warning p/0 Its replacement failed and it serves on: no host has room."},
 			[]string{"Nothing to do."},
 		},
@@ -178,7 +178,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Reported(c.facts)
+			r := NewReport(c.facts)
 			require.Equal(t, c.standing, r.Overview.Standing)
 			var said []string
 			for _, a := range r.Alerts {
@@ -194,7 +194,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 }
 
 func TestAReportWithoutFiguresHasNone(t *testing.T) {
-	r := Reported(PoolFacts{Pool: "p", Size: 1, Workers: []WorkerFacts{{Worker: "p/0", State: lifecycle.Ready}}, At: reportTime})
+	r := NewReport(PoolFacts{Pool: "p", Size: 1, Workers: []WorkerFacts{{Worker: "p/0", State: lifecycle.Ready}}, At: reportTime})
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"resources":null,"performance":null,"alerts":[]`)
@@ -202,7 +202,7 @@ func TestAReportWithoutFiguresHasNone(t *testing.T) {
 }
 
 func TestSentencesOfAReportAreShort(t *testing.T) {
-	r := Reported(poolOf(like(0, func(w *WorkerFacts) {
+	r := NewReport(poolOf(like(0, func(w *WorkerFacts) {
 		w.State, w.Resting, w.Reason = lifecycle.Failed, true, strings.Repeat("long\n words ", 1000)
 	})))
 	for _, a := range r.Alerts {

@@ -55,7 +55,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.ElementsMatch(t, []string{"+cpu", "+memory", "+pids"}, strings.Fields(read(folder, "cgroup.subtree_control")))
 
 	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20, CPU: 1.5, Processes: 10}))
-	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup, "cpu": limits.ByCgroup, "processes": limits.ByCgroup}, p.LimitMeans())
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup, "cpu": limits.ByCgroup, "processes": limits.ByCgroup}, p.LimitMechanisms())
 	group := filepath.Base(p.plan.cgroup.Dir)
 	require.Regexp(t, `^p\.0\.1\.[0-9a-f]+$`, group)
 	require.Equal(t, "67108864", read(folder, group, "memory.max"))
@@ -69,7 +69,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "67108864\n33554432", read(folder, group, "memory.max"))
 	require.Equal(t, "150000 100000\nmax 100000", read(folder, group, "cpu.max"))
-	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup}, p.LimitMeans())
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.ByCgroup}, p.LimitMechanisms())
 
 	require.NoError(t, os.WriteFile(filepath.Join(p.plan.cgroup.Dir, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
 	require.NoError(t, tree.Signal(p.root, 9))
@@ -159,6 +159,6 @@ func TestAHostThatRefusesToStartInACgroupUsesTheSampler(t *testing.T) {
 	}
 	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
 	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20}))
-	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler}, p.LimitMeans())
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler}, p.LimitMechanisms())
 	require.NoDirExists(t, filepath.Join(home, limits.WorkersPrefix+s.state.id))
 }

@@ -13,8 +13,8 @@ import (
 // DefaultEnforceEvery is the interval at which limits of the mechanism "sampler" are checked.
 const DefaultEnforceEvery = time.Second
 
-// Means is how a limit is enforced. The words appear in state and metrics.
-type Means = limits.Mechanism
+// Mechanism is how a limit is enforced. The words appear in state and metrics.
+type Mechanism = limits.Mechanism
 
 // Limits returns the limits in force: the spec's, or those of ApplyLimits.
 func (p *Process) Limits() spec.Limits {
@@ -23,8 +23,8 @@ func (p *Process) Limits() spec.Limits {
 	return p.limits
 }
 
-// LimitMeans returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
-func (p *Process) LimitMeans() map[string]Means {
+// LimitMechanisms returns the mechanism of each limit that is set, by its key in the section limits. The map is the caller's.
+func (p *Process) LimitMechanisms() map[string]Mechanism {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	return maps.Clone(p.mechanisms)
@@ -33,8 +33,8 @@ func (p *Process) LimitMeans() map[string]Means {
 // Exceeded is closed when the process exceeds a limit that calls for its graceful replacement; Excess then says which.
 func (p *Process) Exceeded() <-chan struct{} { return p.exceeded }
 
-// Excess returns the first violation of a limit, or the zero Violation.
-func (p *Process) Excess() limits.Violation {
+// Violation returns the first violation of a limit, or the zero Violation.
+func (p *Process) Violation() limits.Violation {
 	p.limitsMu.Lock()
 	defer p.limitsMu.Unlock()
 	if p.violation == nil {
@@ -46,7 +46,7 @@ func (p *Process) Excess() limits.Violation {
 // ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
 // a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
 // set; to undo them, apply the previous limits.
-func (p *Process) ApplyLimits(l spec.Limits) (map[string]Means, error) {
+func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
 	select {
 	case <-p.exited:
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())

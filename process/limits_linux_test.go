@@ -56,7 +56,7 @@ func TestLimitsAreInForceBeforeTheProgramRuns(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "out")
 			p := begin(t, open(t), limited(c.script+" > "+file+"; exec sleep 1000", c.limits))
 			require.Equal(t, c.want, contentOf(t, file))
-			require.Equal(t, c.mechanisms, p.LimitMeans())
+			require.Equal(t, c.mechanisms, p.LimitMechanisms())
 		})
 	}
 }
@@ -121,9 +121,9 @@ func TestTheSamplerReportsAndKillsATreeAboveItsMemoryLimit(t *testing.T) {
 		case <-time.After(patience):
 			require.Fail(t, "no violation was reported")
 		}
-		require.Equal(t, "memory", p.Excess().Limit)
-		require.Contains(t, p.Excess().Reason, `limits.memory = "64MiB"`)
-		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit}, p.LimitMeans())
+		require.Equal(t, "memory", p.Violation().Limit)
+		require.Contains(t, p.Violation().Reason, `limits.memory = "64MiB"`)
+		require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler, "open_files": limits.ByRlimit}, p.LimitMechanisms())
 		select {
 		case <-p.Done():
 			require.Fail(t, "a violation must not end the process")
@@ -160,7 +160,7 @@ time.sleep(1000)`, file)
 		}
 		require.Greater(t, rss, int64(sp.Limits.Memory), "the sum of RSS exceeds the limit")
 		p.enforce(p.sampledLimits(), table)
-		require.Zero(t, p.Excess())
+		require.Zero(t, p.Violation())
 	})
 }
 
@@ -168,8 +168,8 @@ func TestTheSamplerReportsATreeWithTooManyProcesses(t *testing.T) {
 	sp := limited("sleep 1000 & sleep 1000 & sleep 1000 & exec sleep 1000", spec.Limits{Processes: 3})
 	p := begin(t, open(t, func(c *Config) { c.EnforceEvery = 10 * time.Millisecond }), sp)
 	<-p.Exceeded()
-	require.Equal(t, "processes", p.Excess().Limit)
-	require.Contains(t, p.Excess().Reason, "process tree has 4 processes (limits.processes = 3)")
+	require.Equal(t, "processes", p.Violation().Limit)
+	require.Contains(t, p.Violation().Reason, "process tree has 4 processes (limits.processes = 3)")
 }
 
 func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
@@ -182,7 +182,7 @@ func TestApplyLimitsChangesTheWholeTree(t *testing.T) {
 	mechanisms, err := p.ApplyLimits(l)
 	require.NoError(t, err)
 	require.Equal(t, limits.BySampler, mechanisms["memory"])
-	require.Equal(t, mechanisms, p.LimitMeans())
+	require.Equal(t, mechanisms, p.LimitMechanisms())
 	require.Equal(t, l, p.Limits())
 	for _, pid := range []int{p.Info().PID, child.PID} {
 		proc := "/proc/" + strconv.Itoa(pid)
@@ -225,7 +225,7 @@ func TestCPUAffinityEachBindsAWorkerToOneCore(t *testing.T) {
 	core, err := strconv.Atoi(contentOf(t, file))
 	require.NoError(t, err, "one, and no list")
 	require.Contains(t, host, core)
-	require.Equal(t, map[string]limits.Mechanism{"cpu_affinity_each": limits.ByScheduler}, p.LimitMeans())
+	require.Equal(t, map[string]limits.Mechanism{"cpu_affinity_each": limits.ByScheduler}, p.LimitMechanisms())
 
 	l := p.Limits()
 	l.CPUAffinityEach = 0

@@ -215,7 +215,7 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	require.Equal(t, p.Info(), old.Info())
 	require.Equal(t, p.Counts(), old.Counts())
 	require.Equal(t, p.Limits(), old.Limits())
-	require.Equal(t, p.LimitMeans(), old.LimitMeans())
+	require.Equal(t, p.LimitMechanisms(), old.LimitMechanisms())
 	stopped, err := old.Stop(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, was.Reason, stopped.Reason)

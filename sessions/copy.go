@@ -8,8 +8,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// Mirror is a Store that can hold exact copies of another store's sessions. Its errors are coded as those of Store.
-type Mirror interface {
+// Replica is a Store that can hold exact copies of another store's sessions. Its errors are coded as those of Store.
+type Replica interface {
 	Store
 	// IDs lists the live sessions, least recently used first as far as the store knows. It extends no TTL.
 	IDs(ctx context.Context) ([]string, error)

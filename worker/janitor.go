@@ -86,7 +86,7 @@ func (j *janitor) isClosed(ctx context.Context, id string) bool {
 // an incarnation before it asks any host to start it.
 func isStale(state api.WorkerState, incarnation int64) bool {
 	switch {
-	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Leaving, incarnation):
+	case incarnation == state.Incarnation, incarnation == state.Successor, slices.Contains(state.Draining, incarnation):
 		return false
 	case state.State == lifecycle.Starting && incarnation > state.Incarnation: // a later attempt of the same start
 		return false

@@ -10,7 +10,7 @@ import (
 )
 
 func TestOnlyIncarnationsThatTheirWorkerDoesNotManageAreStale(t *testing.T) {
-	state := api.WorkerState{Incarnation: 7, Successor: 9, Leaving: []int64{5}}
+	state := api.WorkerState{Incarnation: 7, Successor: 9, Draining: []int64{5}}
 	for incarnation, killed := range map[int64]bool{4: true, 5: false, 6: true, 7: false, 8: true, 9: false, 10: true} {
 		require.Equal(t, killed, isStale(state, incarnation), "incarnation %d", incarnation)
 	}

@@ -52,7 +52,7 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 
 // servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
-	slots := newExecuteSlots(pool, a.gateway.Spare)
+	slots := newExecuteSlots(pool, a.gateway.FreeSlots)
 	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type poolSessionOwner struct {
 }
 
 func (c poolSessionOwner) claim(ctx context.Context, pool string) (string, error) {
-	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed, api.SessionStoreClaimed{Host: c.hostID})
+	err := c.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(pool), "", api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: c.hostID})
 	var notFound *serviceerror.NotFound
 	switch {
 	case errors.As(err, &notFound):
@@ -163,7 +163,7 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 		return nil // after an error, the first use of a session finds out
 	}
 	for _, w := range status.Workers {
-		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
+		if w.Host == status.SessionsHost && !w.Closed && w.State.Live() && w.State != lifecycle.Starting {
 			return s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost)
 		}
 	}

@@ -43,10 +43,10 @@ func (s *stores) openDualWriteLocked(settings spec.Sessions) (*dualwrite.Store, 
 	}
 	second, err := s.openBackend(secondary.applyTo(settings))
 	if err != nil {
-		second = dualwrite.Absent(err)
+		second = dualwrite.Unavailable(err)
 	}
-	store := dualwrite.Of(first)
-	store.Begin(second, s.copy.CutOver, true)
+	store := dualwrite.New(first)
+	store.StartCopy(second, s.copy.CutOver, true)
 	return store, nil
 }
 
@@ -68,7 +68,7 @@ func (s *stores) SessionCopy() api.SessionCopy {
 	}
 	report := api.SessionCopy{Phase: api.CopyCopying, Problem: "a store cannot be opened; see the agent's log"}
 	if known != nil {
-		report = known.store.Report()
+		report = known.store.Status()
 	} else if record.CutOver {
 		report.Phase = api.CopyCutOver
 	}
@@ -125,7 +125,7 @@ func (s *stores) CopySessions(ctx context.Context, pool string, request api.Sess
 }
 
 // beginCopy makes target the secondary of the store with these settings.
-func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Mirror) error {
+func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target sessions.Replica) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -139,12 +139,12 @@ func (s *stores) beginCopy(settings spec.Sessions, record *copyRecord, target se
 		return err
 	}
 	s.copy = record
-	known.store.Begin(target, false, false)
+	known.store.StartCopy(target, false, false)
 	return nil
 }
 
 // openTarget opens the target of a copy, and fails if it has sessions that the copy must not replace.
-func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Mirror, error) {
+func (s *stores) openTarget(ctx context.Context, settings spec.Sessions, replace bool) (sessions.Replica, error) {
 	s.mu.Lock()
 	if unused := s.open[storeKey(settings)]; unused != nil { // of pools that have ended
 		delete(s.open, storeKey(settings))
@@ -221,7 +221,7 @@ func (s *stores) swapCopy(ctx context.Context, store *dualwrite.Store, record co
 		}
 	}
 	record.CutOver = !back
-	if lost, err = store.Swap(ctx, step.Force, func() error { return record.write(s.dir) }); err != nil {
+	if lost, err = store.SwitchRoles(ctx, step.Force, func() error { return record.write(s.dir) }); err != nil {
 		return lost, err
 	}
 	s.mu.Lock()
@@ -242,7 +242,7 @@ func (s *stores) endCopy(store *dualwrite.Store, record copyRecord, step api.Cop
 	if users := s.poolsUsing(released); len(users) > 0 {
 		return stepRefused(step, "the spec of %s still names %s; apply one with %s first", strings.Join(users, ", "), released, kept.specText())
 	}
-	secondary, err := store.End(func() error { return removeCopyRecord(s.dir) })
+	secondary, err := store.EndCopy(func() error { return removeCopyRecord(s.dir) })
 	if err != nil {
 		return err
 	}

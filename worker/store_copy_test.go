@@ -38,7 +38,7 @@ func runStep(t *testing.T, s *stores, step api.CopyStep) api.SessionCopy {
 
 func awaitInStep(t *testing.T, s *stores) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.SessionCopy().InStep }, waitTimeout, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.SessionCopy().InSync }, waitTimeout, 5*time.Millisecond)
 }
 
 func TestACopyIsRefusedIfItCouldLoseSessions(t *testing.T) {
@@ -121,7 +121,7 @@ func TestTheNextAgentResumesACopy(t *testing.T) {
 	s = newTestStores(t, dir, &hosts)
 	require.NoError(t, s.resumeCopy())
 	awaitInStep(t, s)
-	require.Equal(t, api.CopyInStep, runStep(t, s, api.CopyStepBack).Phase)
+	require.Equal(t, api.CopyInSync, runStep(t, s, api.CopyStepBack).Phase)
 	runStep(t, s, api.CopyStepCancel)
 	of, err = s.Of(t.Context(), "p")
 	require.NoError(t, err)

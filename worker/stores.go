@@ -195,7 +195,7 @@ func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 	}
 	if known.settings != settings {
 		known.store.SetBounds(settings.Max, sessions.OnFull(settings.OnFull))
-		known.store.Each(func(store sessions.Mirror) {
+		known.store.ForEach(func(store sessions.Replica) {
 			if file, is := store.(*embedded.Store); is && settings.Store == spec.StoreEmbedded {
 				file.SetSync(embedded.Sync(settings.Sync))
 			}
@@ -224,7 +224,7 @@ func (s *stores) openLocked(settings spec.Sessions) (*openStore, error) {
 		if err != nil {
 			return nil, err
 		}
-		store = dualwrite.Of(one)
+		store = dualwrite.New(one)
 	}
 	known := &openStore{store: store, settings: settings}
 	s.open[key] = known
@@ -240,7 +240,7 @@ func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 	return key
 }
 
-func (s *stores) openBackend(settings spec.Sessions) (sessions.Mirror, error) {
+func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
 	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
 	switch settings.Store {
 	case spec.StoreMemory:

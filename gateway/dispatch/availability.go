@@ -89,7 +89,7 @@ func availability(status api.PoolStatus, hostID string) error {
 	for _, w := range status.Workers {
 		peer := Peer{w.Host, w.Endpoint}
 		switch {
-		case w.Gone || w.Leaving || w.Resting:
+		case w.Closed || w.Removing || w.Resting:
 			continue
 		case w.Host == hostID, w.Host == "", !w.State.Live():
 			return nil

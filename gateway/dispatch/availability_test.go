@@ -20,7 +20,7 @@ func TestAvailabilityExpectsWorkersOnThisHost(t *testing.T) {
 		"one not placed yet":            {[]api.RosterEntry{{State: lifecycle.Ready, Host: "there"}, {State: lifecycle.Pending}}, true},
 		"one that crashed elsewhere":    {[]api.RosterEntry{{State: lifecycle.Failed, Host: "there"}}, true},
 		"one that rests after failures": {[]api.RosterEntry{{State: lifecycle.Failed, Host: "here", Resting: true}}, false},
-		"one that leaves":               {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here", Leaving: true}}, false},
+		"one that leaves":               {[]api.RosterEntry{{State: lifecycle.Ready, Host: "here", Removing: true}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := availability(api.PoolStatus{Pool: "p", Workers: c.workers}, "here")
@@ -39,7 +39,7 @@ func TestUnavailablePoolNamesOtherGateways(t *testing.T) {
 	}
 	err := availability(api.PoolStatus{Pool: "p", Workers: []api.RosterEntry{
 		at("one", lifecycle.Ready), at("two", lifecycle.Busy), at("two", lifecycle.Ready), at("three", lifecycle.Draining),
-		{State: lifecycle.Starting, Host: "four"}, {State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Leaving: true},
+		{State: lifecycle.Starting, Host: "four"}, {State: lifecycle.Ready, Host: "five", Endpoint: "http://five:7460", Removing: true},
 	}}, "here")
 	require.ErrorIs(t, err, api.ErrNoWorkers)
 	var other OtherHostError

@@ -21,7 +21,7 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	result := api.DrainResult{Drained: u.inFlight == 0, Cut: u.inFlight}
+	result := api.DrainResult{Drained: u.inFlight == 0, CallsCut: u.inFlight}
 	if u.lease != nil && u.lease.own {
 		u.endLeaseLocked("the worker is draining")
 		result.Checkin = u.releaseLocked()

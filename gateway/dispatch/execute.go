@@ -17,9 +17,9 @@ func (d *Dispatcher) Execute(ctx context.Context, pool string, r api.ExecuteRequ
 	return response.Body, nil
 }
 
-// Spare is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it is 0, changed is closed
+// FreeSlots is the number of calls of a pool that could start on this host now, in addition to the queued ones. If it is 0, changed is closed
 // when that may have changed; it misses workers that a client checks in without this gateway.
-func (d *Dispatcher) Spare(pool string) (free int, changed <-chan struct{}) {
+func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) {
 	p, _ := d.discover(pool)
 	if p == nil {
 		return 0, nil

@@ -12,7 +12,7 @@ import (
 type Health struct {
 	// ControlPlane reports whether Temporal answered the last health check, and Silence for how long it has not.
 	ControlPlane bool
-	Silence      time.Duration
+	Outage       time.Duration
 	// Fenced reports that the Dispatcher no longer trusts its own leases and rejects calls of pools.
 	Fenced bool
 	// Closing reports that the Dispatcher rejects all calls.
@@ -24,7 +24,7 @@ func (d *Dispatcher) Health() Health {
 	now := time.Now()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return Health{ControlPlane: !d.monitor.lost.Load(), Silence: d.monitor.outage(now), Fenced: d.monitor.fenced(now), Closing: d.closing}
+	return Health{ControlPlane: !d.monitor.lost.Load(), Outage: d.monitor.outage(now), Fenced: d.monitor.fenced(now), Closing: d.closing}
 }
 
 // Snapshot are the Dispatcher's counts and gauges for metrics. Counts begin with the Dispatcher's start.

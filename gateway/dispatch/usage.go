@@ -56,8 +56,8 @@ func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, i
 	return u.calls.usage(), u.inFlight
 }
 
-// Final is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
-func (d *Dispatcher) Final(ctx context.Context, worker string, incarnation int64) api.Usage {
+// FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
+func (d *Dispatcher) FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage {
 	if u := d.upstreamOf(worker, incarnation); u != nil {
 		_ = u.awaitIdle(ctx) // the count leaves out calls still in flight when ctx ends
 	}

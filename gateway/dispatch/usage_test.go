@@ -40,7 +40,7 @@ func served(t *testing.T) (e *env, proc *process.Process, upstreamOf func(*proce
 
 func (e *env) requireFinalRequests(incarnation, want int64) {
 	e.t.Helper()
-	require.Equal(e.t, want, e.dispatcher.Final(e.t.Context(), "p/0", incarnation).Requests)
+	require.Equal(e.t, want, e.dispatcher.FinalUsage(e.t.Context(), "p/0", incarnation).Requests)
 }
 
 func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
@@ -51,8 +51,8 @@ func TestUsageOfAnEndedProcessIsKept(t *testing.T) {
 	e.requireFinalRequests(1, 1)
 	require.Eventually(t, func() bool { return locked(p, func() bool { return p.upstreams["p/0"] == nil }) }, timeout, poll)
 	e.requireFinalRequests(1, 1)
-	require.Zero(t, e.dispatcher.Final(t.Context(), "p/0", 2))
-	require.Zero(t, e.dispatcher.Final(t.Context(), "q/0", 1))
+	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "p/0", 2))
+	require.Zero(t, e.dispatcher.FinalUsage(t.Context(), "q/0", 1))
 }
 
 // The gateway may learn of a worker's next process before it has seen the previous one end.

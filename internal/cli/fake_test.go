@@ -234,7 +234,7 @@ func (p *fakePool) Migrate(_ context.Context, session string, r api.MigrateSessi
 }
 
 func (p *fakePool) Evacuate(_ context.Context, r api.EvacuateRequest) (migration, error) {
-	p.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.KeepOff, r.Reason))
+	p.controlPlane.record(fmt.Sprintf("evacuate %s/%d for %s: %s", p.name, r.Worker, r.ExcludeFor, r.Reason))
 	return p.migration, p.err
 }
 

@@ -43,13 +43,13 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 	if err != nil {
 		return policy.Report{}, err
 	}
-	return policy.Reported(reportFacts(status, view, time.Now())), nil
+	return policy.NewReport(reportFacts(status, view, time.Now())), nil
 }
 
 // reportFacts joins the states of a pool and its workers.
 func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
 	facts := policy.PoolFacts{
-		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, Held: status.Held,
+		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, StartsPaused: status.StartsPaused,
 		MaxMemoryBytes: int64(status.Spec.Rotation.MaxMemory), At: now.UTC(),
 	}
 	if r := view.Rollout; r != nil {
@@ -67,7 +67,7 @@ func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) pol
 
 func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	f := policy.WorkerFacts{
-		Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host, Resting: resting, Unasked: w.Error,
+		Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host, Resting: resting, Unreachable: w.Error,
 	}
 	if w.Error != "" {
 		return f
@@ -90,7 +90,7 @@ func addRotations(f *policy.WorkerFacts, w api.Worker) {
 		f.Replacing = r.Reason
 	}
 	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
-		f.Unreplaced = last.Failed
+		f.ReplacementFailed = last.Failed
 		if last.Observed {
 			f.Observed = last.Reason
 		}

@@ -86,8 +86,8 @@ func TestReportIncludesReplacements(t *testing.T) {
 	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
 	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
 	f := workerFacts(w, false)
-	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.Unreplaced, f.Observed})
+	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.ReplacementFailed, f.Observed})
 	w.LastRotation.Incarnation--
 	f = workerFacts(w, false)
-	require.Empty(t, f.Unreplaced+f.Observed, "that was another process")
+	require.Empty(t, f.ReplacementFailed+f.Observed, "that was another process")
 }

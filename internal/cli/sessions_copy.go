@@ -107,7 +107,7 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report
 		if report.Phase == api.CopyNone {
 			return false, api.Errorf(api.CodeInvalid, "another user ended the copy")
 		}
-		return report.InStep || report.Phase == api.CopyCutOver, nil
+		return report.InSync || report.Phase == api.CopyCutOver, nil
 	})
 	var timeout *waitTimeout
 	if errors.As(err, &timeout) {
@@ -124,7 +124,7 @@ func copyProgress(c *api.SessionCopy) string {
 		return "no copy is running"
 	case c.Comparing != nil:
 		line = fmt.Sprintf("compared %d of %d sessions, fixed %d", c.Comparing.Compared, c.Comparing.Sessions, c.Comparing.Missing+c.Comparing.Different+c.Comparing.Extra)
-	case !c.InStep:
+	case !c.InSync:
 		line = "the stores are not compared yet"
 	}
 	if c.Problem != "" {
@@ -147,7 +147,7 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 		switch {
 		case c.Phase == api.CopyCutOver:
 			primary, secondary, next = c.To, c.From, "apply a spec that names it, then --finish; or --back"
-		case c.InStep:
+		case c.InSync:
 			next = "--cut-over, or --cancel"
 		}
 		lines := []string{

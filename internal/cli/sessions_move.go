@@ -89,7 +89,7 @@ stay with the worker and the command fails.`,
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, KeepOff: new(spec.Duration(keepOff)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
+				Worker: slot, ExcludeFor: new(spec.Duration(keepOff)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
 			})
 		})
 	})

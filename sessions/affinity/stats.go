@@ -2,29 +2,29 @@ package affinity
 
 import "strings"
 
-// Looks counts a pool's lookups since the table was made, and its current bindings.
-type Looks struct {
+// PoolStats counts a pool's lookups since the table was made, and its current bindings.
+type PoolStats struct {
 	// Hits are lookups that found a worker, Misses those that did not.
 	Hits, Misses int64
 	Bindings     int
 }
 
-func (t *Table) statsLocked(pool string) *Looks {
+func (t *Table) statsLocked(pool string) *PoolStats {
 	s := t.stats[pool]
 	if s == nil {
-		s = &Looks{}
+		s = &PoolStats{}
 		t.stats[pool] = s
 	}
 	return s
 }
 
 // Pools returns the statistics of every pool with a lookup or a binding. It scans all bindings.
-func (t *Table) Pools() map[string]Looks {
+func (t *Table) Pools() map[string]PoolStats {
 	now := t.now().UnixMilli()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.bindings.Sweep(now)
-	pools := make(map[string]Looks, len(t.stats))
+	pools := make(map[string]PoolStats, len(t.stats))
 	for pool, s := range t.stats {
 		pools[pool] = *s
 	}

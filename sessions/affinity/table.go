@@ -24,7 +24,7 @@ type Table struct {
 	mu       sync.Mutex
 	bindings *expirylru.LRU[string] // workers by pool and session
 	ttls     map[string]int64       // by pool, in milliseconds
-	stats    map[string]*Looks      // by pool
+	stats    map[string]*PoolStats  // by pool
 	closed   map[string]int64       // workers that accept no new sessions, until when, in milliseconds since 1970
 }
 
@@ -34,7 +34,7 @@ func New(now func() time.Time) *Table {
 		now = time.Now
 	}
 	return &Table{
-		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*Looks), closed: make(map[string]int64),
+		now: now, bindings: expirylru.New[string](), ttls: make(map[string]int64), stats: make(map[string]*PoolStats), closed: make(map[string]int64),
 	}
 }
 

@@ -105,7 +105,7 @@ func TestLookupsAndBindingsAreCountedPerPool(t *testing.T) {
 	table.Lookup("p", "s")
 	table.Lookup("p", "s")
 	table.Lookup("p", "none")
-	require.Equal(t, map[string]Looks{"p": {Hits: 2, Misses: 1, Bindings: 2}, "q": {Bindings: 1}}, table.Pools())
+	require.Equal(t, map[string]PoolStats{"p": {Hits: 2, Misses: 1, Bindings: 2}, "q": {Bindings: 1}}, table.Pools())
 	now = now.Add(DefaultTTL)
-	require.Equal(t, map[string]Looks{"p": {Hits: 2, Misses: 1}}, table.Pools())
+	require.Equal(t, map[string]PoolStats{"p": {Hits: 2, Misses: 1}}, table.Pools())
 }

@@ -106,5 +106,5 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 
 // SetBounds implements sessions.Store.
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
-	s.Each(func(store sessions.Mirror) { store.SetBounds(max, onFull) })
+	s.ForEach(func(store sessions.Replica) { store.SetBounds(max, onFull) })
 }

@@ -62,14 +62,14 @@ func (r *replicator) status() api.SessionCopy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := api.SessionCopy{
-		Phase: api.CopyCopying, InStep: r.equal && r.secondaryErr == nil && r.compareErr == nil, Pending: r.backlog.len(),
+		Phase: api.CopyCopying, InSync: r.equal && r.secondaryErr == nil && r.compareErr == nil, Pending: r.backlog.len(),
 		Comparing: clone(r.current), Compared: clone(r.last),
 	}
 	switch {
 	case r.cutOver:
 		status.Phase = api.CopyCutOver
-	case status.InStep:
-		status.Phase = api.CopyInStep
+	case status.InSync:
+		status.Phase = api.CopyInSync
 	}
 	if err := cmp.Or(r.compareErr, r.secondaryErr); err != nil {
 		status.Problem = err.Error()

@@ -24,8 +24,8 @@ type stores struct {
 	// mu guards the fields below and the roles: each operation holds it for reading until both stores have its result; changing the
 	// roles takes it for writing.
 	mu        sync.RWMutex
-	primary   sessions.Mirror
-	secondary sessions.Mirror // nil without a copy
+	primary   sessions.Replica
+	secondary sessions.Replica // nil without a copy
 }
 
 // Store is a sessions.Store that writes to one store, or to two during a copy. Begin, Swap, End and Close must not be called concurrently.
@@ -36,13 +36,13 @@ type Store struct {
 
 var _ sessions.Store = (*Store)(nil)
 
-// Of wraps a store. Close closes it.
-func Of(primary sessions.Mirror) *Store { return &Store{stores: stores{primary: primary}} }
+// New wraps a store. Close closes it.
+func New(primary sessions.Replica) *Store { return &Store{stores: stores{primary: primary}} }
 
-// Begin adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as after a restart.
+// StartCopy adds a secondary store and starts to copy and compare. cutOver says that the roles were switched before, as after a restart.
 // guardSecondary makes the first comparison fail, rather than delete the secondary's sessions, if the primary has none. There must be no
 // secondary store yet.
-func (s *Store) Begin(secondary sessions.Mirror, cutOver, guardSecondary bool) {
+func (s *Store) StartCopy(secondary sessions.Replica, cutOver, guardSecondary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secondary = secondary
@@ -52,19 +52,19 @@ func (s *Store) Begin(secondary sessions.Mirror, cutOver, guardSecondary bool) {
 	s.replicator.start()
 }
 
-// Swap switches the roles of the two stores between two operations. Every acknowledged change is then in both. Swap calls commit while
+// SwitchRoles switches the roles of the two stores between two operations. Every acknowledged change is then in both. Swap calls commit while
 // operations wait, right before the switch; an error of commit cancels the switch. Swap fails with CodeInvalid without a secondary store
 // and if a comparison has not found the stores equal, and with CodeStoreUnavailable if the backlog cannot be flushed in time.
 //
 // With force, Swap switches at once and returns the number of sessions with a change that the new primary may lack.
-func (s *Store) Swap(ctx context.Context, force bool, commit func() error) (lost int, err error) {
+func (s *Store) SwitchRoles(ctx context.Context, force bool, commit func() error) (lost int, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {
 		return 0, err
 	}
 	defer r.start()
 	if !force {
-		if status := r.status(); !status.InStep {
+		if status := r.status(); !status.InSync {
 			return 0, notEqual(status)
 		}
 		// Flush first while operations continue, so that they wait less for the flush below.
@@ -113,9 +113,9 @@ func (s *Store) stopReplicator() (*replicator, error) {
 	return r, nil
 }
 
-// End ends the copy: only the primary remains. End calls commit while operations wait; an error of commit cancels the end. The caller
+// EndCopy ends the copy: only the primary remains. End calls commit while operations wait; an error of commit cancels the end. The caller
 // closes the released store. End fails with CodeInvalid without a secondary store.
-func (s *Store) End(commit func() error) (released sessions.Mirror, err error) {
+func (s *Store) EndCopy(commit func() error) (released sessions.Replica, err error) {
 	r, err := s.stopReplicator()
 	if err != nil {
 		return nil, err
@@ -131,8 +131,8 @@ func (s *Store) End(commit func() error) (released sessions.Mirror, err error) {
 	return released, nil
 }
 
-// Report returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a secondary store.
-func (s *Store) Report() api.SessionCopy {
+// Status returns the state of the copy, without the fields that only the caller knows. Its phase is CopyNone without a secondary store.
+func (s *Store) Status() api.SessionCopy {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.replicator == nil {
@@ -141,8 +141,8 @@ func (s *Store) Report() api.SessionCopy {
 	return s.replicator.status()
 }
 
-// Each calls do for the primary and for the secondary store if there is one.
-func (s *Store) Each(do func(sessions.Mirror)) {
+// ForEach calls do for the primary and for the secondary store if there is one.
+func (s *Store) ForEach(do func(sessions.Replica)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	do(s.primary)

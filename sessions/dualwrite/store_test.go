@@ -33,23 +33,23 @@ const testTimeout = 60 * time.Second
 func noCommit() error { return nil }
 
 func TestConformanceWithoutACopy(t *testing.T) {
-	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return Of(memory.Open(config)) })
+	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return New(memory.Open(config)) })
 }
 
 func TestConformanceDuringACopy(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
-		store := Of(memory.Open(config))
-		store.Begin(memory.Open(config), false, false)
+		store := New(memory.Open(config))
+		store.StartCopy(memory.Open(config), false, false)
 		return store
 	})
 }
 
 func TestConformanceAfterASwap(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
-		store := Of(memory.Open(config))
-		store.Begin(memory.Open(config), false, false)
+		store := New(memory.Open(config))
+		store.StartCopy(memory.Open(config), false, false)
 		awaitInStep(t, store)
-		_, err := store.Swap(t.Context(), false, noCommit)
+		_, err := store.SwitchRoles(t.Context(), false, noCommit)
 		require.NoError(t, err)
 		return store
 	})
@@ -58,7 +58,7 @@ func TestConformanceAfterASwap(t *testing.T) {
 // awaitInStep waits until a comparison has found both stores equal.
 func awaitInStep(t *testing.T, store *Store) {
 	t.Helper()
-	require.Eventually(t, func() bool { return store.Report().InStep }, testTimeout, 5*time.Millisecond, "%+v", store.Report())
+	require.Eventually(t, func() bool { return store.Status().InSync }, testTimeout, 5*time.Millisecond, "%+v", store.Status())
 }
 
 // realStores are an embedded store and a Redis store.
@@ -84,9 +84,9 @@ func openStores(t *testing.T) realStores {
 }
 
 // requireEqual compares two stores session by session, independently of Store's own comparison.
-func requireEqual(t *testing.T, a, b sessions.Mirror) (count int) {
+func requireEqual(t *testing.T, a, b sessions.Replica) (count int) {
 	t.Helper()
-	all := func(store sessions.Mirror) map[string]string {
+	all := func(store sessions.Replica) map[string]string {
 		listed, err := store.List(t.Context(), "", 100_000)
 		require.NoError(t, err)
 		found := make(map[string]string, len(listed))
@@ -115,18 +115,18 @@ func TestACopyKeepsVersionsAndTimesAndDeletesOtherSessionsFromTheSecondary(t *te
 	require.NoError(t, err)
 	_, err = e.redis.Create(t.Context(), &sessions.Session{ID: "s7", Data: map[string]json.RawMessage{"other": json.RawMessage("1")}})
 	require.NoError(t, err)
-	store := Of(e.file)
-	store.Begin(e.redis, false, false)
+	store := New(e.file)
+	store.StartCopy(e.redis, false, false)
 	awaitInStep(t, store)
 	require.Equal(t, 300, requireEqual(t, e.file, e.redis))
-	report := store.Report()
-	require.Equal(t, api.CopyInStep, report.Phase)
+	report := store.Status()
+	require.Equal(t, api.CopyInSync, report.Phase)
 	require.Equal(t, 300, report.Compared.Compared)
 	require.True(t, report.Compared.Equal())
-	released, err := store.End(noCommit)
+	released, err := store.EndCopy(noCommit)
 	require.NoError(t, err)
-	require.Equal(t, sessions.Mirror(e.redis), released)
-	require.Equal(t, api.CopyNone, store.Report().Phase)
+	require.Equal(t, sessions.Replica(e.redis), released)
+	require.Equal(t, api.CopyNone, store.Status().Phase)
 }
 
 func add(key string) func(*sessions.Session) error {
@@ -226,65 +226,65 @@ func (s *load) stopAndCheck(t *testing.T, store sessions.Store) {
 
 func TestNoUpdateIsLostDuringCopyCompareSwapAndSwapBack(t *testing.T) {
 	e := openStores(t)
-	store := Of(e.file)
+	store := New(e.file)
 	s := startLoad(store, 8, 10)
 	s.awaitProgress(t)
-	store.Begin(e.redis, false, false)
+	store.StartCopy(e.redis, false, false)
 	for swap := range 4 { // to Redis, back, to Redis, back
 		awaitInStep(t, store)
 		s.awaitProgress(t)
-		_, err := store.Swap(t.Context(), false, noCommit)
+		_, err := store.SwitchRoles(t.Context(), false, noCommit)
 		require.NoError(t, err, "swap %d", swap)
 		s.awaitProgress(t)
 		want := api.CopyCutOver
 		if swap%2 == 1 {
-			want = api.CopyInStep
+			want = api.CopyInSync
 		}
-		require.Eventually(t, func() bool { return store.Report().Phase == want }, testTimeout, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return store.Status().Phase == want }, testTimeout, 5*time.Millisecond)
 	}
 	s.stopAndCheck(t, store)
 	awaitInStep(t, store)
-	require.Eventually(t, func() bool { return store.Report().Pending == 0 }, testTimeout, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return store.Status().Pending == 0 }, testTimeout, 5*time.Millisecond)
 	require.Positive(t, requireEqual(t, e.file, e.redis))
-	released, err := store.End(noCommit)
+	released, err := store.EndCopy(noCommit)
 	require.NoError(t, err)
-	require.Equal(t, sessions.Mirror(e.redis), released, "the file is the primary again")
+	require.Equal(t, sessions.Replica(e.redis), released, "the file is the primary again")
 }
 
 func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
 	e := openStores(t)
-	store := Of(e.file)
-	store.Begin(e.redis, false, false)
+	store := New(e.file)
+	store.StartCopy(e.redis, false, false)
 	s := startLoad(store, 4, 5)
 	s.awaitProgress(t)
 	awaitInStep(t, store)
 	e.server.Kill()
 	s.awaitProgress(t)
-	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, 5*time.Millisecond)
-	report := store.Report()
-	require.False(t, report.InStep)
+	require.Eventually(t, func() bool { return store.Status().Problem != "" }, testTimeout, 5*time.Millisecond)
+	report := store.Status()
+	require.False(t, report.InSync)
 	require.Equal(t, api.CopyCopying, report.Phase)
-	_, err := store.Swap(t.Context(), false, noCommit)
+	_, err := store.SwitchRoles(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
 	require.ErrorContains(t, err, "not in step yet")
 	s.awaitProgress(t)
 	e.server.Restart()
 	s.awaitProgress(t)
 	awaitInStep(t, store)
-	_, err = store.Swap(t.Context(), false, noCommit)
+	_, err = store.SwitchRoles(t.Context(), false, noCommit)
 	require.NoError(t, err)
 	s.awaitProgress(t)
 	s.stopAndCheck(t, e.redis)
-	_, err = store.End(noCommit)
+	_, err = store.EndCopy(noCommit)
 	require.NoError(t, err)
 }
 
 func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
 	e := openStores(t)
-	store := Of(e.file)
-	store.Begin(e.redis, false, false)
+	store := New(e.file)
+	store.StartCopy(e.redis, false, false)
 	awaitInStep(t, store)
-	_, err := store.Swap(t.Context(), false, noCommit)
+	_, err := store.SwitchRoles(t.Context(), false, noCommit)
 	require.NoError(t, err)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
@@ -295,31 +295,31 @@ func TestAForcedSwapGoesBackWhenTheNewPrimaryIsDown(t *testing.T) {
 	e.server.Kill()
 	_, err = store.Get(t.Context(), "a")
 	require.ErrorIs(t, err, api.ErrStoreUnavailable)
-	lost, err := store.Swap(t.Context(), true, noCommit)
+	lost, err := store.SwitchRoles(t.Context(), true, noCommit)
 	require.NoError(t, err)
 	require.Zero(t, lost)
 	found, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "20", string(found.Data["n"]))
-	_, err = store.End(noCommit)
+	_, err = store.EndCopy(noCommit)
 	require.NoError(t, err)
 }
 
 func TestAFailedCommitChangesNothing(t *testing.T) {
 	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
-	store := Of(first)
+	store := New(first)
 	mine := errors.New("the disk is full")
 	no := func() error { return mine }
-	_, err := store.Swap(t.Context(), false, noCommit)
+	_, err := store.SwitchRoles(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
-	_, err = store.End(noCommit)
+	_, err = store.EndCopy(noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
-	store.Begin(second, false, false)
+	store.StartCopy(second, false, false)
 	awaitInStep(t, store)
-	_, err = store.Swap(t.Context(), false, no)
+	_, err = store.SwitchRoles(t.Context(), false, no)
 	require.ErrorIs(t, err, mine)
-	require.Equal(t, api.CopyInStep, store.Report().Phase)
-	_, err = store.End(no)
+	require.Equal(t, api.CopyInSync, store.Status().Phase)
+	_, err = store.EndCopy(no)
 	require.ErrorIs(t, err, mine)
 	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
@@ -331,10 +331,10 @@ func TestAnEmptyPrimaryDoesNotEmptyTheSecondary(t *testing.T) {
 	first, second := memory.Open(sessions.Config{}), memory.Open(sessions.Config{})
 	_, err := second.Create(t.Context(), &sessions.Session{ID: "a"})
 	require.NoError(t, err)
-	store := Of(first)
-	store.Begin(second, false, true)
-	require.Eventually(t, func() bool { return store.Report().Problem != "" }, testTimeout, time.Millisecond)
-	require.Contains(t, store.Report().Problem, "left unchanged")
+	store := New(first)
+	store.StartCopy(second, false, true)
+	require.Eventually(t, func() bool { return store.Status().Problem != "" }, testTimeout, time.Millisecond)
+	require.Contains(t, store.Status().Problem, "left unchanged")
 	count, err := second.Count(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, count)

@@ -6,8 +6,8 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-// Absent stands in for a secondary that could not be opened: its operations fail with err.
-func Absent(err error) sessions.Mirror { return unavailable{err} }
+// Unavailable stands in for a secondary that could not be opened: its operations fail with err.
+func Unavailable(err error) sessions.Replica { return unavailable{err} }
 
 type unavailable struct{ err error }
 

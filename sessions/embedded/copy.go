@@ -6,7 +6,7 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-var _ sessions.Mirror = (*Store)(nil)
+var _ sessions.Replica = (*Store)(nil)
 
 // IDs lists the live sessions, least recently used first.
 func (s *Store) IDs(ctx context.Context) ([]string, error) {

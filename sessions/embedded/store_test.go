@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 				return openStore(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
 			}
 			storetest.Run(t, open)
-			storetest.RunMirror(t, open)
+			storetest.RunReplica(t, open)
 		})
 	}
 }

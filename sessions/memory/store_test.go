@@ -14,5 +14,5 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestMemoryDoesWhatEveryStoreMust(t *testing.T) {
 	open := func(_ *testing.T, config sessions.Config) sessions.Store { return Open(config) }
 	storetest.Run(t, open)
-	storetest.RunMirror(t, open)
+	storetest.RunReplica(t, open)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tempool/tempool/sessions"
 )
 
-var _ sessions.Mirror = (*Store)(nil)
+var _ sessions.Replica = (*Store)(nil)
 
 // IDs lists the live sessions, ordered by the last use that the index has.
 func (s *Store) IDs(ctx context.Context) (ids []string, err error) {

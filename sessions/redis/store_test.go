@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 				return openStore(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
 			}
 			storetest.Run(t, open)
-			storetest.RunMirror(t, open)
+			storetest.RunReplica(t, open)
 		})
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func (s *storeEnv) mirror(config sessions.Config) sessions.Mirror {
-	store, ok := s.store(config).(sessions.Mirror)
+func (s *storeEnv) mirror(config sessions.Config) sessions.Replica {
+	store, ok := s.store(config).(sessions.Replica)
 	require.True(s.t, ok, "the store does not implement sessions.Mirror")
 	return store
 }
@@ -30,7 +30,7 @@ func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
 	}
 }
 
-func peek(t *testing.T, store sessions.Mirror, id string) *sessions.Session {
+func peek(t *testing.T, store sessions.Replica, id string) *sessions.Session {
 	t.Helper()
 	found, err := store.Peek(t.Context(), []string{id})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite of session stores: every sessions.Store passes Run, every sessions.Mirror passes RunMirror.
+// Package storetest is the conformance suite of session stores: every sessions.Store passes Run, every sessions.Mirror passes RunReplica.
 package storetest
 
 import (
@@ -47,8 +47,8 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"A closed store fails every operation":                   testClose,
 }
 
-// RunMirror runs the conformance suite of sessions.Mirror, which does not include Run.
-func RunMirror(t *testing.T, open Open) { run(t, open, copyTests) }
+// RunReplica runs the conformance suite of sessions.Mirror, which does not include Run.
+func RunReplica(t *testing.T, open Open) { run(t, open, copyTests) }
 
 // copyTests apply to every sessions.Mirror.
 var copyTests = map[string]func(*testing.T, *storeEnv){

@@ -73,7 +73,7 @@ func TestMemoryPressureStopsHalfOfTheWorkersLargestFirstAndRestartsThem(t *testi
 	parked := func() []int {
 		st, err := pool.Status(t.Context())
 		require.NoError(t, err)
-		return st.Parked
+		return st.StoppedForMemory
 	}
 	require.Eventually(t, func() bool { return len(parked()) > 0 }, waitTimeout, 50*time.Millisecond)
 	require.Equal(t, largest, parked()[0], "the largest worker stops first")

@@ -111,7 +111,7 @@ func (m *rotationEnv) waitUntilStable() {
 	m.setMaxUptime(24 * time.Hour)
 	m.waitFor(m.pool, "all workers have the new max_uptime", func(v api.PoolWorkers) bool {
 		for _, worker := range v.Workers {
-			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Leaving) > 0 || worker.Rotation != nil {
+			if worker.SpecVersion != v.SpecVersion || worker.Successor != 0 || len(worker.Draining) > 0 || worker.Rotation != nil {
 				return false
 			}
 		}
@@ -233,7 +233,7 @@ func TestFailingStartsAreHeldUntilTheSpecIsFixed(t *testing.T) {
 	})
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)
-	require.NotEmpty(t, status.Held)
+	require.NotEmpty(t, status.StartsPaused)
 	s.Pool.Command = echoSpec("held", 3).Pool.Command
 	_, err = pool.Apply(t.Context(), s)
 	require.NoError(t, err)

@@ -198,7 +198,7 @@ func TestAnAgentKilledDuringASurgeLeavesOneIncarnation(t *testing.T) {
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 0 }, waitTimeout, 50*time.Millisecond, "no process is left")
 	env.startAgent("halfway")
 	view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool {
-		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Leaving) == 0
+		return v.Ready == 1 && v.Rollout == nil && v.Workers[0].Incarnation >= 3 && len(v.Workers[0].Draining) == 0
 	})
 	require.Zero(t, view.Workers[0].Successor)
 	require.Eventually(t, func() bool { return len(hostProcesses("halfway")) == 1 }, waitTimeout, 50*time.Millisecond)

@@ -121,19 +121,19 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 		require.Eventually(t, func() bool {
 			last = mustRequest(t, waitForGateway(t, env.gatewayClient("moving")), "GET", "/v1/admin/sessions/copy", "", "")
 			var c api.SessionCopy
-			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InStep
+			return json.Unmarshal([]byte(last), &c) == nil && c.Phase == phase && c.InSync
 		}, waitTimeout, 20*time.Millisecond, "%s: %s", phase, &last)
 		noneLost("killed when " + string(phase)) // sessions work even before the worker is ready again
 		env.waitFor(pool, "the worker is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation > before })
 	}
 
 	start := []string{"--from", "embedded", "--to", server.URL()}
-	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInStep}, copyCommand(append(start, "--no-wait")...).Phase)
-	killAgent(api.CopyInStep) // it was killed while copying
+	require.Contains(t, []api.CopyPhase{api.CopyCopying, api.CopyInSync}, copyCommand(append(start, "--no-wait")...).Phase)
+	killAgent(api.CopyInSync) // it was killed while copying
 	_, refusal := env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")
 	require.Contains(t, refusal, "cut-over first")
 	begun := copyCommand(start...) // waits for the running copy
-	require.True(t, begun.InStep)
+	require.True(t, begun.InSync)
 	require.Equal(t, "embedded", begun.From)
 	require.Equal(t, server.URL(), begun.To)
 
@@ -142,7 +142,7 @@ func TestALiveStoreCopySurvivesAKillOfTheAgentInEachPhase(t *testing.T) {
 	killAgent(api.CopyCutOver)
 	copyCommand("--back")
 	noneLost("gone back")
-	killAgent(api.CopyInStep)
+	killAgent(api.CopyInSync)
 	copyCommand("--cut-over")
 
 	_, refusal = env.ctl(cli.ExitFailed, "sessions", "copy", "moving", "--finish")

@@ -86,7 +86,7 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	s.value(capacity, float64(c.config.Capacity))
 	s.value(processes, float64(c.config.Processes.Live()))
 	s.flag(controlPlane, snapshot.ControlPlane)
-	s.value(controlPlaneOutage, snapshot.Silence.Seconds())
+	s.value(controlPlaneOutage, snapshot.Outage.Seconds())
 	s.flag(fenced, snapshot.Fenced)
 	for listener, n := range snapshot.Connections {
 		s.value(connections, float64(n), listener)
@@ -116,11 +116,11 @@ func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 	for pool, status := range c.pools.read(pools, controlPlane) {
 		s.value(poolSize, float64(status.Size), pool)
 		s.value(poolReady, float64(status.Ready), pool)
-		s.flag(poolStartsHeld, status.Held != "", pool)
+		s.flag(poolStartsHeld, status.StartsPaused != "", pool)
 		s.flag(poolRolloutHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
 		resting, states, reasons := 0, make(map[lifecycle.State]int), make(map[api.ReasonCode]int)
 		for _, w := range status.Workers {
-			if w.Gone {
+			if w.Closed {
 				continue
 			}
 			if w.Resting {

@@ -34,7 +34,7 @@ type Config struct {
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// Affinity counts the affinity lookups of calls with sessions, by pool.
 	Affinity interface {
-		Pools() map[string]affinity.Looks
+		Pools() map[string]affinity.PoolStats
 	}
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK

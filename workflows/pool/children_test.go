@@ -35,7 +35,7 @@ func TestAWorkerTerminatedWhileItsStartsFailedSkipsUnreportedNumbers(t *testing.
 	p.stopAt(11 * time.Second)
 	p.run(poolOf(1))
 	require.Len(t, p.started, 2)
-	require.EqualValues(t, 2+worker.UnreportedIncarnations+policy.MaxTries, p.started[1].Machine.Incarnation)
+	require.EqualValues(t, 2+worker.UnreportedIncarnations+policy.MaxStartAttempts, p.started[1].Machine.Incarnation)
 }
 
 func TestAChildThatCannotBeStartedIsTriedAgainUnderTheSameNumbers(t *testing.T) {

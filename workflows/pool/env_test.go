@@ -219,7 +219,7 @@ func (a *fakeWorker) tell(state lifecycle.State) {
 	word := api.WorkerChanged{RosterEntry: a.entry}
 	a.fakePool.In(signalLatency, func() {
 		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
-		if word.Gone {
+		if word.Closed {
 			a.exit("")
 		}
 	})
@@ -276,7 +276,7 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.fakePool.countRestarting()
 		a.tell(lifecycle.Draining)
 		a.then(stepDuration, a.start)
-	case api.SignalStartsHeld, api.SignalStartReleased, api.SignalLimitsApplied:
+	case api.SignalStartsPaused, api.SignalStartPermitted, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:
 		require.FailNow(a.fakePool.t, "a pool does not send "+name)
@@ -343,7 +343,7 @@ func (a *fakeWorker) end() {
 
 // reportGone completes the workflow with the last report to the pool.
 func (a *fakeWorker) reportGone() {
-	a.entry.Gone = true
+	a.entry.Closed = true
 	a.tell(lifecycle.Stopped)
 }
 

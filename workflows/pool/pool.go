@@ -168,7 +168,7 @@ func (p *pool) mayContinue() bool {
 		return false
 	}
 	for i := range p.Roster { // the result of a start or an end would be lost
-		if s := p.Roster[i]; s.isStarting() || (s.Leaving && !s.Gone) {
+		if s := p.Roster[i]; s.isStarting() || (s.Removing && !s.Closed) {
 			return false
 		}
 	}

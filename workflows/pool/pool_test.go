@@ -255,7 +255,7 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: e})
 	}
 	p.At(10*time.Second, func() {
-		ghost.State, ghost.Gone = lifecycle.Failed, true
+		ghost.State, ghost.Closed = lifecycle.Failed, true
 		say(ghost)
 		stranger := ghost
 		stranger.Slot, stranger.RunID = 9, "x"
@@ -434,7 +434,7 @@ func TestAPoolRemembersTheFirstHostThatKeepsItsSessions(t *testing.T) {
 	})
 	kept := map[string]string{}
 	for i, from := range []string{"gone", "here", "late"} {
-		p.signalAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaimed{Host: from})
+		p.signalAt(time.Duration(6+2*i)*time.Second, api.SignalSessionStoreClaimed, api.SessionStoreClaim{Host: from})
 		p.At(time.Duration(7+2*i)*time.Second, func() { kept[from] = p.status().SessionsHost })
 	}
 	p.At(15*time.Second, func() { p.update(api.UpdateStop, api.Control{}) })

@@ -109,7 +109,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 // restartParked restarts the workers that were stopped on a host.
 func (p pressure) restartParked(h *hostPressure, reason string) {
 	for _, number := range h.Parked {
-		if s := p.slot(number); s != nil && !s.Gone && !s.Leaving {
+		if s := p.slot(number); s != nil && !s.Closed && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
 		}
 	}

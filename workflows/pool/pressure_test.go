@@ -33,13 +33,13 @@ func TestACriticalHostLosesHalfOfItsWorkersLargestFirstUntilItHasMemoryAgain(t *
 		p.At(time.Duration(s)*time.Second, func() { p.pressure("critical") })
 	}
 	p.At(32*time.Second, func() {
-		require.Equal(t, []int{4, 3}, p.status().Parked)
+		require.Equal(t, []int{4, 3}, p.status().StoppedForMemory)
 		require.Equal(t, 3, p.status().Ready)
 		require.Contains(t, p.workers[4].received[0].message.(api.Control).Reason, "500 MB")
 		p.pressure("medium")
 	})
 	p.At(40*time.Second, func() {
-		require.Empty(t, p.status().Parked)
+		require.Empty(t, p.status().StoppedForMemory)
 		require.Equal(t, 5, p.status().Ready)
 	})
 	p.stopAt(time.Minute)
@@ -50,9 +50,9 @@ func TestWhatWasStoppedOnAHostThatFellSilentComesBack(t *testing.T) {
 	p := newFakePool(t)
 	p.At(4*time.Second, p.onOneHost)
 	p.At(5*time.Second, func() { p.pressure("critical") })
-	p.At(4*time.Minute, func() { require.Equal(t, []int{3, 2}, p.status().Parked) })
+	p.At(4*time.Minute, func() { require.Equal(t, []int{3, 2}, p.status().StoppedForMemory) })
 	p.At(6*time.Minute, func() {
-		require.Empty(t, p.status().Parked)
+		require.Empty(t, p.status().StoppedForMemory)
 		require.Equal(t, 4, p.status().Ready)
 	})
 	p.stopAt(7 * time.Minute)

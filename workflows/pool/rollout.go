@@ -68,7 +68,7 @@ func (d disruptions) advanceRollout() bool {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
 		r.Waiting = r.Waiting[1:]
-		if s != nil && number < d.Size && !s.Leaving {
+		if s != nil && number < d.Size && !s.Removing {
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // the restart begins the incarnation that already has its number
@@ -110,7 +110,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 	signal := api.Restart{Reason: reason, Cause: cause, Spec: &d.Spec, SpecVersion: d.SpecVersion}
 	d.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
-		if !s.Gone {
+		if !s.Closed {
 			s.markLost("worker workflow had closed before its restart")
 		}
 	})

@@ -28,14 +28,14 @@ type usedNumbers struct {
 
 // isClosed reports whether the slot's workflow has closed. Before that the pool must neither complete nor start the slot again: without
 // the last agent the workflow would stay open.
-func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
+func (s slot) isClosed() bool { return s.Closed && (!s.Child || s.Closed) }
 
 // markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it did not report.
 func (s *slot) markLost(reason string) {
-	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
-		s.Incarnation += worker.UnreportedIncarnations + policy.MaxTries
+	if !s.Closed && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
+		s.Incarnation += worker.UnreportedIncarnations + policy.MaxStartAttempts
 	}
-	s.Gone, s.Reason = true, reason
+	s.Closed, s.Reason = true, reason
 }
 
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
@@ -43,7 +43,7 @@ func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
 
 // isServing reports whether the slot has a process in service. A pool does not tell busy from ready.
 func (s slot) isServing() bool {
-	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
+	return !s.Closed && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
 }
 
 func (p *pool) find(number int) (i int, found bool) {
@@ -65,7 +65,7 @@ func (p *pool) ensure(number int) *slot {
 	if !found {
 		entry := api.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.Now()}
 		if used, known := p.Removed[number]; known {
-			entry.Incarnation, entry.LeaseSeq, entry.Gone = used.Incarnation, used.LeaseSeq, true
+			entry.Incarnation, entry.LeaseSeq, entry.Closed = used.Incarnation, used.LeaseSeq, true
 			delete(p.Removed, number)
 		}
 		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: entry})
@@ -77,7 +77,7 @@ func (p *pool) ensure(number int) *slot {
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Leaving && !p.pressure.isParked(s.Slot) {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isParked(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}
@@ -91,18 +91,18 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 		return
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)
-	leaving := s.Leaving
+	leaving := s.Removing
 	s.RosterEntry = c.RosterEntry
-	s.Leaving, s.RunID, s.Started = leaving, c.RunID, true
+	s.Removing, s.RunID, s.Started = leaving, c.RunID, true
 }
 
 // sessionStoreClaimed remembers the host that has the pool's sessions, unless another one does that still has workers.
-func (p *pool) sessionStoreClaimed(m api.SessionStoreClaimed) {
+func (p *pool) sessionStoreClaimed(m api.SessionStoreClaim) {
 	if p.SessionsHost == "" || !p.hasProcessOn(p.SessionsHost) {
 		p.SessionsHost = m.Host
 	}
 }
 
 func (p *pool) hasProcessOn(host string) bool {
-	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Gone && s.State.Live() })
+	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Closed && s.State.Live() })
 }

@@ -36,13 +36,13 @@ func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	}
 	wasOpen, worker := t.Breaker.Open(), t.worker(now.Slot)
 	for range succeeded {
-		t.Breaker = t.Breaker.Recorded(worker, false, t.Now())
+		t.Breaker = t.Breaker.Record(worker, false, t.Now())
 	}
 	if t.Size < 2 { // the backoff of a single worker limits its starts
 		failed = 0
 	}
 	for range failed {
-		t.Breaker = t.Breaker.Recorded(worker, true, t.Now())
+		t.Breaker = t.Breaker.Record(worker, true, t.Now())
 	}
 	if t.Breaker.Open() != wasOpen {
 		t.announceBreaker()
@@ -60,14 +60,14 @@ func (t throttle) closeBreaker() {
 
 // announceBreaker signals every worker whether it needs permits.
 func (t throttle) announceBreaker() {
-	message := api.StartsHeld{}
+	message := api.StartsPaused{}
 	if t.Breaker.Open() {
 		message.Reason = startsHeldReason
 	}
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {
-		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
-			t.signalWorker(s.Slot, api.SignalStartsHeld, message, nil)
+		if s := t.Roster[i]; s.Started && !s.Closed && !s.isStarting() {
+			t.signalWorker(s.Slot, api.SignalStartsPaused, message, nil)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (t throttle) requested(r api.StartRequested) {
 func (t throttle) release() bool {
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r startRequest) bool {
 		s := t.slot(r.Slot)
-		return s == nil || s.Gone || s.Leaving || r.Incarnation < s.Incarnation ||
+		return s == nil || s.Closed || s.Removing || r.Incarnation < s.Incarnation ||
 			r.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
 	})
 	if t.Breaker.Open() && t.allServing() {
@@ -103,12 +103,12 @@ func (t throttle) release() bool {
 			break
 		}
 		t.StartRequests = t.StartRequests[1:]
-		permit := api.StartReleased{Incarnation: request.Incarnation, Reason: decision.Reason}
+		permit := api.StartPermitted{Incarnation: request.Incarnation, Reason: decision.Reason}
 		if t.Breaker.Open() {
-			t.Breaker = t.Breaker.TriesAlone()
+			t.Breaker = t.Breaker.RetryAlone()
 			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
-		t.signalWorker(request.Slot, api.SignalStartReleased, permit, nil)
+		t.signalWorker(request.Slot, api.SignalStartPermitted, permit, nil)
 		permitted = true
 	}
 	return permitted
@@ -121,7 +121,7 @@ func (t throttle) trialOver() bool {
 	}
 	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
 	s := t.slot(number)
-	return err != nil || s == nil || s.Gone || s.Leaving || s.Resting || number >= t.Size
+	return err != nil || s == nil || s.Closed || s.Removing || s.Resting || number >= t.Size
 }
 
 // allServing reports whether every slot has a process in service.

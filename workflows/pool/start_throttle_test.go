@@ -27,7 +27,7 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.At(5*time.Second, func() { p.startsEnded(0, 3, 2) })
 			p.At(6*time.Second, func() { p.startsEnded(1, 3, 2) })
 			p.At(7*time.Second, func() {
-				require.Empty(t, p.status().Held, "four failures are not enough")
+				require.Empty(t, p.status().StartsPaused, "four failures are not enough")
 				p.workers[2].entry.State = lifecycle.Pending
 				p.startsEnded(2, 2, 1)
 			})
@@ -37,26 +37,26 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			wish(8*time.Second, 0)
 			wish(9*time.Second, 1)
 			p.At(10*time.Second, func() {
-				require.NotEmpty(t, p.status().Held)
+				require.NotEmpty(t, p.status().StartsPaused)
 				for i := range 3 {
-					require.Len(t, p.workers[i].timesOf(api.SignalStartsHeld), 1, "worker %d", i)
+					require.Len(t, p.workers[i].timesOf(api.SignalStartsPaused), 1, "worker %d", i)
 				}
-				require.Empty(t, p.workers[0].timesOf(api.SignalStartReleased))
+				require.Empty(t, p.workers[0].timesOf(api.SignalStartPermitted))
 			})
 			p.At(50*time.Second, func() {
-				require.Len(t, p.workers[0].timesOf(api.SignalStartReleased), 1)
-				require.Empty(t, p.workers[1].timesOf(api.SignalStartReleased), "one tries for all")
+				require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1)
+				require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted), "one tries for all")
 				p.startsEnded(0, 4, 2) // and succeeds
 			})
 			p.At(55*time.Second, func() {
-				require.Empty(t, p.status().Held)
-				require.Len(t, p.workers[1].timesOf(api.SignalStartReleased), 1)
-				require.Len(t, p.workers[1].timesOf(api.SignalStartsHeld), 2)
-				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsHeld).Reason)
+				require.Empty(t, p.status().StartsPaused)
+				require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1)
+				require.Len(t, p.workers[1].timesOf(api.SignalStartsPaused), 2)
+				require.Empty(t, p.workers[1].received[len(p.workers[1].received)-2].message.(api.StartsPaused).Reason)
 			})
 			p.stopAt(time.Minute)
 			p.run(run)
-			tried := p.workers[0].timesOf(api.SignalStartReleased)[0]
+			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
 		})
 	}
@@ -66,19 +66,19 @@ func TestANewSpecClosesTheBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 5, 5) })
 	p.updateAt(6*time.Second, api.UpdateApply, api.ApplyRequest{Spec: specOf(1, "next")})
-	p.At(7*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.stopAt(20 * time.Second)
 	p.run(poolOf(2))
-	require.Len(t, p.workers[0].timesOf(api.SignalStartsHeld), 2)
+	require.Len(t, p.workers[0].timesOf(api.SignalStartsPaused), 2)
 }
 
 func TestAPoolOfOneHasNoBreaker(t *testing.T) {
 	p := newFakePool(t)
 	p.At(5*time.Second, func() { p.startsEnded(0, 9, 9) })
-	p.At(6*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.At(6*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.stopAt(20 * time.Second)
 	p.run(poolOf(1))
-	require.Empty(t, p.workers[0].timesOf(api.SignalStartsHeld))
+	require.Empty(t, p.workers[0].timesOf(api.SignalStartsPaused))
 }
 
 func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
@@ -88,10 +88,10 @@ func TestABreakerClosesWhenAllServeAgainHoweverTheyCameTo(t *testing.T) {
 		p.startsEnded(0, 5, 5)
 	})
 	p.At(6*time.Second, func() {
-		require.NotEmpty(t, p.status().Held)
+		require.NotEmpty(t, p.status().StartsPaused)
 		p.workers[0].tell(lifecycle.Ready)
 	})
-	p.At(7*time.Second, func() { require.Empty(t, p.status().Held) })
+	p.At(7*time.Second, func() { require.Empty(t, p.status().StartsPaused) })
 	p.stopAt(20 * time.Second)
 	p.run(poolOf(2))
 }
@@ -106,7 +106,7 @@ func TestStartsDoNotExceedTheRate(t *testing.T) {
 	p.stopAt(20 * time.Second)
 	p.run(run)
 	for i := range 5 {
-		times := p.workers[i].timesOf(api.SignalStartReleased)
+		times := p.workers[i].timesOf(api.SignalStartPermitted)
 		require.Len(t, times, 1, "worker %d", i)
 		require.InDelta(t, 5+float64(i)/2, times[0].Seconds(), 0.2, "worker %d", i)
 	}

@@ -20,10 +20,10 @@ func (p *pool) status() (api.PoolStatus, error) {
 		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost,
 	}
 	if p.Breaker.Open() {
-		st.Held = startsHeldReason
+		st.StartsPaused = startsHeldReason
 	}
 	for _, h := range p.Pressure {
-		st.Parked = append(st.Parked, h.Parked...)
+		st.StoppedForMemory = append(st.StoppedForMemory, h.Parked...)
 		st.Pressure = append(st.Pressure, api.PressureStatus{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
 	}
 	if p.Rollout != nil {
@@ -50,7 +50,7 @@ func (p *pool) report() (policy.Report, error) {
 		return policy.Report{}, err
 	}
 	facts := policy.PoolFacts{
-		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, Held: st.Held,
+		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, StartsPaused: st.StartsPaused,
 		MaxMemoryBytes: int64(st.Spec.Rotation.MaxMemory), At: p.Now(),
 	}
 	if r := st.Rollout; r != nil {
@@ -58,7 +58,7 @@ func (p *pool) report() (policy.Report, error) {
 		facts.Halted = r.Halted
 	}
 	for _, e := range st.Workers {
-		if e.Gone {
+		if e.Closed {
 			continue
 		}
 		health := lifecycle.Unknown // workers do not report it
@@ -69,7 +69,7 @@ func (p *pool) report() (policy.Report, error) {
 			Worker: p.worker(e.Slot), State: e.State, Health: health, Since: e.Since, Reason: e.Reason, Host: e.Host, Resting: e.Resting,
 		})
 	}
-	return policy.Reported(facts), nil
+	return policy.NewReport(facts), nil
 }
 
 // details is the page that the Web UI shows above the history.

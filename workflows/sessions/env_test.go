@@ -48,7 +48,7 @@ type fakeHosts struct {
 func newFakeHosts(t *testing.T, hosts ...string) *fakeHosts {
 	h := &fakeHosts{t: t, bound: map[string]map[string]string{}, warm: map[string]bool{}, excluded: map[string]time.Duration{}, known: map[string]bool{}}
 	for slot, host := range hosts {
-		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, Serves: true})
+		h.workers = append(h.workers, api.RosterWorker{Slot: slot, Host: host, State: lifecycle.Ready, InService: true})
 		if h.bound[host] == nil {
 			h.bound[host] = map[string]string{}
 		}
@@ -200,7 +200,7 @@ func (h *fakeHosts) listBindings(ctx context.Context, r api.SessionBindingsReque
 		}
 		for worker, d := range h.excluded {
 			if d > 0 && h.hostOf(worker) == host {
-				result.Closed = append(result.Closed, worker)
+				result.Excluded = append(result.Excluded, worker)
 			}
 		}
 	})

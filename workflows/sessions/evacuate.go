@@ -53,8 +53,8 @@ func Evacuate(ctx workflow.Context, run EvacuateRun) (api.SessionMoves, error) {
 	if err != nil {
 		return run.Progress.SessionMoves, err
 	}
-	if e.mover = m; e.KeepOff != nil && (*e.KeepOff < 0 || e.KeepOff.D() > api.MaxSessionExclusion) {
-		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.KeepOff, api.MaxSessionExclusion))
+	if e.mover = m; e.ExcludeFor != nil && (*e.ExcludeFor < 0 || e.ExcludeFor.D() > api.MaxSessionExclusion) {
+		return run.Progress.SessionMoves, failure.Refusal(api.Errorf(api.CodeInvalid, "keep_off is %s; it must be from 0 to %s", e.ExcludeFor, api.MaxSessionExclusion))
 	}
 	again, err := e.run(ctx)
 	if again {
@@ -79,8 +79,8 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 		return false, nil
 	}
 	keepOff := api.DefaultSessionExclusion
-	if e.KeepOff != nil {
-		keepOff = e.KeepOff.D()
+	if e.ExcludeFor != nil {
+		keepOff = e.ExcludeFor.D()
 	}
 	if err := e.keepOff(ctx, keepOff+evacuationTimeout); err != nil {
 		return false, err

@@ -73,7 +73,7 @@ func (m *mover) resolve(ctx workflow.Context, in api.MigrateSessionRequest) (to 
 	switch {
 	case !found:
 		return to, nil, failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists those it has", in.Pool, slot, in.Pool))
-	case !w.Serves || slices.Contains(s.unreachable, w.Host):
+	case !w.InService || slices.Contains(s.unreachable, w.Host):
 		return to, nil, failure.Refusal(api.Errorf(api.CodeNoWorkers, "%s is %s and takes no sessions now; choose another worker, or wait until it serves", in.To, w.State))
 	}
 	if len(s.bound) == 0 && s.unknown {

@@ -80,7 +80,7 @@ func (m *mover) locate(s survey, slot int) (w api.RosterWorker, at location, fou
 // eligible are the workers that may take sessions.
 func (m *mover) eligible(s survey) (takers []api.RosterWorker) {
 	for _, w := range s.workers {
-		if w.Serves && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.unreachable, w.Host) {
+		if w.InService && w.Host != "" && !slices.Contains(s.closed, m.name(w.Slot)) && !slices.Contains(s.unreachable, w.Host) {
 			takers = append(takers, w)
 		}
 	}
@@ -130,7 +130,7 @@ func (m *mover) survey(ctx workflow.Context, session string) (survey, error) {
 		for _, worker := range workflow.DeterministicKeys(answers[i].Counts) {
 			s.counts[worker] += answers[i].Counts[worker]
 		}
-		s.closed = append(s.closed, answers[i].Closed...)
+		s.closed = append(s.closed, answers[i].Excluded...)
 		s.unknown = s.unknown && answers[i].Unknown
 		if worker := answers[i].Bound; worker != "" {
 			s.bound = append(s.bound, location{worker, host})

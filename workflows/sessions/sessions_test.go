@@ -143,7 +143,7 @@ func TestAMigrationReportsWhatCannotBeUndone(t *testing.T) {
 
 func TestAnImpossibleMigrationTouchesNothing(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "")
-	h.workers[2].State, h.workers[2].Serves = lifecycle.Pending, false
+	h.workers[2].State, h.workers[2].InService = lifecycle.Pending, false
 	h.bindWarm("t/0", "s")
 	for to, code := range map[string]api.Code{"t/7": api.CodeWorkerNotFound, "u/1": api.CodeInvalid, "1": api.CodeInvalid, "t/2": api.CodeNoWorkers} {
 		_, err := h.run(api.WorkflowMigrateSession, migration("s", to))
@@ -204,7 +204,7 @@ func TestAWorkerThatCannotLoadGetsNoneAndTheOthersTakeThem(t *testing.T) {
 	h.bindWarm("t/0", sessionIDs("s", 40)...)
 	h.failStep = func(step, worker string, _ []string, _ bool) error {
 		if worker == "t/1" && step == "load" {
-			h.workers[1].Serves = false // it has crashed, as the pool knows by the next look
+			h.workers[1].InService = false // it has crashed, as the pool knows by the next look
 			return permanentError("load")
 		}
 		return nil
@@ -237,7 +237,7 @@ func TestACancelledEvacuationUndoesWhatIsOnItsWayAndLetsSessionsInAgain(t *testi
 
 func TestThereMustBeSomebodyToTakeTheSessions(t *testing.T) {
 	h := newFakeHosts(t, "a", "a", "a")
-	h.workers[1].Serves = false
+	h.workers[1].InService = false
 	h.excluded["t/2"] = time.Minute // it is evacuated, too
 	h.bindWarm("t/0", "s")
 	before := h.bindings()
@@ -250,11 +250,11 @@ func TestThereMustBeSomebodyToTakeTheSessions(t *testing.T) {
 	requireCode(t, err, api.CodeWorkerNotFound)
 	tooLong := evacuationOf(0)
 	span := spec.Duration(48 * time.Hour)
-	tooLong.KeepOff = &span
+	tooLong.ExcludeFor = &span
 	_, err = h.run(api.WorkflowEvacuateWorker, tooLong)
 	requireCode(t, err, api.CodeInvalid)
 
-	h.workers[0].State, h.workers[0].Serves = lifecycle.Failed, false
+	h.workers[0].State, h.workers[0].InService = lifecycle.Failed, false
 	moves, err := h.run(api.WorkflowEvacuateWorker, evacuationOf(0))
 	require.NoError(t, err)
 	require.Contains(t, moves.Note, "no process")

@@ -96,7 +96,7 @@ func (m *mover) transfer(ctx workflow.Context, c transfer) (moved []string, skip
 	}
 	if len(going) > 0 {
 		result, err := m.hook(ctx, api.ActivityLoadSessions, c.to, going)
-		if err == nil && result.Gone {
+		if err == nil && result.ProcessEnded {
 			err = failure.Refusal(api.Errorf(api.CodeWorkerNotFound, "the process of %s ended before it could load sessions", c.to.worker))
 		}
 		lose(failuresOf(going, result.Failed, err), back)

@@ -38,7 +38,7 @@ func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 	for _, attempt := range failed {
 		s.Starts++
 		s.StartsFailed++
-		s.Failures = fromspec.Recovery(s.Spec).Counted(s.Failures, 0)
+		s.Failures = fromspec.Recovery(s.Spec).CountFailure(s.Failures, 0)
 		at := s.clampTime(attempt.Ended)
 		s.transitionAt(lifecycle.Event{Kind: lifecycle.StartFailed, Reason: attempt.Reason}, at)
 		s.Cause = api.CauseStartFailed

@@ -120,7 +120,7 @@ func TestAWorkerThatNeedsPermitsMakesOneAttempt(t *testing.T) {
 		tries = r.MaxAttempts
 		return api.StartResult{Host: "h", PID: 7, Incarnation: r.Incarnation}, nil
 	}
-	s.At(time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1}))
+	s.At(time.Second, s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 1}))
 	s.At(time.Minute, s.signal(api.SignalEnd, api.Control{}))
 	s.run(inPool(func(sp *spec.Spec) { sp.Start.RatePerSecond = 1 }))
 	require.Equal(t, 1, tries)
@@ -136,7 +136,7 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 				began = append(began, s.env.Now().Sub(s.Begin))
 				return api.StartResult{}, temporal.NewNonRetryableApplicationError("the model file is missing", string(api.CodeStartFailed), nil)
 			}
-			s.At(10*time.Second, s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
+			s.At(10*time.Second, s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 1, Pause: spec.Duration(30 * time.Second)}))
 			s.At(time.Hour, func() {
 				require.Equal(t, lifecycle.Failed, s.state().State)
 				s.signal(api.SignalEnd, api.Control{})()

@@ -29,9 +29,9 @@ func (w *worker) drain() bool {
 		if r.Value.Checkin != nil {
 			w.leases.checkin(*r.Value.Checkin)
 		}
-		if r.Value.Cut > 0 {
-			w.rotator.recordCutCalls(r.Value.Cut)
-			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timeout of %s over: calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.Cut))
+		if r.Value.CallsCut > 0 {
+			w.rotator.recordCutCalls(r.Value.CallsCut)
+			w.transition(lifecycle.DrainTimeout, fmt.Sprintf("drain timeout of %s over: calls cut: %d", w.Spec.Rotation.DrainTimeout, r.Value.CallsCut))
 			return true
 		}
 	}

@@ -86,7 +86,7 @@ func (m *monitor) probeEnded(r api.ProbeResult) {
 	m.setSample(r.Sample)
 	m.setAssessment(r.Assessment)
 	switch {
-	case r.Gone:
+	case r.ProcessEnded:
 		m.setObservedUsage(r.Usage)
 		m.processExited(&lifecycle.Exit{Error: r.Reason}, r.Reason)
 	case r.Healthy:

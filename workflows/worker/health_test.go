@@ -52,7 +52,7 @@ func TestADegradedWorkerWhoseProbePassesIsReadyAgain(t *testing.T) {
 func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.onProbe = func(r api.WatchRequest) (api.ProbeResult, error) {
-		return api.ProbeResult{Gone: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
+		return api.ProbeResult{ProcessEnded: r.Incarnation == 1, Healthy: r.Incarnation > 1, Reason: "it has gone"}, nil
 	}
 	s.At(6*time.Minute, func() {
 		require.EqualValues(t, 2, s.state().Incarnation)

@@ -98,10 +98,10 @@ func (s *starter) pollCapacity() bool {
 }
 
 // startsHeld takes from the pool whether it has to permit each start.
-func (s *starter) startsHeld(h api.StartsHeld) { s.StartsHeld, s.TrialPause = h.Reason, 0 }
+func (s *starter) startsHeld(h api.StartsPaused) { s.StartsHeld, s.TrialPause = h.Reason, 0 }
 
 // startReleased takes the pool's permit.
-func (s *starter) startReleased(r api.StartReleased) {
+func (s *starter) startReleased(r api.StartPermitted) {
 	if s.Wait.Pool && s.Machine.State == lifecycle.Pending && r.Incarnation == s.Machine.Incarnation {
 		s.StartReleased, s.TrialPause = true, r.Pause.D()
 	}

@@ -19,12 +19,12 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 			run := inPool(func(*spec.Spec) {})
 			run.ContinueEvery = every
 			s.watchScript[1] = crash(time.Minute)
-			s.At(30*time.Second, s.signal(api.SignalStartsHeld, api.StartsHeld{Reason: "too many starts failed"}))
+			s.At(30*time.Second, s.signal(api.SignalStartsPaused, api.StartsPaused{Reason: "too many starts failed"}))
 			s.At(2*time.Minute, func() {
 				require.Equal(t, lifecycle.Pending, s.state().State)
 				require.Equal(t, "too many starts failed", s.state().Reason)
 				require.Equal(t, []any{api.StartRequested{Slot: 0, Incarnation: 2}}, s.signalsOf(api.SignalStartRequested))
-				s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 2})()
+				s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 2})()
 			})
 			s.At(3*time.Minute, func() {
 				require.Equal(t, lifecycle.Ready, s.state().State)
@@ -39,7 +39,7 @@ func TestAWorkerWhoseStartsAreHeldIsPendingUntilThePoolPermitsTheStart(t *testin
 
 func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *testing.T) {
 	for name, release := range map[string]func(*workerEnv) func(){
-		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsHeld, api.StartsHeld{}) },
+		"held no more": func(s *workerEnv) func() { return s.signal(api.SignalStartsPaused, api.StartsPaused{}) },
 		"restarted":    func(s *workerEnv) func() { return s.signal(api.SignalRestart, api.Restart{Reason: "mended"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestWithAStartRateEveryStartIsAskedFor(t *testing.T) {
 	s.At(time.Second, func() {
 		require.Equal(t, lifecycle.Pending, s.state().State)
 		require.Contains(t, s.state().Reason, "start.rate_per_second")
-		s.signal(api.SignalStartReleased, api.StartReleased{Incarnation: 1})()
+		s.signal(api.SignalStartPermitted, api.StartPermitted{Incarnation: 1})()
 	})
 	s.At(2*time.Second, func() {
 		require.Equal(t, lifecycle.Ready, s.state().State)

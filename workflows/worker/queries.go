@@ -14,7 +14,7 @@ func (r reporter) state() (api.WorkerState, error) {
 		Incarnation: r.Machine.Incarnation, Host: r.Process.Host, PID: r.Process.PID,
 		Lease: r.Lease, LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion,
 		LastRefusal: r.LastRefusal, Limits: r.Process.Limits, LimitsApplied: r.Process.LimitsApplied,
-		Leaving: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
+		Draining: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
 	}
 	if a := r.Assessment; a != nil {
 		s.Grade, s.Score = a.Grade, &a.Score

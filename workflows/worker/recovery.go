@@ -65,7 +65,7 @@ func (w *worker) recoverOrGiveUp() {
 		healthy = w.Now().Sub(started)
 	}
 	recovery := fromspec.Recovery(w.Spec)
-	w.Failures, w.ShortLived = recovery.Counted(w.Failures, healthy), recovery.Brief(healthy)
+	w.Failures, w.ShortLived = recovery.CountFailure(w.Failures, healthy), recovery.IsShortLived(healthy)
 	decision := recovery.Next(w.Failures, w.lastReason(), w.backoffRandom())
 	if w.TrialPause > decision.Delay {
 		decision.Delay = w.TrialPause

@@ -79,13 +79,13 @@ func (r reporter) isFlapping(current reported) bool {
 
 // isStable reports whether a process has lived long enough after a crash to be reported as ready.
 func (r reporter) isStable() bool {
-	return r.Failures == 0 || r.Now().Sub(r.Machine.StartedAt) >= policy.SettledAfter
+	return r.Failures == 0 || r.Now().Sub(r.Machine.StartedAt) >= policy.StableAfter
 }
 
 // lastStartDuration is the duration of the newest start that has ended; maxFlappingStart if the ring has none.
 func (r reporter) lastStartDuration() time.Duration {
 	for i := len(r.Machine.Ring) - 1; i >= 0; i-- {
-		if t := r.Machine.Ring[i]; t.From == lifecycle.Starting && !t.Note() {
+		if t := r.Machine.Ring[i]; t.From == lifecycle.Starting && !t.IsNote() {
 			return time.Duration(t.DurationMS) * time.Millisecond
 		}
 	}
@@ -131,7 +131,7 @@ func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
-		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
+		Resting: r.Resting, ReasonCode: r.reasonCode(), Closed: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
 	}}
 }
 

@@ -230,6 +230,6 @@ func incremented(by map[string]int64, cause api.Cause) map[string]int64 {
 func (r rotator) recordCutCalls(n int) {
 	r.Counters.CallsCut += int64(n)
 	if r.Rotation != nil {
-		r.Rotation.Cut += n
+		r.Rotation.CallsCut += n
 	}
 }

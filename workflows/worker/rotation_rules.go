@@ -22,7 +22,7 @@ func (r rotator) watchRules() api.WatchRules {
 	rules := api.WatchRules{
 		Limits:       true,
 		RequestLimit: r.Process.RequestLimit, MaxMemoryBytes: limit,
-		Grade: !slices.Contains(r.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeRespite(r.GradeRotations)),
+		Grade: !slices.Contains(r.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(r.GradeRotations)),
 	}
 	if r.Process.InitialBytes >= limit { // the next process would start as large
 		rules.MaxMemoryBytes = 0

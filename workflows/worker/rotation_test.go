@@ -52,7 +52,7 @@ func TestAWorkerIsRotatedForItsAgeAndNeverOutOfService(t *testing.T) {
 				st := s.state()
 				require.EqualValues(t, 2, st.Incarnation)
 				require.Equal(t, 1002, st.PID)
-				require.Empty(t, st.Leaving)
+				require.Empty(t, st.Draining)
 				require.Equal(t, api.CauseUptime, st.LastRotation.Cause)
 			})
 			s.At(131*time.Minute, func() {
@@ -235,6 +235,6 @@ func TestASuspendedWorkerYieldsItsDisruptionAndRequestsItAgainWhenResumed(t *tes
 // notes are the entries of a history for decisions of one kind that moved nothing.
 func notes(history []lifecycle.Transition, kind lifecycle.NoteKind) []lifecycle.Transition {
 	return slices.DeleteFunc(slices.Clone(history), func(t lifecycle.Transition) bool {
-		return !t.Note() || t.Event != lifecycle.EventKind(kind)
+		return !t.IsNote() || t.Event != lifecycle.EventKind(kind)
 	})
 }

@@ -120,7 +120,7 @@ func (s *starter) started(r api.StartResult) {
 	s.rotator.drawRequestLimit()
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
 	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
-		s.NextCheckpoint = s.Now().Add(min(policy.SettledAfter, s.Spec.Health.Checkpoint.D()))
+		s.NextCheckpoint = s.Now().Add(min(policy.StableAfter, s.Spec.Health.Checkpoint.D()))
 	} else {
 		s.leases.armTimer(s.Spec.Lease.TTL.D())
 	}
@@ -148,5 +148,5 @@ func (s *starter) maxAttempts() int {
 	if s.TrialPause > 0 || s.needsPermit() {
 		return 1
 	}
-	return fromspec.Recovery(s.Spec).Tries(s.Failures, maxServerBackoff)
+	return fromspec.Recovery(s.Spec).MaxAttempts(s.Failures, maxServerBackoff)
 }

@@ -170,12 +170,12 @@ func (s *surge) startDrain(d drainingIncarnation) {
 			if result.Checkin != nil {
 				s.checkinDraining(*result.Checkin)
 			}
-			if result.Cut > 0 {
-				s.rotator.recordCutCalls(result.Cut)
+			if result.CallsCut > 0 {
+				s.rotator.recordCutCalls(result.CallsCut)
 				if s.LastRotation != nil && s.LastRotation.Incarnation == d.Incarnation {
-					s.LastRotation.Cut = result.Cut
+					s.LastRotation.CallsCut = result.CallsCut
 				}
-				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.Cut, "drain_timeout", limit)
+				workflow.GetLogger(ctx).Warn("calls cut at the drain timeout", "worker", s.name(), "incarnation", d.Incarnation, "calls", result.CallsCut, "drain_timeout", limit)
 			}
 		}
 		s.stopDrained(ctx, d)

@@ -125,7 +125,7 @@ func TestASwitchWaitsForTheEndOfAClientsLease(t *testing.T) {
 
 func TestAClientsLeaseThatIsNotGivenBackIsCutAfterTheDrainTimeout(t *testing.T) {
 	s := newWorkerEnv(t)
-	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{Cut: 3}, nil }
+	s.onDrain = func(api.DrainRequest) (api.DrainResult, error) { return api.DrainResult{CallsCut: 3}, nil }
 	s.At(30*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
 	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
 	s.At(2*time.Minute, func() {
@@ -177,7 +177,7 @@ func TestACrashWhileTheSuccessorStartsIsFollowedByAHigherNumber(t *testing.T) {
 		st := s.state()
 		require.Equal(t, lifecycle.Ready, st.State)
 		require.Greater(t, st.Incarnation, int64(2))
-		require.Empty(t, st.Leaving)
+		require.Empty(t, st.Draining)
 		require.Zero(t, st.Successor)
 		s.cancel()
 	})
@@ -199,7 +199,7 @@ func TestStoppedWhileTheSuccessorStartsAWorkerLeavesNeither(t *testing.T) {
 	s.At(2*time.Minute, func() {
 		st := s.state()
 		require.Equal(t, lifecycle.Stopped, st.State)
-		require.Empty(t, st.Leaving)
+		require.Empty(t, st.Draining)
 		require.Zero(t, st.Successor)
 		require.Equal(t, 1, s.counted(&s.stops), "the only process that started was stopped")
 		s.cancel()

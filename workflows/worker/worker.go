@@ -170,7 +170,7 @@ func (w *worker) transitionAt(event lifecycle.Event, at time.Time) {
 
 // record puts a decision that moves nothing into the history.
 func (w *worker) record(kind lifecycle.NoteKind, reason string) {
-	w.Machine = lifecycle.Noted(w.Machine, kind, reason, w.Now())
+	w.Machine = lifecycle.Recorded(w.Machine, kind, reason, w.Now())
 }
 
 // warn logs a decision about this incarnation, and its reason.
@@ -188,7 +188,7 @@ func (w *worker) refuse(what string) {
 // lastReason is the reason of the newest transition.
 func (w *worker) lastReason() string {
 	for i := len(w.Machine.Ring) - 1; i >= 0; i-- {
-		if t := w.Machine.Ring[i]; !t.Note() {
+		if t := w.Machine.Ring[i]; !t.IsNote() {
 			return t.Reason
 		}
 	}
