@@ -127,7 +127,7 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 // candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many clients do not ask the
 // same worker.
 func candidates(roster []api.RosterEntry) []api.RosterEntry {
-	inService := slices.DeleteFunc(slices.Clone(roster), func(e api.RosterEntry) bool { return e.Closed || !e.State.InService() })
+	inService := slices.DeleteFunc(slices.Clone(roster), func(e api.RosterEntry) bool { return e.Gone || !e.State.InService() })
 	rand.Shuffle(len(inService), func(i, j int) { inService[i], inService[j] = inService[j], inService[i] })
 	slices.SortStableFunc(inService, func(a, b api.RosterEntry) int { return cmp.Compare(rank(a), rank(b)) })
 	return inService

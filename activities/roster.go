@@ -26,7 +26,7 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 	}
 	result := api.PoolRosterResult{Size: status.Size}
 	for _, w := range status.Workers {
-		stays := w.Slot < status.Size && !w.Closed && !w.Removing && !w.Resting && !status.Stopping
+		stays := w.Slot < status.Size && !w.Gone && !w.Removing && !w.Resting && !status.Stopping
 		result.Workers = append(result.Workers, api.RosterWorker{
 			Slot: w.Slot, Host: w.Host, State: w.State, InService: stays && (w.State == lifecycle.Ready || w.State == lifecycle.Busy),
 		})

@@ -127,7 +127,7 @@ const (
 	WatchProbePassed WatchEvent = "probe_passed"
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation, since its agent was restarted
-	WatchReplace     WatchEvent = "finding"         // the incarnation should be replaced, for Cause
+	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
 )
 
 // WatchResult is the event that ended a Watch. Exit is set for exited and unknown_process.
@@ -160,7 +160,7 @@ type WatchHeartbeat struct {
 // ProbeResult is one health check and one full sample.
 type ProbeResult struct {
 	Healthy      bool    `json:"healthy"`
-	ProcessEnded bool    `json:"gone,omitempty"` // the host does not know the process, or it has ended
+	ProcessEnded bool    `json:"process_ended,omitempty"` // the host does not know the process, or it has ended
 	Reason       string  `json:"reason,omitempty"`
 	Sample       *Sample `json:"sample,omitempty"`
 	// Assessment is nil if nothing is graded.
@@ -178,7 +178,7 @@ type DrainRequest struct {
 // DrainResult is the end of a drain; Cut counts the calls still in flight at the timeout.
 type DrainResult struct {
 	Drained  bool `json:"drained"`
-	CallsCut int  `json:"cut,omitempty"`
+	CallsCut int  `json:"calls_cut,omitempty"`
 	// Checkin is the checkin of a lease that the gateway itself held.
 	Checkin *CheckinRequest `json:"checkin,omitempty"`
 }

@@ -62,8 +62,8 @@ const (
 	SignalEnd = "end"
 	// SignalRotationGrant answers rotation-request. SignalStartsPaused and SignalStartPermitted throttle a worker's starts.
 	SignalRotationGrant  = "rotation-grant"
-	SignalStartsPaused   = "starts-held"
-	SignalStartPermitted = "start-released"
+	SignalStartsPaused   = "starts-paused"
+	SignalStartPermitted = "start-permitted"
 	// SignalLimitsApplied reports the limits that a running process was given: LimitsApplied.
 	SignalLimitsApplied = "limits-applied"
 )

@@ -18,9 +18,9 @@ type PoolStatus struct {
 	// Ended says that the pool has ended; the other fields are then its last state. The client sets it, not the workflow.
 	Ended bool `json:"ended,omitempty"`
 	// Held is why starts are held back: the pool's breaker is open.
-	StartsPaused string `json:"held,omitempty"`
+	StartsPaused string `json:"starts_paused,omitempty"`
 	// Parked lists the workers that are stopped until their host has free memory again.
-	StoppedForMemory []int `json:"parked,omitempty"`
+	StoppedForMemory []int `json:"stopped_for_memory,omitempty"`
 	// Pressure lists the hosts of its workers that are short of memory, as they last reported.
 	Pressure []PressureStatus `json:"pressure,omitempty"`
 	// Shares are the last allocation of the hosts' budgets (resources); AllocationProblem is why the last attempt failed.
@@ -44,8 +44,8 @@ type RosterEntry struct {
 	Reason      string          `json:"reason,omitempty"`
 	SpecVersion int64           `json:"spec_version"`
 	LeaseSeq    int64           `json:"lease_seq"`
-	Removing    bool            `json:"leaving,omitempty"`     // told to end for good
-	Closed      bool            `json:"gone,omitempty"`        // its workflow has ended
+	Removing    bool            `json:"removing,omitempty"`    // told to end for good
+	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service
 	RunID       string          `json:"run_id,omitempty"`      // of the first run of its workflow
@@ -64,15 +64,15 @@ type ReasonCode string
 
 // Reason codes.
 const (
-	ReasonBackoff        ReasonCode = "backoff"    // it crashed and waits before the next start
-	ReasonGaveUp         ReasonCode = "give_up"    // it failed too often in a row
-	ReasonBreaker        ReasonCode = "breaker"    // too many starts of its pool failed
-	ReasonStartRate      ReasonCode = "start_rate" // start.rate_per_second
-	ReasonNoCapacity     ReasonCode = "no_room"    // no host has free capacity
-	ReasonDegraded       ReasonCode = "degraded"   // a probe failed, or a lease ended with an error
-	ReasonSuspended      ReasonCode = "suspended"  // by an operator
-	ReasonStopped        ReasonCode = "stopped"    // by an operator
-	ReasonMemoryPressure ReasonCode = "pressure"   // its host is short of memory
+	ReasonBackoff        ReasonCode = "backoff"     // it crashed and waits before the next start
+	ReasonGaveUp         ReasonCode = "give_up"     // it failed too often in a row
+	ReasonBreaker        ReasonCode = "breaker"     // too many starts of its pool failed
+	ReasonStartRate      ReasonCode = "start_rate"  // start.rate_per_second
+	ReasonNoCapacity     ReasonCode = "no_capacity" // no host has free capacity
+	ReasonDegraded       ReasonCode = "degraded"    // a probe failed, or a lease ended with an error
+	ReasonSuspended      ReasonCode = "suspended"   // by an operator
+	ReasonStopped        ReasonCode = "stopped"     // by an operator
+	ReasonMemoryPressure ReasonCode = "pressure"    // its host is short of memory
 )
 
 // ReasonCodes lists all reason codes.

@@ -9,7 +9,7 @@ type CopyPhase string
 const (
 	CopyNone    CopyPhase = "none"
 	CopyCopying CopyPhase = "copying"  // the first store is primary; the second may lack sessions
-	CopyInSync  CopyPhase = "in_step"  // the first store is primary; a comparison found the second one equal
+	CopyInSync  CopyPhase = "in_sync"  // the first store is primary; a comparison found the second one equal
 	CopyCutOver CopyPhase = "cut_over" // the second store is primary; the first one follows
 )
 
@@ -49,7 +49,7 @@ type SessionCopy struct {
 	To    string    `json:"to,omitempty"`
 	Began time.Time `json:"began,omitzero"`
 	// InSync says that the last comparison found both stores equal and no write failed since.
-	InSync bool `json:"in_step"`
+	InSync bool `json:"in_sync"`
 	// Pending counts the sessions whose last change or use may be missing in the other store.
 	Pending int `json:"pending"`
 	// Problem is why the other store does not follow now; the agent retries.

@@ -25,7 +25,7 @@ type EvacuateRequest struct {
 	Worker int `json:"worker"`
 	// ExcludeFor is how long after the evacuation no session is bound to the worker, unless its process ends first; nil is
 	// DefaultSessionExclusion.
-	ExcludeFor  *spec.Duration `json:"keep_off,omitempty"`
+	ExcludeFor  *spec.Duration `json:"exclude_for,omitempty"`
 	HookTimeout spec.Duration  `json:"hook_timeout,omitzero"`
 	Reason      string         `json:"reason,omitempty"`
 	By          string         `json:"by,omitempty"`
@@ -113,7 +113,7 @@ type RosterWorker struct {
 	Host  string          `json:"host,omitempty"`
 	State lifecycle.State `json:"state"`
 	// Serves says that the worker is in service and will stay.
-	InService bool `json:"serves,omitempty"`
+	InService bool `json:"in_service,omitempty"`
 }
 
 // SessionBindingsRequest asks a host which sessions of a pool are bound to its workers. Session selects one session, Worker a page of one
@@ -130,7 +130,7 @@ type SessionBindingsRequest struct {
 type SessionBindingsResult struct {
 	// Counts are the numbers of sessions bound to each worker; Closed lists the workers that are excluded from sessions.
 	Counts   map[string]int `json:"counts,omitempty"`
-	Excluded []string       `json:"closed,omitempty"`
+	Excluded []string       `json:"excluded,omitempty"`
 	// Bound is the worker of the requested session, "" for none; Unknown says that the host's store has no such session.
 	Bound   string `json:"bound,omitempty"`
 	Unknown bool   `json:"unknown,omitempty"`
@@ -151,7 +151,7 @@ type SessionHooksResult struct {
 	// Called counts the hooks that succeeded; it is 0 for a worker without the hook.
 	Called int `json:"called"`
 	// Gone says that the worker had no process, or that the process ended meanwhile.
-	ProcessEnded bool             `json:"gone,omitempty"`
+	ProcessEnded bool             `json:"process_ended,omitempty"`
 	Failed       []SessionFailure `json:"failed,omitempty"`
 }
 

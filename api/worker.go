@@ -50,7 +50,7 @@ type WorkerState struct {
 	// Successor is the incarnation that starts beside this one to replace it (rotation.surge); 0 if there is none.
 	Successor int64 `json:"successor,omitempty"`
 	// Leaving lists the older incarnations that finish their calls or are stopping.
-	Draining []int64 `json:"leaving,omitempty"`
+	Draining []int64 `json:"draining,omitempty"`
 	// Rotation is the requested or running replacement.
 	Rotation *RotationStatus `json:"rotation,omitempty"`
 	// LastRotation is the newest finished one.
@@ -65,7 +65,7 @@ type RotationStatus struct {
 	Since       time.Time `json:"since"`       // when the replacement was first requested
 	Granted     bool      `json:"granted,omitempty"`
 	// Cut counts the calls still in flight when rotation.drain_timeout passed.
-	CallsCut int `json:"cut,omitempty"`
+	CallsCut int `json:"calls_cut,omitempty"`
 	// Failed is why the next process could not be started; the old incarnation stays in service.
 	Failed string `json:"failed,omitempty"`
 	// Observed says that the decision was only recorded (policy.mode = "observe").

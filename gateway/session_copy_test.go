@@ -55,7 +55,7 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 
 	response := e.do("GET", "/v1/admin/sessions/copy", nil)
 	require.Equal(t, http.StatusOK, response.status)
-	require.JSONEq(t, `{"phase":"in_step","host":"here","in_step":true,"pending":0}`, string(response.body))
+	require.JSONEq(t, `{"phase":"in_sync","host":"here","in_sync":true,"pending":0}`, string(response.body))
 	begun := e.do("POST", "/v1/admin/sessions/copy?pool=p", `{"from":"embedded","to":"redis://elsewhere","replace":true}`)
 	require.Equal(t, http.StatusAccepted, begun.status)
 	e.do("POST", "/v1/admin/sessions/copy/step", `{"step":"back","force":true}`).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)

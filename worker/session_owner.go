@@ -163,7 +163,7 @@ func (s *stores) admit(ctx context.Context, r api.StartRequest) error {
 		return nil // after an error, the first use of a session finds out
 	}
 	for _, w := range status.Workers {
-		if w.Host == status.SessionsHost && !w.Closed && w.State.Live() && w.State != lifecycle.Starting {
+		if w.Host == status.SessionsHost && !w.Gone && w.State.Live() && w.State != lifecycle.Starting {
 			return s.ownedElsewhere(api.CodeStoreUnavailable, pool, status.SessionsHost)
 		}
 	}

@@ -89,7 +89,7 @@ func availability(status api.PoolStatus, hostID string) error {
 	for _, w := range status.Workers {
 		peer := Peer{w.Host, w.Endpoint}
 		switch {
-		case w.Closed || w.Removing || w.Resting:
+		case w.Gone || w.Removing || w.Resting:
 			continue
 		case w.Host == hostID, w.Host == "", !w.State.Live():
 			return nil

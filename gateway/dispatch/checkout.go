@@ -89,7 +89,7 @@ func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.Ch
 		return nil, err
 	}
 	candidates := slices.DeleteFunc(status.Workers, func(e api.RosterEntry) bool {
-		return e.Closed || (e.State != lifecycle.Ready && e.State != lifecycle.Busy)
+		return e.Gone || (e.State != lifecycle.Ready && e.State != lifecycle.Busy)
 	})
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	ranks := d.checkoutRanks(pool, candidates)

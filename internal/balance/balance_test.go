@@ -212,7 +212,7 @@ func TestTheRosterDeterminesTheEndpoints(t *testing.T) {
 	require.Equal(t, 2, endpoints[0].workers)
 	require.Equal(t, Endpoint{url: "b", workers: 1}, *endpoints[1])
 	gone := at("d", "stopped")
-	gone.Closed = true
+	gone.Gone = true
 	endpoints = fromRoster([]api.RosterEntry{at("c", "failed"), at("c", "starting"), gone}, nil)
 	require.Equal(t, []*Endpoint{{url: "c", workers: 2}}, endpoints, "without workers in service, those that may come back")
 	require.Empty(t, fromRoster([]api.RosterEntry{at("", "pending")}, nil))

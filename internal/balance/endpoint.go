@@ -72,7 +72,7 @@ func fromRoster(roster []api.RosterEntry, before []*Endpoint) []*Endpoint {
 	inService, others := map[string]int{}, map[string]int{}
 	var order []string
 	for _, entry := range roster {
-		if entry.Endpoint == "" || entry.Closed || entry.Removing || entry.Resting {
+		if entry.Endpoint == "" || entry.Gone || entry.Removing || entry.Resting {
 			continue
 		}
 		if inService[entry.Endpoint]+others[entry.Endpoint] == 0 {

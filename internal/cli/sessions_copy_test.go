@@ -25,12 +25,12 @@ func copyingGateway(t *testing.T, requests *[]string) (overTCP string) {
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"code":"invalid","detail":"cut-over first","started":false}`)
 		case r.Method == http.MethodPost && r.URL.Path == "/v1/admin/sessions/copy/step":
-			_, _ = io.WriteString(w, `{"phase":"cut_over",`+two+`,"in_step":true,"pending":1,"lost":2}`)
+			_, _ = io.WriteString(w, `{"phase":"cut_over",`+two+`,"in_sync":true,"pending":1,"lost":2}`)
 		case polls == 0:
 			polls++
-			_, _ = io.WriteString(w, `{"phase":"copying",`+two+`,"in_step":false,"pending":0,"comparing":{"sessions":10,"compared":4,"missing":3}}`)
+			_, _ = io.WriteString(w, `{"phase":"copying",`+two+`,"in_sync":false,"pending":0,"comparing":{"sessions":10,"compared":4,"missing":3}}`)
 		default:
-			_, _ = io.WriteString(w, `{"phase":"in_step",`+two+`,"in_step":true,"pending":0,"compared":{"sessions":10,"compared":10}}`)
+			_, _ = io.WriteString(w, `{"phase":"in_sync",`+two+`,"in_sync":true,"pending":0,"compared":{"sessions":10,"compared":10}}`)
 		}
 	})
 	return startGateway(t, "tcp", func(w http.ResponseWriter, _ *http.Request) {

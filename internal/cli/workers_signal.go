@@ -147,7 +147,7 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, s worke
 	}
 	targets, found := []target{}, false
 	for _, w := range status.Workers {
-		if w.Closed || w.Removing || (slot != nil && w.Slot != *slot) {
+		if w.Gone || w.Removing || (slot != nil && w.Slot != *slot) {
 			continue
 		}
 		found = true

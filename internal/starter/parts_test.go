@@ -129,7 +129,7 @@ func TestWorkersOfAnEarlierAgentAreNotReady(t *testing.T) {
 		entry(1, lifecycle.Ready, hostID(), -time.Hour),
 		entry(2, lifecycle.Busy, "elsewhere", -time.Hour),
 		entry(3, lifecycle.Starting, hostID(), time.Second),
-		{Slot: 4, State: lifecycle.Ready, Host: hostID(), Since: began.Add(time.Second), Closed: true},
+		{Slot: 4, State: lifecycle.Ready, Host: hostID(), Since: began.Add(time.Second), Gone: true},
 		entry(5, lifecycle.Draining, hostID(), time.Second), // beyond the size
 	}}
 	var waiting []int

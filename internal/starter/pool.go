@@ -144,7 +144,7 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
 	var waiting []api.RosterEntry
 	for _, w := range status.Workers {
-		serves := w.State.InService() && !w.Closed
+		serves := w.State.InService() && !w.Gone
 		stale := w.Host == hostID() && w.Since.Before(began)
 		if w.Slot < status.Size && (!serves || stale) {
 			waiting = append(waiting, w)

@@ -120,7 +120,7 @@ func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 		s.flag(poolRolloutHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)
 		resting, states, reasons := 0, make(map[lifecycle.State]int), make(map[api.ReasonCode]int)
 		for _, w := range status.Workers {
-			if w.Closed {
+			if w.Gone {
 				continue
 			}
 			if w.Resting {

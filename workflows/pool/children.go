@@ -50,7 +50,7 @@ func (c children) startMissing() (more bool) {
 // start starts the workflow of a slot. A slot that had a workflow before continues its numbers, also when the start is retried.
 func (c children) start(number int) {
 	s := c.ensure(number)
-	if s.Closed {
+	if s.Gone {
 		s.Incarnation++ // the worker may have begun one more than it reported
 		s.LeaseSeq += lostLeaseSeqs
 	}
@@ -69,7 +69,7 @@ func (c children) start(number int) {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
-	s.Started, s.Child, s.Closed, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
+	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
 	s.Closed, s.RunID = false, "" // the end of the previous workflow must not count as the end of this one
 	c.await(number, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
@@ -92,7 +92,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 			return
 		}
 		s.Closed = true
-		if !s.Closed {
+		if !s.Gone {
 			reason := "worker workflow closed"
 			if err := f.Get(c.Ctx, nil); err != nil {
 				reason += ": " + err.Error()
@@ -113,7 +113,7 @@ func (c children) startFailed(number int, err error) {
 // ended when a signal can reach it.
 func (c children) removeUnwanted() {
 	for i := range c.Roster {
-		if s := &c.Roster[i]; c.isUnwanted(*s) && !s.Removing && !s.Closed && !s.isStarting() {
+		if s := &c.Roster[i]; c.isUnwanted(*s) && !s.Removing && !s.Gone && !s.isStarting() {
 			c.end(s)
 		}
 	}
@@ -137,7 +137,7 @@ func (c children) isUnwanted(s slot) bool { return c.Stopping || s.Slot >= c.Siz
 func (c children) end(s *slot) {
 	s.Removing = true
 	if !s.Started {
-		s.Closed = true
+		s.Gone = true
 		return
 	}
 	reason := "slot removed"
@@ -153,7 +153,7 @@ func (c children) end(s *slot) {
 func (c children) announceContinuation() {
 	var sent []workflow.Future
 	for i := range c.Roster {
-		if s := c.Roster[i]; s.Child && !s.Closed {
+		if s := c.Roster[i]; s.Child && !s.Gone {
 			sent = append(sent, workflow.SignalExternalWorkflow(c.Ctx, api.WorkerWorkflowID(c.name(), s.Slot), "",
 				api.SignalPoolContinues, api.Control{By: "pool"}))
 		}

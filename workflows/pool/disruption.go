@@ -84,7 +84,7 @@ func (d disruptions) grant() bool {
 // isOver reports whether the worker serves under the next incarnation, or will not.
 func (d disruptions) isOver(t disruption) bool {
 	s := d.slot(t.Slot)
-	return s == nil || s.Slot >= d.Size || s.Closed || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
+	return s == nil || s.Slot >= d.Size || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
 		t.EndedOtherwise && s.Resting
 }
 

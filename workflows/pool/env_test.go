@@ -219,7 +219,7 @@ func (a *fakeWorker) tell(state lifecycle.State) {
 	word := api.WorkerChanged{RosterEntry: a.entry}
 	a.fakePool.In(signalLatency, func() {
 		a.fakePool.env.SignalWorkflow(api.SignalWorkerChanged, word)
-		if word.Closed {
+		if word.Gone {
 			a.exit("")
 		}
 	})
@@ -343,7 +343,7 @@ func (a *fakeWorker) end() {
 
 // reportGone completes the workflow with the last report to the pool.
 func (a *fakeWorker) reportGone() {
-	a.entry.Closed = true
+	a.entry.Gone = true
 	a.tell(lifecycle.Stopped)
 }
 

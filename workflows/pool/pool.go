@@ -36,7 +36,7 @@ type RosterState struct {
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number
 	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
 	// Removed are the numbers that removed slots have used, should the slots come back.
-	Removed map[int]usedNumbers `json:"former,omitempty"`
+	Removed map[int]usedNumbers `json:"removed,omitempty"`
 	// SessionsHost is the host whose embedded store has the pool's sessions.
 	SessionsHost string `json:"sessions_host,omitempty"`
 }
@@ -44,14 +44,14 @@ type RosterState struct {
 // DisruptionState is which workers are being replaced while they serve.
 type DisruptionState struct {
 	Rollout     *rollout     `json:"rollout,omitempty"`
-	Disruptions []disruption `json:"turns,omitempty"` // requested by workers, oldest first
+	Disruptions []disruption `json:"disruptions,omitempty"` // requested by workers, oldest first
 }
 
 // ThrottleState decides which starts may go.
 type ThrottleState struct {
 	// Breaker holds starts when too many fail. StartRequests wait for it, or for NextStart (start.rate_per_second).
 	Breaker       policy.Breaker `json:"breaker,omitzero"`
-	StartRequests []startRequest `json:"wishes,omitempty"`
+	StartRequests []startRequest `json:"start_requests,omitempty"`
 	NextStart     time.Time      `json:"next_start,omitzero"`
 }
 
@@ -61,7 +61,7 @@ type AllocationState struct {
 	AllocationProblem string      `json:"allocation_problem,omitempty"`
 	NextRebalance     time.Time   `json:"next_rebalance,omitzero"`
 	// ReportedShares are the shares that were sent to workers.
-	ReportedShares []api.Share `json:"told_shares,omitempty"`
+	ReportedShares []api.Share `json:"reported_shares,omitempty"`
 }
 
 // pool is one run.
@@ -168,7 +168,7 @@ func (p *pool) mayContinue() bool {
 		return false
 	}
 	for i := range p.Roster { // the result of a start or an end would be lost
-		if s := p.Roster[i]; s.isStarting() || (s.Removing && !s.Closed) {
+		if s := p.Roster[i]; s.isStarting() || (s.Removing && !s.Gone) {
 			return false
 		}
 	}

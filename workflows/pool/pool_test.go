@@ -255,7 +255,7 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 		p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: e})
 	}
 	p.At(10*time.Second, func() {
-		ghost.State, ghost.Closed = lifecycle.Failed, true
+		ghost.State, ghost.Gone = lifecycle.Failed, true
 		say(ghost)
 		stranger := ghost
 		stranger.Slot, stranger.RunID = 9, "x"

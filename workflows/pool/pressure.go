@@ -19,9 +19,9 @@ type hostPressure struct {
 	Level  policy.Level `json:"level"`
 	Reason string       `json:"reason,omitempty"`
 	// Parked are the slots that were drained and stopped to free memory, oldest first.
-	Parked []int `json:"parked,omitempty"`
+	Parked []int `json:"stopped,omitempty"`
 	// ReportedAt is when the host last reported, Recycled when its largest worker was last replaced.
-	ReportedAt time.Time `json:"heard"`
+	ReportedAt time.Time `json:"reported_at"`
 	Recycled   time.Time `json:"recycled,omitzero"`
 }
 
@@ -109,7 +109,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 // restartParked restarts the workers that were stopped on a host.
 func (p pressure) restartParked(h *hostPressure, reason string) {
 	for _, number := range h.Parked {
-		if s := p.slot(number); s != nil && !s.Closed && !s.Removing {
+		if s := p.slot(number); s != nil && !s.Gone && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
 		}
 	}

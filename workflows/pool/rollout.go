@@ -110,7 +110,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
 	signal := api.Restart{Reason: reason, Cause: cause, Spec: &d.Spec, SpecVersion: d.SpecVersion}
 	d.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
-		if !s.Closed {
+		if !s.Gone {
 			s.markLost("worker workflow had closed before its restart")
 		}
 	})

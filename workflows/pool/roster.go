@@ -13,7 +13,7 @@ import (
 type slot struct {
 	api.RosterEntry
 	// Started says that the pool has started the slot's workflow.
-	Started bool `json:"born,omitempty"`
+	Started bool `json:"started,omitempty"`
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
 	Child bool `json:"-"`
 	// Closed says that the workflow of a child has closed; its worker reports before that it is gone.
@@ -28,14 +28,14 @@ type usedNumbers struct {
 
 // isClosed reports whether the slot's workflow has closed. Before that the pool must neither complete nor start the slot again: without
 // the last agent the workflow would stay open.
-func (s slot) isClosed() bool { return s.Closed && (!s.Child || s.Closed) }
+func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
 
 // markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it did not report.
 func (s *slot) markLost(reason string) {
-	if !s.Closed && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
+	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
 		s.Incarnation += worker.UnreportedIncarnations + policy.MaxStartAttempts
 	}
-	s.Closed, s.Reason = true, reason
+	s.Gone, s.Reason = true, reason
 }
 
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
@@ -43,7 +43,7 @@ func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
 
 // isServing reports whether the slot has a process in service. A pool does not tell busy from ready.
 func (s slot) isServing() bool {
-	return !s.Closed && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
+	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
 }
 
 func (p *pool) find(number int) (i int, found bool) {
@@ -65,7 +65,7 @@ func (p *pool) ensure(number int) *slot {
 	if !found {
 		entry := api.RosterEntry{Slot: number, State: lifecycle.Created, Since: p.Now()}
 		if used, known := p.Removed[number]; known {
-			entry.Incarnation, entry.LeaseSeq, entry.Closed = used.Incarnation, used.LeaseSeq, true
+			entry.Incarnation, entry.LeaseSeq, entry.Gone = used.Incarnation, used.LeaseSeq, true
 			delete(p.Removed, number)
 		}
 		p.Roster = slices.Insert(p.Roster, i, slot{RosterEntry: entry})
@@ -104,5 +104,5 @@ func (p *pool) sessionStoreClaimed(m api.SessionStoreClaim) {
 }
 
 func (p *pool) hasProcessOn(host string) bool {
-	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Closed && s.State.Live() })
+	return slices.ContainsFunc(p.Roster, func(s slot) bool { return s.Host == host && !s.Gone && s.State.Live() })
 }

@@ -66,7 +66,7 @@ func (t throttle) announceBreaker() {
 	}
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {
-		if s := t.Roster[i]; s.Started && !s.Closed && !s.isStarting() {
+		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
 			t.signalWorker(s.Slot, api.SignalStartsPaused, message, nil)
 		}
 	}
@@ -85,7 +85,7 @@ func (t throttle) requested(r api.StartRequested) {
 func (t throttle) release() bool {
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(r startRequest) bool {
 		s := t.slot(r.Slot)
-		return s == nil || s.Closed || s.Removing || r.Incarnation < s.Incarnation ||
+		return s == nil || s.Gone || s.Removing || r.Incarnation < s.Incarnation ||
 			r.Incarnation == s.Incarnation && s.State != lifecycle.Pending && s.State != lifecycle.Created && !s.State.Outcome()
 	})
 	if t.Breaker.Open() && t.allServing() {
@@ -121,7 +121,7 @@ func (t throttle) trialOver() bool {
 	}
 	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
 	s := t.slot(number)
-	return err != nil || s == nil || s.Closed || s.Removing || s.Resting || number >= t.Size
+	return err != nil || s == nil || s.Gone || s.Removing || s.Resting || number >= t.Size
 }
 
 // allServing reports whether every slot has a process in service.

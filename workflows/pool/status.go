@@ -58,7 +58,7 @@ func (p *pool) report() (policy.Report, error) {
 		facts.Halted = r.Halted
 	}
 	for _, e := range st.Workers {
-		if e.Closed {
+		if e.Gone {
 			continue
 		}
 		health := lifecycle.Unknown // workers do not report it

@@ -131,7 +131,7 @@ func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
-		Resting: r.Resting, ReasonCode: r.reasonCode(), Closed: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
+		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
 	}}
 }
 

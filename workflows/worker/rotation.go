@@ -19,7 +19,7 @@ type rotation struct {
 	// InPlace stops the old process before the next one starts: rotation.surge is off, or no host has capacity for both.
 	InPlace bool `json:"in_place,omitempty"`
 	// Attempts counts failed starts of the next process; the next attempt waits until RetryAt.
-	Attempts int       `json:"tries,omitempty"`
+	Attempts int       `json:"attempts,omitempty"`
 	RetryAt  time.Time `json:"retry_at,omitzero"`
 }
 

@@ -17,7 +17,7 @@ type Run struct {
 	// Searchable says that the namespace has Tempool's search attributes.
 	Searchable bool `json:"searchable,omitempty"`
 	// Standalone says that the worker has no pool to report to.
-	Standalone bool `json:"orphan,omitempty"`
+	Standalone bool `json:"standalone,omitempty"`
 	// ContinueEvery, if positive, is after how many iterations the run continues as new; tests set it.
 	ContinueEvery int `json:"continue_every,omitempty"`
 
@@ -47,12 +47,12 @@ type RunningProcess struct {
 	RequestLimit int64 `json:"request_limit,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
 	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
-	Reported api.Usage `json:"told,omitzero"`
-	Observed api.Usage `json:"seen,omitzero"`
+	Reported api.Usage `json:"reported,omitzero"`
+	Observed api.Usage `json:"observed,omitzero"`
 	// InitialBytes is the memory of the process when it became ready.
-	InitialBytes int64 `json:"born_bytes,omitempty"`
+	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.
-	ObservedCauses []api.Cause `json:"observed,omitempty"`
+	ObservedCauses []api.Cause `json:"observed_causes,omitempty"`
 }
 
 // LeaseState is the current lease and the numbers that fence earlier ones.
@@ -70,17 +70,17 @@ type Grant struct {
 
 // StartState decides when the next incarnation starts.
 type StartState struct {
-	Wait Wait `json:"hold"`
+	Wait Wait `json:"wait"`
 	// StartsHeld is why the pool must permit each start; empty if it need not. StartReleased says that it permits the next one.
-	StartsHeld    string `json:"held,omitempty"`
+	StartsHeld    string `json:"starts_paused,omitempty"`
 	StartReleased bool   `json:"released,omitempty"`
 	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without asking,
 	// until the worker is ready or gives up.
 	TrialPause time.Duration `json:"trial_pause,omitempty"`
 	// HighestIncarnation is the highest incarnation number in use, when a successor or a lost attempt has used numbers.
-	HighestIncarnation int64 `json:"reached,omitempty"`
-	Failures           int   `json:"failures,omitempty"` // consecutive ends that nobody requested
-	ShortLived         bool  `json:"brief,omitempty"`    // the newest failure came soon after its start
+	HighestIncarnation int64 `json:"highest_incarnation,omitempty"`
+	Failures           int   `json:"failures,omitempty"`    // consecutive ends that nobody requested
+	ShortLived         bool  `json:"short_lived,omitempty"` // the newest failure came soon after its start
 	Starts             int64 `json:"starts,omitempty"`
 	StartsFailed       int64 `json:"starts_failed,omitempty"`
 }
@@ -88,7 +88,7 @@ type StartState struct {
 // Wait is why a worker is pending: until a time, until a host has capacity, or until its pool permits the start.
 type Wait struct {
 	Until    time.Time `json:"until,omitzero"`
-	Capacity bool      `json:"room,omitempty"`
+	Capacity bool      `json:"capacity,omitempty"`
 	Pool     bool      `json:"pool,omitempty"`
 	Asked    bool      `json:"asked,omitempty"` // the pool
 	For      string    `json:"for,omitempty"`   // the reason of the start, once the pool permits it
@@ -139,9 +139,9 @@ type RotationState struct {
 	Rotation     *rotation             `json:"rotation,omitempty"`
 	LastRotation *api.RotationStatus   `json:"last_rotation,omitempty"`
 	Successor    *successor            `json:"successor,omitempty"`
-	Draining     []drainingIncarnation `json:"leaving,omitempty"`
+	Draining     []drainingIncarnation `json:"draining,omitempty"`
 	// GradeRotations counts consecutive incarnations that were rotated for their grade.
-	GradeRotations int `json:"grade_row,omitempty"`
+	GradeRotations int `json:"grade_rotations,omitempty"`
 }
 
 // ReportState is what the worker shows to others.

@@ -35,7 +35,7 @@ type drainingIncarnation struct {
 	PID         int        `json:"pid"`
 	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
 	Reason      string     `json:"reason"`
-	Reported    api.Usage  `json:"told,omitzero"` // see usage.go
+	Reported    api.Usage  `json:"reported,omitzero"` // see usage.go
 	disruption  bool       // its end is the end of the worker's disruption
 }
 
