@@ -40,6 +40,7 @@ const (
 	CodeRateLimited      Code = "rate_limited"
 	CodeUnavailable      Code = "unavailable" // Temporal or an agent does not answer
 	CodeCancelled        Code = "cancelled"   // the caller's context was cancelled
+	CodeHostTaken        Code = "host_taken"  // another agent holds the host id
 )
 
 // Failures of the session store.
@@ -94,6 +95,7 @@ var (
 	ErrInvalid          = &Error{Code: CodeInvalid}
 	ErrCancelled        = &Error{Code: CodeCancelled}
 	ErrUnavailable      = &Error{Code: CodeUnavailable}
+	ErrHostTaken        = &Error{Code: CodeHostTaken}
 	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
 	ErrSessionExists    = &Error{Code: CodeSessionExists}
 	ErrProgramNotFound  = &Error{Code: CodeProgramNotFound}

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/tree"
-	"golang.org/x/sys/unix"
 )
 
 // withoutDescriptors runs f while this program can open nothing.

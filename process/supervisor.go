@@ -78,6 +78,9 @@ type Supervisor struct {
 	startLimit      *semaphore.Weighted // for pools without a start.concurrency
 }
 
+// StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each other on one directory.
+func (s *Supervisor) StateID() string { return s.state.id }
+
 // Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the newest 20 are complete;
 // the others have no Conn and only their last 10 log lines.
 func (s *Supervisor) Get(worker string, incarnation int64) (*Process, bool) {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -29,7 +31,9 @@ import (
 type Agent struct {
 	config     Config
 	log        *slog.Logger
+	instance   string // random, new with each start
 	temporal   client.Client
+	membership *membership
 	processes  *process.Supervisor
 	gateway    *gateway.Gateway
 	stores     *stores
@@ -71,15 +75,16 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	logger := config.Logger.With("host", config.HostID)
 	sdk := metrics.NewSDK()
+	instance := uuid.NewString()
 	temporal, namespace, err := tempool.DialTemporal(ctx, tempool.Options{
-		Address: config.Address, Namespace: config.Namespace, Identity: identity(config.HostID), Logger: log.NewStructuredLogger(logger),
+		Address: config.Address, Namespace: config.Namespace, Identity: "agent@" + config.HostID + "/" + instance, Logger: log.NewStructuredLogger(logger),
 		Metrics: sdk.Handler(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, temporal: temporal, slots: newPlacementSlots(config.Capacity),
+		config: config, log: logger, instance: instance, temporal: temporal, slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
@@ -93,7 +98,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 }
 
 func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
-	control := dispatch.ControlOf(tempool.NewClient(a.temporal, namespace))
+	client := tempool.NewClient(a.temporal, namespace)
+	control := dispatch.ControlOf(client)
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
@@ -103,7 +109,16 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := awaitHostID(ctx, a.temporal, a.config); err != nil {
+	if err := a.startWorkflowWorker(&activities.Roster{Status: control.Status}); err != nil { // the host's own workflow needs it
+		return err
+	}
+	a.membership = &membership{
+		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newWorker, fail: a.fail, log: a.log,
+		request: api.JoinRequest{
+			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
+		},
+	}
+	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
 	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
@@ -127,7 +142,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return err
 	}
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
-	if err := a.startWorkers(host, moving, &activities.Roster{Status: control.Status}); err != nil {
+	if err := a.startActivityWorkers(host, moving); err != nil {
+		return err
+	}
+	if err := a.startSweeper(ctx, namespace); err != nil {
 		return err
 	}
 	j := &janitor{a.temporal, a.processes, a.log}
@@ -157,6 +175,9 @@ func every(ctx context.Context, interval time.Duration, f func(now time.Time)) {
 
 // cleanUp releases what a failed start has opened.
 func (a *Agent) cleanUp() {
+	if a.membership != nil {
+		a.membership.leave(context.Background())
+	}
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
@@ -198,11 +219,46 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 	})
 }
 
-func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions, roster *activities.Roster) error {
+// startWorkflowWorker serves workflows.
+func (a *Agent) startWorkflowWorker(roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
+	a.serving = append(a.serving, flow)
+	return startPolling(flow)
+}
 
+func startPolling(workers ...sdkworker.Worker) error {
+	for _, w := range workers {
+		if err := w.Start(); err != nil {
+			return fmt.Errorf("poll Temporal: %w", err)
+		}
+	}
+	return nil
+}
+
+// startSweeper lets this agent take its turn in sweeping the namespace.
+func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
+	turn := a.newWorker(api.SweeperQueue, sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
+	})
+	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
+	turn.RegisterActivityWithOptions(sweeps.Sweep, activity.RegisterOptions{Name: api.ActivitySweep})
+	a.serving = append(a.serving, turn)
+	if err := startPolling(turn); err != nil {
+		return err
+	}
+	_, err := a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	}, api.WorkflowSweeper, api.SweepProgress{})
+	if err != nil {
+		return fmt.Errorf("start the sweeper: %w", err)
+	}
+	return nil
+}
+
+// startActivityWorkers serves this host's own queue and the placement queues.
+func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
 	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
 		// The Watch of each process occupies a slot for the life of the process; probes, drains and stops share the rest.
@@ -227,13 +283,8 @@ func (a *Agent) startWorkers(host *activities.Host, moving *activities.Sessions,
 		place.RegisterActivityWithOptions(host.AwaitCapacity, activity.RegisterOptions{Name: api.ActivityAwaitCapacity})
 		a.placement = append(a.placement, place)
 	}
-	a.serving = []sdkworker.Worker{flow, own}
-	for _, w := range append(append([]sdkworker.Worker{}, a.serving...), a.placement...) {
-		if err := w.Start(); err != nil {
-			return fmt.Errorf("poll Temporal: %w", err)
-		}
-	}
-	return nil
+	a.serving = append(a.serving, own)
+	return startPolling(append([]sdkworker.Worker{own}, a.placement...)...)
 }
 
 // Endpoint returns the base URL of the agent's gateway.
@@ -279,6 +330,7 @@ func (a *Agent) stop() error {
 	if err := a.gateway.Close(ctx); err != nil {
 		a.log.Warn("closing the gateway failed", "error", err)
 	}
+	a.membership.leave(ctx)
 	for _, w := range a.serving {
 		w.Stop()
 	}

@@ -39,8 +39,6 @@ type Config struct {
 	HostMemory func() (HostMemory, error)
 	// MemoryRoot is the folder that contains the proc and sys to read the memory from, for tests on Linux. Default: "/".
 	MemoryRoot string
-	// HostIDTimeout bounds how long a start waits for an earlier agent with this host id that may be alive. Default: pollerRetention.
-	HostIDTimeout time.Duration
 }
 
 // Defaults of Config.
@@ -82,7 +80,6 @@ func (c *Config) complete() error {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
-	c.HostIDTimeout = cmp.Or(c.HostIDTimeout, pollerRetention)
 	if c.HostMemory == nil {
 		root := cmp.Or(c.MemoryRoot, "/")
 		c.HostMemory = func() (HostMemory, error) { return readHostMemory(root) }

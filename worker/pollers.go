@@ -21,13 +21,16 @@ const (
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
 	options.WorkerStopTimeout = cmp.Or(options.WorkerStopTimeout, workerStopTimeout)
-	options.OnFatalError = func(err error) {
-		select {
-		case a.failed <- fmt.Errorf("poll %s: %w", queue, err):
-		default: // only the first error is reported
-		}
-	}
+	options.OnFatalError = func(err error) { a.fail(fmt.Errorf("poll %s: %w", queue, err)) }
 	return sdkworker.New(a.temporal, queue, options)
+}
+
+// fail ends the agent with its first fatal error.
+func (a *Agent) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
 }
 
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.

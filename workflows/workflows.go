@@ -8,8 +8,10 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/host"
 	"github.com/tempool/tempool/workflows/pool"
 	"github.com/tempool/tempool/workflows/sessions"
+	"github.com/tempool/tempool/workflows/sweeper"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -27,6 +29,8 @@ func Register(r Registry) {
 		api.WorkflowEvacuateWorker:    sessions.Evacuate,
 		api.WorkflowRebalanceSessions: sessions.Rebalance,
 		api.WorkflowExecute:           Execute,
+		api.WorkflowHost:              host.Workflow,
+		api.WorkflowSweeper:           sweeper.Workflow,
 	} {
 		r.RegisterWorkflowWithOptions(definition, workflow.RegisterOptions{Name: name})
 	}

@@ -26,6 +26,7 @@ func (p *pool) register(ctx workflow.Context) error {
 	onSignal(p, api.SignalFilesChanged, p.filesChanged)
 	onSignal(p, api.SignalMemoryPressure, p.pressure.reported)
 	onSignal(p, api.SignalSessionStoreClaimed, p.sessionStoreClaimed)
+	onSignal(p, api.SignalWorkerClosed, p.workerClosed)
 	onSignal(p, api.SignalForceContinue, func(api.Control) { p.ForceContinue() })
 
 	if err := workflow.SetQueryHandler(ctx, api.QueryStatus, p.status); err != nil {

@@ -96,6 +96,16 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	s.Removing, s.RunID, s.Started = leaving, c.RunID, true
 }
 
+// workerClosed marks a slot whose workflow has ended without a report.
+func (p *pool) workerClosed(c api.WorkerClosed) {
+	s := p.slot(c.Slot)
+	if s == nil || s.Gone || !s.Started || s.RunID != c.RunID {
+		return
+	}
+	s.Closed = true
+	s.markLost("its workflow was " + c.Status)
+}
+
 // sessionStoreClaimed remembers the host that has the pool's sessions, unless another one does that still has workers.
 func (p *pool) sessionStoreClaimed(m api.SessionStoreClaim) {
 	if p.SessionsHost == "" || !p.hasProcessOn(p.SessionsHost) {

@@ -1,0 +1,189 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// sweepInterval is the time between two sweeps.
+	sweepInterval = 5 * time.Second
+	// sweepOverlap is how much of the time before the newest closing that is known a sweep looks at again: visibility may show them late
+	// and out of order.
+	sweepOverlap = 30 * time.Second
+	// sweepAttempts is how often a workflow is tried that cannot be dealt with.
+	sweepAttempts = 60
+)
+
+// Sweeper finds workflows that ended without a word and tells those who have to know: a pool of its worker's, workers of their pool's.
+type Sweeper struct {
+	Temporal  client.Client
+	Namespace string
+	Logger    *slog.Logger
+}
+
+// Sweep looks for closings again and again for as long as length, and returns how far it came. An attempt that follows one which fell
+// silent begins where that one was.
+func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length time.Duration) (api.SweepProgress, error) {
+	if activity.HasHeartbeatDetails(ctx) {
+		if err := activity.GetHeartbeatDetails(ctx, &progress); err != nil {
+			return progress, err
+		}
+	}
+	sweep := sweep{Sweeper: s, progress: progress, seen: map[string]time.Time{}, failures: map[string]int{}}
+	over := time.NewTimer(length)
+	defer over.Stop()
+	ticker := time.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		activity.RecordHeartbeat(ctx, sweep.progress)
+		if err := sweep.once(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("a sweep for closed workflows failed; trying again", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-over.C:
+			return sweep.progress, nil
+		case <-activity.GetWorkerStopChannel(ctx):
+			return sweep.progress, errors.New("this agent stops; another one goes on sweeping")
+		case <-ctx.Done():
+			return sweep.progress, ctx.Err()
+		}
+	}
+}
+
+// sweep is one attempt of Sweep.
+type sweep struct {
+	*Sweeper
+	progress api.SweepProgress
+	seen     map[string]time.Time // runs that were dealt with, and when they closed
+	failures map[string]int       // by run, of those that were not
+}
+
+// once deals with the workflows that have closed since the last sweep. One that cannot be dealt with is tried again, sweepAttempts times.
+func (s *sweep) once(ctx context.Context) error {
+	query := fmt.Sprintf("WorkflowType IN ('%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
+		api.WorkflowWorker, api.WorkflowPool, s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
+	newest := s.progress.After
+	var failure error
+	err := s.each(ctx, query, func(closed *workflow.WorkflowExecutionInfo) error {
+		activity.RecordHeartbeat(ctx, s.progress)
+		run, at := closed.GetExecution().GetRunId(), closed.GetCloseTime().AsTime()
+		if _, done := s.seen[run]; done {
+			return nil
+		}
+		if err := s.closed(ctx, closed); err != nil {
+			if s.failures[run]++; s.failures[run] < sweepAttempts {
+				failure = fmt.Errorf("%s: %w", closed.GetExecution().GetWorkflowId(), err)
+				return ctx.Err()
+			}
+			s.Logger.Error("giving up on a closed workflow", "workflow", closed.GetExecution().GetWorkflowId(), "error", err)
+		}
+		s.seen[run] = at
+		delete(s.failures, run)
+		if at.After(newest) {
+			newest = at
+		}
+		return nil
+	})
+	if err = errors.Join(failure, err); err != nil {
+		return err
+	}
+	s.progress.After = newest
+	for run, at := range s.seen {
+		if at.Before(newest.Add(-sweepOverlap)) {
+			delete(s.seen, run)
+		}
+	}
+	return nil
+}
+
+// closed deals with one workflow that has ended. One of the same ID that runs has taken its place already.
+func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
+	id := info.GetExecution().GetWorkflowId()
+	newest, err := s.newest(ctx, id)
+	if err != nil || newest == nil || newest.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return err
+	}
+	pool, slot, isWorker := workerOf(id)
+	if isWorker {
+		s.Logger.Warn("the workflow of a worker has ended without a word", "worker", api.WorkerName(pool, slot), "status", statusWord(newest.GetStatus()))
+		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed,
+			api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: statusWord(newest.GetStatus())})
+	}
+	pool = strings.TrimPrefix(id, api.PoolWorkflowID(""))
+	workers := fmt.Sprintf("WorkflowType = '%s' AND WorkflowId STARTS_WITH '%s/' AND ExecutionStatus = 'Running'", api.WorkflowWorker, id)
+	reason := fmt.Sprintf("the workflow of pool %s was %s", pool, statusWord(newest.GetStatus()))
+	return s.each(ctx, workers, func(worker *workflow.WorkflowExecutionInfo) error {
+		activity.RecordHeartbeat(ctx)
+		return s.signal(ctx, worker.GetExecution().GetWorkflowId(), api.SignalEnd, api.Control{Reason: reason, By: "sweeper"})
+	})
+}
+
+// newest describes the newest run of a workflow; nil is one that Temporal does not know any more.
+func (s *Sweeper) newest(ctx context.Context, id string) (*workflow.WorkflowExecutionInfo, error) {
+	answer, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	var notFound *serviceerror.NotFound
+	if errors.As(err, &notFound) {
+		return nil, nil
+	}
+	return answer.GetWorkflowExecutionInfo(), err
+}
+
+// signal signals a workflow; one that has ended is no error.
+func (s *Sweeper) signal(ctx context.Context, id, name string, argument any) error {
+	err := s.Temporal.SignalWorkflow(ctx, id, "", name, argument)
+	var notFound *serviceerror.NotFound
+	if errors.As(err, &notFound) {
+		return nil
+	}
+	return err
+}
+
+// each calls found with every workflow that the visibility query names.
+func (s *Sweeper) each(ctx context.Context, query string, found func(*workflow.WorkflowExecutionInfo) error) error {
+	var page []byte
+	for {
+		answer, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: s.Namespace, Query: query, NextPageToken: page})
+		if err != nil {
+			return err
+		}
+		for _, execution := range answer.GetExecutions() {
+			if err := found(execution); err != nil {
+				return err
+			}
+		}
+		if page = answer.GetNextPageToken(); len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// workerOf reads the ID of a worker's workflow.
+func workerOf(id string) (pool string, slot int, ok bool) {
+	pool, slot, err := api.ParseWorkerName(strings.TrimPrefix(id, api.PoolWorkflowID("")))
+	return pool, slot, err == nil
+}
+
+func statusWord(status enums.WorkflowExecutionStatus) string {
+	switch status {
+	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return "timed out"
+	case enums.WORKFLOW_EXECUTION_STATUS_CANCELED:
+		return "cancelled"
+	}
+	return strings.ToLower(status.String())
+}

@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// continued has a pool continue as new and waits until it has.
+func (env *testEnv) continued(pool string) {
+	env.t.Helper()
+	run := func() string {
+		answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), api.PoolWorkflowID(pool), "")
+		require.NoError(env.t, err)
+		return answer.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	}
+	before := run()
+	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "", api.SignalForceContinue, nil))
+	require.Eventually(env.t, func() bool { return run() != before }, waitTimeout, 100*time.Millisecond, "pool %s continues as new", pool)
+}
+
+func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("heirs", 2))
+	env.continued("heirs")
+	env.continued("heirs")
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 0), "", "by hand"))
+	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq >= 1_000_000
+	})
+}
+
+func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("heirs", 2))
+	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.waitState(pool, 1, lifecycle.Stopped)
+	env.continued("heirs")
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 1), "", "by hand"))
+	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
+}
+
+func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	spec := echoSpec("heirs", 2)
+	pool := env.startPool(spec)
+	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.waitState(pool, 1, lifecycle.Stopped)
+	env.continued("heirs")
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	require.Eventually(t, func() bool {
+		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: "default"})
+		require.NoError(t, err)
+		for _, e := range open.GetExecutions() {
+			if e.GetType().GetName() == api.WorkflowWorker && e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+				return false
+			}
+		}
+		return true
+	}, waitTimeout, 100*time.Millisecond, "no worker outlives its pool")
+	env.startPool(spec)
+}

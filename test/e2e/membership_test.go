@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+// hostStatus waits until a host's workflow says what holds is true of, and returns that.
+func (env *testEnv) hostStatus(hostID, what string, holds func(api.HostStatus) bool) (s api.HostStatus) {
+	env.t.Helper()
+	require.Eventually(env.t, func() bool {
+		var err error
+		s, err = env.client.HostStatus(env.t.Context(), hostID)
+		return err == nil && holds(s)
+	}, waitTimeout, 50*time.Millisecond, what)
+	return s
+}
+
+func up(s api.HostStatus) bool { return s.State == api.HostUp }
+
+var twins = flag.Int("twins", 2, "how often two agents start at once with one host id")
+
+func TestOfTwoAgentsStartedAtOnceWithOneHostIDOneServes(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	for try := range *twins {
+		dirs := []string{filepath.Join(env.dir, "a"), filepath.Join(env.dir, "b")}
+		agents := []*agent{env.startAgent("shared", "--state-dir", dirs[0]), env.startAgent("shared", "--state-dir", dirs[1])}
+		ended := make(chan int, 2)
+		for i, a := range agents {
+			go func() { _ = a.cmd.Wait(); ended <- i }()
+		}
+		loser := <-ended
+		require.Equal(t, 1, agents[loser].cmd.ProcessState.ExitCode(), "try %d", try)
+		log, err := os.ReadFile(agents[loser].log)
+		require.NoError(t, err)
+		require.Contains(t, string(log), `host id "shared" is held by agent`)
+		pool := env.startPool(echoSpec("twins", 2))
+		status := env.hostStatus("shared", "one agent holds the host", up)
+		require.Equal(t, int64(try+1), status.Epoch)
+		view, err := pool.Workers(t.Context())
+		require.NoError(t, err)
+		for _, worker := range view.Workers {
+			require.Equal(t, int64(1), worker.Incarnation)
+		}
+		_, err = pool.Stop(t.Context(), "the try is over")
+		require.NoError(t, err)
+		require.NoError(t, pool.Wait(t.Context()))
+		require.NoError(t, agents[1-loser].cmd.Process.Signal(os.Interrupt))
+		require.Equal(t, 1-loser, <-ended)
+		require.NoError(t, os.Truncate(agents[loser].log, 0))
+	}
+}
+
+func TestAnAgentThatIsKilledIsFollowedAtOnceOnItsStateFolderAndAfterItsLossElsewhere(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	first := env.startAgent("shared")
+	env.hostStatus("shared", "the first agent joined", up)
+	first.kill()
+	again := env.startAgent("shared")
+	status := env.hostStatus("shared", "it is followed at once", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
+	again.kill()
+	elsewhere := env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "elsewhere"))
+	moved := env.hostStatus("shared", "it is followed elsewhere", func(s api.HostStatus) bool { return up(s) && s.Epoch == 3 })
+	require.GreaterOrEqual(t, moved.Since.Sub(status.Since), api.HostHeartbeatTimeout-time.Second)
+	log, err := os.ReadFile(elsewhere.log)
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(log), "waiting to see whether it is alive"))
+}
+
+func TestAnAgentOnACopyOfTheStateFolderEndsTheOneBefore(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	first := env.startAgent("shared")
+	env.hostStatus("shared", "the first agent joined", up)
+	id, err := os.ReadFile(filepath.Join(env.dir, "shared", "id"))
+	require.NoError(t, err)
+	copied := filepath.Join(env.dir, "copy")
+	require.NoError(t, os.MkdirAll(copied, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(copied, "id"), id, 0o600))
+	env.startAgent("shared", "--state-dir", copied)
+	env.hostStatus("shared", "the copy took over", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = first.cmd.Wait() }()
+	select {
+	case <-ended:
+		require.Equal(t, 1, first.cmd.ProcessState.ExitCode())
+	case <-time.After(waitTimeout):
+		require.Fail(t, "the first agent goes on beside its successor")
+	}
+}
+
+func TestAHostsWorkflowThatWasTerminatedIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("lonely")
+	status := env.hostStatus("lonely", "the agent joined", up)
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("lonely"), "", "by hand"))
+	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Epoch > status.Epoch })
+	require.Equal(t, status.Instance, again.Instance)
+}

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// joinTimeout is how long a start waits for a former agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
+	joinTimeout = api.HostHeartbeatTimeout + 8*time.Second
+	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
+	joinInterval = time.Second
+	joinAttempt  = 5 * time.Second
+)
+
+// membership is this agent's hold on its host id: it joins the host's workflow, runs the liveness activity of its epoch, and joins again
+// when that has ended. Another agent that holds the id ends it.
+type membership struct {
+	client    *tempool.Client
+	hostID    string
+	hint      string // what to do about a taken host id, after "stop that agent, or "
+	newWorker func(queue string, o sdkworker.Options) sdkworker.Worker
+	fail      func(error) // ends the agent
+	log       *slog.Logger
+	ended     chan struct{} // a liveness activity has ended
+	running   sync.WaitGroup
+	stop      context.CancelFunc // of run; nil before the first join
+
+	mu        sync.Mutex
+	request   api.JoinRequest
+	worker    sdkworker.Worker // polls the queue of the present epoch
+	heartbeat time.Time        // the newest
+}
+
+// machine names this agent's process to people.
+func machine() string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown host"
+	}
+	return fmt.Sprintf("PID %d on %s", os.Getpid(), name)
+}
+
+// start joins the host's workflow and stays a member until leave. While another agent holds the id it tries again, for that one may be
+// dead and not yet lost.
+func (m *membership) start(ctx context.Context) error {
+	m.ended = make(chan struct{}, 1)
+	if err := m.joinFirst(ctx); err != nil {
+		return err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m.stop = stop
+	m.running.Go(func() { m.run(life) })
+	return nil
+}
+
+func (m *membership) joinFirst(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	waiting := false
+	for {
+		err := m.join(ctx)
+		if err == nil || api.CodeOf(err) == api.CodeInvalid {
+			return err
+		}
+		if errors.Is(err, api.ErrHostTaken) && !waiting {
+			waiting = true
+			m.log.Info("another agent holds this host id; waiting to see whether it is alive", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; stop that agent, or %s", err, m.hint)
+		case <-time.After(joinInterval):
+		}
+	}
+}
+
+// join announces this agent once and has the liveness of its epoch served.
+func (m *membership) join(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
+	defer cancel()
+	m.mu.Lock()
+	request := m.request
+	m.mu.Unlock()
+	result, err := m.client.JoinHost(ctx, m.hostID, request)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.heartbeat = time.Now() // the activity is on its way
+	former, same := m.worker, result.Epoch == m.request.Epoch
+	m.mu.Unlock()
+	if same {
+		return nil
+	}
+	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch), sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval, MaxConcurrentActivityTaskPollers: 1,
+	})
+	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
+	if err := next.Start(); err != nil {
+		return fmt.Errorf("poll the queue of epoch %d of host %s: %w", result.Epoch, m.hostID, err)
+	}
+	m.mu.Lock()
+	m.worker, m.request.Epoch = next, result.Epoch
+	m.mu.Unlock()
+	if former != nil {
+		former.Stop()
+	}
+	m.log.Info("joined as a host", "epoch", result.Epoch, "instance", request.Instance)
+	return nil
+}
+
+// live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
+func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
+	ticker := time.NewTicker(api.HostHeartbeatInterval)
+	defer ticker.Stop()
+	for {
+		activity.RecordHeartbeat(ctx)
+		m.mu.Lock()
+		m.heartbeat = time.Now()
+		m.mu.Unlock()
+		select {
+		case <-ticker.C:
+		case <-activity.GetWorkerStopChannel(ctx):
+			return nil
+		case <-ctx.Done():
+			select {
+			case m.ended <- struct{}{}:
+			default:
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// run joins again whenever no liveness is under way, until ctx ends.
+func (m *membership) run(ctx context.Context) {
+	ticker := time.NewTicker(api.HostHeartbeatInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.ended: // another run of the workflow may have started the next one already; joining again does no harm
+		case <-ticker.C:
+			m.mu.Lock()
+			silence := time.Since(m.heartbeat)
+			m.mu.Unlock()
+			if silence < api.HostHeartbeatTimeout {
+				continue
+			}
+		}
+		switch err := m.join(ctx); {
+		case errors.Is(err, api.ErrHostTaken):
+			m.fail(fmt.Errorf("this agent has lost its host id: %w", err))
+			return
+		case err != nil && ctx.Err() == nil:
+			m.log.Warn("the host's workflow cannot be joined; trying again", "error", err)
+		}
+	}
+}
+
+// leave ends the epoch in good order, as far as Temporal answers.
+func (m *membership) leave(ctx context.Context) {
+	if m.stop == nil {
+		return
+	}
+	m.stop()
+	m.running.Wait()
+	m.mu.Lock()
+	epoch, worker := m.request.Epoch, m.worker
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
+	defer cancel()
+	if err := m.client.LeaveHost(ctx, m.hostID, epoch); err != nil {
+		m.log.Warn("the host's workflow was not told that this agent ends; it will notice", "error", err)
+	}
+	worker.Stop()
+}

@@ -1,0 +1,185 @@
+// Package host holds the durable workflow of a host: it owns the host's id, admits one agent at a time under an epoch that grows with each
+// admission, and knows by one heartbeat whether that agent lives.
+package host
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/failure"
+)
+
+// Run is the whole state of a host: its input, and what it hands to its next run when it continues as new. Whoever starts it gives Host alone.
+type Run struct {
+	membership
+	// ContinueEvery, if positive, continues as new after that many events; tests of carry-over use it.
+	ContinueEvery int `json:"continue_every,omitempty"`
+}
+
+const (
+	// livenessTimeout bounds one liveness activity; it is then started again.
+	livenessTimeout = 365 * 24 * time.Hour
+	// runLength is how long a run goes on at the most, so that an old version of the code ends within a day.
+	runLength = 24 * time.Hour
+	// forgetAfter is how long the workflow of a host without an agent stays open.
+	forgetAfter = 30 * 24 * time.Hour
+)
+
+// host is one run.
+type host struct {
+	Run
+	ctx      workflow.Context
+	began    time.Time
+	liveness *liveness // of the present epoch, while it is under way
+	events   int
+}
+
+// liveness is one liveness activity.
+type liveness struct {
+	epoch  int64
+	cancel workflow.CancelFunc
+	result workflow.Future
+}
+
+// Workflow is the workflow of a host, type api.WorkflowHost.
+func Workflow(ctx workflow.Context, run Run) error {
+	h := &host{Run: run, ctx: ctx, began: workflow.Now(ctx)}
+	if err := h.register(); err != nil {
+		return err
+	}
+	for {
+		h.reconcile()
+		workflow.SetCurrentDetails(ctx, h.details())
+		if h.mayContinue() {
+			h.stopLiveness()
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowHost, h.Run)
+		}
+		if forgotten, err := h.await(); forgotten || err != nil {
+			return err
+		}
+		h.events++
+	}
+}
+
+// register sets the handlers of the query and the updates.
+func (h *host) register() error {
+	if err := workflow.SetQueryHandler(h.ctx, api.QueryStatus, func() (api.HostStatus, error) { return h.HostStatus, nil }); err != nil {
+		return err
+	}
+	err := workflow.SetUpdateHandlerWithOptions(h.ctx, api.UpdateJoin, h.join, workflow.UpdateHandlerOptions{
+		Validator: func(_ workflow.Context, r api.JoinRequest) error {
+			if _, refusal := h.membership.join(r, workflow.Now(h.ctx)); refusal != nil {
+				return failure.Refusal(refusal)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return workflow.SetUpdateHandler(h.ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
+		h.membership = h.membership.leave(r.Epoch, workflow.Now(h.ctx))
+		return nil
+	})
+}
+
+func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, error) {
+	next, refusal := h.membership.join(r, workflow.Now(h.ctx))
+	if refusal != nil {
+		return api.JoinResult{}, failure.Refusal(refusal)
+	}
+	h.membership = next
+	return api.JoinResult{Epoch: h.Epoch}, nil
+}
+
+// reconcile has one liveness activity under way for the present epoch while its agent is up, and none else.
+func (h *host) reconcile() {
+	if h.liveness != nil && (h.liveness.epoch != h.Epoch || !h.State.Alive()) {
+		h.stopLiveness()
+	}
+	if h.liveness != nil || h.State != api.HostUp {
+		return
+	}
+	ctx, cancel := workflow.WithCancel(h.ctx)
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              api.HostEpochQueue(h.Host, h.Epoch),
+		ScheduleToStartTimeout: api.HostHeartbeatTimeout,
+		StartToCloseTimeout:    livenessTimeout,
+		HeartbeatTimeout:       api.HostHeartbeatTimeout,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:                "liveness of " + h.Machine,
+	})
+	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance})}
+}
+
+func (h *host) stopLiveness() {
+	if h.liveness != nil {
+		h.liveness.cancel()
+		h.liveness = nil
+	}
+}
+
+// await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.
+func (h *host) await() (forgotten bool, err error) {
+	epoch, state := h.Epoch, h.State
+	changed := func() bool {
+		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady()
+	}
+	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
+	switch {
+	case state == api.HostSuspect:
+		limit = h.Since.Add(api.HostHeartbeatTimeout).Sub(workflow.Now(h.ctx))
+	case !state.Alive():
+		limit = forgetAfter
+	}
+	woken, err := workflow.AwaitWithTimeout(h.ctx, max(limit, 0), changed)
+	switch {
+	case err != nil:
+		return false, err
+	case woken:
+		h.observe()
+	case h.State == api.HostSuspect:
+		h.setState(api.HostLost, workflow.Now(h.ctx))
+	case !h.State.Alive() && workflow.AllHandlersFinished(h.ctx):
+		return true, nil
+	}
+	return false, nil
+}
+
+// observe takes in the end of the present epoch's liveness.
+func (h *host) observe() {
+	if h.liveness == nil || !h.liveness.result.IsReady() {
+		return
+	}
+	err := h.liveness.result.Get(h.ctx, nil)
+	epoch := h.liveness.epoch
+	h.liveness = nil
+	if epoch != h.Epoch || !h.State.Alive() {
+		return
+	}
+	var timeout *temporal.TimeoutError
+	if errors.As(err, &timeout) && (timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT || timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START) {
+		h.setState(api.HostLost, workflow.Now(h.ctx))
+		return
+	}
+	h.setState(api.HostSuspect, workflow.Now(h.ctx))
+}
+
+// mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is counted from Since, and
+// the next run starts a liveness of its own.
+func (h *host) mayContinue() bool {
+	due := workflow.GetInfo(h.ctx).GetContinueAsNewSuggested() || h.ContinueEvery > 0 && h.events >= h.ContinueEvery ||
+		h.State.Alive() && workflow.Now(h.ctx).Sub(h.began) >= runLength
+	return due && workflow.AllHandlersFinished(h.ctx)
+}
+
+// details is what Temporal's Web UI shows of the host.
+func (h *host) details() string {
+	return "**" + string(h.State) + "** since " + h.Since.UTC().Format(time.RFC3339) + ", epoch " + strconv.FormatInt(h.Epoch, 10) + ", agent " + h.Instance + " on " + h.Machine
+}

@@ -1,0 +1,191 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+)
+
+// fleet is a host's workflow on a clock that skips time, and the agents that join it.
+type fleet struct {
+	t   *testing.T
+	env *testsuite.TestWorkflowEnvironment
+	// liveness says how the liveness of an epoch ends; without an entry it goes on.
+	liveness map[int64]func(ctx context.Context) error
+	started  []api.LivenessRequest
+	ran      int // steps
+	steps    int
+}
+
+func newFleet(t *testing.T) *fleet {
+	var suite testsuite.WorkflowTestSuite
+	f := &fleet{t: t, env: suite.NewTestWorkflowEnvironment(), liveness: map[int64]func(context.Context) error{}}
+	f.env.SetStartTime(t0)
+	f.env.SetTestTimeout(time.Minute)
+	f.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
+	f.env.RegisterActivityWithOptions(func(ctx context.Context, r api.LivenessRequest) error {
+		f.started = append(f.started, r)
+		if end := f.liveness[r.Epoch]; end != nil {
+			return end(ctx)
+		}
+		return activity.ErrResultPending
+	}, activity.RegisterOptions{Name: api.ActivityHostLiveness})
+	return f
+}
+
+// after runs a step so long after the start of the workflow.
+func (f *fleet) after(d time.Duration, step func()) {
+	f.steps++
+	f.env.RegisterDelayedCallback(func() { f.ran++; step() }, d)
+}
+
+// joined is what became of a join, once its step is over.
+type joined struct {
+	epoch   int64
+	refusal error
+}
+
+// join announces an agent.
+func (f *fleet) join(r api.JoinRequest) *joined {
+	j := &joined{}
+	f.env.UpdateWorkflow(api.UpdateJoin, "", &testsuite.TestUpdateCallback{
+		OnAccept: func() {}, OnReject: func(err error) { j.refusal = err },
+		OnComplete: func(v any, err error) {
+			require.NoError(f.t, err)
+			j.epoch = v.(api.JoinResult).Epoch
+		},
+	}, r)
+	return j
+}
+
+func (f *fleet) leave(epoch int64) {
+	f.env.UpdateWorkflow(api.UpdateLeave, "", &testsuite.TestUpdateCallback{
+		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) }, OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
+	}, api.LeaveRequest{Epoch: epoch})
+}
+
+func (f *fleet) status() (s api.HostStatus) {
+	value, err := f.env.QueryWorkflow(api.QueryStatus)
+	require.NoError(f.t, err)
+	require.NoError(f.t, value.Get(&s))
+	return s
+}
+
+func (f *fleet) run(run Run) error {
+	run.Host = "gpu-1"
+	f.env.ExecuteWorkflow(api.WorkflowHost, run)
+	require.Equal(f.t, f.steps, f.ran, "every step ran")
+	require.True(f.t, f.env.IsWorkflowCompleted())
+	return f.env.GetWorkflowError()
+}
+
+// silent is the end of a liveness whose agent was not heard of any more.
+func silent() func(context.Context) error {
+	return func(context.Context) error {
+		return temporal.NewHeartbeatTimeoutError()
+	}
+}
+
+func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
+	f := newFleet(t)
+	var first, early, late *joined
+	f.after(0, func() { first = f.join(api.JoinRequest{Instance: "a", Lineage: "disk-a"}) })
+	f.after(time.Minute, func() { early = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"}) })
+	f.after(2*time.Minute, func() {
+		require.Equal(t, api.HostUp, f.status().State)
+		f.leave(1)
+	})
+	f.after(3*time.Minute, func() { late = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"}) })
+	f.after(4*time.Minute, func() { f.leave(2) })
+	require.NoError(t, f.run(Run{}), "a host without an agent is forgotten in the end")
+	require.Equal(t, &joined{epoch: 1}, first)
+	require.ErrorContains(t, early.refusal, `host id "gpu-1" is held by agent a`)
+	require.Equal(t, &joined{epoch: 2}, late)
+	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a"}, {Epoch: 2, Instance: "b"}}, f.started)
+}
+
+func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
+	f := newFleet(t)
+	var other *joined
+	f.liveness[1] = silent()
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk-a"}) })
+	f.after(time.Minute, func() {
+		require.Equal(t, api.HostLost, f.status().State)
+		other = f.join(api.JoinRequest{Instance: "b", Lineage: "disk-b"})
+	})
+	f.after(2*time.Minute, func() { f.leave(2) })
+	require.NoError(t, f.run(Run{}))
+	require.Equal(t, &joined{epoch: 2}, other)
+}
+
+func TestAnAgentWhoseLivenessEndsWithoutAWordIsSuspectAndThenLost(t *testing.T) {
+	var again *joined
+	f := newFleet(t)
+	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Second, func() { require.Equal(t, api.HostSuspect, f.status().State) })
+	f.after(2*time.Second, func() {
+		delete(f.liveness, 1)
+		again = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+	})
+	f.after(time.Minute, func() {
+		require.Equal(t, api.HostUp, f.status().State)
+		f.leave(1)
+	})
+	require.NoError(t, f.run(Run{}))
+	require.Equal(t, &joined{epoch: 1}, again, "it joins again in time and loses nothing")
+	require.Len(t, f.started, 2)
+
+	f = newFleet(t)
+	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(api.HostHeartbeatTimeout+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
+	require.NoError(t, f.run(Run{}))
+}
+
+func TestAnAgentThatWasSucceededCannotComeBack(t *testing.T) {
+	var successor, former *joined
+	f := newFleet(t)
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Second, func() {
+		successor = f.join(api.JoinRequest{Instance: "b", Lineage: "disk"})
+	})
+	f.after(2*time.Second, func() {
+		former = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+	})
+	f.after(time.Minute, func() { f.leave(2) })
+	require.NoError(t, f.run(Run{}))
+	require.Equal(t, &joined{epoch: 2}, successor, "the folder's lock says that a is dead")
+	require.ErrorContains(t, former.refusal, "held by agent b")
+}
+
+func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
+	f := newFleet(t)
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	err := f.run(Run{})
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, err, &again)
+	var next Run
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
+	require.Equal(t, "a", next.Instance)
+	require.Equal(t, "disk", next.Lineage)
+	require.Equal(t, int64(1), next.Epoch)
+
+	f = newFleet(t)
+	f.after(time.Minute, func() {
+		require.Equal(t, api.HostUp, f.status().State)
+		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a"}}, f.started, "the next run has a liveness of its own")
+		f.leave(1)
+	})
+	require.NoError(t, f.run(next))
+}

@@ -1,0 +1,70 @@
+package host
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+var t0 = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
+
+// member is a host whose epoch 3 is held by instance "a" of lineage "disk".
+func member(state api.HostState) membership {
+	return membership{
+		HostStatus: api.HostStatus{Host: "gpu-1", Epoch: 3, Instance: "a", State: state, Since: t0, Machine: "m"},
+		Lineage:    "disk", JoinedAt: t0,
+	}
+}
+
+func TestJoin(t *testing.T) {
+	for name, c := range map[string]struct {
+		held    membership
+		request api.JoinRequest
+		epoch   int64
+		refusal api.Code
+	}{
+		"a new host":                                {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
+		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 8, ""},
+		"a repeated join keeps its epoch":           {member(api.HostUp), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+		"a suspect agent that joins again":          {member(api.HostSuspect), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
+		"a lost agent gets the next epoch":          {member(api.HostLost), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
+		"a successor in the same folder":            {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "disk"}, 4, ""},
+		"an agent from elsewhere while one is up":   {member(api.HostUp), api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
+		"an agent from elsewhere while it may live": {member(api.HostSuspect), api.JoinRequest{Instance: "b", Lineage: "other"}, 3, api.CodeHostTaken},
+		"an agent from elsewhere after a loss":      {member(api.HostLost), api.JoinRequest{Instance: "b", Lineage: "other"}, 4, ""},
+		"an agent from elsewhere after an end":      {member(api.HostLeft), api.JoinRequest{Instance: "b", Lineage: "other"}, 4, ""},
+		"an instance that was succeeded":            {member(api.HostUp), api.JoinRequest{Instance: "old", Lineage: "disk", Epoch: 2}, 3, api.CodeHostTaken},
+		"no instance":                               {membership{}, api.JoinRequest{Lineage: "disk"}, 0, api.CodeInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, refusal := c.held.join(c.request, t0.Add(time.Minute))
+			require.Equal(t, c.epoch, next.Epoch)
+			if c.refusal != "" {
+				require.NotNil(t, refusal)
+				require.Equal(t, c.refusal, refusal.Code)
+				require.Equal(t, c.held, next)
+				return
+			}
+			require.Nil(t, refusal)
+			require.Equal(t, api.HostUp, next.State)
+			require.Equal(t, c.request.Instance, next.Instance)
+		})
+	}
+}
+
+func TestARefusedJoinNamesTheAgentThatHoldsTheID(t *testing.T) {
+	_, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
+	require.EqualError(t, refusal, `host_taken: host id "gpu-1" is held by agent a (m) since 2026-11-22T05:00:00Z, epoch 3`)
+	require.Equal(t, api.HostHeartbeatTimeout, refusal.RetryAfter)
+}
+
+func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
+	require.Equal(t, api.HostUp, member(api.HostUp).leave(2, t0).State)
+	left := member(api.HostUp).leave(3, t0.Add(time.Hour))
+	require.Equal(t, api.HostLeft, left.State)
+	require.Equal(t, t0.Add(time.Hour), left.Since)
+	require.Equal(t, api.HostLost, member(api.HostLost).leave(3, t0).State)
+}

@@ -1,0 +1,38 @@
+// Package sweeper holds the workflow that has one agent of a namespace look for workflows which ended without a word.
+package sweeper
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// runLength is how long one sweep goes on; the workflow continues as new after each.
+	runLength = 24 * time.Hour
+	// runSlack is what a sweep has beyond that to return.
+	runSlack = time.Minute
+	// retryInterval is the time before another agent sweeps in place of one that fell silent.
+	retryInterval = time.Second
+)
+
+// Workflow is the workflow of the sweeper, type api.WorkflowSweeper. It has no end of its own.
+func Workflow(ctx workflow.Context, progress api.SweepProgress) error {
+	if progress.After.IsZero() {
+		progress.After = workflow.Now(ctx)
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           api.SweeperQueue,
+		StartToCloseTimeout: runLength + runSlack,
+		HeartbeatTimeout:    api.SweepHeartbeatTimeout,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: retryInterval, BackoffCoefficient: 1},
+		Summary:             "look for workflows that ended without a word",
+	})
+	if err := workflow.ExecuteActivity(ctx, api.ActivitySweep, progress, runLength).Get(ctx, &progress); err != nil {
+		return err
+	}
+	return workflow.NewContinueAsNewError(ctx, api.WorkflowSweeper, progress)
+}
