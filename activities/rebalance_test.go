@@ -25,7 +25,7 @@ func (idleDataPlane) Reset(context.Context, string, int64, string) (api.Usage, e
 	return api.Usage{}, nil
 }
 func (idleDataPlane) FinalUsage(context.Context, string, int64) api.Usage { return api.Usage{} }
-func (idleDataPlane) Usage(string, int64) (api.Usage, int)           { return api.Usage{}, 0 }
+func (idleDataPlane) Usage(string, int64) (api.Usage, int)                { return api.Usage{}, 0 }
 
 func TestABudgetIsSplitExactlyAndAppliedAsLimits(t *testing.T) {
 	h, first := newHost(t, withoutProtocol, "sleep", "1000")
