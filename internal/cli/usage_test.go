@@ -71,7 +71,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"sessions migrate hello me --to other/1":     "not a worker of pool hello",
 		"sessions migrate hello me --to 1":           "write POOL/N",
 		"sessions evacuate hello":                    "write POOL/N",
-		"sessions evacuate hello/1 --keep-off=-1s":   "--keep-off is -1s",
+		"sessions evacuate hello/1 --exclude-for=-1s":   "--exclude-for is -1s",
 		"sessions evacuate hello/1 --hook-timeout 0": "--hook-timeout is 0s",
 		"sessions rebalance hello --weight a=1":      "--weight a=1",
 		"sessions rebalance hello --weight 0=-1":     "--weight 0=-1",
