@@ -27,6 +27,8 @@ type Rollout struct {
 	Waiting []int  `json:"waiting"` // slots not yet restarted
 	Current []int  `json:"current"` // slots restarting now
 	Done    int    `json:"done"`
+	// NoCapacity are slots that the rollout passed over because no host has free capacity for them; they start on the new spec later.
+	NoCapacity []int `json:"no_capacity,omitempty"`
 	// Halted is why the rollout stopped early; the next apply or restart replaces it.
 	Halted string `json:"halted,omitempty"`
 }

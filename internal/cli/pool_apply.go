@@ -81,6 +81,9 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 // rolloutSummary describes the progress of a rolling restart in one line.
 func rolloutSummary(r *api.Rollout) string {
 	text := fmt.Sprintf("%s: %d done, restarting %v, waiting %v", r.Reason, r.Done, r.Current, r.Waiting)
+	if len(r.NoCapacity) > 0 {
+		text += fmt.Sprintf(", no capacity for %v", r.NoCapacity)
+	}
 	if r.Halted != "" {
 		text += "; " + r.Halted
 	}

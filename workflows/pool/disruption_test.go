@@ -120,3 +120,20 @@ func TestARolloutTakesAPendingWorkerAlongUnderTheNumberItHas(t *testing.T) {
 	p.stopAt(time.Minute)
 	p.run(poolOf(2))
 }
+
+func TestARolloutPassesOverAWorkerThatHasNoCapacity(t *testing.T) {
+	p := newFakePool(t)
+	p.At(5*time.Second, func() {
+		p.update(api.UpdateRestart, api.RestartRequest{Reason: "new model"})
+		p.workers[0].noCapacity = true
+	})
+	p.At(10*time.Minute, func() {
+		st := p.status()
+		require.Nil(t, st.Rollout, "the rollout is done")
+		require.Equal(t, lifecycle.Pending, st.Workers[0].State)
+		require.EqualValues(t, 2, st.Workers[1].Incarnation)
+		require.EqualValues(t, 2, st.Workers[2].Incarnation)
+	})
+	p.stopAt(11 * time.Minute)
+	p.run(poolOf(3))
+}

@@ -53,7 +53,8 @@ type fakeWorker struct {
 	ignoreNextCancel bool
 	noCancelUntil    time.Time
 	restarting       bool
-	generation       int // what was to happen in an earlier one does not
+	noCapacity       bool // its next starts wait for capacity
+	generation       int  // what was to happen in an earlier one does not
 	received         []received
 }
 
@@ -229,6 +230,11 @@ func (a *fakeWorker) tell(state lifecycle.State) {
 func (a *fakeWorker) start() {
 	a.entry.Incarnation++
 	a.entry.SpecVersion, a.entry.Resting, a.entry.Reason = a.run.SpecVersion, false, ""
+	if a.noCapacity {
+		a.entry.ReasonCode = api.ReasonNoCapacity
+		a.tell(lifecycle.Pending)
+		return
+	}
 	a.tell(lifecycle.Starting)
 	a.then(stepDuration, func() {
 		a.restarting = false

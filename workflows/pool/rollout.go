@@ -19,14 +19,16 @@ type rollout struct {
 	Waiting []int        `json:"waiting,omitempty"`
 	Current []disruption `json:"current,omitempty"`
 	Done    int          `json:"done"`
-	Halted  string       `json:"halted,omitempty"`
-	Cause   api.Cause    `json:"cause,omitempty"`
+	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when a host has room.
+	NoCapacity []int     `json:"no_capacity,omitempty"`
+	Halted     string    `json:"halted,omitempty"`
+	Cause      api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
 }
 
 func (r *rollout) status() *api.Rollout {
-	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, Halted: r.Halted}
+	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Halted: r.Halted}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
@@ -96,6 +98,9 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
 			r.Halted = fmt.Sprintf("halted: worker %d did not come back: %s", t.Slot, display.Shorten(s.Reason))
+		case s.Incarnation > t.From && s.State == lifecycle.Pending && s.ReasonCode == api.ReasonNoCapacity:
+			r.NoCapacity = append(r.NoCapacity, t.Slot)
+			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(), "worker", d.worker(t.Slot))
 		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
 		default:
 			return false
