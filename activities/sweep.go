@@ -21,22 +21,22 @@ import (
 const (
 	// sweepInterval is the time between two sweeps.
 	sweepInterval = 5 * time.Second
-	// sweepOverlap is how much of the time before the newest closing that is known a sweep looks at again: visibility may show them late
-	// and out of order.
+	// sweepOverlap is the time before the newest known closing that a sweep reads again: visibility may show closings late and out of
+	// order.
 	sweepOverlap = 30 * time.Second
-	// sweepAttempts is how often a workflow is tried that cannot be dealt with.
+	// sweepAttempts is the number of attempts for one closed workflow.
 	sweepAttempts = 60
 )
 
-// Sweeper finds workflows that ended without a word and tells those who have to know: a pool of its worker's, workers of their pool's.
+// Sweeper finds workflows that closed without a report. It signals the pool of a closed worker and ends the workers of a closed pool.
 type Sweeper struct {
 	Temporal  client.Client
 	Namespace string
 	Logger    *slog.Logger
 }
 
-// Sweep looks for closings again and again for as long as length, and returns how far it came. An attempt that follows one which fell
-// silent begins where that one was.
+// Sweep looks for closed workflows every sweepInterval for as long as length, and returns its progress. After an agent fell silent, the
+// next attempt continues from the last heartbeat.
 func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length time.Duration) (api.SweepProgress, error) {
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &progress); err != nil {
@@ -58,7 +58,7 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 		case <-over.C:
 			return sweep.progress, nil
 		case <-activity.GetWorkerStopChannel(ctx):
-			return sweep.progress, errors.New("this agent stops; another one goes on sweeping")
+			return sweep.progress, errors.New("the agent is stopping; another agent continues the sweep")
 		case <-ctx.Done():
 			return sweep.progress, ctx.Err()
 		}
@@ -69,11 +69,11 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 type sweep struct {
 	*Sweeper
 	progress api.SweepProgress
-	seen     map[string]time.Time // runs that were dealt with, and when they closed
-	failures map[string]int       // by run, of those that were not
+	seen     map[string]time.Time // handled runs, with the time they closed
+	failures map[string]int       // failed attempts by run
 }
 
-// once deals with the workflows that have closed since the last sweep. One that cannot be dealt with is tried again, sweepAttempts times.
+// once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps, sweepAttempts times in all.
 func (s *sweep) once(ctx context.Context) error {
 	query := fmt.Sprintf("WorkflowType IN ('%s', '%s') AND CloseTime >= '%s' AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed', 'Canceled')",
 		api.WorkflowWorker, api.WorkflowPool, s.progress.After.Add(-sweepOverlap).UTC().Format(time.RFC3339Nano))
@@ -111,7 +111,7 @@ func (s *sweep) once(ctx context.Context) error {
 	return nil
 }
 
-// closed deals with one workflow that has ended. One of the same ID that runs has taken its place already.
+// closed handles one closed workflow, unless a newer run with its ID is open.
 func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionInfo) error {
 	id := info.GetExecution().GetWorkflowId()
 	newest, err := s.newest(ctx, id)
@@ -120,7 +120,7 @@ func (s *Sweeper) closed(ctx context.Context, info *workflow.WorkflowExecutionIn
 	}
 	pool, slot, isWorker := workerOf(id)
 	if isWorker {
-		s.Logger.Warn("the workflow of a worker has ended without a word", "worker", api.WorkerName(pool, slot), "status", statusWord(newest.GetStatus()))
+		s.Logger.Warn("worker workflow closed without a report", "worker", api.WorkerName(pool, slot), "status", statusWord(newest.GetStatus()))
 		return s.signal(ctx, api.PoolWorkflowID(pool), api.SignalWorkerClosed,
 			api.WorkerClosed{Slot: slot, RunID: newest.GetFirstRunId(), Status: statusWord(newest.GetStatus())})
 	}

@@ -2,15 +2,15 @@ package api
 
 import "time"
 
-// The sweeper notices workflows that ended without a word: terminated, timed out, failed or cancelled by hand. One of it runs in a namespace.
+// The sweeper finds workflows that closed without a report: terminated, timed out, failed or cancelled by hand. Each namespace has one.
 const (
 	WorkflowSweeper = "Sweeper"
-	// SweeperWorkflowID and SweeperQueue have a part that no pool can be named.
+	// SweeperWorkflowID and SweeperQueue contain a part that is no valid pool name.
 	SweeperWorkflowID = "tempool/-/sweeper"
 	SweeperQueue      = "tempool/-/sweeper"
 	ActivitySweep     = "Sweep"
 
-	// SignalWorkerClosed tells a pool that a worker's workflow has ended.
+	// SignalWorkerClosed reports to a pool that a worker's workflow has closed.
 	SignalWorkerClosed = "worker-closed"
 )
 
@@ -22,7 +22,7 @@ type SweepProgress struct {
 	After time.Time `json:"after"`
 }
 
-// WorkerClosed says that the newest workflow of a slot has ended.
+// WorkerClosed reports that the newest workflow of a slot has closed.
 type WorkerClosed struct {
 	Slot   int    `json:"slot"`
 	RunID  string `json:"run_id"` // of the first run of that workflow

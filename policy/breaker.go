@@ -31,12 +31,12 @@ type Breaker struct {
 	Trial   string    `json:"trial,omitempty"`
 	TrialAt time.Time `json:"trial_at,omitzero"`
 	Alone   bool      `json:"alone,omitempty"`
-	// Tallies count ended starts by the second, oldest first.
-	Tallies []Tally `json:"tallies,omitempty"`
+	// Counts count ended starts by the second, oldest first.
+	Counts []StartCount `json:"counts,omitempty"`
 }
 
-// Tally counts the starts that ended within one second.
-type Tally struct {
+// StartCount counts the starts that ended within one second.
+type StartCount struct {
 	Second time.Time `json:"second"`
 	Starts int       `json:"starts"`
 	Failed int       `json:"failed"`
@@ -80,7 +80,7 @@ func (b Breaker) RetryAlone() Breaker {
 func (b Breaker) GaveUp(now time.Time) Breaker { return Breaker{OpenedAt: now} }
 
 // Record counts the end of a start. While the breaker is open only the trial's end counts: success closes the breaker and clears the
-// tallies, failure restarts the pause unless the trial retries alone.
+// counts, failure restarts the pause unless the trial retries alone.
 func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 	if b.Open() {
 		switch {
@@ -91,9 +91,9 @@ func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 		}
 		return Breaker{}
 	}
-	b.Tallies = tallied(b.Tallies, failed, now)
+	b.Counts = addStart(b.Counts, failed, now)
 	starts, failures := 0, 0
-	for _, t := range b.Tallies {
+	for _, t := range b.Counts {
 		starts += t.Starts
 		failures += t.Failed
 	}
@@ -103,12 +103,12 @@ func (b Breaker) Record(worker string, failed bool, now time.Time) Breaker {
 	return b
 }
 
-// tallied is a new list: the tallies within the window, and one more start.
-func tallied(old []Tally, failed bool, now time.Time) []Tally {
-	kept := slices.DeleteFunc(slices.Clone(old), func(t Tally) bool { return now.Sub(t.Second) >= breakerWindow })
+// addStart is a new list: the counts within the window, and one more start.
+func addStart(old []StartCount, failed bool, now time.Time) []StartCount {
+	kept := slices.DeleteFunc(slices.Clone(old), func(t StartCount) bool { return now.Sub(t.Second) >= breakerWindow })
 	second := now.UTC().Truncate(breakerGrain)
 	if len(kept) == 0 || kept[len(kept)-1].Second.Before(second) {
-		kept = append(kept, Tally{Second: second})
+		kept = append(kept, StartCount{Second: second})
 	}
 	last := &kept[len(kept)-1]
 	last.Starts++

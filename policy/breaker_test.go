@@ -44,9 +44,9 @@ func TestFailuresOfMoreThanAMinuteAgoAreForgotten(t *testing.T) {
 	require.True(t, b.Record("w/9", true, noon.Add(59*time.Second)).Open())
 	later := b.Record("w/9", true, noon.Add(time.Minute))
 	require.False(t, later.Open())
-	require.Len(t, later.Tallies, 1)
-	require.Len(t, b.Tallies, 1, "the breaker it came from is as it was")
-	require.Equal(t, 4, b.Tallies[0].Failed)
+	require.Len(t, later.Counts, 1)
+	require.Len(t, b.Counts, 1, "the breaker it came from is as it was")
+	require.Equal(t, 4, b.Counts[0].Failed)
 }
 
 func TestAnOpenBreakerLetsOneStartTry(t *testing.T) {
@@ -90,7 +90,7 @@ func TestABreakerIsSmallAndSurvivesJSON(t *testing.T) {
 	var b policy.Breaker
 	for i := range 5_000 {
 		b = b.Record("w/0", i%10 == 0, noon.Add(time.Duration(i)*100*time.Millisecond))
-		require.LessOrEqual(t, len(b.Tallies), 61)
+		require.LessOrEqual(t, len(b.Counts), 61)
 	}
 	open, _ := failing(5).Ask("w/1", noon.Add(time.Minute))
 	for _, b := range []policy.Breaker{{}, b, open} {

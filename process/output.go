@@ -103,8 +103,8 @@ func readLines(in io.Reader, line func(string)) error {
 		part, err := buffered.ReadSlice('\n')
 		ended := len(part) > 0 && part[len(part)-1] == '\n'
 		part = bytes.TrimRight(part, "\r\n")
-		if room := maxLineBytes - len(current); len(part) > room {
-			part, dropped = part[:room], true
+		if free := maxLineBytes - len(current); len(part) > free {
+			part, dropped = part[:free], true
 		}
 		current = append(current, part...)
 		if errors.Is(err, bufio.ErrBufferFull) {

@@ -142,7 +142,7 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 		return err
 	}
 	cmd := p.plan.command(program, command, dir)
-	output := &limitedBuffer{room: maxProbeOutput}
+	output := &limitedBuffer{remaining: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := p.plan.start(cmd); err != nil {
 		return err
@@ -174,13 +174,13 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 
 // limitedBuffer stores the first bytes and discards the rest.
 type limitedBuffer struct {
-	data []byte
-	room int
+	data      []byte
+	remaining int
 }
 
 func (b *limitedBuffer) Write(data []byte) (int, error) {
-	n := min(len(data), b.room)
-	b.room -= n
+	n := min(len(data), b.remaining)
+	b.remaining -= n
 	b.data = append(b.data, data[:n]...)
 	return len(data), nil
 }

@@ -24,8 +24,8 @@ const (
 	joinAttempt  = 5 * time.Second
 )
 
-// membership is this agent's hold on its host id: it joins the host's workflow, runs the liveness activity of its epoch, and joins again
-// when that has ended. Another agent that holds the id ends it.
+// membership owns this agent's host id: it joins the host's workflow, runs the liveness activity of its epoch, and joins again when that
+// activity has ended. If another agent has taken the id, the agent fails.
 type membership struct {
 	client    *tempool.Client
 	hostID    string
@@ -76,7 +76,7 @@ func (m *membership) joinFirst(ctx context.Context) error {
 		}
 		if errors.Is(err, api.ErrHostTaken) && !waiting {
 			waiting = true
-			m.log.Info("another agent holds this host id; waiting to see whether it is alive", "error", err)
+			m.log.Info("another agent holds this host id; waiting until it is lost", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -117,7 +117,7 @@ func (m *membership) join(ctx context.Context) error {
 	if former != nil {
 		former.Stop()
 	}
-	m.log.Info("joined as a host", "epoch", result.Epoch, "instance", request.Instance)
+	m.log.Info("joined the host", "epoch", result.Epoch, "instance", request.Instance)
 	return nil
 }
 
@@ -163,10 +163,10 @@ func (m *membership) run(ctx context.Context) {
 		}
 		switch err := m.join(ctx); {
 		case errors.Is(err, api.ErrHostTaken):
-			m.fail(fmt.Errorf("this agent has lost its host id: %w", err))
+			m.fail(fmt.Errorf("lost the host id to another agent: %w", err))
 			return
 		case err != nil && ctx.Err() == nil:
-			m.log.Warn("the host's workflow cannot be joined; trying again", "error", err)
+			m.log.Warn("cannot join the host's workflow; retrying", "error", err)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (m *membership) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
 	if err := m.client.LeaveHost(ctx, m.hostID, epoch); err != nil {
-		m.log.Warn("the host's workflow was not told that this agent ends; it will notice", "error", err)
+		m.log.Warn("could not leave the host's workflow; it will mark this agent lost", "error", err)
 	}
 	worker.Stop()
 }

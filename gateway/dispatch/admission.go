@@ -21,8 +21,8 @@ const (
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
 	switch t.kind {
 	case underLease:
-		verdict, err := t.upstream.admitLeaseLocked(t.ref, now)
-		return t.upstream, verdict, err
+		admission, err := t.upstream.admitLeaseLocked(t.ref, now)
+		return t.upstream, admission, err
 	case oneWorker:
 		return p.admitWorkerLocked(t.worker, now)
 	}

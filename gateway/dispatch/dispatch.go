@@ -121,14 +121,14 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	if err != nil {
 		return err
 	}
-	w, verdict, err := p.tryStart(c, t)
+	w, admission, err := p.tryStart(c, t)
 	switch {
 	case err != nil:
 	case w != nil:
 		err = w.wait()
-	case verdict == unverified:
+	case admission == unverified:
 		err = d.verifyAndStart(c, t)
-	case verdict == noSlot:
+	case admission == noSlot:
 		err = p.waitFor(c, t)
 	}
 	if t.kind == anyWorker {
@@ -187,7 +187,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	return p, nil
 }
 
-// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the verdict that
+// tryStart starts the call if a worker of the target admits it now. Else it returns the waiter of a queued call, or the admission that
 // says what the call must wait for.
 func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
@@ -202,8 +202,8 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.closed != nil {
 		return nil, rejected, p.closed
 	}
-	u, verdict, err := p.admitLocked(t, now)
-	switch verdict {
+	u, admission, err := p.admitLocked(t, now)
+	switch admission {
 	case admitted:
 		if err := p.startLocked(c, u, now); err != nil {
 			return nil, rejected, err
@@ -211,9 +211,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 		c.queued()
 	case mustQueue:
 		w, err := p.enqueueLocked(c, t, now)
-		return w, verdict, err
+		return w, admission, err
 	}
-	return nil, verdict, err
+	return nil, admission, err
 }
 
 // startLocked puts the call in flight on the upstream, unless that has used up its rate.

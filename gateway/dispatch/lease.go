@@ -119,7 +119,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		return c.ctx.Err()
 	}
 	now := time.Now()
-	if _, verdict, err := u.pool.tryStart(c, t); verdict != unverified {
+	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err
 	}
 	if err := d.verifier.cached(id, now); err != nil {
@@ -148,7 +148,7 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 	u.pool.mu.Lock()
 	u.adoptLocked(*state.Lease, ref, false, time.Now())
 	u.pool.mu.Unlock()
-	if _, verdict, err := u.pool.tryStart(c, t); verdict != unverified {
+	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err
 	}
 	return api.Errorf(api.CodeLeaseFenced, "lease %s ended while it was verified; check out again", id)

@@ -85,7 +85,7 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 		if now := time.Now(); p.dispatcher.monitor.fenced(now) {
 			return errFenced(p.dispatcher.monitor.outage(now))
 		}
-		if _, verdict, err := p.tryStart(c, t); verdict != noSlot {
+		if _, admission, err := p.tryStart(c, t); admission != noSlot {
 			return err
 		}
 	}

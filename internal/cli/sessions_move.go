@@ -70,16 +70,16 @@ its current worker.`,
 
 func (a *app) sessionsEvacuateCommand() *cobra.Command {
 	var m moveFlags
-	var keepOff time.Duration
+	var excludeFor time.Duration
 	var reason string
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "evacuate POOL/N",
 		Short: "Move all sessions of a worker to the others of its pool",
 		Long: `Move all sessions of a worker evenly to the other workers of its pool, each as ctl sessions migrate does, while calls continue. The
-worker keeps serving calls but gets no new sessions for --keep-off, or until its process ends. If sessions could not be moved, they
+worker keeps serving calls but gets no new sessions for --exclude-for, or until its process ends. If sessions could not be moved, they
 stay with the worker and the command fails.`,
 		Example: `  ctl sessions evacuate python/2
-  ctl sessions evacuate python/2 --keep-off 1h --reason "new disk" && ctl workers drain python --worker 2`,
+  ctl sessions evacuate python/2 --exclude-for 1h --reason "new disk" && ctl workers drain python --worker 2`,
 		Args:              exactly(argWorker),
 		ValidArgsFunction: a.completeWorkers,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
@@ -89,15 +89,15 @@ stay with the worker and the command fails.`,
 		}
 		return a.move(ctx, m, func(ctx context.Context) (migration, error) {
 			return cp.Pool(pool).Evacuate(ctx, api.EvacuateRequest{
-				Worker: slot, ExcludeFor: new(spec.Duration(keepOff)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
+				Worker: slot, ExcludeFor: new(spec.Duration(excludeFor)), HookTimeout: spec.Duration(m.hookTimeout), Reason: reason, By: operator(),
 			})
 		})
 	})
-	c.Flags().DurationVar(&keepOff, "keep-off", api.DefaultSessionExclusion, "how long the worker gets no new sessions afterwards")
+	c.Flags().DurationVar(&excludeFor, "exclude-for", api.DefaultSessionExclusion, "how long the worker gets no new sessions afterwards")
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workflow")
 	checkFlags(c, func(*cobra.Command) error {
-		if keepOff < 0 || keepOff > api.MaxSessionExclusion {
-			return usagef("--keep-off is %s; give a duration from 0 to %s", keepOff, api.MaxSessionExclusion)
+		if excludeFor < 0 || excludeFor > api.MaxSessionExclusion {
+			return usagef("--exclude-for is %s; give a duration from 0 to %s", excludeFor, api.MaxSessionExclusion)
 		}
 		return nil
 	})

@@ -25,7 +25,7 @@ func TestMovingSessionsShowsProgressAndResult(t *testing.T) {
 		{From: "python/2", To: "python/0", Count: 3}, {To: "python/1", Count: 1},
 	}}
 	f := poolThatMoves(moves, nil)
-	r := ctl(t, f, "sessions", "evacuate", "python/2", "--keep-off", "1h", "--reason", "new disk")
+	r := ctl(t, f, "sessions", "evacuate", "python/2", "--exclude-for", "1h", "--reason", "new disk")
 	requireCode(t, ExitOK, r)
 	require.Equal(t, lines("4 sessions moved", "FROM      TO        SESSIONS", "python/2  python/0  3", "-         python/1  1"), r.out)
 	require.Equal(t, lines("1 of 4 sessions moved", "3 of 4 sessions moved"), r.err)

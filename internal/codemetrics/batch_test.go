@@ -58,7 +58,7 @@ func TestClassifyFailures(t *testing.T) {
 }
 
 func TestAnAnswerIsCountedAsAWholeOrNotAtAll(t *testing.T) {
-	sum := newTally(2)
+	sum := newTotals(2)
 	require.NoError(t, sum.add(batch{paths: numbered(2)}, measured(numbered(2))))
 	before := sum.total()
 	for name, answer := range map[string][]FileMeasure{

@@ -19,7 +19,7 @@ type job struct {
 	total  int                     // files
 
 	mu          sync.Mutex
-	tally       *tally
+	totals      *totals
 	lastFailure error
 }
 
@@ -35,7 +35,7 @@ func (j *job) recordRetry(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lastFailure = err
-	j.tally.summary.Retried++
+	j.totals.summary.Retried++
 	j.reportLocked()
 }
 
@@ -43,7 +43,7 @@ func (j *job) recordRetry(err error) {
 func (j *job) recordAnswer(b batch, measures []FileMeasure) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.tally.add(b, measures); err != nil {
+	if err := j.totals.add(b, measures); err != nil {
 		failure := api.Errorf(api.CodeWorkerError, "%w", err)
 		failure.Started = true
 		return failure
@@ -56,11 +56,11 @@ func (j *job) recordAnswer(b batch, measures []FileMeasure) error {
 func (j *job) recordLease() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.tally.summary.Leases++
+	j.totals.summary.Leases++
 }
 
 func (j *job) reportLocked() {
 	if j.config.Progress != nil {
-		j.config.Progress(Progress{Files: j.tally.summary.Files, Total: j.total, Retried: j.tally.summary.Retried})
+		j.config.Progress(Progress{Files: j.totals.summary.Files, Total: j.total, Retried: j.totals.summary.Retried})
 	}
 }

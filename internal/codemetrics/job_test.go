@@ -198,8 +198,12 @@ func TestTheLeaseOfALongCallIsRenewed(t *testing.T) {
 			defer f.mu.Unlock()
 			return f.renewals
 		}
-		for start := renewed(); renewed() < start+3 && r.Context().Err() == nil; { // longer than the TTL
-			time.Sleep(time.Millisecond)
+		for start := renewed(); renewed() < start+3; { // longer than the TTL
+			select {
+			case <-r.Context().Done():
+				return false
+			case <-time.After(time.Millisecond):
+			}
 		}
 		return false
 	}

@@ -69,17 +69,17 @@ func (s Summary) FilesPerSecond() float64 {
 	return float64(s.Files) / s.Took.Seconds()
 }
 
-// tally adds measures up and rejects a file that was counted before.
-type tally struct {
+// totals adds measures up and rejects a file that was counted before.
+type totals struct {
 	top     int
 	summary Summary
 	counted map[string]bool
 }
 
-func newTally(top int) *tally { return &tally{top: top, counted: map[string]bool{}} }
+func newTotals(top int) *totals { return &totals{top: top, counted: map[string]bool{}} }
 
 // add counts the answer to one batch, or nothing of it if the answer does not have each file of the batch once, in order.
-func (t *tally) add(b batch, measures []FileMeasure) error {
+func (t *totals) add(b batch, measures []FileMeasure) error {
 	if len(measures) != len(b.paths) {
 		return fmt.Errorf("the batch has %d files and the worker's answer has %d", len(b.paths), len(measures))
 	}
@@ -117,7 +117,7 @@ func (t *tally) add(b batch, measures []FileMeasure) error {
 }
 
 // total returns the sum so far with sorted lists.
-func (t *tally) total() Summary {
+func (t *totals) total() Summary {
 	s := t.summary
 	s.Worst = slices.Clone(s.Worst)
 	s.Problems = slices.Clone(s.Problems)

@@ -28,7 +28,7 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 	defer stop(nil)
 	j := &job{
 		config: config, pool: config.Client.Pool(config.Pool), queue: newQueue(batches), stop: stop,
-		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), tally: newTally(config.Top),
+		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), totals: newTotals(config.Top),
 	}
 	defer j.stall.Stop()
 	for _, b := range batches {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 		workers.Go(func() { j.work(ctx) })
 	}
 	workers.Wait()
-	summary := j.tally.total()
+	summary := j.totals.total()
 	summary.Took = time.Since(began)
 	cause := context.Cause(ctx)
 	switch {

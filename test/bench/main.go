@@ -36,7 +36,6 @@ var benchmarks = []benchmark{
 	{"idle", "memory and throughput with 10,000 idle connections", measureIdle},
 	{"sessions", "latency, throughput and memory of the embedded session store", measureSessions},
 	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
-	{"engines", "bbolt, compared with pebble and badger", measureEngines},
 	{"spread", "distribution of calls over eight workers, with and without sessions", measureSpread},
 	{"events", "history events of leases and of an idle day", measureEvents},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},

@@ -74,7 +74,7 @@ func TestAnAgentThatIsKilledIsFollowedAtOnceOnItsStateFolderAndAfterItsLossElsew
 	require.GreaterOrEqual(t, moved.Since.Sub(status.Since), api.HostHeartbeatTimeout-time.Second)
 	log, err := os.ReadFile(elsewhere.log)
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(log), "waiting to see whether it is alive"))
+	require.True(t, strings.Contains(string(log), "waiting until it is lost"))
 }
 
 func TestAnAgentOnACopyOfTheStateFolderEndsTheOneBefore(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package sweeper holds the workflow that has one agent of a namespace look for workflows which ended without a word.
+// Package sweeper holds the workflow that runs one sweep for closed workflows in a namespace, on any agent.
 package sweeper
 
 import (
@@ -19,7 +19,7 @@ const (
 	retryInterval = time.Second
 )
 
-// Workflow is the workflow of the sweeper, type api.WorkflowSweeper. It has no end of its own.
+// Workflow is the workflow of the sweeper, type api.WorkflowSweeper. It never completes.
 func Workflow(ctx workflow.Context, progress api.SweepProgress) error {
 	if progress.After.IsZero() {
 		progress.After = workflow.Now(ctx)
@@ -29,7 +29,7 @@ func Workflow(ctx workflow.Context, progress api.SweepProgress) error {
 		StartToCloseTimeout: runLength + runSlack,
 		HeartbeatTimeout:    api.SweepHeartbeatTimeout,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: retryInterval, BackoffCoefficient: 1},
-		Summary:             "look for workflows that ended without a word",
+		Summary:             "find workflows that closed without a report",
 	})
 	if err := workflow.ExecuteActivity(ctx, api.ActivitySweep, progress, runLength).Get(ctx, &progress); err != nil {
 		return err

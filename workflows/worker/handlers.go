@@ -48,10 +48,7 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalCheckout, w.leases.checkoutSignal)
 	onSignal(w, api.SignalDrain, func(c api.Control) { w.requests.drain = requested(c.Reason, c.By, true) })
 	onSignal(w, api.SignalStop, func(c api.Control) { w.requests.stop = requested(c.Reason, c.By, true) })
-	onSignal(w, api.SignalSuspend, func(c api.Control) {
-		w.requests.suspend = requested(c.Reason, c.By, false)
-		w.SuspendWanted = true
-	})
+	onSignal(w, api.SignalSuspend, func(c api.Control) { w.SuspendWanted, w.SuspendReason = true, requested(c.Reason, c.By, false).reason })
 	onSignal(w, api.SignalResume, func(c api.Control) { w.requests.resume = requested(c.Reason, c.By, false) })
 	onSignal(w, api.SignalRestart, func(r api.Restart) {
 		if r.Spec != nil {
@@ -83,8 +80,8 @@ func (w *worker) absorbRequests() {
 		w.Cause = r.cause
 		w.Intent, w.IntentReason = IntentReplace, r.reason // the latest request wins, also over an earlier one to rest
 	}
-	if w.requests.suspend.wanted || w.requests.resume.wanted {
-		w.requests.suspend, w.requests.resume, w.SuspendWanted = request{}, request{}, false
+	if w.SuspendWanted || w.requests.resume.wanted {
+		w.dropSuspendRequests()
 		w.refuse("suspend or resume: the worker is " + string(w.Machine.State))
 	}
 }
@@ -112,19 +109,26 @@ func (w *worker) handleRequests() bool {
 	return w.suspend() || w.resume()
 }
 
+// dropSuspendRequests clears what was requested of a process that is going or gone.
+func (w *worker) dropSuspendRequests() {
+	w.SuspendWanted, w.SuspendReason, w.requests.resume = false, "", request{}
+}
+
+// suspend carries out a suspend request once no lease is held. The request is part of the carried state: a lease may be renewed for longer
+// than a run may last.
 func (w *worker) suspend() bool {
-	r := w.requests.suspend
-	if !r.wanted || w.Machine.State == lifecycle.Busy || w.leases.isResetting() {
+	if !w.SuspendWanted || w.Machine.State == lifecycle.Busy || w.leases.isResetting() {
 		return false
 	}
-	w.requests.suspend, w.SuspendWanted = request{}, false
+	reason := w.SuspendReason
+	w.SuspendWanted, w.SuspendReason = false, ""
 	if w.Machine.State == lifecycle.Suspended {
 		w.refuse("suspend: the worker is already suspended")
 		return true
 	}
 	w.rotator.yieldDisruption()
-	w.warn("suspending worker", r.reason)
-	w.transition(lifecycle.Suspend, r.reason)
+	w.warn("suspending worker", reason)
+	w.transition(lifecycle.Suspend, reason)
 	w.tasks.checkpoint.Cancel()
 	return true
 }
@@ -135,7 +139,7 @@ func (w *worker) resume() bool {
 		return false
 	}
 	if w.Machine.State != lifecycle.Suspended {
-		w.requests.suspend, w.SuspendWanted = request{}, false
+		w.SuspendWanted, w.SuspendReason = false, ""
 		w.refuse("resume: the worker is not suspended")
 		return true
 	}

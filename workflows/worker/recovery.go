@@ -38,7 +38,7 @@ func (w *worker) decideNext() bool {
 		w.restIf(true)
 	}
 	if w.Resting {
-		w.requests.suspend, w.requests.resume = request{}, request{}
+		w.dropSuspendRequests()
 		return false
 	}
 	if w.Wait.Capacity {

@@ -103,6 +103,7 @@ type HealthState struct {
 	Sample         *api.Sample     `json:"sample,omitempty"`
 	Assessment     *api.Assessment `json:"assessment,omitempty"`
 	SuspendWanted  bool            `json:"suspend_wanted,omitempty"`
+	SuspendReason  string          `json:"suspend_reason,omitempty"`
 }
 
 // EndState decides what follows the end of the current incarnation.

@@ -60,7 +60,7 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 		w.Cause = api.CauseExit
 	}
 	w.tasks.endIncarnation()
-	w.requests.suspend, w.requests.resume = request{}, request{}
+	w.dropSuspendRequests()
 	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
 }
 

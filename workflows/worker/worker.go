@@ -237,11 +237,11 @@ func (w *worker) overLength() bool {
 
 // requests are what operators, the pool or an agent have requested and reconcile has not carried out.
 type requests struct {
-	drain, stop, suspend, resume, restart request
+	drain, stop, resume, restart request
 }
 
 func (r requests) any() bool {
-	return r.drain.wanted || r.stop.wanted || r.suspend.wanted || r.resume.wanted || r.restart.wanted
+	return r.drain.wanted || r.stop.wanted || r.resume.wanted || r.restart.wanted
 }
 
 type request struct {

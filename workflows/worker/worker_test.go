@@ -28,6 +28,30 @@ func TestAWorkerStartsServesAndEndsWhenCancelled(t *testing.T) {
 	require.Equal(t, 1, s.counted(&s.stops))
 }
 
+func TestASuspendRequestUnderARenewedLeaseDoesNotKeepARunFromContinuing(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "alice"}))
+	s.At(2*time.Second, s.signal(api.SignalSuspend, api.Control{By: "op"}))
+	runs := 0
+	s.At(3*time.Second, func() { runs = s.runs })
+	for at := 10 * time.Second; at < 5*time.Minute; at += 10 * time.Second {
+		s.At(at, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+	}
+	s.At(5*time.Minute, func() {
+		require.Greater(t, s.runs, runs+5, "runs continue as new though a suspend request is pending")
+		require.Equal(t, lifecycle.Busy, s.state().State)
+	})
+	s.At(5*time.Minute+time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.At(5*time.Minute+3*time.Second, func() {
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.Contains(t, s.state().Reason, "op")
+	})
+	s.At(6*time.Minute, s.cancel)
+	run := standalone()
+	run.ContinueEvery = 2
+	s.run(run)
+}
+
 func TestSuspendKeepsTheProcessAndResumeProbesFirst(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
