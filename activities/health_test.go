@@ -72,7 +72,7 @@ func TestCallsAreGradedPerMinute(t *testing.T) {
 	v := &processHealth{}
 	_, cause, reason := addSamples(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, linear(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
-	require.Contains(t, reason, "calls are at 90 a minute")
+	require.Contains(t, reason, "calls are 90 per minute")
 	require.Equal(t, "critical", v.assessment().Grade)
 }
 

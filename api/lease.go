@@ -15,6 +15,30 @@ type CheckoutRequest struct {
 	TTLMS int64 `json:"ttl_ms,omitempty"`
 }
 
+// Bounds of what a caller may put into a lease, in bytes: it is part of the worker's durable state.
+const (
+	MaxHolderBytes    = 256
+	MaxRequestIDBytes = 256
+	MaxSessionBytes   = 256
+)
+
+// Validate rejects a request that no worker can grant: without a holder, with a negative TTL, or with a string over its bound.
+func (r CheckoutRequest) Validate() *Error {
+	switch {
+	case r.Holder == "":
+		return Errorf(CodeInvalid, "holder is required: name the program that uses the worker")
+	case len(r.Holder) > MaxHolderBytes:
+		return Errorf(CodeInvalid, "holder has %d bytes; at most %d are allowed", len(r.Holder), MaxHolderBytes)
+	case len(r.RequestID) > MaxRequestIDBytes:
+		return Errorf(CodeInvalid, "request_id has %d bytes; at most %d are allowed", len(r.RequestID), MaxRequestIDBytes)
+	case len(r.Session) > MaxSessionBytes:
+		return Errorf(CodeInvalid, "session has %d bytes; at most %d are allowed", len(r.Session), MaxSessionBytes)
+	case r.TTLMS < 0:
+		return Errorf(CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", r.TTLMS)
+	}
+	return nil
+}
+
 // RenewRequest extends a lease to TTLMS milliseconds from now (0: the spec's lease.ttl).
 type RenewRequest struct {
 	LeaseID string `json:"lease_id"`

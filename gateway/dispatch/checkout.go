@@ -33,12 +33,10 @@ type CheckoutRequest struct {
 }
 
 func (r CheckoutRequest) validate() error {
-	switch {
-	case r.Holder == "":
-		return api.Errorf(api.CodeInvalid, "holder is required: name the program that uses the worker")
-	case r.TTLMS < 0:
-		return errTTL(r.TTLMS)
-	case r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds():
+	if invalid := (api.CheckoutRequest{RequestID: r.RequestID, Holder: r.Holder, Session: r.Session, TTLMS: r.TTLMS}).Validate(); invalid != nil {
+		return invalid
+	}
+	if r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds() {
 		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
 	}
 	return nil

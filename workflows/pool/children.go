@@ -105,7 +105,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 // startFailed retries a workflow that could not be started: most likely one of the same ID is about to close.
 func (c children) startFailed(number int, err error) {
 	s := c.ensure(number)
-	s.Started, s.Child, s.Reason = false, false, "worker workflow could not be started: "+err.Error()
+	s.Started, s.Child, s.Reason = false, false, display.Shorten("worker workflow could not be started: "+err.Error())
 	c.RetryAt = c.Now().Add(childRetryDelay)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
@@ -29,13 +30,13 @@ type leases struct {
 	timerAt time.Time // when the lease timer fires
 }
 
-// leaseOf is the lease that a request got before, or nil.
-func (l *leases) leaseOf(requestID string) *api.Lease {
-	if requestID == "" {
+// leaseOf is the lease that the same request of the same holder got before, or nil.
+func (l *leases) leaseOf(r api.CheckoutRequest) *api.Lease {
+	if r.RequestID == "" {
 		return nil
 	}
 	for i := range l.Grants {
-		if l.Grants[i].RequestID == requestID {
+		if l.Grants[i].RequestID == r.RequestID && l.Grants[i].Lease.Holder == r.Holder {
 			return &l.Grants[i].Lease
 		}
 	}
@@ -44,8 +45,8 @@ func (l *leases) leaseOf(requestID string) *api.Lease {
 
 // refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
 func (l *leases) refusal(r api.CheckoutRequest) *api.Error {
-	if r.Holder == "" {
-		return api.Errorf(api.CodeInvalid, "a checkout needs a holder: the name of the client that uses the worker")
+	if invalid := r.Validate(); invalid != nil {
+		return invalid
 	}
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
@@ -97,7 +98,10 @@ func (l *leases) isGatewayLease() bool {
 // validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
 // before the loop, so a checkin in the same workflow task is not handled yet.
 func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
-	if l.leaseOf(r.RequestID) != nil || l.isRecallable() || l.HasSignals() {
+	if invalid := r.Validate(); invalid != nil {
+		return invalid
+	}
+	if l.leaseOf(r) != nil || l.isRecallable() || l.HasSignals() {
 		return nil
 	}
 	return l.refusal(r)
@@ -105,7 +109,7 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 
 // checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
 func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease := l.leaseOf(r.RequestID); lease != nil {
+	if lease := l.leaseOf(r); lease != nil {
 		return lease, nil
 	}
 	if l.DrainSignals() {
@@ -113,7 +117,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	}
 	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
 		l.recall(ctx)
-		if lease := l.leaseOf(r.RequestID); lease != nil { // the same request got a lease meanwhile
+		if lease := l.leaseOf(r); lease != nil { // the same request got a lease meanwhile
 			return lease, nil
 		}
 	}
@@ -125,7 +129,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 
 // checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
 func (l *leases) checkoutSignal(r api.CheckoutRequest) {
-	if l.leaseOf(r.RequestID) != nil {
+	if l.leaseOf(r) != nil {
 		return
 	}
 	if refused := l.refusal(r); refused != nil {
@@ -228,14 +232,14 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	case api.OutcomeError:
 		l.LeaseErrors++
 		kind = lifecycle.CheckinError
-		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", r.Error, l.LeaseErrors, l.Spec.Health.MaxFailures)
+		reason += fmt.Sprintf(" with an error: %s (failure %d of %d)", display.Shorten(r.Error), l.LeaseErrors, l.Spec.Health.MaxFailures)
 		if l.LeaseErrors >= l.Spec.Health.MaxFailures {
 			kind = lifecycle.Unhealthy
 		}
 	case api.OutcomeClose:
 		kind, reason = lifecycle.CheckinClose, reason+", which requested a new process"
 		if r.Error != "" {
-			reason += ": " + r.Error
+			reason += ": " + display.Shorten(r.Error)
 		}
 	default:
 		l.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))

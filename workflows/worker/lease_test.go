@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -114,4 +115,45 @@ func TestARefusedCheckoutWakesTheLoopForSignalsItDrained(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, env.GetWorkflowError())
+}
+
+func TestACheckoutWithAnOversizedStringIsRefusedAndCostsNoState(t *testing.T) {
+	s := newWorkerEnv(t)
+	long := strings.Repeat("x", 900<<10)
+	var refused []*workflowtest.UpdateResult
+	s.At(time.Second, func() {
+		for _, r := range []api.CheckoutRequest{{Holder: long}, {Holder: "me", RequestID: long}, {Holder: "me", Session: long}} {
+			refused = append(refused, s.update(api.UpdateCheckout, r))
+		}
+	})
+	s.At(2*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: long}))
+	s.At(3*time.Second, s.signal(api.SignalSuspend, api.Control{Reason: long, By: long}))
+	s.At(4*time.Second, func() {
+		require.Len(t, refused, 3)
+		for _, r := range refused {
+			require.ErrorContains(t, r.Rejected, "at most 256 are allowed")
+		}
+		require.Nil(t, s.state().Lease)
+		require.Less(t, len(s.state().LastRefusal), 200)
+		require.Equal(t, lifecycle.Suspended, s.state().State)
+		require.Less(t, len(s.state().Reason), 2000)
+	})
+	s.At(5*time.Second, s.signal(api.SignalForceContinue, api.Control{}))
+	s.At(6*time.Second, func() { require.Less(t, s.stateSize, 32<<10, "bytes carried to the next run") })
+	s.At(7*time.Second, s.cancel)
+	s.run(standalone())
+}
+
+func TestARequestIDCountsForItsHolderOnly(t *testing.T) {
+	s := newWorkerEnv(t)
+	var alice, again, bob *workflowtest.UpdateResult
+	s.At(time.Second, func() { alice = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice"}) })
+	s.At(2*time.Second, func() {
+		again = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice"})
+		bob = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "bob"})
+	})
+	s.At(3*time.Second, s.cancel)
+	s.run(standalone())
+	require.Equal(t, alice.Value.(*api.Lease).ID, again.Value.(*api.Lease).ID)
+	require.ErrorContains(t, bob.Rejected, "alice")
 }

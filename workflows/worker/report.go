@@ -129,7 +129,7 @@ func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 	return api.WorkerChanged{RosterEntry: api.RosterEntry{
 		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
 		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
-		Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
+		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
 	}}

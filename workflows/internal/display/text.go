@@ -20,8 +20,9 @@ func Shorten(s string) string {
 
 const headRunes, tailRunes = 200, 200
 
-// Attributed is a reason with its author, in one phrase.
+// Attributed is a reason with its author, in one phrase of bounded length.
 func Attributed(reason, by string) string {
+	reason, by = Shorten(reason), Shorten(by)
 	switch {
 	case reason == "" && by == "":
 		return "requested without a reason"
