@@ -72,3 +72,16 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	}, waitTimeout, 100*time.Millisecond, "no worker outlives its pool")
 	env.startPool(spec)
 }
+
+func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	spec := echoSpec("heirs", 3)
+	pool := env.startPool(spec)
+	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.waitState(pool, 1, lifecycle.Stopped)
+	env.continued("heirs")
+	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
+	env.startPool(spec)
+}

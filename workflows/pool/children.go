@@ -17,8 +17,10 @@ import (
 const (
 	// parentClosePolicy cancels the workers of a pool that was terminated; a cancelled worker stops its process.
 	parentClosePolicy = enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL
-	// childRetryDelay is the delay before a slot's workflow is started again.
-	childRetryDelay = 2 * time.Second
+	// childRetryDelay is the delay before a slot's workflow is started again; it doubles with each consecutive failure up to
+	// childRetryMaxDelay.
+	childRetryDelay    = 2 * time.Second
+	childRetryMaxDelay = 2 * time.Minute
 	// lostLeaseSeqs is added to the last reported lease sequence number of a worker that was terminated: the numbers of leases granted
 	// since its last report must not be used again.
 	lostLeaseSeqs = 1_000_000
@@ -85,6 +87,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 		}
 		runID = execution.RunID
 		c.ensure(number).RunID = runID
+		c.StartFailures = 0
 	})
 	c.OnFuture(future, func(f workflow.Future) {
 		s := c.slot(number)
@@ -102,11 +105,16 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 	})
 }
 
-// startFailed retries a workflow that could not be started: most likely one of the same ID is about to close.
+// startFailed retries a workflow that could not be started, later each time. If one of the same ID is open, it is of an earlier run of a
+// pool with this name, most likely one that was terminated: it is told to end.
 func (c children) startFailed(number int, err error) {
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"}, nil)
+	}
 	s := c.ensure(number)
 	s.Started, s.Child, s.Reason = false, false, display.Shorten("worker workflow could not be started: "+err.Error())
-	c.RetryAt = c.Now().Add(childRetryDelay)
+	c.RetryAt = c.Now().Add(min(childRetryDelay<<min(c.StartFailures, 10), childRetryMaxDelay))
+	c.StartFailures++
 }
 
 // removeUnwanted ends the workers that are not to stay, and takes closed ones off the roster. A worker whose workflow is being started is

@@ -69,3 +69,16 @@ func TestAPoolWhoseWorkersCannotBeStartedStopsAllTheSame(t *testing.T) {
 	require.Empty(t, p.started)
 	require.InDelta(t, 6, p.refused, 2)
 }
+
+func TestFailedStartsAreRetriedWithBackoffAndKeepNoRunFromContinuing(t *testing.T) {
+	p := newFakePool(t)
+	p.refuse = 5 // 2, 4, 8, 16 and 32 seconds apart
+	p.At(60*time.Second, func() { require.Zero(t, p.status().Ready) })
+	p.At(70*time.Second, func() { require.Equal(t, 1, p.status().Ready) })
+	p.stopAt(71 * time.Second)
+	run := poolOf(1)
+	run.ContinueEvery = 1
+	p.run(run)
+	require.Equal(t, 5, p.refused)
+	require.GreaterOrEqual(t, p.runs, 5, "a run continues as new while a start waits")
+}

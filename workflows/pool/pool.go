@@ -35,6 +35,8 @@ type Run struct {
 type RosterState struct {
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number
 	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
+	// StartFailures counts consecutive workflows that could not be started.
+	StartFailures int `json:"start_failures,omitempty"`
 	// Removed are the numbers that removed slots have used, should the slots come back.
 	Removed map[int]usedNumbers `json:"removed,omitempty"`
 	// SessionsHost is the host whose embedded store has the pool's sessions.
@@ -164,7 +166,7 @@ func (p *pool) stopAll(reason string) int {
 }
 
 func (p *pool) mayContinue() bool {
-	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping || p.retry.Running() || !workflow.AllHandlersFinished(p.Ctx) {
+	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping || !workflow.AllHandlersFinished(p.Ctx) {
 		return false
 	}
 	for i := range p.Roster { // the result of a start or an end would be lost
