@@ -9,8 +9,9 @@ import (
 
 var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or digit.
-func ValidPoolName(name string) bool { return poolName.MatchString(name) }
+// ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or digit. The name
+// "host" is reserved: the workflow IDs of its workers would be those of hosts.
+func ValidPoolName(name string) bool { return poolName.MatchString(name) && name != "host" }
 
 // PoolWorkflowID returns the workflow ID of a pool.
 func PoolWorkflowID(pool string) string { return "tempool/" + pool }

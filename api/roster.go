@@ -17,9 +17,9 @@ type PoolStatus struct {
 	Stopping    bool      `json:"stopping,omitempty"`
 	// Ended says that the pool has ended; the other fields are then its last state. The client sets it, not the workflow.
 	Ended bool `json:"ended,omitempty"`
-	// Held is why starts are held back: the pool's breaker is open.
+	// StartsPaused is why starts are paused: the pool's breaker is open.
 	StartsPaused string `json:"starts_paused,omitempty"`
-	// Parked lists the workers that are stopped until their host has free memory again.
+	// StoppedForMemory lists the workers that are stopped until their host has free memory again.
 	StoppedForMemory []int `json:"stopped_for_memory,omitempty"`
 	// Pressure lists the hosts of its workers that are short of memory, as they last reported.
 	Pressure []PressureStatus `json:"pressure,omitempty"`

@@ -65,7 +65,7 @@ var BridgePool = Vocabulary{
 		moves("terminating", "terminated"),
 	),
 	Beyond: []Beyond{
-		{[]State{Created, Pending}, nil, "It knows a worker only from its spawn on; a slot here exists before its first process, and a governor may hold the start."},
+		{[]State{Created, Pending}, nil, "It knows a worker only from its spawn on; a slot here exists before its first process, and the start throttle may hold its start."},
 		{ends, []State{Pending, Starting}, "Its terminated is final; here the slot lives on and begins its next incarnation."},
 		{[]State{Starting}, []State{Stopping}, "It cannot call off an initialization; here a start that is no longer wanted is stopped within the grace."},
 		{[]State{Ready, Busy, Degraded, Draining}, ends, "It ends a worker only by terminating it; here a process that exits unasked is seen at once."},

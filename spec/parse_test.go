@@ -140,6 +140,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a size out of range":          {minimal + "max_message = '2GiB'", `4: pool.max_message: "2GiB" is not allowed; allowed: a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB, GB, TB, KiB, MiB, GiB, TiB) from 1KiB to 1GiB`},
 		"no name":                      {"\n[pool]\ncommand = ['a']", "2: pool.name: is missing; allowed: " + aName},
 		"nothing at all":               {"", "1: pool.name: is missing; allowed: " + aName},
+		"the reserved name":            {"[pool]\nname = 'host'", `2: pool.name: "host" is reserved for the workflows of hosts; allowed: ` + aName},
 		"a name in capitals":           {"[pool]\nname = 'P'", `2: pool.name: "P" is not a valid pool name; allowed: ` + aName},
 		"a name that ends a line":      {"[pool]\nname = \"p\\n\"", `2: pool.name: "p\n" is not a valid pool name; allowed: ` + aName},
 		"a name of 64":                 {"[pool]\nname = '" + strings.Repeat("a", 64) + "'", `2: pool.name: "` + strings.Repeat("a", 64) + `" is not a valid pool name; allowed: ` + aName},

@@ -36,6 +36,8 @@ var rules = []rule{
 			return "", "is missing"
 		case !nameForm.MatchString(name):
 			return "", fmt.Sprintf("%s is not a valid pool name", quoteValue(name))
+		case name == "host":
+			return "", `"host" is reserved for the workflows of hosts`
 		}
 		return "", ""
 	}},

@@ -59,7 +59,7 @@ func (c children) start(number int) {
 	run := worker.Run{Pool: c.name(), Slot: number, Spec: c.Spec, SpecVersion: c.SpecVersion, Searchable: c.Searchable}
 	run.LeaseSeq, run.Machine.Incarnation = s.LeaseSeq, s.Incarnation
 	if c.Breaker.Open() {
-		run.StartsHeld = startsHeldReason
+		run.StartsPaused = startsPausedReason
 	}
 	options := workflow.ChildWorkflowOptions{
 		WorkflowID:        api.WorkerWorkflowID(c.name(), number),

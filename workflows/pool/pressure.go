@@ -18,8 +18,8 @@ type hostPressure struct {
 	Host   string       `json:"host"`
 	Level  policy.Level `json:"level"`
 	Reason string       `json:"reason,omitempty"`
-	// Parked are the slots that were drained and stopped to free memory, oldest first.
-	Parked []int `json:"stopped,omitempty"`
+	// Stopped are the slots that were drained and stopped to free memory, oldest first.
+	Stopped []int `json:"stopped,omitempty"`
 	// ReportedAt is when the host last reported, Recycled when its largest worker was last replaced.
 	ReportedAt time.Time `json:"reported_at"`
 	Recycled   time.Time `json:"recycled,omitzero"`
@@ -59,11 +59,11 @@ func (p pressure) reported(m api.MemoryPressure) {
 		case policy.PressureHigh:
 			p.recycleLargest(h, m)
 		default:
-			p.restartParked(h, fmt.Sprintf("memory pressure on host %s is over", h.Host))
+			p.restartStopped(h, fmt.Sprintf("memory pressure on host %s is over", h.Host))
 		}
 	}
 	if h.Level != policy.PressureCritical && h.Level != policy.PressureHigh && h.Level != policy.PressureMedium {
-		p.Pressure = slices.DeleteFunc(p.Pressure, func(o hostPressure) bool { return o.Host == m.Host && len(o.Parked) == 0 })
+		p.Pressure = slices.DeleteFunc(p.Pressure, func(o hostPressure) bool { return o.Host == m.Host && len(o.Stopped) == 0 })
 	}
 	p.WakeUp()
 }
@@ -73,7 +73,7 @@ func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 	workers := slices.DeleteFunc(slices.Clone(m.Workers), func(w api.WorkerMemory) bool {
 		s := p.slot(w.Slot)
 		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() ||
-			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isParked(w.Slot)
+			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isStopped(w.Slot)
 	})
 	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
 	return workers
@@ -82,11 +82,11 @@ func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 // stopLargest drains and stops workers of the host, largest first, until half of those it had are down.
 func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 	workers := p.largestFirst(m)
-	limit := (len(workers)+len(h.Parked))/2 - len(h.Parked)
+	limit := (len(workers)+len(h.Stopped))/2 - len(h.Stopped)
 	for _, w := range workers[:max(0, min(limit, len(workers)))] {
 		reason := fmt.Sprintf("memory pressure on host %s is critical; this worker uses %d MB and stays down until the pressure is over. %s",
 			h.Host, w.RSSBytes/1_000_000, m.Reason)
-		h.Parked = append(h.Parked, w.Slot)
+		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
 		p.signalWorker(w.Slot, api.SignalDrain, api.Control{Reason: reason, By: "pool"}, nil)
 	}
@@ -106,35 +106,35 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	p.signalWorker(largest.Slot, api.SignalRestart, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true}, nil)
 }
 
-// restartParked restarts the workers that were stopped on a host.
-func (p pressure) restartParked(h *hostPressure, reason string) {
-	for _, number := range h.Parked {
+// restartStopped restarts the workers that were stopped on a host.
+func (p pressure) restartStopped(h *hostPressure, reason string) {
+	for _, number := range h.Stopped {
 		if s := p.slot(number); s != nil && !s.Gone && !s.Removing {
 			p.disruptions.restartWorker(number, api.CausePressure, reason)
 		}
 	}
-	h.Parked = nil
+	h.Stopped = nil
 }
 
-// isParked reports whether a slot is down because its host is short of memory.
-func (p pressure) isParked(number int) bool {
-	return slices.ContainsFunc(p.Pressure, func(h hostPressure) bool { return slices.Contains(h.Parked, number) })
+// isStopped reports whether a slot is down because its host is short of memory.
+func (p pressure) isStopped(number int) bool {
+	return slices.ContainsFunc(p.Pressure, func(h hostPressure) bool { return slices.Contains(h.Stopped, number) })
 }
 
 // expire restarts the workers that were stopped on hosts that have not reported for pressureTimeout.
 func (p pressure) expire() {
 	for i := range p.Pressure {
 		h := &p.Pressure[i]
-		if len(h.Parked) == 0 {
+		if len(h.Stopped) == 0 {
 			continue
 		}
 		if wait := h.ReportedAt.Add(pressureTimeout).Sub(p.Now()); wait > 0 {
 			p.wakeAfter(wait)
 			continue
 		}
-		p.restartParked(h, fmt.Sprintf("host %s has not reported memory pressure for %s", h.Host, pressureTimeout))
+		p.restartStopped(h, fmt.Sprintf("host %s has not reported memory pressure for %s", h.Host, pressureTimeout))
 	}
 	p.Pressure = slices.DeleteFunc(p.Pressure, func(h hostPressure) bool {
-		return len(h.Parked) == 0 && p.Now().Sub(h.ReportedAt) >= pressureTimeout
+		return len(h.Stopped) == 0 && p.Now().Sub(h.ReportedAt) >= pressureTimeout
 	})
 }

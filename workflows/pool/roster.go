@@ -77,7 +77,7 @@ func (p *pool) ensure(number int) *slot {
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isParked(s.Slot) {
+		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isStopped(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}
@@ -91,9 +91,9 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 		return
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)
-	leaving := s.Removing
+	removing := s.Removing
 	s.RosterEntry = c.RosterEntry
-	s.Removing, s.RunID, s.Started = leaving, c.RunID, true
+	s.Removing, s.RunID, s.Started = removing, c.RunID, true
 }
 
 // workerClosed marks a slot whose workflow has ended without a report.

@@ -17,8 +17,8 @@ type startRequest struct {
 	Incarnation int64 `json:"incarnation"`
 }
 
-// startsHeldReason is the reason of pending workers while the breaker is open.
-const startsHeldReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
+// startsPausedReason is the reason of pending workers while the breaker is open.
+const startsPausedReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
 
 // throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts have failed, and if
 // start.rate_per_second limits them. Otherwise workers start without asking.
@@ -62,7 +62,7 @@ func (t throttle) closeBreaker() {
 func (t throttle) announceBreaker() {
 	message := api.StartsPaused{}
 	if t.Breaker.Open() {
-		message.Reason = startsHeldReason
+		message.Reason = startsPausedReason
 	}
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {

@@ -20,10 +20,10 @@ func (p *pool) status() (api.PoolStatus, error) {
 		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost,
 	}
 	if p.Breaker.Open() {
-		st.StartsPaused = startsHeldReason
+		st.StartsPaused = startsPausedReason
 	}
 	for _, h := range p.Pressure {
-		st.StoppedForMemory = append(st.StoppedForMemory, h.Parked...)
+		st.StoppedForMemory = append(st.StoppedForMemory, h.Stopped...)
 		st.Pressure = append(st.Pressure, api.PressureStatus{Host: h.Host, Level: string(h.Level), Reason: h.Reason})
 	}
 	if p.Rollout != nil {
@@ -31,7 +31,7 @@ func (p *pool) status() (api.PoolStatus, error) {
 	}
 	for i := range p.Roster {
 		s := p.Roster[i]
-		if p.pressure.isParked(s.Slot) && !s.isServing() {
+		if p.pressure.isStopped(s.Slot) && !s.isServing() {
 			s.ReasonCode = api.ReasonMemoryPressure
 		}
 		st.Workers = append(st.Workers, s.RosterEntry)

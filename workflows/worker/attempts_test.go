@@ -142,7 +142,7 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 				s.signal(api.SignalEnd, api.Control{})()
 			})
 			run := inPool(func(sp *spec.Spec) { sp.Recovery.MaxConsecutiveFailures = 6 })
-			run.StartsHeld, run.ContinueEvery = "breaker open", every
+			run.StartsPaused, run.ContinueEvery = "breaker open", every
 			s.run(run)
 			require.Len(t, began, 6)
 			for i := 1; i < len(began); i++ {

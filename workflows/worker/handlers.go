@@ -58,8 +58,8 @@ func (w *worker) registerSignals() {
 		w.requests.restart.cause, w.requests.restart.inPlace = cmp.Or(r.Cause, api.CauseOperator), r.InPlace
 	})
 	onSignal(w, api.SignalRotationGrant, w.rotator.granted)
-	onSignal(w, api.SignalStartsPaused, w.starter.startsHeld)
-	onSignal(w, api.SignalStartPermitted, w.starter.startReleased)
+	onSignal(w, api.SignalStartsPaused, w.starter.startsPaused)
+	onSignal(w, api.SignalStartPermitted, w.starter.startPermitted)
 	onSignal(w, api.SignalLimitsApplied, w.monitor.limitsApplied)
 	onSignal(w, api.SignalEnd, func(c api.Control) { w.end(requested(c.Reason, c.By, false).reason) })
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)

@@ -23,7 +23,7 @@ func (s *starter) awaitStart() bool {
 		return true
 	}
 	if r := s.requests.restart.take(); r.wanted {
-		s.Cause, s.StartReleased = r.cause, true // a restart waits for nothing
+		s.Cause, s.StartPermitted = r.cause, true // a restart waits for nothing
 		s.tasks.wait.Reset()
 		s.tasks.awaitCapacity.Reset()
 		s.Failures = 0
@@ -49,12 +49,12 @@ func (s *starter) awaitStart() bool {
 
 // needsPermit reports whether the pool has to permit each start.
 func (s *starter) needsPermit() bool {
-	return !s.Standalone && s.TrialPause == 0 && (s.StartsHeld != "" || s.Spec.Start.RatePerSecond > 0)
+	return !s.Standalone && s.TrialPause == 0 && (s.StartsPaused != "" || s.Spec.Start.RatePerSecond > 0)
 }
 
 // awaitPermit makes the worker pending until the pool permits the start.
 func (s *starter) awaitPermit(reason string) {
-	why := s.StartsHeld
+	why := s.StartsPaused
 	if why == "" {
 		why = fmt.Sprintf("the pool starts at most %g processes per second (start.rate_per_second)", s.Spec.Start.RatePerSecond)
 	}
@@ -67,8 +67,8 @@ func (s *starter) awaitPermit(reason string) {
 }
 
 func (s *starter) pollPermit() bool {
-	if s.StartReleased || !s.needsPermit() {
-		s.StartReleased = true
+	if s.StartPermitted || !s.needsPermit() {
+		s.StartPermitted = true
 		s.tasks.wait.Reset()
 		s.beginIncarnation(s.Wait.For)
 		return true
@@ -97,12 +97,12 @@ func (s *starter) pollCapacity() bool {
 	return false
 }
 
-// startsHeld takes from the pool whether it has to permit each start.
-func (s *starter) startsHeld(h api.StartsPaused) { s.StartsHeld, s.TrialPause = h.Reason, 0 }
+// startsPaused takes from the pool whether it has to permit each start.
+func (s *starter) startsPaused(h api.StartsPaused) { s.StartsPaused, s.TrialPause = h.Reason, 0 }
 
-// startReleased takes the pool's permit.
-func (s *starter) startReleased(r api.StartPermitted) {
+// startPermitted takes the pool's permit.
+func (s *starter) startPermitted(r api.StartPermitted) {
 	if s.Wait.Pool && s.Machine.State == lifecycle.Pending && r.Incarnation == s.Machine.Incarnation {
-		s.StartReleased, s.TrialPause = true, r.Pause.D()
+		s.StartPermitted, s.TrialPause = true, r.Pause.D()
 	}
 }

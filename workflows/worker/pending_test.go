@@ -45,7 +45,7 @@ func TestAHeldStartGoesWhenTheBreakerClosesOrAnOperatorRestartsTheWorker(t *test
 		t.Run(name, func(t *testing.T) {
 			s := newWorkerEnv(t)
 			run := inPool(func(*spec.Spec) {})
-			run.StartsHeld = "too many starts failed"
+			run.StartsPaused = "too many starts failed"
 			s.At(time.Minute, func() {
 				require.Equal(t, lifecycle.Pending, s.state().State)
 				require.Zero(t, s.counted(&s.starts))

@@ -123,7 +123,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			},
 			reason: "Gave up after 1 failure in a row", why: api.ReasonGaveUp,
 		},
-		"the breaker": {setUp: func(_ *workerEnv, run *Run) { run.StartsHeld = "the breaker is open" }, reason: "the breaker is open", why: api.ReasonBreaker},
+		"the breaker": {setUp: func(_ *workerEnv, run *Run) { run.StartsPaused = "the breaker is open" }, reason: "the breaker is open", why: api.ReasonBreaker},
 		"the rate of starts": {
 			setUp:  func(_ *workerEnv, run *Run) { run.Spec.Start.RatePerSecond = 0.5 },
 			reason: "at most 0.5 processes per second", why: api.ReasonStartRate,

@@ -27,7 +27,7 @@ func (w *worker) decideNext() bool {
 	}
 	if r := w.requests.restart.take(); r.wanted {
 		w.Failures = 0
-		w.Cause, w.StartReleased = r.cause, true
+		w.Cause, w.StartPermitted = r.cause, true
 		w.starter.beginIncarnation(r.reason)
 		return true
 	}

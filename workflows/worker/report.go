@@ -67,13 +67,13 @@ func (r reporter) isFlapping(current reported) bool {
 		return !r.isStable()
 	case lifecycle.Starting:
 	case lifecycle.Pending:
-		if r.Wait.Pool && r.StartsHeld == "" || r.Reported.State == lifecycle.Starting && r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
+		if r.Wait.Pool && r.StartsPaused == "" || r.Reported.State == lifecycle.Starting && r.Wait.Until.Sub(r.Now()) > maxServerBackoff {
 			return false
 		}
 	default:
 		return false
 	}
-	breakerInformed := r.StartsHeld != "" || r.Spec.Pool.Size <= 1 || current.StartsFailed-r.Reported.StartsFailed < unreportedFailures
+	breakerInformed := r.StartsPaused != "" || r.Spec.Pool.Size <= 1 || current.StartsFailed-r.Reported.StartsFailed < unreportedFailures
 	return breakerInformed && current.Incarnation-r.Reported.Incarnation < UnreportedIncarnations && r.lastStartDuration() < maxFlappingStart
 }
 
@@ -159,7 +159,7 @@ func (r reporter) reasonCode() api.ReasonCode {
 		return ""
 	case r.Wait.Capacity:
 		return api.ReasonNoCapacity
-	case r.Wait.Pool && r.StartsHeld != "":
+	case r.Wait.Pool && r.StartsPaused != "":
 		return api.ReasonBreaker
 	case r.Wait.Pool:
 		return api.ReasonStartRate

@@ -71,9 +71,9 @@ type Grant struct {
 // StartState decides when the next incarnation starts.
 type StartState struct {
 	Wait Wait `json:"wait"`
-	// StartsHeld is why the pool must permit each start; empty if it need not. StartReleased says that it permits the next one.
-	StartsHeld    string `json:"starts_paused,omitempty"`
-	StartReleased bool   `json:"released,omitempty"`
+	// StartsPaused is why the pool must permit each start; empty if it need not. StartPermitted says that it permits the next one.
+	StartsPaused   string `json:"starts_paused,omitempty"`
+	StartPermitted bool   `json:"start_permitted,omitempty"`
 	// TrialPause, if positive, says that this worker's starts test the pool's breaker: at least this far apart, without asking,
 	// until the worker is ready or gives up.
 	TrialPause time.Duration `json:"trial_pause,omitempty"`

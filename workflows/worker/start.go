@@ -32,11 +32,11 @@ func (s *starter) startFirst() bool {
 
 // beginIncarnation moves to starting under the next incarnation number; or to pending if the pool has to permit the start.
 func (s *starter) beginIncarnation(reason string) {
-	if s.needsPermit() && !s.StartReleased {
+	if s.needsPermit() && !s.StartPermitted {
 		s.awaitPermit(reason)
 		return
 	}
-	s.StartReleased = false
+	s.StartPermitted = false
 	s.rotator.countReplacement()
 	if s.NextSpec != nil {
 		s.Spec, s.SpecVersion, s.NextSpec = s.NextSpec.Spec, s.NextSpec.Version, nil

@@ -148,7 +148,7 @@ func (s *surge) activate() {
 	next, rotation := s.Successor, s.Rotation
 	s.Successor = nil
 	s.Machine.Incarnation, s.HighestIncarnation = next.Incarnation-1, 0
-	s.Cause, s.StartReleased = rotation.Cause, true
+	s.Cause, s.StartPermitted = rotation.Cause, true
 	s.starter.beginIncarnation(rotation.Reason)
 	s.starter.started(*next.Ready)
 }
