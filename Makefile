@@ -80,4 +80,4 @@ RECORD_VERSION ?= v0.1
 replay-record: temporal-server
 	rm -rf /tmp/tempool-recorded
 	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
-		-run 'AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+		-run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'

@@ -52,9 +52,12 @@ func (env *testEnv) recordHistories() {
 			require.NoError(t, err)
 			events.Events = append(events.Events, event)
 		}
+		if len(events.Events) < 3 { // terminated before its first workflow task: there is nothing to replay
+			continue
+		}
 		content, err := protojson.Marshal(&events)
 		require.NoError(t, err)
-		name := strings.ReplaceAll(strings.TrimPrefix(id, "tempool/"), "/", "-") + "." + run[len(run)-8:] + ".json"
+		name := strings.TrimLeft(strings.ReplaceAll(strings.TrimPrefix(id, "tempool/"), "/", "-"), "-") + "." + run[len(run)-8:] + ".json"
 		require.NoError(t, os.WriteFile(filepath.Join(*record, name), content, 0o600))
 	}
 }
