@@ -89,8 +89,8 @@ func (p *Pool) asPoolNotFound(err error) error {
 
 // validName returns CodePoolNotFound for a name that no pool can have.
 func (p *Pool) validName() error {
-	if api.ValidPoolName(p.name) {
-		return nil
+	if invalid := api.CheckPoolName(p.name, api.CodePoolNotFound); invalid != nil {
+		return invalid
 	}
-	return api.Errorf(api.CodePoolNotFound, "invalid pool name %q; use 1 to 63 of a-z, 0-9, '-' and '_'", p.name)
+	return nil
 }

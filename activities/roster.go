@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
 
 // Roster implements the local activity PoolRoster.
@@ -28,7 +27,7 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 	for _, w := range status.Workers {
 		stays := w.Slot < status.Size && !w.Gone && !w.Removing && !w.Resting && !status.Stopping
 		result.Workers = append(result.Workers, api.RosterWorker{
-			Slot: w.Slot, Host: w.Host, State: w.State, InService: stays && (w.State == lifecycle.Ready || w.State == lifecycle.Busy),
+			Slot: w.Slot, Host: w.Host, State: w.State, InService: stays && w.State.InService(),
 		})
 	}
 	return result, nil

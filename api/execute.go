@@ -80,8 +80,8 @@ func ParseExecuteInput(text []byte) (in ExecuteInput, err error) {
 	if err := strictly(text, &in); err != nil {
 		return in, Errorf(CodeInvalid, `the input is not {"pool", "method", "params", "session", "timeout_ms", "idempotent"}: %w`, err)
 	}
-	if !ValidPoolName(in.Pool) {
-		return in, Errorf(CodeInvalid, "invalid pool name %q; use 1 to 63 of a-z, 0-9, '-' and '_'", in.Pool)
+	if invalid := CheckPoolName(in.Pool, CodeInvalid); invalid != nil {
+		return in, invalid
 	}
 	return in, in.Validate()
 }

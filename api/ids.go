@@ -13,6 +13,14 @@ var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 // "host" is reserved: the workflow IDs of its workers would be those of hosts.
 func ValidPoolName(name string) bool { return poolName.MatchString(name) && name != "host" }
 
+// CheckPoolName returns an error of the given code for an invalid pool name, else nil.
+func CheckPoolName(name string, code Code) *Error {
+	if ValidPoolName(name) {
+		return nil
+	}
+	return Errorf(code, "invalid pool name %q; use 1 to 63 of a-z, 0-9, '-' and '_' (host is reserved)", name)
+}
+
 // PoolWorkflowID returns the workflow ID of a pool.
 func PoolWorkflowID(pool string) string { return "tempool/" + pool }
 

@@ -173,7 +173,7 @@ func NewReport(p PoolFacts) Report {
 }
 
 // serving reports whether the worker is in service.
-func (w WorkerFacts) serving() bool { return w.State == lifecycle.Ready || w.State == lifecycle.Busy }
+func (w WorkerFacts) serving() bool { return w.State.InService() }
 
 func overview(p PoolFacts) Overview {
 	o := Overview{Standing: StandingWell, Size: p.Size, SpecVersion: p.SpecVersion, States: map[string]int{}, Hosts: map[string]int{}}

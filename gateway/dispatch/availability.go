@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -43,8 +42,8 @@ func (d *Dispatcher) discover(pool string) (p *poolState, found bool) {
 // findPool returns the state of a pool without a known worker. If no process of it lives here, it reads the pool's roster to learn
 // whether one may start here.
 func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, error) {
-	if !api.ValidPoolName(pool) {
-		return nil, api.Errorf(api.CodePoolNotFound, "%q is not a pool name; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool)
+	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
+		return nil, invalid
 	}
 	if p, found := d.discover(pool); found {
 		return p, nil
@@ -96,7 +95,7 @@ func availability(status api.PoolStatus, hostID string) error {
 		case !slices.Contains(peers, peer):
 			peers = append(peers, peer)
 		}
-		if w.State == lifecycle.Ready || w.State == lifecycle.Busy {
+		if w.State.InService() {
 			serving[peer]++
 		}
 	}

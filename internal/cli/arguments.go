@@ -78,8 +78,8 @@ func checkPoolName(name string) error {
 	if pool, _, err := api.ParseWorkerName(name); err == nil {
 		return usagef("%q is a worker, not a pool; write %s", name, pool)
 	}
-	if !api.ValidPoolName(name) {
-		return usagef("%q is not a valid pool name; write 1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", name)
+	if invalid := api.CheckPoolName(name, api.CodeInvalid); invalid != nil {
+		return usagef("%s", invalid.Message)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func restartingSummary(status api.PoolStatus) string {
 	text := ""
 	for _, slot := range status.Rollout.Current {
 		for _, w := range status.Workers {
-			if w.Slot == slot && !inService(w.State) {
+			if w.Slot == slot && !w.State.InService() {
 				text += fmt.Sprintf("; %d is %s: %s", slot, w.State, oneLine(w.Reason, 100))
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
 )
 
 func (a *app) psCommand() *cobra.Command {
@@ -97,14 +96,11 @@ func reasonOutOfService(w api.Worker) string {
 	switch {
 	case w.Error != "":
 		return "no answer, showing the pool's last report: " + w.Error
-	case inService(w.State):
+	case w.State.InService():
 		return ""
 	}
 	return w.Reason
 }
-
-// inService reports whether a worker in this state serves calls.
-func inService(s lifecycle.State) bool { return s == lifecycle.Ready || s == lifecycle.Busy }
 
 // writeStats writes the table of ctl workers stats.
 func writeStats(w io.Writer, views []api.PoolWorkers) error {

@@ -78,7 +78,7 @@ func (s *startTracker) update(status api.PoolStatus) startProgress {
 		}
 		incarnations := w.Incarnation - s.from[slot]
 		switch {
-		case incarnations > 0 && inService(w.State) && !w.Gone:
+		case incarnations > 0 && w.State.InService() && !w.Gone:
 			s.served[slot] = true
 			p.ready++
 			continue

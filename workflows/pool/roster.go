@@ -43,7 +43,7 @@ func (s slot) isStarting() bool { return s.Started && s.RunID == "" }
 
 // isServing reports whether the slot has a process in service. A pool does not tell busy from ready.
 func (s slot) isServing() bool {
-	return !s.Gone && (s.State == lifecycle.Ready || s.State == lifecycle.Busy)
+	return !s.Gone && s.State.InService()
 }
 
 func (p *pool) find(number int) (i int, found bool) {

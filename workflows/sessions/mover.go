@@ -39,8 +39,8 @@ type mover struct {
 
 // newMover makes a mover, and serves the query progress. A refusal is an ApplicationError.
 func newMover(ctx workflow.Context, pool, title string, hookTime time.Duration, progress *api.SessionProgress) (*mover, error) {
-	if !api.ValidPoolName(pool) {
-		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "invalid pool name %q; a name is 1 to 63 of a-z, 0-9, '-' and '_'", pool))
+	if invalid := api.CheckPoolName(pool, api.CodeInvalid); invalid != nil {
+		return nil, failure.Refusal(invalid)
 	}
 	if hookTime < 0 || hookTime > api.MaxHookTimeout {
 		return nil, failure.Refusal(api.Errorf(api.CodeInvalid, "hook_timeout is %s; it must be from 0 (%s) to %s", hookTime, api.DefaultHookTimeout, api.MaxHookTimeout))
