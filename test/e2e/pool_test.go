@@ -213,3 +213,29 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	require.Zero(t, env.waitReady(pool, 1).Workers[0].ConsecutiveFailures)
 }
+
+func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	s := echoSpec("bulky", 100)
+	s.Pool.Placement = "nowhere" // the workflows are what is to start
+	s.Pool.Env["BULK"] = strings.Repeat("x", 45<<10)
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "bulky", Spec: s}))
+	pool := env.client.Pool("bulky")
+	require.Eventually(t, func() bool {
+		status, err := pool.Status(t.Context())
+		if err != nil || len(status.Workers) != 100 {
+			return false
+		}
+		for _, w := range status.Workers {
+			if w.RunID == "" {
+				return false
+			}
+		}
+		return true
+	}, waitTimeout, 200*time.Millisecond, "all 100 workflows run")
+	_, err := pool.Stop(t.Context(), "the test is over")
+	require.NoError(t, err)
+	require.NoError(t, pool.Wait(t.Context()))
+}

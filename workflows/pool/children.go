@@ -29,24 +29,24 @@ const (
 // children starts and ends the workflows of the slots.
 type children struct{ *pool }
 
-// startMissing starts the workflows of slots that have none, and reports whether there are more than one batch.
-func (c children) startMissing() (more bool) {
+// startMissing starts the workflows of slots that have none, as many as fit the workflow task.
+func (c children) startMissing() {
 	if c.retry.Take() {
 		c.RetryAt = time.Time{}
 	}
-	started := 0
-	for number := 0; number < c.Size && started < startBatch; number++ {
+	for number := 0; number < c.Size; number++ {
 		s := c.slot(number)
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
 		}
+		if !c.fitsTask() {
+			break
+		}
 		c.start(number)
-		started++
 	}
 	if c.Now().Before(c.RetryAt) && !c.retry.Running() {
 		c.retry.Start(c.Loop, c.RetryAt.Sub(c.Now()), "before workers are started again")
 	}
-	return started == startBatch
 }
 
 // start starts the workflow of a slot. A slot that had a workflow before continues its numbers, also when the start is retried.

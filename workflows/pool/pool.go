@@ -5,6 +5,7 @@
 package pool
 
 import (
+	"encoding/json"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -79,10 +80,19 @@ type pool struct {
 	disruptions disruptions
 	pressure    pressure
 	allocation  allocation
+
+	// sent is what the present workflow task has sent of starts and restarts, each of which carries a spec.
+	sent struct{ messages, bytes int }
 }
 
-// startBatch is how many children one workflow task starts.
-const startBatch = 100
+const (
+	// startBatch is how many starts and restarts of workers one workflow task sends at most.
+	startBatch = 100
+	// maxTaskBytes bounds their size: the server takes 4 MiB for a whole workflow task.
+	maxTaskBytes = 2 << 20
+	// startOverhead is what a start has beside its spec, in bytes.
+	startOverhead = 4 << 10
+)
 
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
@@ -99,6 +109,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 		p.stopAll("pool workflow cancelled")
 	})
 	for {
+		p.sent.messages, p.sent.bytes = 0, 0
 		for p.reconcile() {
 		}
 		workflow.SetCurrentDetails(p.Ctx, p.details())
@@ -124,10 +135,30 @@ func (p *pool) reconcile() bool {
 	if p.Stopping {
 		return false
 	}
-	more := p.children.startMissing()
+	p.children.startMissing()
 	p.pressure.expire()
 	p.allocation.rebalance()
-	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout() || more
+	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout()
+}
+
+// fitsTask reports whether this workflow task may send one more start or restart, and counts it. The result of one that was sent wakes the
+// loop in a later task, which sends the next ones.
+func (p *pool) fitsTask() bool {
+	size := startOverhead + p.specBytes()
+	if p.sent.messages > 0 && (p.sent.messages >= startBatch || p.sent.bytes+size > maxTaskBytes) {
+		return false
+	}
+	p.sent.messages++
+	p.sent.bytes += size
+	return true
+}
+
+func (p *pool) specBytes() int {
+	encoded, err := json.Marshal(p.Spec)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return len(encoded)
 }
 
 func (p *pool) name() string { return p.PoolStart.Pool }

@@ -69,6 +69,9 @@ func (d disruptions) advanceRollout() bool {
 		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
+		if !d.fitsTask() {
+			return false
+		}
 		r.Waiting = r.Waiting[1:]
 		if s != nil && number < d.Size && !s.Removing {
 			from := s.Incarnation
