@@ -237,9 +237,9 @@ func TestTheRingKeepsTheNewestHundredInOrder(t *testing.T) {
 }
 
 func TestNextSharesNothingWithItsArguments(t *testing.T) {
-	for _, spare := range []int{0, 500} {
+	for _, capacity := range []int{0, 500} {
 		m := walk(t, lifecycle.New(epoch), event(lifecycle.Start), event(lifecycle.StartSucceeded))
-		ring := append(make([]lifecycle.Transition, 0, len(m.Ring)+spare), m.Ring...)
+		ring := append(make([]lifecycle.Transition, 0, len(m.Ring)+capacity), m.Ring...)
 		m.Ring = ring
 		e := event(lifecycle.Checkout)
 

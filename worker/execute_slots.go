@@ -16,7 +16,7 @@ const executePollInterval = time.Second
 // worker of the pool, so calls wait in Temporal, where waiting is durable and any host may take them.
 type executeSlots struct {
 	pool string
-	free func(pool string) (int, <-chan struct{}) // gateway.Gateway.Spare
+	free func(pool string) (int, <-chan struct{}) // Dispatcher.FreeSlots
 
 	begun atomic.Int64 // calls that the data plane counts itself
 

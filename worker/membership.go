@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// joinTimeout is how long a start waits for a former agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
+	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
 	joinTimeout = api.HostHeartbeatTimeout + 8*time.Second
 	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
 	joinInterval = time.Second
@@ -99,7 +99,7 @@ func (m *membership) join(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	m.heartbeat = time.Now() // the activity is on its way
-	former, same := m.worker, result.Epoch == m.request.Epoch
+	previous, same := m.worker, result.Epoch == m.request.Epoch
 	m.mu.Unlock()
 	if same {
 		return nil
@@ -114,8 +114,8 @@ func (m *membership) join(ctx context.Context) error {
 	m.mu.Lock()
 	m.worker, m.request.Epoch = next, result.Epoch
 	m.mu.Unlock()
-	if former != nil {
-		former.Stop()
+	if previous != nil {
+		previous.Stop()
 	}
 	m.log.Info("joined the host", "epoch", result.Epoch, "instance", request.Instance)
 	return nil

@@ -94,7 +94,7 @@ func (c *Call) prepare(r Request) {
 	c.exchange = wire.Prepare(c.ctx, r.wire(), c.answered)
 }
 
-// answered takes the call out of flight. The reader of the worker's connection calls it.
+// answered removes the call from those in flight. The reader of the worker's connection calls it.
 func (c *Call) answered(err error) {
 	if err != nil {
 		err = c.wireError(err)

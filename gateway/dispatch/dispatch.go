@@ -334,14 +334,14 @@ func (c *Call) awaitPrevious() error {
 	}
 }
 
-// Complete is the one way for a call to end: it takes the call out of flight, unless its answer has, and ends its context. err is the
+// Complete is the one way for a call to end: it removes the call from those in flight, unless its answer has, and ends its context. err is the
 // result of the call.
 func (c *Call) Complete(err error) {
 	c.finish(err)
 	c.cancel(nil)
 }
 
-// finish takes the call out of flight and gives its slot to queued calls. The reader of the worker's connection calls it as soon as the
+// finish removes the call from those in flight and gives its slot to queued calls. The reader of the worker's connection calls it as soon as the
 // answer has come, so that the worker has its next request before the caller of the last one runs.
 func (c *Call) finish(err error) {
 	u, p, now := c.upstream, c.upstream.pool, time.Now()

@@ -209,7 +209,7 @@ func (u *upstream) startLocked(c *Call, now time.Time) {
 	u.inFlight++
 }
 
-// completeLocked takes a call out of flight and counts it; err is its result.
+// completeLocked removes a call from those in flight and counts it; err is its result.
 func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	l := c.lease
 	c.completed = true

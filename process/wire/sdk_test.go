@@ -270,7 +270,7 @@ func TestEverySDKExitsCleanlyOnSIGTERM(t *testing.T) {
 	})
 }
 
-// The SDKs' own suites are part of this package's tests: the protocol has three readers and one truth.
+// The SDKs' own suites are part of this package's tests: the protocol has three implementations and one definition.
 func TestTheSDKsOwnSuitesPass(t *testing.T) {
 	for _, suite := range []struct {
 		dir string

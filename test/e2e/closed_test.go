@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -23,6 +24,14 @@ func (env *testEnv) continued(pool string) {
 	before := run()
 	require.NoError(env.t, env.client.Temporal().SignalWorkflow(env.t.Context(), api.PoolWorkflowID(pool), "", api.SignalForceContinue, nil))
 	require.Eventually(env.t, func() bool { return run() != before }, waitTimeout, 100*time.Millisecond, "pool %s continues as new", pool)
+}
+
+// restAndContinue stops a worker, which then rests, and has its pool continue as new.
+func (env *testEnv) restAndContinue(pool *tempool.Pool, slot int) {
+	env.t.Helper()
+	require.NoError(env.t, pool.Signal(env.t.Context(), slot, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.waitState(pool, slot, lifecycle.Stopped)
+	env.continued(pool.Name())
 }
 
 func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
@@ -43,9 +52,7 @@ func TestARestingWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("host-a")
 	pool := env.startPool(echoSpec("heirs", 2))
-	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
-	env.waitState(pool, 1, lifecycle.Stopped)
-	env.continued("heirs")
+	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 1), "", "by hand"))
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool { return v.Ready == 2 && v.Workers[1].Incarnation > 1 })
 }
@@ -56,9 +63,7 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	env.startAgent("host-a")
 	spec := echoSpec("heirs", 2)
 	pool := env.startPool(spec)
-	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
-	env.waitState(pool, 1, lifecycle.Stopped)
-	env.continued("heirs")
+	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	require.Eventually(t, func() bool {
 		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: "default"})
@@ -79,9 +84,7 @@ func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
 	env.startAgent("host-a")
 	spec := echoSpec("heirs", 3)
 	pool := env.startPool(spec)
-	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
-	env.waitState(pool, 1, lifecycle.Stopped)
-	env.continued("heirs")
+	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	env.startPool(spec)
 }

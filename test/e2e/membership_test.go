@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,4 +108,24 @@ func TestAHostsWorkflowThatWasTerminatedIsStartedAgain(t *testing.T) {
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("lonely"), "", "by hand"))
 	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Epoch > status.Epoch })
 	require.Equal(t, status.Instance, again.Instance)
+}
+
+func TestAFrozenAgentThatWasSucceededEndsWhenItWakes(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	frozen := env.startAgent("shared")
+	env.hostStatus("shared", "the first agent joined", up)
+	require.NoError(t, frozen.cmd.Process.Signal(syscall.SIGSTOP))
+	env.startAgent("shared", "--state-dir", filepath.Join(env.dir, "elsewhere"))
+	env.hostStatus("shared", "another agent took over", func(s api.HostStatus) bool { return up(s) && s.Epoch == 2 })
+	require.NoError(t, frozen.cmd.Process.Signal(syscall.SIGCONT))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = frozen.cmd.Wait() }()
+	select {
+	case <-ended:
+		require.Equal(t, 1, frozen.cmd.ProcessState.ExitCode())
+	case <-time.After(waitTimeout):
+		require.Fail(t, "the frozen agent goes on beside its successor")
+	}
+	require.Equal(t, int64(2), env.hostStatus("shared", "the successor stays", up).Epoch)
 }

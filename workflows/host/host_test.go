@@ -154,19 +154,19 @@ func TestAnAgentWhoseLivenessEndsWithoutAWordIsSuspectAndThenLost(t *testing.T) 
 }
 
 func TestAnAgentThatWasSucceededCannotComeBack(t *testing.T) {
-	var successor, former *joined
+	var successor, previous *joined
 	f := newFleet(t)
 	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
 	f.after(time.Second, func() {
 		successor = f.join(api.JoinRequest{Instance: "b", Lineage: "disk"})
 	})
 	f.after(2*time.Second, func() {
-		former = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+		previous = f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
 	})
 	f.after(time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, &joined{epoch: 2}, successor, "the folder's lock says that a is dead")
-	require.ErrorContains(t, former.refusal, "held by agent b")
+	require.ErrorContains(t, previous.refusal, "held by agent b")
 }
 
 func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {

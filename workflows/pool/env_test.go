@@ -192,7 +192,7 @@ func (p *fakePool) startWorker(run worker.Run) *fakeWorker {
 		p.refused++
 		return nil
 	}
-	if former := p.workers[run.Slot]; former != nil && former.open {
+	if previous := p.workers[run.Slot]; previous != nil && previous.open {
 		p.refused++
 		return nil
 	}

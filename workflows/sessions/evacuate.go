@@ -132,11 +132,11 @@ func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, 
 			return false, err
 		}
 		if len(page.Page) > 0 {
-			carriages, err := e.spread(s, page.Page)
+			transfers, err := e.spread(s, page.Page)
 			if err != nil {
 				return false, err
 			}
-			e.transferAll(ctx, carriages)
+			e.transferAll(ctx, transfers)
 			e.After = page.Page[len(page.Page)-1]
 		}
 		if ctx.Err() != nil {
@@ -153,7 +153,7 @@ func (e *evacuation) transferPages(ctx workflow.Context, s survey) (again bool, 
 }
 
 // spread distributes a page evenly over the eligible workers.
-func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, err error) {
+func (e *evacuation) spread(s survey, sessions []string) (transfers []transfer, err error) {
 	var takers []api.RosterWorker
 	for _, w := range e.eligible(s) {
 		if w.Slot != e.Worker {
@@ -169,9 +169,9 @@ func (e *evacuation) spread(s survey, sessions []string) (carriages []transfer, 
 	}
 	for i, n := range takes {
 		if n > 0 {
-			carriages = append(carriages, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
+			transfers = append(transfers, transfer{from: []location{e.at}, to: location{e.name(takers[i].Slot), takers[i].Host}, sessions: sessions[:n:n]})
 			sessions = sessions[n:]
 		}
 	}
-	return carriages, nil
+	return transfers, nil
 }

@@ -152,12 +152,12 @@ func (m *mover) page(ctx workflow.Context, at location, after string, limit int)
 }
 
 // transferAll runs transfers concurrently and records their results; moved is the number of sessions that each one moved.
-func (m *mover) transferAll(ctx workflow.Context, carriages []transfer) (moved []int) {
-	moved = make([]int, len(carriages))
+func (m *mover) transferAll(ctx workflow.Context, transfers []transfer) (moved []int) {
+	moved = make([]int, len(transfers))
 	lasting, _ := workflow.NewDisconnectedContext(ctx)
 	limit := workflow.NewSemaphore(ctx, maxTransfers)
 	group := workflow.NewWaitGroup(lasting)
-	for i, c := range carriages {
+	for i, c := range transfers {
 		group.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer group.Done()

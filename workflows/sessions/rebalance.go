@@ -130,7 +130,7 @@ func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 			return err
 		}
 	}
-	carriages, flows := []transfer{}, []int{} // the flow of each carriage
+	transfers, flows := []transfer{}, []int{} // the flow of each transfer
 	left := page.Page
 	for i := range own {
 		to, serves := r.participant(s, r.Flows[i].To)
@@ -138,14 +138,14 @@ func (r *rebalancing) transferPage(ctx workflow.Context, s survey) error {
 		if n == 0 || !serves {
 			continue
 		}
-		carriages, flows = append(carriages, transfer{from: []location{at}, to: to, sessions: left[:n:n]}), append(flows, i)
+		transfers, flows = append(transfers, transfer{from: []location{at}, to: to, sessions: left[:n:n]}), append(flows, i)
 		left = left[n:]
 	}
-	if len(carriages) == 0 { // the worker has gone, or those that were to take from it, or its sessions
+	if len(transfers) == 0 { // the worker has gone, or those that were to take from it, or its sessions
 		r.Flows, r.After = r.Flows[own:], ""
 		return nil
 	}
-	for i, moved := range r.transferAll(ctx, carriages) {
+	for i, moved := range r.transferAll(ctx, transfers) {
 		r.Flows[flows[i]].Count -= moved
 		need -= moved
 	}
