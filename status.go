@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
@@ -44,9 +43,10 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	view := api.PoolWorkers{Pool: p.name, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Workers: make([]api.Worker, len(status.Workers))}
 	var group errgroup.Group
 	group.SetLimit(concurrentQueries)
+	vitals := p.client.vitalsOf(ctx, status.Workers)
 	for i, entry := range status.Workers {
 		group.Go(func() error {
-			view.Workers[i] = p.worker(ctx, entry)
+			view.Workers[i] = p.worker(ctx, entry, vitals[api.WorkerName(p.name, entry.Slot)])
 			return nil
 		})
 	}
@@ -60,7 +60,7 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 }
 
 // worker queries one worker; what it cannot learn comes from the roster.
-func (p *Pool) worker(ctx context.Context, entry api.RosterEntry) api.Worker {
+func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, vitals api.ProcessVitals) api.Worker {
 	w := api.Worker{
 		WorkerState: api.WorkerState{Worker: api.WorkerName(p.name, entry.Slot), State: entry.State, Incarnation: entry.Incarnation,
 			Host: entry.Host, PID: entry.PID, Since: entry.Since, Reason: entry.Reason, SpecVersion: entry.SpecVersion},
@@ -78,35 +78,23 @@ func (p *Pool) worker(ctx context.Context, entry api.RosterEntry) api.Worker {
 		return w
 	}
 	w.Metrics = metrics.Metrics
-	p.client.addLiveSample(ctx, id, &w)
+	addVitals(&w, vitals)
 	return w
 }
 
-// addLiveSample replaces the sample of the last checkpoint by that of Watch's newest heartbeat, if Temporal has one.
-func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *api.Worker) {
+// addVitals replaces the sample of the last checkpoint by what the host has reported since.
+func addVitals(w *api.Worker, v api.ProcessVitals) {
 	if w.StartedAt != nil {
 		w.UptimeS = time.Since(*w.StartedAt).Seconds()
 	}
-	description, err := c.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
-	if err != nil {
+	if v.Sample == nil || v.Incarnation != w.Incarnation {
 		return
 	}
-	for _, activity := range description.GetPendingActivities() {
-		var beat api.WatchHeartbeat
-		if activity.GetActivityType().GetName() != api.ActivityWatch || activity.GetHeartbeatDetails() == nil ||
-			converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &beat) != nil || beat.Sample == nil {
-			continue
-		}
-		w.CurrentMemoryBytes, w.CPUPercent = beat.Sample.RSSBytes, beat.Sample.CPUPercent
-		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
-		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.RSSBytes)
-		w.MemoryLimitBytes, w.CPULimitCores = beat.MemoryLimitBytes, beat.CPULimitCores
-		if beat.Limits != nil {
-			w.Limits = beat.Limits
-		}
-		if beat.Assessment != nil {
-			w.Grade, w.Score, w.Warnings = beat.Assessment.Grade, &beat.Assessment.Score, beat.Assessment.Warnings
-		}
+	w.CurrentMemoryBytes, w.CPUPercent, w.OpenFiles, w.Threads = v.Sample.RSSBytes, v.Sample.CPUPercent, v.Sample.OpenFiles, v.Sample.Threads
+	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.RSSBytes)
+	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
+	if v.Assessment != nil {
+		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
 	}
 }
 

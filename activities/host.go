@@ -37,6 +37,12 @@ type Host struct {
 	// Started receives every process that became ready, before Start releases its placement slot.
 	Started  func(*process.Process)
 	Observer Observer
+	// Epoch returns the epoch under which this agent holds its host id.
+	Epoch func() int64
+	// Tell delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal has accepted it.
+	Tell func(worker, runID string, e api.ProcessEvent)
+	// Announce reports a process that starts or has become ready to its pool. It returns at once.
+	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
 	Logger   *slog.Logger
@@ -44,7 +50,8 @@ type Host struct {
 	// MemoryTotal returns the memory of the host, or of its container, in bytes.
 	MemoryTotal func() (int64, error)
 
-	health healthRegistry
+	health   healthRegistry
+	monitors monitors
 }
 
 // finalUsageTimeout bounds how long finalUsage waits for the last calls of an ended process; those calls fail at once.

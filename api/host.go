@@ -14,6 +14,8 @@ const (
 
 	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the host's.
 	ActivityHostLiveness = "HostLiveness"
+	// ActivityEndEpoch tells the workers of ended epochs; any agent runs it, from SweeperQueue.
+	ActivityEndEpoch = "EndEpoch"
 )
 
 // Liveness of a host.
@@ -74,6 +76,50 @@ type LeaveRequest struct {
 type LivenessRequest struct {
 	Epoch    int64  `json:"epoch"`
 	Instance string `json:"instance"`
+}
+
+// HostVitals is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
+type HostVitals struct {
+	Processes []ProcessVitals `json:"processes,omitempty"`
+}
+
+// ProcessVitals is how one process fares.
+type ProcessVitals struct {
+	Process
+	// Usage counts the calls of this incarnation on its host so far.
+	Usage    Usage   `json:"usage,omitzero"`
+	InFlight int     `json:"in_flight,omitempty"`
+	Sample   *Sample `json:"sample,omitempty"`
+	// Assessment is nil if nothing is graded.
+	Assessment *Assessment `json:"assessment,omitempty"`
+	// MemoryLimitBytes and CPULimitCores are the limits in force, 0 for none.
+	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
+	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
+}
+
+// EndEpochRequest is the input of ActivityEndEpoch: all epochs of the host up to Epoch have ended.
+type EndEpochRequest struct {
+	Host   string `json:"host"`
+	Epoch  int64  `json:"epoch"`
+	Reason string `json:"reason"`
+	// Usage is what the last agent had reported of its processes.
+	Usage []ProcessUsage `json:"usage,omitempty"`
+}
+
+// ProcessUsage is the usage of one incarnation.
+type ProcessUsage struct {
+	Process
+	Usage Usage `json:"usage"`
+}
+
+// EpochEnded is the message of SignalEpochEnded. It concerns a worker whose process an agent of Host started under Epoch or an earlier one.
+type EpochEnded struct {
+	Host   string `json:"host"`
+	Epoch  int64  `json:"epoch"`
+	Reason string `json:"reason"`
+	// Usage is what the agent had last reported of Incarnation; nil if it had reported none.
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Usage       *Usage `json:"usage,omitempty"`
 }
 
 // HostStatus answers the query status of a host's workflow.

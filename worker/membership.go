@@ -24,14 +24,16 @@ const (
 	joinAttempt  = 5 * time.Second
 )
 
-// membership owns this agent's host id: it joins the host's workflow, runs the liveness activity of its epoch, and joins again when that
-// activity has ended. If another agent has taken the id, the agent fails.
+// membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the liveness activity in it,
+// and joins again when that activity has ended. If another agent has taken the id, the agent fails.
 type membership struct {
 	client    *tempool.Client
 	hostID    string
-	hint      string // what to do about a taken host id, after "stop that agent, or "
-	newWorker func(queue string, o sdkworker.Options) sdkworker.Worker
-	fail      func(error) // ends the agent
+	hint      string                              // what to do about a taken host id, after "stop that agent, or "
+	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
+	vitals    func() api.HostVitals               // of each heartbeat
+	lost      func()                              // a later epoch has begun: kills the processes of the earlier one, which count as lost
+	fail      func(error)                         // ends the agent
 	log       *slog.Logger
 	ended     chan struct{} // a liveness activity has ended
 	running   sync.WaitGroup
@@ -104,9 +106,7 @@ func (m *membership) join(ctx context.Context) error {
 	if same {
 		return nil
 	}
-	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch), sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval, MaxConcurrentActivityTaskPollers: 1,
-	})
+	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch))
 	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
 	if err := next.Start(); err != nil {
 		return fmt.Errorf("poll the queue of epoch %d of host %s: %w", result.Epoch, m.hostID, err)
@@ -115,10 +115,18 @@ func (m *membership) join(ctx context.Context) error {
 	m.worker, m.request.Epoch = next, result.Epoch
 	m.mu.Unlock()
 	if previous != nil {
+		m.lost()
 		previous.Stop()
 	}
 	m.log.Info("joined the host", "epoch", result.Epoch, "instance", request.Instance)
 	return nil
+}
+
+// epoch is the present epoch; 0 before the first join.
+func (m *membership) epoch() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.request.Epoch
 }
 
 // live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
@@ -126,7 +134,7 @@ func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
 	for {
-		activity.RecordHeartbeat(ctx)
+		activity.RecordHeartbeat(ctx, m.vitals())
 		m.mu.Lock()
 		m.heartbeat = time.Now()
 		m.mu.Unlock()

@@ -13,10 +13,13 @@ type membership struct {
 	Lineage string `json:"lineage,omitempty"`
 	// JoinedAt is when the present epoch began.
 	JoinedAt time.Time `json:"joined_at,omitzero"`
+	// Ended are the epochs whose workers have to be told; nil if all have been.
+	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
 // join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another lineage is alive, and when
-// the epoch it had was taken over by another instance. A repeated join keeps its epoch; every other one begins the next.
+// the epoch it had was taken over by another instance. A repeated join keeps its epoch, also in a new workflow that knows of none; every
+// other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
 	if r.Instance == "" || r.Lineage == "" {
 		return m, api.Errorf(api.CodeInvalid, "join needs an instance and a lineage")
@@ -30,7 +33,15 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 		return m, api.Errorf(api.CodeHostTaken, "host id %q is held by agent %s (%s) since %s, epoch %d",
 			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339), m.Epoch).After(api.HostHeartbeatTimeout)
 	}
-	m.Epoch = max(m.Epoch, r.Epoch) + 1
+	switch {
+	case m.Epoch == 0 && r.Epoch > 0:
+		m.Epoch = r.Epoch
+	default:
+		if m.Epoch > 0 {
+			m.end(m.Epoch, "the agent of host "+m.Host+" was started again", nil)
+		}
+		m.Epoch = max(m.Epoch, r.Epoch) + 1
+	}
 	m.Instance, m.Lineage, m.JoinedAt, m.State = r.Instance, r.Lineage, now, ""
 	m.setState(api.HostUp, now)
 	return m.describe(r), nil
@@ -45,8 +56,27 @@ func (m membership) describe(r api.JoinRequest) membership {
 func (m membership) leave(epoch int64, now time.Time) membership {
 	if epoch == m.Epoch && m.State.Alive() {
 		m.setState(api.HostLeft, now)
+		m.end(epoch, "the agent of host "+m.Host+" has stopped", nil)
 	}
 	return m
+}
+
+// lose ends the present epoch of an agent that is no longer heard of; vitals is what it had last reported.
+func (m *membership) lose(reason string, vitals api.HostVitals, now time.Time) {
+	m.setState(api.HostLost, now)
+	m.end(m.Epoch, "host "+m.Host+" lost: "+reason, vitals.Processes)
+}
+
+// end has the workers told that all epochs up to this one have ended.
+func (m *membership) end(epoch int64, reason string, processes []api.ProcessVitals) {
+	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason}
+	if m.Ended != nil && m.Ended.Epoch == epoch {
+		ended.Usage = m.Ended.Usage
+	}
+	for _, p := range processes {
+		ended.Usage = append(ended.Usage, api.ProcessUsage{Process: p.Process, Usage: p.Usage})
+	}
+	m.Ended = ended
 }
 
 func (m *membership) setState(s api.HostState, now time.Time) {

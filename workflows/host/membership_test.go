@@ -27,7 +27,7 @@ func TestJoin(t *testing.T) {
 		refusal api.Code
 	}{
 		"a new host":                                {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
-		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 8, ""},
+		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 7, ""},
 		"a repeated join keeps its epoch":           {member(api.HostUp), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a suspect agent that joins again":          {member(api.HostSuspect), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a lost agent gets the next epoch":          {member(api.HostLost), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},

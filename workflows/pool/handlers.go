@@ -20,6 +20,7 @@ const maxSize = 1000
 // register sets the handlers of all signals, queries and updates, before anything else runs.
 func (p *pool) register(ctx workflow.Context) error {
 	onSignal(p, api.SignalWorkerChanged, p.workerChanged)
+	onSignal(p, api.SignalProcessesStarted, p.processesStarted)
 	onSignal(p, api.SignalRotationRequest, p.disruptions.requested)
 	onSignal(p, api.SignalRotationDone, p.disruptions.done)
 	onSignal(p, api.SignalStartRequested, p.throttle.requested)

@@ -96,6 +96,25 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	s.Removing, s.RunID, s.Started = removing, c.RunID, true
 }
 
+// processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own
+// reports.
+func (p *pool) processesStarted(m api.ProcessesStarted) {
+	for _, started := range m.Processes {
+		s := p.slot(started.Slot)
+		if s == nil || s.Gone || s.RunID != "" && s.RunID != started.RunID || started.Incarnation < s.Incarnation {
+			continue
+		}
+		if started.Incarnation == s.Incarnation && s.State != lifecycle.Created && s.State != lifecycle.Pending && s.State != lifecycle.Starting {
+			continue
+		}
+		p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch, PID: started.PID,
+			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion, LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
+			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
+		}})
+	}
+}
+
 // workerClosed marks a slot whose workflow has ended without a report.
 func (p *pool) workerClosed(c api.WorkerClosed) {
 	s := p.slot(c.Slot)

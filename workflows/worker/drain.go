@@ -18,11 +18,10 @@ func (w *worker) drain() bool {
 		w.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if r := w.tasks.watch.Take(); r != nil && r.Err != nil {
-		w.monitor.setHeartbeatUsage(r.Err)
-	} else if r != nil && r.Value.Exit != nil {
-		w.monitor.setObservedUsage(r.Value.Usage)
-		w.processExited(r.Value.Exit, r.Value.Reason)
+	w.tasks.watch.Take()
+	if e := w.monitor.takeExit(); e != nil {
+		w.monitor.setObservedUsage(e.Usage)
+		w.processExited(e.Exit, e.Reason)
 		return true
 	}
 	if r := w.tasks.drain.Take(); r != nil && r.Err == nil {

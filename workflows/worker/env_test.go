@@ -37,11 +37,11 @@ type workerEnv struct {
 	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the pool do.
 	counting sync.Mutex
 
-	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
-	// watchScript is the result of the Watch of each incarnation. Steps change it by dropWatchScript only.
+	mu sync.Mutex // activities look at these beside the steps
+	// watchScript is what the host observes of each incarnation, and when. Steps change it by dropWatchScript only.
 	watchScript map[int64]watchScript
-	newest      int64 // incarnation
 	startedAt   map[int64]time.Time
+	watches     []api.WatchRequest
 
 	log log.Logger // the worker's; nil is the environment's own
 
@@ -51,7 +51,6 @@ type workerEnv struct {
 	onStop  func(api.StopRequest) (api.StopResult, error)
 	onDrain func(api.DrainRequest) (api.DrainResult, error)
 	onReset func(api.ResetRequest) (api.ResetResult, error)
-	onWatch func(api.WatchRequest)
 }
 
 type watchScript struct {
@@ -123,14 +122,20 @@ func (s *workerEnv) set(now time.Time) {
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
-	// A mock is the only activity that waits on the skipping clock.
-	s.env.OnActivity(api.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
-		var r api.WatchRequest
-		if s.onWatch != nil && info.ActivityType.Name == api.ActivityWatch && args.Get(&r) == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.onWatch(r)
+		switch info.ActivityType.Name {
+		case api.ActivityStart:
+			var r api.StartRequest
+			require.NoError(s.t, args.Get(&r))
+			if script, found := s.scriptOf(r.Incarnation); found {
+				s.In(script.after, func() { s.tell(r.Incarnation) })
+			}
+		case api.ActivityWatch:
+			var r api.WatchRequest
+			require.NoError(s.t, args.Get(&r))
+			if _, found := s.scriptOf(r.Incarnation); found && r.Failures > 0 && s.isOver(r.Incarnation, env.Now()) {
+				s.In(time.Millisecond, func() { s.tell(r.Incarnation) })
+			}
 		}
 	})
 	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
@@ -143,14 +148,25 @@ func (s *workerEnv) set(now time.Time) {
 	s.StartRun(env)
 }
 
-func (s *workerEnv) untilFate(now time.Time) time.Duration {
+func (s *workerEnv) scriptOf(incarnation int64) (script watchScript, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, found := s.watchScript[s.newest]
-	if !found {
-		return workflowtest.Never
+	script, found = s.watchScript[incarnation]
+	return script, found
+}
+
+// isOver reports whether the time of an incarnation's script has passed.
+func (s *workerEnv) isOver(incarnation int64, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !now.Before(s.startedAt[incarnation].Add(s.watchScript[incarnation].after))
+}
+
+// tell sends what the host has observed of an incarnation by its script.
+func (s *workerEnv) tell(incarnation int64) {
+	if script, found := s.scriptOf(incarnation); found {
+		s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
 	}
-	return max(time.Millisecond, s.startedAt[s.newest].Add(f.after).Sub(now))
 }
 
 // count adds one to starts, stops or probes.
@@ -174,18 +190,19 @@ func (s *workerEnv) awaitRoom(context.Context, api.Process) (api.AwaitCapacityRe
 func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
 	s.count(&s.starts)
 	s.mu.Lock()
-	s.newest, s.startedAt[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.startedAt[r.Incarnation] = s.env.Now()
 	s.mu.Unlock()
 	if s.onStart != nil {
 		return s.onStart(r)
 	}
-	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1, Rules: r.Rules}, nil
 }
 
 func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watchScript[r.Incarnation].result, nil
+	s.watches = append(s.watches, r)
+	return api.WatchResult{}, nil
 }
 
 // dropWatchScript makes the Watch of an incarnation end no more.

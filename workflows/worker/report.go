@@ -34,16 +34,26 @@ func (r reporter) report() {
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == r.Reported || r.isFlapping(current) {
+	if current == r.Reported || r.isFlapping(current) || r.starter.announcing && current.State == lifecycle.Starting && !r.Reported.State.InService() {
 		return
 	}
 	if r.Searchable {
 		r.upsertSearchAttributes(current)
 	}
 	r.Reported = current
-	if !r.Standalone && !r.isDone() { // reportGone sends the last report
+	announced := r.starter.announced && current.State == lifecycle.Ready
+	r.starter.announced = false
+	if !r.Standalone && !r.isDone() && !announced { // reportGone sends the last report
 		r.reportState()
 	}
+}
+
+// announce is what the host is to report of the next start; nil if the worker reports it, because it may be one of many that fail.
+func (r reporter) announce() *api.Announce {
+	if r.Standalone || r.Failures > 0 || r.TrialPause > 0 {
+		return nil
+	}
+	return &api.Announce{SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
 }
 
 // A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So the pool and
@@ -128,7 +138,7 @@ func (r reporter) reportGone() error {
 func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 	return api.WorkerChanged{RosterEntry: api.RosterEntry{
 		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
-		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
+		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,

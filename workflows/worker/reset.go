@@ -28,7 +28,7 @@ func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
 	problem := r.Value.Problem
 	switch {
 	case r.Err != nil && failure.NotStarted(r.Err):
-		l.monitor.hostLost(r.Err)
+		l.monitor.hostLost(l.monitor.noAgent(), failure.Message(r.Err))
 		return
 	case r.Err != nil:
 		problem = failure.Message(r.Err)

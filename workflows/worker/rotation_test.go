@@ -101,10 +101,9 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 		for i := 1; i <= 5; i++ {
 			s.At(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Restart{}))
 		}
-		s.onWatch = func(r api.WatchRequest) {
-			if r.Rules.RequestLimit > 0 {
-				seen = append(seen, r.Rules.RequestLimit)
-			}
+		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+			seen = append(seen, r.Rules.RequestLimit)
+			return api.StartResult{Host: "h", Rules: r.Rules}, nil
 		}
 		s.At(time.Hour, s.cancel)
 		s.run(run)

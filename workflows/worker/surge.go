@@ -32,6 +32,7 @@ type successor struct {
 type drainingIncarnation struct {
 	Incarnation int64      `json:"incarnation"`
 	Host        string     `json:"host"`
+	Epoch       int64      `json:"epoch,omitempty"` // of the agent that started it
 	PID         int        `json:"pid"`
 	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
 	Reason      string     `json:"reason"`
@@ -67,7 +68,7 @@ func (s *surge) startSuccessor() {
 		case s.Successor == next:
 			s.started = result
 		case result.Err == nil: // cancelled too late
-			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, PID: result.Value.PID, Reason: "no longer needed"})
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, Epoch: result.Value.Epoch, PID: result.Value.PID, Reason: "no longer needed"})
 			s.removeDrained(next.Incarnation)
 		default:
 			s.removeDrained(next.Incarnation)
@@ -133,7 +134,7 @@ func (s *surge) isReady() bool { return s.Successor != nil && s.Successor.Ready 
 func (s *surge) switchOver() {
 	next := s.Successor
 	old := drainingIncarnation{
-		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
+		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, Epoch: s.Process.Epoch, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
 		Reported: s.Process.Reported, disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
@@ -245,7 +246,7 @@ func (s *surge) cancelSuccessor(reason string) {
 	s.Successor = nil
 	switch {
 	case next.Ready != nil:
-		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, PID: next.Ready.PID, Reason: reason})
+		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, Epoch: next.Ready.Epoch, PID: next.Ready.PID, Reason: reason})
 	case next.cancel != nil:
 		s.Draining = append(s.Draining, drainingIncarnation{Incarnation: next.Incarnation, Reason: reason})
 		s.CountCancelled()

@@ -101,6 +101,9 @@ func newWorker(ctx workflow.Context, run Run) *worker {
 // reconcile handles the results and requests that the current state takes, starts the tasks that it needs, and reports whether
 // anything changed. The loop calls it until nothing does.
 func (w *worker) reconcile() bool {
+	if w.monitor.handleEpochEnd() {
+		return true
+	}
 	switch w.Machine.State {
 	case lifecycle.Created:
 		return w.starter.startFirst()
