@@ -22,8 +22,12 @@ const (
 const (
 	// HostHeartbeatInterval is how often an agent heartbeats.
 	HostHeartbeatInterval = 4 * time.Second
-	// HostHeartbeatTimeout is how long an agent may be silent before its epoch is lost.
-	HostHeartbeatTimeout = 12 * time.Second
+	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is suspect before its
+	// epoch is lost.
+	HostHeartbeatTimeout = 8 * time.Second
+	HostGrace            = 4 * time.Second
+	// HostOutageGrace replaces HostGrace where Temporal itself was away, so that the agents have had no chance to be heard.
+	HostOutageGrace = 20 * time.Second
 )
 
 // HostWorkflowID is the ID of the workflow that owns a host id.
@@ -40,8 +44,8 @@ type HostState string
 // The states of a host.
 const (
 	HostUp      HostState = "up"      // its agent heartbeats
-	HostSuspect HostState = "suspect" // its liveness ended without a word; lost after HostHeartbeatTimeout unless it joins again
-	HostLost    HostState = "lost"    // its agent was silent for HostHeartbeatTimeout
+	HostSuspect HostState = "suspect" // its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
+	HostLost    HostState = "lost"    // its agent did not join again in time
 	HostLeft    HostState = "left"    // its agent ended in good order
 )
 
@@ -74,12 +78,15 @@ type LeaveRequest struct {
 
 // LivenessRequest is the input of ActivityHostLiveness.
 type LivenessRequest struct {
-	Epoch    int64  `json:"epoch"`
-	Instance string `json:"instance"`
+	Epoch    int64     `json:"epoch"`
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"` // the workflow's time
 }
 
 // HostVitals is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
 type HostVitals struct {
+	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
+	At        time.Time       `json:"at"`
 	Processes []ProcessVitals `json:"processes,omitempty"`
 }
 

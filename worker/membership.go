@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool"
@@ -18,10 +19,13 @@ import (
 
 const (
 	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
-	joinTimeout = api.HostHeartbeatTimeout + 8*time.Second
+	joinTimeout = api.HostHeartbeatTimeout + api.HostGrace + 8*time.Second
 	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
 	joinInterval = time.Second
 	joinAttempt  = 5 * time.Second
+	// checkInterval is the time between two checks whether Temporal answers, and checkTimeout bounds one.
+	checkInterval = 2 * time.Second
+	checkTimeout  = 2 * time.Second
 )
 
 // membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the liveness activity in it,
@@ -130,11 +134,14 @@ func (m *membership) epoch() int64 {
 }
 
 // live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
-func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
+func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
+	began := time.Now()
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
 	for {
-		activity.RecordHeartbeat(ctx, m.vitals())
+		vitals := m.vitals()
+		vitals.At = r.At.Add(time.Since(began))
+		activity.RecordHeartbeat(ctx, vitals)
 		m.mu.Lock()
 		m.heartbeat = time.Now()
 		m.mu.Unlock()
@@ -152,20 +159,26 @@ func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
 	}
 }
 
-// run joins again whenever no liveness is under way, until ctx ends.
+// run joins again, until ctx ends: when no liveness is under way, and at once when Temporal answers after an outage, in which this host may
+// have become suspect.
 func (m *membership) run(ctx context.Context) {
-	ticker := time.NewTicker(api.HostHeartbeatInterval)
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
+	away := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.ended: // another run of the workflow may have started the next one already; joining again does no harm
 		case <-ticker.C:
+			if !m.answers(ctx) {
+				away = true
+				continue
+			}
 			m.mu.Lock()
 			silence := time.Since(m.heartbeat)
 			m.mu.Unlock()
-			if silence < api.HostHeartbeatTimeout {
+			if !away && silence < api.HostHeartbeatTimeout {
 				continue
 			}
 		}
@@ -174,9 +187,20 @@ func (m *membership) run(ctx context.Context) {
 			m.fail(fmt.Errorf("lost the host id to another agent: %w", err))
 			return
 		case err != nil && ctx.Err() == nil:
+			away = true
 			m.log.Warn("cannot join the host's workflow; retrying", "error", err)
+		case err == nil:
+			away = false
 		}
 	}
+}
+
+// answers reports whether Temporal answers.
+func (m *membership) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	_, err := m.client.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err == nil
 }
 
 // leave ends the epoch in good order, as far as Temporal answers.

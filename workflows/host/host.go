@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -127,7 +126,9 @@ func (h *host) reconcile() {
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:                "liveness of " + h.Machine,
 	})
-	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance})}
+	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{
+		Epoch: h.Epoch, Instance: h.Instance, At: workflow.Now(h.ctx),
+	})}
 }
 
 func (h *host) stopLiveness() {
@@ -175,7 +176,7 @@ func (h *host) await() (forgotten bool, err error) {
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {
 	case state == api.HostSuspect:
-		limit = h.Since.Add(api.HostHeartbeatTimeout).Sub(workflow.Now(h.ctx))
+		limit = h.SuspectUntil.Sub(workflow.Now(h.ctx))
 	case !state.Alive():
 		limit = forgetAfter
 	}
@@ -186,7 +187,7 @@ func (h *host) await() (forgotten bool, err error) {
 	case woken:
 		h.observe()
 	case h.State == api.HostSuspect:
-		h.lose("its agent has not joined again within "+api.HostHeartbeatTimeout.String(), api.HostVitals{}, workflow.Now(h.ctx))
+		h.lose(workflow.Now(h.ctx))
 	case !h.State.Alive() && h.Ended == nil && workflow.AllHandlersFinished(h.ctx):
 		return true, nil
 	}
@@ -204,18 +205,14 @@ func (h *host) observe() {
 	if epoch != h.Epoch || !h.State.Alive() {
 		return
 	}
+	var last api.HostVitals
 	var timeout *temporal.TimeoutError
-	if errors.As(err, &timeout) && (timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT || timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START) {
-		var vitals api.HostVitals
-		if timeout.HasLastHeartbeatDetails() {
-			if err := timeout.LastHeartbeatDetails(&vitals); err != nil {
-				workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "host", h.Host, "error", err)
-			}
+	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() {
+		if err := timeout.LastHeartbeatDetails(&last); err != nil {
+			workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "host", h.Host, "error", err)
 		}
-		h.lose("its agent was silent for "+api.HostHeartbeatTimeout.String(), vitals, workflow.Now(h.ctx))
-		return
 	}
-	h.setState(api.HostSuspect, workflow.Now(h.ctx))
+	h.suspect(last, workflow.Now(h.ctx))
 }
 
 // mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is counted from Since, and
