@@ -23,7 +23,9 @@ type DataPlane interface {
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
-	// Final returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
+	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
+	Lease(worker string, incarnation int64) *api.Lease
+	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
 	FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage
 }
 

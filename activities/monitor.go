@@ -27,7 +27,7 @@ type monitor struct {
 	changed chan struct{} // has a value when request has changed
 }
 
-// Monitor observes a process that is ready, and tells what it sees.
+// monitor observes a process that is ready, and tells what it sees.
 func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	h.Observer.Watching(r)
 	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1)}
@@ -140,8 +140,8 @@ func (h *Host) Vitals() api.HostVitals {
 		limits := p.Limits()
 		vitals.Processes = append(vitals.Processes, api.ProcessVitals{
 			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
-			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(),
-			MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
+			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 		})
 	}
 	return vitals

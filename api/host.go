@@ -97,6 +97,10 @@ type ProcessVitals struct {
 	Usage    Usage   `json:"usage,omitzero"`
 	InFlight int     `json:"in_flight,omitempty"`
 	Sample   *Sample `json:"sample,omitempty"`
+	// UptimeMS is the time since it became ready.
+	UptimeMS int64 `json:"uptime_ms,omitempty"`
+	// Lease is the lease on it as far as the gateway knows.
+	Lease *Lease `json:"lease,omitempty"`
 	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// MemoryLimitBytes and CPULimitCores are the limits in force, 0 for none.
