@@ -120,5 +120,5 @@ func (d disruptions) inRollout(number int) bool {
 func (d disruptions) grantOne(t *disruption) {
 	t.Granted = true
 	workflow.GetLogger(d.Ctx).Info("rotation granted", "pool", d.name(), "worker", t.Slot, "incarnation", t.From, "cause", t.Cause, "reason", t.Reason)
-	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From}, nil)
+	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From})
 }

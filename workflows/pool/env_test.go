@@ -39,7 +39,9 @@ type fakePool struct {
 	rebalanced      []api.RebalanceRequest
 	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
-	peak            int // the most workers that were in the middle of a restart at one time
+	announced       map[int]int   // how often each slot was told that the pool continues
+	slowSignals     time.Duration // how long messages to workers take beyond signalLatency
+	peak            int           // the most workers that were in the middle of a restart at one time
 }
 
 // fakeWorker is one worker's workflow.
@@ -77,7 +79,7 @@ const (
 const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
-	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}, announced: map[int]int{}}
 }
 
 func poolOf(size int) Run {
@@ -173,6 +175,20 @@ func (p *fakePool) updateAt(when time.Duration, name string, request any) {
 	p.At(when, func() { p.update(name, request) })
 }
 
+// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the pool
+// does not know.
+func (p *fakePool) overdueAt(at time.Duration) {
+	p.At(at, func() {
+		p.env.SetContinueAsNewSuggested(true)
+		p.env.SetCurrentHistoryLength(4096)
+		p.env.SignalWorkflow("noise", nil)
+	})
+	p.At(at+time.Millisecond, func() {
+		p.env.SetCurrentHistoryLength(2 * 4096)
+		p.env.SignalWorkflow("noise", nil)
+	})
+}
+
 func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
 
 // open counts the workers whose workflow has not ended.
@@ -255,6 +271,7 @@ func (a *fakeWorker) rest(state lifecycle.State, reason string) {
 func (a *fakeWorker) signal(name string, argument any) {
 	switch name {
 	case api.SignalPoolContinues:
+		a.fakePool.announced[a.run.Slot]++
 		a.ignoreNextCancel = true
 		return
 	case api.SignalRestart:

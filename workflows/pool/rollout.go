@@ -69,9 +69,6 @@ func (d disruptions) advanceRollout() bool {
 		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
-		if !d.fitsTask() {
-			return false
-		}
 		r.Waiting = r.Waiting[1:]
 		if s != nil && number < d.Size && !s.Removing {
 			from := s.Incarnation
@@ -114,12 +111,34 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// restartWorker restarts one worker on the pool's current spec.
+// restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
-	signal := api.Restart{Reason: reason, Cause: cause, Spec: &d.Spec, SpecVersion: d.SpecVersion}
-	d.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
-		if !s.Gone {
-			s.markLost("worker workflow had closed before its restart")
+	if s := d.slot(number); s != nil {
+		s.Restart = &pendingRestart{Cause: cause, Reason: reason}
+		d.sendRestart(s)
+	}
+}
+
+// sendRestarts sends the restarts that this workflow task has room for.
+func (d disruptions) sendRestarts() {
+	for i := range d.Roster {
+		if s := &d.Roster[i]; s.Restart != nil && !s.isStarting() && !d.sendRestart(s) {
+			return
 		}
-	})
+	}
+}
+
+// sendRestart sends a pending restart, and reports whether the task had room for it.
+func (d disruptions) sendRestart(s *slot) bool {
+	if s.Gone || s.Removing {
+		s.Restart = nil // its next workflow starts on the current spec
+		return true
+	}
+	if !d.fitsTask() {
+		return false
+	}
+	r := s.Restart
+	s.Restart = nil
+	d.signalWorker(s.Slot, api.SignalRestart, api.Restart{Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec, SpecVersion: d.SpecVersion})
+	return true
 }

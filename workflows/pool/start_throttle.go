@@ -67,7 +67,7 @@ func (t throttle) announceBreaker() {
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {
 		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
-			t.signalWorker(s.Slot, api.SignalStartsPaused, message, nil)
+			t.signalWorker(s.Slot, api.SignalStartsPaused, message)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (t throttle) release() bool {
 			t.Breaker = t.Breaker.RetryAlone()
 			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
-		t.signalWorker(request.Slot, api.SignalStartPermitted, permit, nil)
+		t.signalWorker(request.Slot, api.SignalStartPermitted, permit)
 		permitted = true
 	}
 	return permitted

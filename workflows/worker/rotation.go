@@ -76,6 +76,7 @@ func (r rotator) beginRestart(request request) {
 func (r rotator) rotate() bool {
 	rotation := r.Rotation
 	if rotation == nil || r.Machine.State == lifecycle.Suspended && !rotation.InPlace {
+		r.tasks.retry.Reset() // resuming looks at RetryAt
 		return false
 	}
 	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {
