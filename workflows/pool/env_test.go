@@ -55,6 +55,7 @@ type fakeWorker struct {
 	ignoreNextCancel bool
 	noCancelUntil    time.Time
 	restarting       bool
+	deaf             bool // ignores grants and restarts
 	noCapacity       bool // its next starts wait for capacity
 	generation       int  // what was to happen in an earlier one does not
 	received         []received
@@ -276,6 +277,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 		return
 	case api.SignalRestart:
 		a.remember(name, argument)
+		if a.deaf {
+			return
+		}
 		r := argument.(api.Restart)
 		if r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
@@ -294,6 +298,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.end()
 	case api.SignalRotationGrant:
 		a.remember(name, argument)
+		if a.deaf {
+			return
+		}
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()

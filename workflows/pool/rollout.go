@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/worker"
 )
 
 // rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one restarts when the previous one
@@ -20,15 +21,19 @@ type rollout struct {
 	Current []disruption `json:"current,omitempty"`
 	Done    int          `json:"done"`
 	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when a host has room.
-	NoCapacity []int     `json:"no_capacity,omitempty"`
-	Halted     string    `json:"halted,omitempty"`
-	Cause      api.Cause `json:"cause,omitempty"`
+	NoCapacity []int `json:"no_capacity,omitempty"`
+	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout up either.
+	Overdue []int     `json:"overdue,omitempty"`
+	Halted  string    `json:"halted,omitempty"`
+	Cause   api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
+	// Timed says that its restarts have deadlines; those that an earlier version began have none.
+	Timed bool `json:"timed,omitempty"`
 }
 
 func (r *rollout) status() *api.Rollout {
-	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Halted: r.Halted}
+	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
@@ -49,6 +54,7 @@ func (d disruptions) beginRollout(next rollout) {
 			})
 		}
 	}
+	next.Timed = workflow.GetVersion(d.Ctx, "rollout-deadlines", workflow.DefaultVersion, 1) >= 1
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
 }
@@ -75,7 +81,7 @@ func (d disruptions) advanceRollout() bool {
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // the restart begins the incarnation that already has its number
 			}
-			r.Current = append(r.Current, disruption{Slot: number, From: from})
+			r.Current = append(r.Current, disruption{Slot: number, From: from, Since: d.Now()})
 			d.restartWorker(number, r.Cause, r.Reason)
 		}
 		changed = true
@@ -102,6 +108,9 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(), "worker", d.worker(t.Slot))
 		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
+		case r.Timed && d.ignoresRestart(t, *s):
+			r.Overdue = append(r.Overdue, t.Slot)
+			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has not begun to restart", "pool", d.name(), "worker", d.worker(t.Slot), "state", s.State)
 		default:
 			return false
 		}
@@ -109,6 +118,19 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 		return true
 	})
 	return changed
+}
+
+// ignoresRestart reports whether a worker serves or is suspended as it was before its restart, and should have begun it by now. It wakes the loop
+// when that time comes.
+func (d disruptions) ignoresRestart(t disruption, s slot) bool {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded {
+		return false
+	}
+	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
+		d.wakeAfter(wait)
+		return false
+	}
+	return true
 }
 
 // restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.

@@ -123,6 +123,10 @@ func (s *surge) successorFailed(reason string) {
 	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
 		s.record(lifecycle.RotationFailed, "The next process failed to start, retrying: "+reason)
 	}
+	if rotation.Asked { // other workers may rotate while this one waits
+		s.rotator.endDisruption(rotation.Incarnation, false, reason)
+		rotation.Granted, rotation.Asked = false, false
+	}
 	decision := recovery.Next(rotation.Attempts+1, reason, s.backoffRandom())
 	if decision.Action == policy.Restart {
 		rotation.RetryAt = s.Now().Add(decision.Delay)
