@@ -34,7 +34,7 @@ func (c children) startMissing() {
 	if c.retry.Take() {
 		c.RetryAt = time.Time{}
 	}
-	for number := 0; number < c.Size; number++ {
+	for _, number := range c.memberNumbers() {
 		s := c.slot(number)
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
@@ -139,7 +139,7 @@ func (c children) removeUnwanted() {
 	})
 }
 
-func (c children) isUnwanted(s slot) bool { return c.Stopping || s.Slot >= c.Size }
+func (c children) isUnwanted(s slot) bool { return c.Stopping || !c.isMember(s.Slot) }
 
 // end ends a worker for good. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
 func (c children) end(s *slot) {

@@ -36,7 +36,7 @@ type disruptions struct{ *pool }
 // requested queues a worker's request for a rotation. The same request again gets the same grant again.
 func (d disruptions) requested(r api.RotationRequest) {
 	s := d.slot(r.Slot)
-	if s == nil || d.Stopping || r.Slot >= d.Size || r.Incarnation < s.Incarnation {
+	if s == nil || d.Stopping || !d.isMember(r.Slot) || r.Incarnation < s.Incarnation {
 		return
 	}
 	if i := slices.IndexFunc(d.Disruptions, func(t disruption) bool { return t.Slot == r.Slot }); i >= 0 {
@@ -98,7 +98,7 @@ func (d disruptions) isOver(t disruption) bool {
 		return true
 	}
 	s := d.slot(t.Slot)
-	return s == nil || s.Slot >= d.Size || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
+	return s == nil || !d.isMember(s.Slot) || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
 		t.EndedOtherwise && s.Resting
 }
 

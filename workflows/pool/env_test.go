@@ -39,9 +39,10 @@ type fakePool struct {
 	rebalanced      []api.RebalanceRequest
 	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
-	announced       map[int]int   // how often each slot was told that the pool continues
-	slowSignals     time.Duration // how long messages to workers take beyond signalLatency
-	peak            int           // the most workers that were in the middle of a restart at one time
+	leases          map[int]api.HolderKind // on workers; nil fails the question
+	announced       map[int]int            // how often each slot was told that the pool continues
+	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
+	peak            int                    // the most workers that were in the middle of a restart at one time
 }
 
 // fakeWorker is one worker's workflow.
@@ -134,6 +135,7 @@ func (p *fakePool) set(now time.Time) {
 	})
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
+	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
@@ -332,6 +334,13 @@ func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.Reb
 	p.rebalanced = append(p.rebalanced, r)
 	p.rebalanceMu.Unlock()
 	return p.rebalanceResult(r)
+}
+
+func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
+	if p.leases == nil {
+		return api.WorkerLeasesResult{}, errors.New("no agent answers")
+	}
+	return api.WorkerLeasesResult{Holders: p.leases}, nil
 }
 
 // rebalances counts the requests to split a budget.

@@ -88,7 +88,7 @@ func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 
 func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
 	result := api.ScaleResult{From: p.Size, To: r.Size}
-	p.Size = r.Size
+	p.members.resize(r.Size)
 	p.Spec.Pool.Size = r.Size
 	p.WakeUp()
 	return result, nil
@@ -106,7 +106,7 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 
 // apply sets a new spec and rolls it out. A new size alone restarts no worker.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
-	p.Size = r.Spec.Pool.Size
+	p.members.resize(r.Spec.Pool.Size)
 	changed := !sameButSize(p.Spec, r.Spec)
 	p.Spec = r.Spec
 	if changed {
@@ -129,8 +129,8 @@ func sameButSize(a, b spec.Spec) bool {
 }
 
 func (p *pool) slotRefusal(number *int) *api.Error {
-	if number != nil && (*number < 0 || *number >= p.Size) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.name(), *number, p.Size-1)
+	if number != nil && !p.isMember(*number) {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name(), *number, p.name())
 	}
 	return p.stoppingRefusal()
 }

@@ -36,6 +36,7 @@ type Run struct {
 
 // RosterState is what the pool knows of its slots.
 type RosterState struct {
+	MemberState
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number
 	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
 	// StartFailures counts consecutive workflows that could not be started.
@@ -77,6 +78,7 @@ type pool struct {
 	wake   loop.Timer // see wakeAfter
 	wakeAt time.Time
 
+	members     members
 	children    children
 	throttle    throttle
 	disruptions disruptions
@@ -100,7 +102,7 @@ const (
 func Workflow(ctx workflow.Context, run Run) error {
 	p := &pool{Run: run, Loop: loop.New(ctx)}
 	p.OnUndelivered(p.undelivered)
-	p.children, p.throttle, p.disruptions, p.pressure, p.allocation = children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
 	}
@@ -135,6 +137,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.
 func (p *pool) reconcile() bool {
+	p.members.shrink()
 	p.children.removeUnwanted()
 	if p.Stopping {
 		return false

@@ -76,7 +76,7 @@ func (d disruptions) advanceRollout() bool {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
 		r.Waiting = r.Waiting[1:]
-		if s != nil && number < d.Size && !s.Removing {
+		if s != nil && d.isMember(number) && !s.Removing {
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // the restart begins the incarnation that already has its number
@@ -99,7 +99,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
 		s := d.slot(t.Slot)
 		switch {
-		case s == nil || s.Slot >= d.Size: // removed
+		case s == nil || !d.isMember(s.Slot): // removed
 		case s.Incarnation > t.From && s.isServing():
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:

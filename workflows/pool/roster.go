@@ -89,7 +89,7 @@ func (p *pool) ensure(number int) *slot {
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isStopped(s.Slot) {
+		if s := p.Roster[i]; p.isMember(s.Slot) && !s.Removing && !p.pressure.isStopped(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}

@@ -132,12 +132,12 @@ func (t throttle) trialOver() bool {
 	}
 	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
 	s := t.slot(number)
-	return err != nil || s == nil || s.Gone || s.Removing || s.Resting || number >= t.Size
+	return err != nil || s == nil || s.Gone || s.Removing || s.Resting || !t.isMember(number)
 }
 
 // allServing reports whether every slot has a process in service.
 func (t throttle) allServing() bool {
-	for number := range t.Size {
+	for _, number := range t.memberNumbers() {
 		if s := t.slot(number); s == nil || !s.isServing() {
 			return false
 		}
