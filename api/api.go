@@ -105,7 +105,7 @@ const (
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster as a local activity, all others on the
+// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster and WorkerLeases as local activities, all others on the
 // queue of the host that has the process.
 const (
 	ActivityAwaitCapacity  = "AwaitCapacity"
@@ -122,6 +122,7 @@ const (
 	ActivityExecute        = "Execute"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
+	ActivityWorkerLeases        = "WorkerLeases"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"
 	ActivityBindSessions        = "BindSessions"

@@ -100,6 +100,36 @@ func ReasonCodes() []ReasonCode {
 	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
 }
 
+// WorkerLeasesRequest asks whose lease is on some workers of a pool.
+type WorkerLeasesRequest struct {
+	Pool  string `json:"pool"`
+	Slots []int  `json:"slots"`
+}
+
+// WorkerLeasesResult is whose lease is on workers, by slot. A worker that did not answer is missing.
+type WorkerLeasesResult struct {
+	Holders map[int]HolderKind `json:"holders"`
+}
+
+// HolderKind says who holds the lease on a worker, the least important holder first.
+type HolderKind int
+
+// Kinds of holders.
+const (
+	HolderNone    HolderKind = iota // nobody
+	HolderGateway                   // a gateway, which returns the lease when its calls are done
+	HolderUnknown                   // the worker did not answer
+	HolderClient                    // a client, whose lease the end of the worker breaks
+)
+
+// Of is who holds the lease on a worker.
+func (r WorkerLeasesResult) Of(slot int) HolderKind {
+	if kind, known := r.Holders[slot]; known {
+		return kind
+	}
+	return HolderUnknown
+}
+
 // PressureStatus is a host's memory pressure: medium, high or critical.
 type PressureStatus struct {
 	Host   string `json:"host"`

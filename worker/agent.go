@@ -111,7 +111,12 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := a.startWorkflowWorker(&activities.Roster{Status: control.Status}); err != nil { // the host's own workflow needs it
+	if err := a.startWorkflowWorker(&activities.Roster{
+		Status: control.Status,
+		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+			return client.Pool(pool).State(ctx, slot)
+		},
+	}); err != nil { // the host's own workflow needs it
 		return err
 	}
 	host := &activities.Host{
@@ -240,6 +245,7 @@ func (a *Agent) startWorkflowWorker(roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
+	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	a.serving = append(a.serving, flow)
 	return startPolling(flow)
 }

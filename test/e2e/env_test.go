@@ -47,12 +47,18 @@ type testEnv struct {
 
 func newEnv(t *testing.T) *testEnv {
 	t.Helper()
+	return newEnvWith(t)
+}
+
+// newEnvWith is newEnv with further arguments of the server.
+func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server, err := devserver.Start(t.Context(), devserver.Options{
 		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
-		Progress: func(s string) { t.Log(s) },
+		Progress: func(s string) { t.Log(s) }, ExtraArgs: serverArguments,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })

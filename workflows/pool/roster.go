@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -14,10 +15,21 @@ type slot struct {
 	api.RosterEntry
 	// Started says that the pool has started the slot's workflow.
 	Started bool `json:"started,omitempty"`
+	// Restart is a restart that no workflow task had room for yet.
+	Restart *pendingRestart `json:"restart,omitempty"`
+	// announced is when the worker was told last that this run is about to continue as new.
+	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
 	Child bool `json:"-"`
 	// Closed says that the workflow of a child has closed; its worker reports before that it is gone.
 	Closed bool `json:"-"`
+}
+
+// pendingRestart is a restart that is not sent yet.
+type pendingRestart struct {
+	Cause   api.Cause `json:"cause,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	InPlace bool      `json:"in_place,omitempty"`
 }
 
 // usedNumbers are the highest numbers that the worker of a slot has reported.
@@ -77,7 +89,7 @@ func (p *pool) ensure(number int) *slot {
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isStopped(s.Slot) {
+		if s := p.Roster[i]; p.isMember(s.Slot) && !s.Removing && !p.pressure.isStopped(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}

@@ -109,15 +109,14 @@ func (a activities) recall(leaseID string) workflow.Future {
 	return activity.Execute(a.Ctx)
 }
 
-func (a activities) drain() {
-	limit := a.Spec.Rotation.DrainTimeout
+func (a activities) drain(limit spec.Duration) {
 	a.tasks.drain.Start(a.Loop, a.onHost(api.ActivityDrain, "drain: wait for calls in flight", limit.D()+slack,
 		api.DrainRequest{Process: a.process(), Timeout: limit}))
 }
 
 // drainIncarnation drains an incarnation beside the current one.
 func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
-	limit := a.Spec.Rotation.DrainTimeout
+	limit := spec.Duration(max(0, d.Until.Sub(a.Now())))
 	return loop.OnEpoch(d.Host, d.Epoch, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
 		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(a.Ctx)
 }

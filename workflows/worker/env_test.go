@@ -45,6 +45,9 @@ type workerEnv struct {
 
 	log log.Logger // the worker's; nil is the environment's own
 
+	// slow is how long activities take, by name.
+	slow map[string]time.Duration
+
 	// Results of activities; nil is the default.
 	onStart func(api.StartRequest) (api.StartResult, error)
 	onProbe func(api.WatchRequest) (api.ProbeResult, error)
@@ -122,6 +125,16 @@ func (s *workerEnv) set(now time.Time) {
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
+	slow := func(name string, do any, argument string) {
+		if s.slow[name] > 0 {
+			s.env.OnActivity(name, mock.Anything, mock.AnythingOfType(argument)).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
+		}
+	}
+	slow(api.ActivityStart, s.start, "api.StartRequest")
+	slow(api.ActivityProbe, s.probe, "api.WatchRequest")
+	slow(api.ActivityDrain, s.drain, "api.DrainRequest")
+	slow(api.ActivityStop, s.stop, "api.StopRequest")
+	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) }, "api.ResetRequest")
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
 		switch info.ActivityType.Name {
 		case api.ActivityStart:
@@ -240,6 +253,20 @@ func (s *workerEnv) signal(name string, payload any) func() {
 }
 
 func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
+
+// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the worker
+// does not know.
+func (s *workerEnv) overdueAt(at time.Duration) {
+	s.At(at, func() {
+		s.env.SetContinueAsNewSuggested(true)
+		s.env.SetCurrentHistoryLength(4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
+	s.At(at+time.Millisecond, func() {
+		s.env.SetCurrentHistoryLength(2 * 4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
+}
 
 func ask[T any](s *workerEnv, query string) (answer T) {
 	s.t.Helper()

@@ -116,16 +116,8 @@ func (r reporter) upsertSearchAttributes(current reported) {
 	}
 }
 
-// reportState sends the pool this worker's roster entry. A pool that has closed ends the worker.
-func (r reporter) reportState() {
-	r.Signal(api.PoolWorkflowID(r.Pool), api.SignalWorkerChanged, r.workerChanged(false), func(err error) {
-		var closed *temporal.UnknownExternalWorkflowExecutionError
-		if errors.As(err, &closed) {
-			workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
-			r.end("pool workflow closed")
-		}
-	})
-}
+// reportState sends the pool this worker's roster entry.
+func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
 // reportGone sends the last report before the workflow completes. A pool that has closed needs none.
 func (r reporter) reportGone() error {
@@ -145,13 +137,20 @@ func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 	}}
 }
 
-// signalPool sends the pool a message. If the pool has closed, reportState ends the worker.
+// signalPool sends the pool a message.
 func (r reporter) signalPool(name string, message any) {
-	r.Signal(api.PoolWorkflowID(r.Pool), name, message, func(err error) {
-		if err != nil {
-			workflow.GetLogger(r.Ctx).Warn("signal to the pool not delivered", "signal", name, "error", err)
-		}
-	})
+	r.Signal(api.PoolWorkflowID(r.Pool), name, message)
+}
+
+// undelivered takes the failure of a signal to the pool. A pool that has closed ends the worker.
+func (r reporter) undelivered(_, name string, err error) {
+	var closed *temporal.UnknownExternalWorkflowExecutionError
+	if errors.As(err, &closed) {
+		workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
+		r.end("pool workflow closed")
+		return
+	}
+	workflow.GetLogger(r.Ctx).Warn("signal to the pool not delivered", "signal", name, "error", err)
 }
 
 // reasonCode is why the worker is out of service, in one word.

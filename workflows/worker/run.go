@@ -30,6 +30,7 @@ type Run struct {
 	EndState
 	RotationState
 	ReportState
+	CarriedState
 }
 
 // RunningProcess is the process of the current incarnation.

@@ -217,7 +217,7 @@ func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
 func TestACancellationLongAfterThePoolAnnouncedToContinueEndsTheWorker(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
-	s.At(time.Minute+cancelGrace, s.cancel)
+	s.At(time.Minute+CancelGrace, s.cancel)
 	s.run(standalone())
 	require.Equal(t, 1, s.runs)
 	require.Contains(t, s.events(), lifecycle.Drain)
