@@ -206,6 +206,9 @@ func (p *poolState) checkin(u *upstream, l *activeLease, r api.CheckinRequest) {
 	}
 	if u.lease == l {
 		u.releaseLocked()
+		if l.recalled {
+			u.retryAt = time.Now().Add(recallTurn)
+		}
 	}
 }
 

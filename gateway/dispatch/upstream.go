@@ -57,6 +57,7 @@ type activeLease struct {
 	// Of the Dispatcher's own lease.
 	returnAt    time.Time // from here on it goes back between two calls
 	refuseAfter time.Time // from here on no call starts
+	recalled    bool      // another holder has asked for the worker
 	requesting  bool      // a renewal or a checkin is in progress
 	retryAt     time.Time // of a failed renewal or checkin
 }

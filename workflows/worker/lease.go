@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -27,7 +26,8 @@ const (
 // leases grants, renews, expires and takes back the lease on the worker.
 type leases struct {
 	*worker
-	timerAt time.Time // when the lease timer fires
+	timerAt   time.Time // when the lease timer fires
+	recalling bool      // a recall is under way
 }
 
 // leaseOf is the lease that the same request of the same holder got before, or nil.
@@ -87,21 +87,13 @@ func (l *leases) ttlRefusal(ms int64) *api.Error {
 	return nil
 }
 
-// isRecallable reports whether only a gateway's lease is in the way, which the gateway may return.
-func (l *leases) isRecallable() bool { return l.Machine.State == lifecycle.Busy && l.isGatewayLease() }
-
-// isGatewayLease reports whether a gateway holds the current lease.
-func (l *leases) isGatewayLease() bool {
-	return l.Lease != nil && strings.HasPrefix(l.Lease.Holder, api.GatewayHolderPrefix)
-}
-
 // validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
 // before the loop, so a checkin in the same workflow task is not handled yet.
 func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 	if invalid := r.Validate(); invalid != nil {
 		return invalid
 	}
-	if l.leaseOf(r) != nil || l.isRecallable() || l.HasSignals() {
+	if l.leaseOf(r) != nil || l.mayRecall(r) || l.HasSignals() {
 		return nil
 	}
 	return l.refusal(r)
@@ -115,7 +107,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	if l.DrainSignals() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
-	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+	if l.mayRecall(r) && l.refusal(r) != nil {
 		l.recall(ctx)
 		if lease := l.leaseOf(r); lease != nil { // the same request got a lease meanwhile
 			return lease, nil
@@ -137,14 +129,6 @@ func (l *leases) checkoutSignal(r api.CheckoutRequest) {
 		return
 	}
 	l.grant(r)
-}
-
-// recall asks the gateway to return its lease. A gateway that uses it, or does not answer, keeps it.
-func (l *leases) recall(ctx workflow.Context) {
-	var result api.RecallResult
-	if err := l.activities.recall(l.Lease.ID).Get(ctx, &result); err == nil && result.Returned && result.Checkin != nil {
-		l.checkin(*result.Checkin)
-	}
 }
 
 func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
