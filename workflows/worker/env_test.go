@@ -49,11 +49,12 @@ type workerEnv struct {
 	slow map[string]time.Duration
 
 	// Results of activities; nil is the default.
-	onStart func(api.StartRequest) (api.StartResult, error)
-	onProbe func(api.WatchRequest) (api.ProbeResult, error)
-	onStop  func(api.StopRequest) (api.StopResult, error)
-	onDrain func(api.DrainRequest) (api.DrainResult, error)
-	onReset func(api.ResetRequest) (api.ResetResult, error)
+	onStart  func(api.StartRequest) (api.StartResult, error)
+	onProbe  func(api.WatchRequest) (api.ProbeResult, error)
+	onStop   func(api.StopRequest) (api.StopResult, error)
+	onDrain  func(api.DrainRequest) (api.DrainResult, error)
+	onReset  func(api.ResetRequest) (api.ResetResult, error)
+	onRecall func(api.RecallRequest) (api.RecallResult, error)
 }
 
 type watchScript struct {
@@ -121,7 +122,8 @@ func (s *workerEnv) set(now time.Time) {
 	for name, do := range map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
-		api.ActivityReset: func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivityReset:  func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}

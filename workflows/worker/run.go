@@ -62,6 +62,8 @@ type LeaseState struct {
 	Lease    *api.Lease `json:"lease,omitempty"`
 	LeaseSeq int64      `json:"lease_seq"`
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
+	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means nothing.
+	RefusedRecall *RefusedRecall `json:"refused_recall,omitempty"`
 }
 
 // Grant is the lease that a request got; the same request gets it again.
