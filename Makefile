@@ -10,7 +10,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 20m
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test bench soak replay-record
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record
 
 test: check go-test
 
@@ -42,6 +42,7 @@ format:
 
 vet:
 	$(GO) vet ./...
+	$(GO) vet -tags cluster ./test/e2e
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
@@ -63,6 +64,13 @@ temporal-server:
 # Without the test cache, which does not track servers and processes.
 go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
+
+# Runs the end-to-end tests on a Temporal cluster: two server processes on PostgreSQL, one of which is killed under load. The first run builds
+# the server, which takes about ten minutes. CLUSTER_TESTS chooses tests, as go test -run does.
+CLUSTER_TESTS ?= .
+test-cluster: temporal-server
+	scripts/temporal-cluster.sh setup
+	scripts/temporal-cluster.sh run $(GO) test -tags cluster -count=1 -timeout 60m -parallel 2 -run '$(CLUSTER_TESTS)' ./test/e2e
 
 # Compares Tempool with alternatives on this machine; docs/benchmarks.md explains the results.
 bench: temporal-server

@@ -66,7 +66,7 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	require.Eventually(t, func() bool {
-		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: "default"})
+		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 		require.NoError(t, err)
 		for _, e := range open.GetExecutions() {
 			if e.GetType().GetName() == api.WorkflowWorker && e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
