@@ -10,7 +10,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 20m
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record replay-state-fields
 
 test: check go-test
 
@@ -85,7 +85,12 @@ soak: temporal-server
 
 # Records workflow histories for test/replay, in a folder named after the next version.
 RECORD_VERSION ?= v0.1
-replay-record: temporal-server
+replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded
 	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
 		-run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+
+# Records the fields of the state of runs, which workflows.StateFormat numbers.
+replay-state-fields:
+	mkdir -p test/replay/testdata/$(RECORD_VERSION)
+	$(GO) test -count=1 ./workflows -run TestNewFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
