@@ -83,12 +83,14 @@ soak: temporal-server
 	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop' -v \
 		-pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
 
-# Records workflow histories for test/replay, in a folder named after the next version.
+# Records workflow histories for test/replay, in a folder named after the next version, and checks that each message of a workflow is in one.
 RECORD_VERSION ?= v0.1
+RECORD = $(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
 replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded
-	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
-		-run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+	$(RECORD) -run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+	$(RECORD) -pairs 300 -run 'ManyLeases|MemoryPressure|ChangedFiles|TheFirstHost|ExecuteCallsAPool|ALeaseIsRenewed|SessionWorkflowsContinue|TakenBySignal'
+	$(GO) test -count=1 ./test/replay -complete
 
 # Records the fields of the state of runs, which workflows.StateFormat numbers.
 replay-state-fields:
