@@ -111,7 +111,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := a.startWorkflowWorker(&activities.Roster{
+	if err := a.startWorkflowWorker(ctx, &activities.Roster{
 		Status: control.Status,
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 			return client.Pool(pool).State(ctx, slot)
@@ -241,13 +241,18 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 }
 
 // startWorkflowWorker serves workflows.
-func (a *Agent) startWorkflowWorker(roster *activities.Roster) error {
-	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
+	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
+		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(), DeploymentOptions: a.config.Deployment.options(),
+	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
 	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	a.serving = append(a.serving, flow)
-	return startPolling(flow)
+	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
+		return err
+	}
+	return a.config.Deployment.register(ctx, a.temporal.WorkerDeploymentClient(), a.log)
 }
 
 func startPolling(workers ...sdkworker.Worker) error {

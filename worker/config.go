@@ -22,6 +22,8 @@ type Config struct {
 	HostID string
 	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with another --host-id".
 	OtherHostID string
+	// Deployment is the version of this agent's workflow code, if it takes part in Worker Deployment Versioning.
+	Deployment Deployment
 	// Labels are the placement labels of this host. Default: "default".
 	Labels []string
 	// Capacity is the number of processes the host may run. Default: DefaultCapacity.
@@ -62,6 +64,9 @@ func (c *Config) complete() error {
 	}
 	if !hostID.MatchString(c.HostID) {
 		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
+	}
+	if err := c.Deployment.complete(); err != nil {
+		return err
 	}
 	c.OtherHostID = cmp.Or(c.OtherHostID, "start this one with another --host-id")
 	if len(c.Labels) == 0 {

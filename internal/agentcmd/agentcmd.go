@@ -53,6 +53,8 @@ no new process, waits for calls in flight, and stops its processes. Other hosts 
 	flags.StringVar(&config.Address, "address", "", "Temporal server, HOST:PORT (default: TEMPORAL_ADDRESS, else localhost:7233)")
 	flags.StringVar(&config.Namespace, "namespace", "", "Temporal namespace (default: TEMPORAL_NAMESPACE, else \"default\")")
 	flags.StringVar(&config.HostID, "host-id", "", "ID of this host, for one agent at a time (default: the host's name)")
+	flags.StringVar(&config.Deployment.Name, "deployment", "", "Worker Deployment of this agent's workflow code; needs --build-id (default: TEMPOOL_DEPLOYMENT, else none)")
+	flags.StringVar(&config.Deployment.BuildID, "build-id", "", "version of this agent's workflow code in its deployment (default: TEMPOOL_BUILD_ID)")
 	flags.StringSliceVar(&config.Labels, "labels", nil, "placement labels of the pools whose workers this host accepts (default \"default\")")
 	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "maximum number of processes on this host")
 	flags.StringVar(&config.StateDir, "state-dir", "", "state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
