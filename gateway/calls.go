@@ -20,7 +20,7 @@ func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), int(priority)))
+	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), min(int(priority), principalOf(r).MaxPriority)))
 }
 
 // callLease is POST /v1/leases/{id}/call/{method}.
@@ -129,45 +129,17 @@ func relay(w http.ResponseWriter, call *dispatch.Call, request dispatch.Request)
 		if len(response.Body) > 0 && writeChunk(stream, w, response.Body) != nil {
 			panic(http.ErrAbortHandler)
 		}
-		_ = stream.SetWriteDeadline(time.Time{}) // the connection's next answer has its own
 		return nil
 	}
 	setWorkerHeaders(w.Header(), call)
 	headersFromWorker(w.Header(), response.Headers)
 	w.Header().Set("Content-Length", strconv.Itoa(len(response.Body)))
 	w.WriteHeader(http.StatusOK)
-	writeBody(w, response.Body)
+	_, _ = w.Write(response.Body) // fails only if the client is gone, or reads too slowly
 	return nil
 }
 
-const (
-	// writeTimeout is how long a client may leave a chunk of an answer unread.
-	writeTimeout = 30 * time.Second
-	// writeSize is how much of an answer is written under one deadline, in bytes: about what a connection buffers.
-	writeSize = 64 << 10
-)
-
-// writeBody writes an answer. It gives a large one up when the client leaves a part of it unread for writeTimeout, so that its memory is
-// freed.
-func writeBody(w http.ResponseWriter, body []byte) {
-	if len(body) <= writeSize {
-		_, _ = w.Write(body) // fails only if the client is gone
-		return
-	}
-	stream := http.NewResponseController(w)
-	for len(body) > 0 {
-		part := body[:min(len(body), writeSize)]
-		body = body[len(part):]
-		_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write(part); err != nil {
-			return
-		}
-	}
-	_ = stream.SetWriteDeadline(time.Time{}) // the connection's next answer has its own
-}
-
 func writeChunk(stream *http.ResponseController, w io.Writer, chunk []byte) error {
-	_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have no deadlines
 	_, err := w.Write(chunk)
 	if err == nil {
 		err = stream.Flush()

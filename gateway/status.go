@@ -9,8 +9,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// getPools is GET /v1/pools.
-func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWorkers, error) {
+// getPools is GET /v1/pools: those that the client may use.
+func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWorkers, error) {
+	principal := principalOf(r)
 	names, err := g.config.Control.ListPools(ctx)
 	if err != nil {
 		return nil, err
@@ -18,6 +19,9 @@ func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWork
 	slices.Sort(names)
 	pools := make([]api.PoolWorkers, 0, len(names))
 	for _, name := range names {
+		if !principal.MayUse(name) {
+			continue
+		}
 		pool, err := g.config.Control.Workers(ctx, name)
 		if errors.Is(err, api.ErrPoolNotFound) {
 			continue // it has ended since
