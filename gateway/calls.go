@@ -25,12 +25,12 @@ func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 
 // callLease is POST /v1/leases/{id}/call/{method}.
 func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("id")
+	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id))
+	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id, authority))
 }
 
 // serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was written.
@@ -71,7 +71,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 
 // notifyLease is POST /v1/leases/{id}/notify/{method}.
 func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("id")
+	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer release()
 	request.Body = body
-	if err = g.Notify(ctx, id, request); err == nil {
+	if err = g.Notify(ctx, id, authority, request); err == nil {
 		w.WriteHeader(http.StatusAccepted)
 	}
 	return err

@@ -57,7 +57,7 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
-		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99", "{session}", "s1").Replace(rt.path)
+		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(), "{session}", "s1").Replace(rt.path)
 		public := path == "/healthz" || path == "/readyz"
 		status, problem := e.tcp(rt.method, path, "", "{}")
 		if public {

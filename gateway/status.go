@@ -22,7 +22,7 @@ func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWork
 		if !principal.MayUse(name) {
 			continue
 		}
-		pool, err := g.config.Control.Workers(ctx, name)
+		pool, err := g.workers(ctx, name)
 		if errors.Is(err, api.ErrPoolNotFound) {
 			continue // it has ended since
 		}
@@ -36,7 +36,18 @@ func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWork
 
 // getPool is GET /v1/pools/{pool}.
 func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers, error) {
-	return g.config.Control.Workers(ctx, r.PathValue("pool"))
+	return g.workers(ctx, r.PathValue("pool"))
+}
+
+// workers lists a pool's workers without the hashes of their leases' tokens.
+func (g *Gateway) workers(ctx context.Context, name string) (api.PoolWorkers, error) {
+	pool, err := g.config.Control.Workers(ctx, name)
+	for i := range pool.Workers {
+		if lease := pool.Workers[i].Lease; lease != nil {
+			lease.TokenHash = ""
+		}
+	}
+	return pool, err
 }
 
 // getWorkers is GET /v1/workers.

@@ -10,12 +10,13 @@ import (
 
 // Target says which workers may serve a call. AnyWorker and UnderLease make one.
 type Target struct {
-	kind     targetKind
-	pool     string
-	session  string
-	priority int
-	leaseID  string
-	worker   string
+	kind      targetKind
+	pool      string
+	session   string
+	priority  int
+	leaseID   string
+	authority Authority // underLease
+	worker    string
 
 	preferred string       // anyWorker: the session's worker, "" for none; set by locate
 	ref       api.LeaseRef // underLease: set by locate
@@ -36,15 +37,17 @@ func AnyWorker(pool, session string, priority int) Target {
 	return Target{kind: anyWorker, pool: pool, session: session, priority: priority}
 }
 
-// UnderLease targets the worker of a client's lease.
-func UnderLease(id string) Target { return Target{kind: underLease, leaseID: id} }
+// UnderLease targets the worker of a client's lease, for a caller with this authority.
+func UnderLease(id string, a Authority) Target {
+	return Target{kind: underLease, leaseID: id, authority: a}
+}
 
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
 const callAttempts = 3
 
-// Call runs a call under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
+// Call runs a call of this process under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
 func (d *Dispatcher) Call(ctx context.Context, leaseID string, r Request) (*Response, error) {
-	return response(d.Do(ctx, UnderLease(leaseID), r, exchange))
+	return response(d.Do(ctx, UnderLease(leaseID, Operator), r, exchange))
 }
 
 // CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one. Errors are as Call's.
@@ -55,8 +58,8 @@ func (d *Dispatcher) CallPool(ctx context.Context, pool string, r Request) (*Res
 // Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the worker acts on
 // it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in their order, if each begins after
 // the previous one returned. A worker of protocol none takes no notifications, which is CodeInvalid; other errors are as Call's.
-func (d *Dispatcher) Notify(ctx context.Context, leaseID string, r Request) error {
-	_, err := d.Do(ctx, UnderLease(leaseID), r, notify)
+func (d *Dispatcher) Notify(ctx context.Context, leaseID string, a Authority, r Request) error {
+	_, err := d.Do(ctx, UnderLease(leaseID, a), r, notify)
 	return err
 }
 
