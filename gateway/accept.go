@@ -13,12 +13,13 @@ type boundedListener struct {
 	net.Listener
 	places  chan struct{}
 	clients *clientCounts
+	memory  *memoryBudget
 	once    sync.Once
 	closed  chan struct{}
 }
 
-func newBoundedListener(l net.Listener, most int, clients *clientCounts) *boundedListener {
-	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, closed: make(chan struct{})}
+func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget) *boundedListener {
+	return &boundedListener{Listener: l, places: make(chan struct{}, most), clients: clients, memory: memory, closed: make(chan struct{})}
 }
 
 // Accept waits for a place and a connection.
@@ -35,6 +36,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &connection{Conn: conn}
+		c.share = &memoryShare{memory: l.memory, owner: c}
 		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			c.host = tcp.IP.String()
 		} else {

@@ -39,23 +39,26 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	if err != nil {
 		return err
 	}
+	request.Client = principalOf(r).Name
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
 	plain, limit := g.RequestFormat(pool)
+	if r.Method != http.MethodPost && !plain {
+		w.Header().Set("Allow", http.MethodPost)
+		return api.Errorf(codeMethodNotAllowed, "%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
+	}
 	if request.Unbuffered = plain; plain {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
-		body, release, err := g.readBody(ctx, w, r, limit)
-		if err != nil {
+		if request.Body, err = readBody(ctx, w, r, limit); err != nil {
 			return err
 		}
-		defer release()
-		request.Body = body
 	}
 	call, err := g.Do(ctx, target, request, func(call *dispatch.Call, request dispatch.Request) error {
 		upstream, ok := call.Plain().(*plainUpstream)
 		if !ok {
-			return relay(w, call, request)
+			return relay(w, connectionOf(r).share, call, request)
 		}
 		if !plain {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.Body)), int64(len(request.Body))
@@ -83,12 +86,9 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
 	_, limit := g.RequestFormat(ref.Pool)
-	body, release, err := g.readBody(ctx, w, r, limit)
-	if err != nil {
+	if request.Body, err = readBody(ctx, w, r, limit); err != nil {
 		return err
 	}
-	defer release()
-	request.Body = body
 	if err = g.Notify(ctx, id, authority, request); err == nil {
 		w.WriteHeader(http.StatusAccepted)
 	}
@@ -108,7 +108,7 @@ func callRequest(r *http.Request, verb string) (request dispatch.Request, timeou
 
 // relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if nothing was written.
 // It panics with http.ErrAbortHandler when an answer breaks off, so that the client sees that it is incomplete.
-func relay(w http.ResponseWriter, call *dispatch.Call, request dispatch.Request) error {
+func relay(w http.ResponseWriter, share *memoryShare, call *dispatch.Call, request dispatch.Request) error {
 	var stream *http.ResponseController
 	request.OnChunk = func(chunk []byte) error {
 		if stream == nil {
@@ -130,6 +130,9 @@ func relay(w http.ResponseWriter, call *dispatch.Call, request dispatch.Request)
 			panic(http.ErrAbortHandler)
 		}
 		return nil
+	}
+	if err := share.holdAnswer(int64(len(response.Body))); err != nil {
+		return err
 	}
 	setWorkerHeaders(w.Header(), call)
 	headersFromWorker(w.Header(), response.Headers)

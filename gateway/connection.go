@@ -21,8 +21,10 @@ const (
 // connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline.
 type connection struct {
 	net.Conn
-	peer *socketPeer // of a Unix socket; nil over TCP
-	host string      // the client's address without its port; "" over a Unix socket
+	peer     *socketPeer // of a Unix socket; nil over TCP
+	share    *memoryShare
+	readTime time.Duration // bounds the reading of a request
+	host     string        // the client's address without its port; "" over a Unix socket
 
 	always    *access.Principal // who sends every request, if it is not a token that says so
 	principal *access.Principal // who sends the request in progress
@@ -91,10 +93,11 @@ func (c *connection) Close() error {
 type connectionKey struct{}
 
 // withConnection adds a connection to the context of its requests.
-func withConnection(ctx context.Context, c net.Conn) context.Context {
+func withConnection(ctx context.Context, c net.Conn, readTime time.Duration) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
+	c.(*connection).readTime = readTime
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
@@ -103,6 +106,9 @@ func connectionOf(r *http.Request) *connection {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	return c
 }
+
+// requestTimeout is how long reading a request may take.
+func requestTimeout(r *http.Request) time.Duration { return connectionOf(r).readTime }
 
 // principalOf is the client that sent a request.
 func principalOf(r *http.Request) *access.Principal { return connectionOf(r).principal }

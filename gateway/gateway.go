@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
@@ -51,7 +49,7 @@ type Gateway struct {
 	endpoint  string
 	listeners []net.Listener
 	tcp, unix atomic.Int64 // open connections
-	bodies    *semaphore.Weighted
+	memory    *memoryBudget
 	serving   sync.WaitGroup
 	clients   *clientCounts
 	watching  context.CancelFunc // ends the watch of the files of Security
@@ -72,7 +70,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), bodies: semaphore.NewWeighted(config.Limits.BodyBytes), closed: make(chan struct{}),
+		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes}, closed: make(chan struct{}),
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
 	}
 	g.registerRoutes()

@@ -27,8 +27,9 @@ type Limits struct {
 	// ClientConnections is the number of open connections of one token, certificate or address; default half of Connections. Further ones
 	// are closed. Connections over the Unix socket are not counted.
 	ClientConnections int
-	// BodyBytes is the memory of all bodies of calls that are read or in progress; default DefaultBodyBytes. Further ones wait for memory
-	// and are rejected with CodeUnavailable after 30 s. Bodies of up to 64 KiB are not counted.
+	// BodyBytes is the memory of all bodies, as far as they have arrived, and of all answers that are not read yet; default DefaultBodyBytes.
+	// Further bodies wait for memory and are rejected with CodeUnavailable after 30 s; for a further answer the one that is unread for the
+	// longest is dropped. Those of up to 64 KiB are not counted.
 	BodyBytes int64
 	// HeaderBytes is the most that a request's headers may have; default 64 KiB.
 	HeaderBytes int
@@ -68,7 +69,7 @@ func (g *Gateway) Start() error {
 	g.server = &http.Server{
 		Handler: g.protect(auth, rejectUnclean(g.mux)), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
 		MaxHeaderBytes: limits.HeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.countConnection,
-		ConnContext: withConnection,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
 	}
 	watching, stop := context.WithCancel(context.Background())
 	g.watching = stop
@@ -126,7 +127,7 @@ func (g *Gateway) listen(auth *authenticator) error {
 }
 
 func (g *Gateway) bounded(l net.Listener) net.Listener {
-	return newBoundedListener(l, g.config.Limits.Connections, g.clients)
+	return newBoundedListener(l, g.config.Limits.Connections, g.clients, g.memory)
 }
 
 // Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener.

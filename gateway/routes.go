@@ -62,7 +62,14 @@ func (g *Gateway) routes() []route {
 func (g *Gateway) registerRoutes() {
 	allowed := make(map[string][]string)
 	for _, r := range g.routes() {
-		g.mux.HandleFunc(r.method+" "+r.path, r.guard(g.refer))
+		pattern := r.method + " " + r.path
+		if before, open := strings.CutSuffix(r.path, "/{method...}"); open { // the mux would redirect a path without a method
+			g.mux.HandleFunc(before, notFound)
+			if strings.HasSuffix(before, "/call") { // serveCall allows other methods for workers of protocol none
+				pattern = r.path
+			}
+		}
+		g.mux.HandleFunc(pattern, r.guard(g.refer))
 		allowed[r.path] = append(allowed[r.path], r.method)
 	}
 	for path, methods := range allowed {
@@ -70,13 +77,13 @@ func (g *Gateway) registerRoutes() {
 			methods = append(methods, http.MethodHead)
 		}
 		allow := strings.Join(methods, ", ")
+		if strings.HasSuffix(path, "/call/{method...}") { // workers of protocol none take every method
+			continue
+		}
 		g.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			writeProblem(w, api.Errorf(codeMethodNotAllowed, "%s allows %s, not %s", r.URL.Path, allow, r.Method))
 		})
-		if before, open := strings.CutSuffix(path, "/{method...}"); open { // the mux would redirect a path without a method
-			g.mux.HandleFunc(before, notFound)
-		}
 	}
 	g.mux.HandleFunc("/", notFound)
 }
@@ -128,17 +135,31 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, api.Errorf(codeNotFound, "no route %s; GET /openapi.json lists the routes", r.URL.Path))
 }
 
-// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, so that no call reaches another method.
+// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, and to one with a dot segment once it is decoded, so that
+// no call reaches another method, be it at a worker of protocol none.
 func rejectUnclean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.EscapedPath()
 		suspect := !strings.HasPrefix(asked, "/") || strings.Contains(asked, "//") || strings.Contains(asked, "/.")
+		if strings.Contains(r.URL.Path, "/.") && hasDotSegment(r.URL.Path) {
+			notFound(w, r)
+			return
+		}
 		if suspect && path.Clean("/"+asked) != strings.TrimSuffix(asked, "/") {
 			notFound(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func hasDotSegment(decoded string) bool {
+	for segment := range strings.SplitSeq(decoded, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // orProblem answers with the error of a handler that has not answered.

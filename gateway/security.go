@@ -135,6 +135,7 @@ func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 			return
 		}
 		c.principal = principal
+		defer c.share.release()
 		next.ServeHTTP(w, r)
 	})
 }

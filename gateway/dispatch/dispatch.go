@@ -234,7 +234,7 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		return nil, err
 	}
 	limits := p.spec.Queue
-	if p.queue.Len() >= limits.Size {
+	if p.queue.Len() >= limits.Size && !p.displaceLocked(c.client) {
 		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
@@ -245,6 +245,29 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		p.notify()
 	}
 	return w, nil
+}
+
+// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a client that has fewer even
+// then. It reports whether it did.
+func (p *poolState) displaceLocked(client string) bool {
+	counts := map[string]int{}
+	for _, w := range p.queue.heap {
+		counts[w.call.client]++
+	}
+	var last *waiter
+	for i, w := range p.queue.heap {
+		if counts[w.call.client] <= counts[client]+1 {
+			continue
+		}
+		if last == nil || counts[w.call.client] > counts[last.call.client] || counts[w.call.client] == counts[last.call.client] && p.queue.heap.Less(last.index, i) {
+			last = w
+		}
+	}
+	if last == nil || !p.queue.Remove(last) {
+		return false
+	}
+	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has the most calls in it (queue.size)", p.pool).After(time.Second)
+	return true
 }
 
 // wait waits until the queued call has started.
