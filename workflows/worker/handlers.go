@@ -36,11 +36,11 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
+	return workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckin,
 		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 			w.leases.checkin(r)
 			return api.CheckinResult{State: w.Machine.State}, nil
-		})
+		}, failure.Validator(w.leases.checkinForbidden))
 }
 
 func (w *worker) registerSignals() {
