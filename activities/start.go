@@ -125,21 +125,22 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	result.Rules = r.Rules
 	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules, Replaced: r.Replaced})
-	h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
+	result.Announced = h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
 	return result, nil
 }
 
-// announce reports a first attempt to the pool, if the worker asked for it. Of later attempts the worker reports itself: their failures
-// count.
-func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) {
+// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later attempts the worker reports
+// itself: their failures count.
+func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) bool {
 	if r.Announce == nil || activity.GetInfo(ctx).Attempt > 1 {
-		return
+		return false
 	}
 	p.Incarnation, p.RunID, p.Announce = r.Incarnation, r.RunID, *r.Announce
 	if p.State == lifecycle.Ready {
 		p.Starts++
 	}
 	h.Announce(r.Worker, p)
+	return true
 }
 
 // probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent

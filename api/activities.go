@@ -74,6 +74,8 @@ type StartResult struct {
 	Sample    *Sample   `json:"sample,omitempty"`
 	// Rules are those that the host checks the process against.
 	Rules WatchRules `json:"rules,omitzero"`
+	// Announced says that the host has reported the process to the pool.
+	Announced bool `json:"announced,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
 	// Incarnation is the one that became ready; Failed are the attempts before it.

@@ -25,7 +25,7 @@ const (
 	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is suspect before its
 	// epoch is lost.
 	HostHeartbeatTimeout = 8 * time.Second
-	HostGrace            = 4 * time.Second
+	HostGrace            = 8 * time.Second
 	// HostOutageGrace replaces HostGrace where Temporal itself was away, so that the agents have had no chance to be heard.
 	HostOutageGrace = 20 * time.Second
 )
