@@ -22,6 +22,7 @@ type Process struct {
 	spec        *spec.Spec
 	plan        *plan
 	logs        *logRing
+	output      *forwarder
 	members     *tree.MemberSet
 	meter       tree.Meter
 	finalCounts map[string]int64 // of an exit record, which has no connection
@@ -149,10 +150,7 @@ func (p *Process) treeKey() tree.Key {
 
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
-	err := readLines(in, func(text string) {
-		p.logs.add(LogLine{At: time.Now(), Stream: stream, Text: text})
-		p.supervisor.logger.Info(text, "worker", p.Worker(), "incarnation", p.Incarnation(), "stream", stream)
-	})
+	err := readLines(in, func(text string) { p.addOutput(stream, text) })
 	if err != nil && !errors.Is(err, os.ErrClosed) {
 		p.supervisor.logger.Warn("cannot read the output of a process", "worker", p.Worker(), "stream", stream, "error", err)
 	}

@@ -126,7 +126,7 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, members: &tree.MemberSet{},
+		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
