@@ -139,7 +139,10 @@ func (p *Process) Logs() []LogLine { return p.logs.all() }
 
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Known: p.members}
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
+	if p.plan.cgroup != nil {
+		key.Cgroup = p.plan.cgroup.Dir
+	}
 	select {
 	case <-p.exited:
 	default:

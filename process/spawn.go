@@ -19,6 +19,7 @@ import (
 // plan is everything that is decided before a process is spawned.
 type plan struct {
 	cookie      string
+	mark        tree.Mark
 	program     string
 	environ     []string
 	credentials *launcher.Credentials
@@ -32,7 +33,10 @@ type plan struct {
 
 func (s *Supervisor) plan(launch Launch) (plan, error) {
 	pool := launch.Spec.Pool
-	p := plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), umask: -1, fork: s.config.fork}
+	p := plan{
+		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
+		umask: -1, fork: s.config.fork,
+	}
 	if pool.Dir != "" {
 		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
 			return p, coded(CodeInvalid, err, "pool.dir %q is not a directory of this host", pool.Dir)
@@ -48,6 +52,11 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 	var err error
 	if p.credentials, err = lookUpCredentials(pool.User, pool.Group); err != nil {
 		return p, err
+	}
+	if p.credentials == nil && os.Geteuid() == 0 {
+		s.rootWorkers.Do(func() {
+			s.logger.Warn("workers run as root, like the agent; set pool.user, or run the agent as another user", "worker", launch.Worker)
+		})
 	}
 	ours := map[string]string{EnvWorker: launch.Worker, EnvIncarnation: p.cookie}
 	switch pool.Protocol {
@@ -77,7 +86,7 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 		return coded(CodeInvalid, err, "")
 	}
 	p.limits, p.mechanisms = planned.PerProcess, planned.Mechanisms
-	if planned.UseCgroup {
+	if s.cgroups != nil { // also without limits: they can be set later, and a cgroup is killed at once
 		name := fmt.Sprintf("%s.%d.%s", strings.ReplaceAll(launch.Worker, "/", "."), launch.Incarnation, tree.RandomHex(4))
 		p.cgroup, err = s.cgroups.Create(name, planned.Cgroup)
 	}
@@ -110,11 +119,9 @@ func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, er
 		}
 		defer afterStart()
 	}
-	if p.limits.IsZero() {
-		return 0, p.start(cmd)
-	}
 	return launcher.Start(cmd, launcher.Options{
-		Limits: p.limits, Credentials: p.credentials, Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start, Timeout: timeout,
+		Limits: p.limits, Mark: p.mark, Credentials: p.credentials, Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start,
+		Timeout: timeout,
 	})
 }
 
@@ -130,13 +137,14 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
-	// The record and the reaper come first: from the fork on, somebody else must know the cookie.
+	// The record and the reaper come first: from the fork on, somebody else must know the mark and the cookie.
 	if err := s.state.writeRecord(p.record()); err != nil {
 		pl.cgroup.Remove(s.logger)
 		s.releaseAddress(pl.address)
 		return nil, err
 	}
 	s.reaper.Watch(p.treeKey())
+	s.marks.Store(pl.mark, struct{}{})
 	if err := p.fork(); err != nil {
 		p.cleanUp()
 		return nil, err
@@ -210,6 +218,8 @@ func (p *Process) record() record {
 // cleanUp removes all traces of the process outside it. The tree must be gone.
 func (p *Process) cleanUp() {
 	s := p.supervisor
+	s.marks.Delete(p.plan.mark)
+	s.killStrays()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)

@@ -1,6 +1,6 @@
-// Package launcher starts programs under per-process limits. A limit set on a process from outside comes too late for what the process
-// did before; so the agent executes its own program again as the launcher, which limits itself, takes the program's credentials and
-// executes the program.
+// Package launcher starts programs under per-process limits, marked as descendants of their incarnation, and without new privileges. What is
+// set on a process from outside comes too late for what the process did before; so the agent executes its own program again as the
+// launcher, which limits itself, takes the program's credentials and executes the program.
 package launcher
 
 import (
@@ -24,6 +24,7 @@ const Name = "tempool-launch"
 // Options say how to start a program.
 type Options struct {
 	Limits      limits.PerProcess
+	Mark        tree.Mark
 	Credentials *Credentials // nil: the agent's own
 	// Env is the launcher's environment, not the program's. It must contain the incarnation's cookie.
 	Env     []string
@@ -47,6 +48,8 @@ type request struct {
 	Env         []string          `json:"env"`
 	Credentials *Credentials      `json:"credentials,omitempty"`
 	Limits      limits.PerProcess `json:"limits"`
+	Mark        tree.Mark         `json:"mark,omitempty"`
+	Agent       int               `json:"agent"` // the PID of the program that sent the request
 }
 
 // reply is the launcher's answer: one when its limits are in force, and a second one only if it cannot execute the program.
@@ -71,7 +74,7 @@ func Start(cmd *exec.Cmd, o Options) (openFiles uint64, err error) {
 		return 0, err
 	}
 	defer ours.Close()
-	program := request{Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits}
+	program := request{Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits, Mark: o.Mark, Agent: os.Getpid()}
 	cmd.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), theirs)
 	cmd.Path, cmd.Args = self, []string{Name, strconv.Itoa(firstExtraFD + len(cmd.ExtraFiles) - 1)}
 	cmd.Env = append([]string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, o.Env...)
@@ -142,7 +145,16 @@ func Run() {
 	if limited.OpenFiles, err = program.Limits.Apply(); err != nil {
 		fail(err)
 	}
+	if err := program.Mark.Set(); err != nil {
+		fail(err)
+	}
+	if os.Getppid() != program.Agent {
+		os.Exit(1) // whoever kills the descendants of a dead agent may have looked for marks before this process had one
+	}
 	if err := program.Credentials.become(); err != nil {
+		fail(err)
+	}
+	if err := dropPrivileges(); err != nil {
 		fail(err)
 	}
 	if err := json.NewEncoder(conn).Encode(limited); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStatAcceptsAnyCommandName(t *testing.T) {
@@ -50,6 +51,7 @@ func TestScanFindsTheCookieOfAProcessInAnExecLoop(t *testing.T) {
 	cmd := exec.Command(script)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", CookieEnv + "=execs"}
 	start(t, cmd)
+	mark(t, cmd.Process.Pid, NewMark())
 	for range 100 {
 		table, err := ScanTable(nil)
 		require.NoError(t, err)
@@ -68,6 +70,41 @@ func TestAProcessWithAnEmptyEnvironmentHasNoCookie(t *testing.T) {
 	cookie, err := readCookie(cmd.Process.Pid)
 	require.NoError(t, err)
 	require.Empty(t, cookie)
+}
+
+func TestOnlyAMarkedProcessIsOfATree(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{CookieEnv + "=copied"}
+	start(t, cmd)
+	key := Key{Cookie: "copied", Mark: NewMark()}
+	require.NotEqual(t, key.Mark, NewMark())
+	members := func() []*Entry {
+		table, err := ScanTable(nil)
+		require.NoError(t, err)
+		return table.Members(key)
+	}
+	require.Empty(t, members(), "a bystander")
+	mark(t, cmd.Process.Pid, key.Mark)
+	require.Len(t, members(), 1, "by its mark")
+	mark(t, cmd.Process.Pid, 1000)
+	require.Len(t, members(), 1, "a descendant of a worker that changed its mark, by its cookie")
+	key.Cookie = ""
+	require.Empty(t, members())
+}
+
+func TestACookieInAForeignSessionProvesNothingWithoutMarks(t *testing.T) {
+	rows := []*Entry{proc(high, 1, high, 100), proc(high+1, high, high, 101), proc(high+2, 1, high+2, 102), proc(high+3, 1, high+9, 103)}
+	rows[1].cookie, rows[2].cookie, rows[3].cookie = "c", "c", "c"
+	table := newTable(time.Now(), rows)
+	require.False(t, table.ledByHolder(rows[1]), "somebody's shell leads the session")
+	require.True(t, table.ledByHolder(rows[2]))
+	require.True(t, table.ledByHolder(rows[3]), "the leader is gone")
+}
+
+// mark gives a process a mark.
+func mark(t *testing.T, pid int, m Mark) {
+	t.Helper()
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)}, nil))
 }
 
 // start runs cmd until the end of the test.
