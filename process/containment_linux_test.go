@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
 )
 
 // escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and no environment of its
@@ -172,4 +174,54 @@ func TestAnIncarnationIsKilledByItsCgroup(t *testing.T) {
 	gone(t, escaped, "the kernel must kill it")
 	ends(t, p)
 	require.NoDirExists(t, p.plan.cgroup.Dir)
+}
+
+func TestAStateDirectoryThatAnybodyMayWriteToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, err := Open(t.Context(), Config{StateDir: dir, HostID: "test"})
+	var invalid *Error
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, CodeInvalid, invalid.Code)
+	require.ErrorContains(t, err, dir+" (mode 0777)")
+	require.ErrorContains(t, err, "chmod 700")
+	require.NoError(t, os.Chmod(dir, 0o755))
+	open(t, func(c *Config) { c.StateDir = dir })
+}
+
+func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	ready := filepath.Join(dir, "port")
+	sp := sh(`echo $PORT > ` + ready + `; exec sleep 1000`)
+	sp.Health.Kind, sp.Health.Command = spec.HealthTCP, nil
+	s := open(t)
+	started := make(chan error, 1)
+	go func() {
+		_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+		started <- err
+	}()
+	var port string
+	eventually(t, func() bool {
+		data, err := os.ReadFile(ready)
+		port = strings.TrimSpace(string(data))
+		return err == nil && port != ""
+	}, "the program must get a port")
+	stranger, err := net.Listen("tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer stranger.Close()
+	require.ErrorContains(t, <-started, "another program listens on 127.0.0.1:"+port)
+}
+
+func TestPortsAreNoneThatTheKernelGivesToOthers(t *testing.T) {
+	var a portAllocator
+	last := lastEphemeralPort()
+	require.NotZero(t, last)
+	if first, _ := quietPorts(last); first == 0 {
+		return // this host leaves no others
+	}
+	for range 100 {
+		port, err := a.allocate()
+		require.NoError(t, err)
+		require.Greater(t, port, last)
+	}
 }
