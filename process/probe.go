@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -134,7 +135,7 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	return nil
 }
 
-// probeExec runs the command with the worker's directory, environment, credentials and limits. The command belongs to the worker's tree
+// probeExec runs the command with the worker's directory, environment, credentials, limits and sandbox. The command belongs to the worker's tree
 // by its mark; its own process group is killed after it exits or times out.
 func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
@@ -148,7 +149,14 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	cmd := p.plan.command(program, command, dir)
 	output := &limitedBuffer{remaining: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
-	if _, err := p.plan.launch(cmd, probeStartTimeout); err != nil {
+	var worker *os.File // keeps its PID from naming another process
+	if !p.plan.sandbox.IsZero() {
+		if worker, err = tree.OpenPID(p.root); err != nil {
+			return fmt.Errorf("enter the worker's sandbox: %w", err)
+		}
+		defer worker.Close()
+	}
+	if _, err := p.plan.launch(cmd, worker, probeStartTimeout); err != nil {
 		return err
 	}
 	awaitExit := tree.WatchExit(cmd.Process.Pid)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -27,6 +28,7 @@ type plan struct {
 	fork        func(*exec.Cmd) error
 	address     address
 	limits      limits.PerProcess
+	sandbox     sandbox.Sandbox
 	mechanisms  map[string]limits.Mechanism
 	cgroup      *limits.Cgroup // nil for none
 }
@@ -68,6 +70,11 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 		}
 		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket
 	}
+	var keep []string
+	if p.address.dir != "" {
+		keep = append(keep, p.address.dir)
+	}
+	p.sandbox = sandbox.New(launch.Spec.Sandbox, pool.Dir, keep...)
 	p.environ = environment(pool, ours, os.LookupEnv)
 	p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
 	if err == nil {
@@ -110,8 +117,8 @@ func (p plan) start(cmd *exec.Cmd) error {
 }
 
 // launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. openFiles is the limit in force if the
-// host allows fewer open files than the plan, else 0.
-func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, err error) {
+// host allows fewer open files than the plan, else 0. join is the pidfd of the process whose sandbox cmd shares; nil for a new one.
+func (p plan) launch(cmd *exec.Cmd, join *os.File, timeout time.Duration) (openFiles uint64, err error) {
 	if p.cgroup != nil {
 		afterStart, err := p.cgroup.Attach(cmd)
 		if err != nil {
@@ -120,8 +127,8 @@ func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, er
 		defer afterStart()
 	}
 	return launcher.Start(cmd, launcher.Options{
-		Limits: p.limits, Mark: p.mark, Credentials: p.credentials, Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start,
-		Timeout: timeout,
+		Limits: p.limits, Mark: p.mark, Sandbox: p.sandbox, Join: join, Credentials: p.credentials,
+		Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start, Timeout: timeout,
 	})
 }
 
@@ -177,7 +184,7 @@ func (p *Process) fork() error {
 	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
 	if err == nil {
 		var openFiles uint64
-		if openFiles, err = p.plan.launch(cmd, p.spec.Start.Timeout.D()); openFiles > 0 {
+		if openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D()); openFiles > 0 {
 			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
 				"wanted", p.plan.limits.OpenFiles, "in_force", openFiles)
 		}
