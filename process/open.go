@@ -107,7 +107,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	if !selfExecEnabled.Load() {
 		return coded(CodeInvalid, nil, "this program cannot start its reaper; make process.RunReaperIfAsked() the first statement of main (and of TestMain)")
 	}
-	if tree.NewMark() == 0 {
+	if !tree.HasMarks() {
 		s.logger.Info("this system cannot mark processes; descendants of workers are found by their session, parents and environment")
 	}
 	if err := tree.BecomeSubreaper(); err != nil {

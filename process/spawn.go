@@ -137,6 +137,7 @@ func (p plan) launch(cmd *exec.Cmd, join *os.File, timeout time.Duration) (openF
 func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	pl, err := s.plan(launch)
 	if err != nil {
+		pl.mark.Retire()
 		return nil, err
 	}
 	p := &Process{
@@ -148,10 +149,10 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	if err := s.state.writeRecord(p.record()); err != nil {
 		pl.cgroup.Remove(s.logger)
 		s.releaseAddress(pl.address)
+		pl.mark.Retire()
 		return nil, err
 	}
 	s.reaper.Watch(p.treeKey())
-	s.marks.Store(pl.mark, struct{}{})
 	if err := p.fork(); err != nil {
 		p.cleanUp()
 		return nil, err
@@ -225,7 +226,7 @@ func (p *Process) record() record {
 // cleanUp removes all traces of the process outside it. The tree must be gone.
 func (p *Process) cleanUp() {
 	s := p.supervisor
-	s.marks.Delete(p.plan.mark)
+	p.plan.mark.Retire()
 	s.killStrays()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {

@@ -62,7 +62,6 @@ type Supervisor struct {
 	host        limits.Host
 	ports       portAllocator
 	tables      tree.TableCache
-	marks       sync.Map        // tree.Mark → struct{}: of the incarnations whose trees are to live
 	rootWorkers sync.Once       // logs that workers run as root
 	ctx         context.Context // ends when Close has stopped everything
 	cancel      context.CancelFunc
@@ -180,6 +179,7 @@ const strayInterval = 5 * time.Second
 
 // strayLoop kills strays until ctx ends.
 func (s *Supervisor) strayLoop(ctx context.Context) {
+	defer tree.OwnTrees(s.ownsEntry)()
 	ticker := time.NewTicker(strayInterval)
 	defer ticker.Stop()
 	for {
@@ -194,12 +194,7 @@ func (s *Supervisor) strayLoop(ctx context.Context) {
 
 // killStrays kills the adopted descendants of workers that belong to no incarnation.
 func (s *Supervisor) killStrays() {
-	killed, err := tree.KillStrays(func(id tree.Identity, session int, mark tree.Mark) bool {
-		if _, known := s.marks.Load(mark); known {
-			return true
-		}
-		return s.ownsEntry(&tree.Entry{Identity: id, Session: session})
-	})
+	killed, err := tree.KillStrays()
 	if err != nil {
 		s.logger.Error("cannot kill processes that escaped from a worker", "error", err)
 	} else if killed > 0 {

@@ -44,7 +44,6 @@ func Kill(k Key) KillReport {
 	if k.Known == nil {
 		k.Known = &MemberSet{}
 	}
-	killCgroup(k.Cgroup)
 	killer := killer{tree: k, deadline: time.Now().Add(killTimeout), signalled: make(map[Identity]bool)}
 	for range normalPriorityRounds {
 		if killer.round() {
@@ -87,6 +86,7 @@ func (k *killer) round() bool {
 	}
 	members := t.Members(k.tree)
 	k.membersKnown = true
+	killCgroup(k.tree.Cgroup) // after the scan, so that the members are known and their zombies can be reaped
 	if len(members) == 0 {
 		return true
 	}

@@ -3,6 +3,7 @@ package tree
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"sync"
 )
 
 // A Mark is a number that every descendant of an incarnation carries, whatever it does to its environment, session, descriptors and parent:
@@ -13,7 +14,10 @@ type Mark uint64
 // minMarks is how many marks a program needs to choose from.
 const minMarks = 1 << 32
 
-// NewMark returns a random mark; 0 if this system has none, or leaves too few to choose from.
+// living are the marks of this program's incarnations whose trees are to live: Mark → struct{}.
+var living sync.Map
+
+// NewMark returns a random mark; 0 if this system has none, or leaves too few to choose from. Call Retire when its tree is gone.
 func NewMark() Mark {
 	limit := ownMark()
 	if limit < 2*minMarks {
@@ -21,8 +25,16 @@ func NewMark() Mark {
 	}
 	var random [8]byte
 	rand.Read(random[:]) // never fails
-	return limit/2 + Mark(binary.NativeEndian.Uint64(random[:]))%(limit/2)
+	m := limit/2 + Mark(binary.NativeEndian.Uint64(random[:]))%(limit/2)
+	living.Store(m, struct{}{})
+	return m
 }
+
+// Retire makes the adopted processes that still have the mark strays.
+func (m Mark) Retire() { living.Delete(m) }
+
+// HasMarks reports whether this system has marks.
+func HasMarks() bool { return marksProve() }
 
 // marksProve reports whether processes of workers are told from others by their marks. Otherwise a cookie is the only sign, and anybody can
 // copy an environment.

@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +101,57 @@ func TestACookieInAForeignSessionProvesNothingWithoutMarks(t *testing.T) {
 	require.False(t, table.ledByHolder(rows[1]), "somebody's shell leads the session")
 	require.True(t, table.ledByHolder(rows[2]))
 	require.True(t, table.ledByHolder(rows[3]), "the leader is gone")
+}
+
+func TestOnlyStraysAreKilled(t *testing.T) {
+	require.NoError(t, BecomeSubreaper())
+	// adopt returns an orphan of this process, in a session of its own.
+	adopt := func() Identity {
+		file := filepath.Join(t.TempDir(), "pid")
+		cmd := exec.Command("sh", "-c", "setsid sh -c 'echo $$ > "+file+"; exec sleep 1000' & ")
+		require.NoError(t, cmd.Run())
+		var id Identity
+		require.Eventually(t, func() bool {
+			data, err := os.ReadFile(file)
+			pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
+			if err != nil || pid == 0 {
+				return false
+			}
+			e, err := ReadEntry(pid)
+			if err != nil || e == nil || e.Parent != os.Getpid() {
+				return false
+			}
+			id = e.Identity
+			return true
+		}, 20*time.Second, time.Millisecond)
+		t.Cleanup(func() {
+			_ = Signal(id, syscall.SIGKILL)
+			require.Eventually(t, func() bool { ReapOrphan(id); return !id.Exists() }, 20*time.Second, time.Millisecond)
+		})
+		return id
+	}
+	child := exec.Command("sleep", "1000") // of other code in this program
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	other, found := Identify(child.Process.Pid)
+	require.True(t, found)
+
+	unmarked, living, owned, retired, lowered := adopt(), adopt(), adopt(), adopt(), adopt()
+	kept, gone := NewMark(), NewMark()
+	mark(t, living.PID, kept)
+	mark(t, owned.PID, 1000)
+	mark(t, retired.PID, gone)
+	mark(t, lowered.PID, 1001)
+	t.Cleanup(kept.Retire)
+	gone.Retire()
+	t.Cleanup(OwnTrees(func(e *Entry) bool { return e.Identity == owned }))
+	killed, err := KillStrays()
+	require.NoError(t, err)
+	require.Equal(t, 2, killed)
+	for id, lives := range map[Identity]bool{other: true, unmarked: true, living: true, owned: true, retired: false, lowered: false} {
+		require.Equal(t, lives, id.Exists(), "%v of %v", id, []Identity{other, unmarked, living, owned, retired, lowered})
+	}
 }
 
 // mark gives a process a mark.
