@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/gatewayflags"
 	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -54,6 +55,9 @@ no new process, waits for calls in flight, and stops its processes. Other hosts 
 				level = slog.LevelDebug
 			}
 			config.Logger = logging.New(os.Stderr, level)
+			if err := process.Protect(); err != nil {
+				config.Logger.Warn("workers may be able to read the agent's secrets", "error", err)
+			}
 			return worker.Run(cmd.Context(), config)
 		},
 	}
