@@ -70,10 +70,11 @@ bench: temporal-server
 	$(GO) run ./test/bench
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
-# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers.
+# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers; an hour of large programs on the defaults.
 soak: temporal-server
 	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop' -v \
 		-pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
+	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
 
 # Records workflow histories for test/replay, in a folder named after the next version.
 RECORD_VERSION ?= v0.1

@@ -97,15 +97,16 @@ func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *api.Wo
 			converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &beat) != nil || beat.Sample == nil {
 			continue
 		}
-		w.CurrentMemoryBytes, w.CPUPercent = beat.Sample.RSSBytes, beat.Sample.CPUPercent
+		w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = beat.Sample.MemoryBytes, beat.Sample.MemorySource, beat.Sample.CPUPercent
 		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
-		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.RSSBytes)
+		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.MemoryBytes)
 		w.MemoryLimitBytes, w.CPULimitCores = beat.MemoryLimitBytes, beat.CPULimitCores
 		if beat.Limits != nil {
 			w.Limits = beat.Limits
 		}
 		if beat.Assessment != nil {
 			w.Grade, w.Score, w.Warnings = beat.Assessment.Grade, &beat.Assessment.Score, beat.Assessment.Warnings
+			w.BaselineBytes, w.MaxMemoryBytes = beat.Assessment.BaselineBytes, beat.Assessment.MaxMemoryBytes
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, 
 			if cause, reason := h.check(ctx, p, r); cause != "" {
 				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
 				return api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(),
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
 				}, nil
 			}
 		case <-heartbeats.C:
@@ -65,13 +65,14 @@ func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
 	usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
 	limits := p.Limits()
 	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
-		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(),
+		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
 		Limits: toMechanisms(p.LimitMechanisms()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
 	})
 }
 
 // check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
-// While memory approaches its limit faster than samples arrive, it takes a sample itself.
+// While memory approaches its limit faster than samples arrive, it takes a sample itself; and it measures memory that was estimated before
+// that decides.
 func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
 	health := h.health.of(p)
 	sample := p.LatestSample()
@@ -85,5 +86,13 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
-	return health.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
+	age := time.Since(p.Info().ReadyAt)
+	cause, reason := health.replacement(r.Rules, requests, age)
+	if cause == "" || cause == api.CauseRequests || !health.isEstimated() {
+		return cause, reason
+	}
+	if exact, err := p.FreshSample(ctx); err == nil {
+		health.add(exact, requests, r.Health)
+	}
+	return health.replacement(r.Rules, requests, age)
 }

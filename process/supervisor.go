@@ -61,6 +61,7 @@ type Supervisor struct {
 	host      limits.Host
 	ports     portAllocator
 	tables    tree.TableCache
+	pss       tree.PSSBudget
 	ctx       context.Context // ends when Close has stopped everything
 	cancel    context.CancelFunc
 	loops     sync.WaitGroup // sampling, enforcing and reaping orphans

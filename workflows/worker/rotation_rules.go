@@ -18,22 +18,24 @@ func (r rotator) watchRules() api.WatchRules {
 	if r.Rotation != nil || r.Machine.State == lifecycle.Suspended {
 		return api.WatchRules{}
 	}
-	limit := int64(r.Spec.Rotation.MaxMemory)
 	rules := api.WatchRules{
 		Limits:       true,
-		RequestLimit: r.Process.RequestLimit, MaxMemoryBytes: limit,
+		RequestLimit: r.Process.RequestLimit, MaxMemoryBytes: r.fixedMaxMemory(), AutoMemory: r.Spec.Rotation.MaxMemory == spec.Auto,
 		Grade: !slices.Contains(r.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(r.GradeRotations)),
 	}
-	if r.Process.InitialBytes >= limit { // the next process would start as large
-		rules.MaxMemoryBytes = 0
-	}
 	if r.Spec.Prediction.Enabled && !slices.Contains(r.Process.ObservedCauses, api.CausePrediction) {
-		rules.Window, rules.Horizon, rules.MemoryLimitBytes = r.Spec.Prediction.Window, r.Spec.Prediction.Horizon, limit
-		if hard := int64(r.Spec.Limits.Memory); hard > 0 && (limit == 0 || hard < limit) {
-			rules.MemoryLimitBytes = hard
-		}
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = r.Spec.Prediction.Window, r.Spec.Prediction.Horizon, int64(r.Spec.Limits.Memory)
 	}
 	return rules
+}
+
+// fixedMaxMemory is rotation.max_memory as a number of bytes; 0 if it is none or "auto", or the process started as large: so would the next.
+func (r rotator) fixedMaxMemory() int64 {
+	limit := max(0, int64(r.Spec.Rotation.MaxMemory))
+	if r.Process.InitialBytes >= limit {
+		return 0
+	}
+	return limit
 }
 
 // drawRequestLimit draws the request limit of an incarnation that has become ready, and records its initial memory.
@@ -41,7 +43,7 @@ func (r rotator) drawRequestLimit() {
 	random := rand.New(workflow.GetRandomStream(r.Ctx, "rotation")).Float64()
 	r.Process.RequestLimit = fromspec.Rotation(r.Spec).RequestLimit(random)
 	if r.Sample != nil {
-		r.Process.InitialBytes = r.Sample.RSSBytes
+		r.Process.InitialBytes = r.Sample.MemoryBytes
 	}
 	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
 		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is off; raise it",
