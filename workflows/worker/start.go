@@ -138,7 +138,7 @@ func (s *starter) countStart(err error) {
 }
 
 func (s *starter) setProcess(r api.StartResult) {
-	s.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits}
+	s.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits, Stable: r.Stable}
 	s.monitor.setSample(r.Sample)
 }
 

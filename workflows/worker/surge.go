@@ -119,7 +119,7 @@ func (s *surge) successorFailed(reason string) {
 	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
 		s.record(lifecycle.RotationFailed, "The next process failed to start, retrying: "+reason)
 	}
-	decision := recovery.Next(rotation.Attempts+1, reason, s.backoffRandom())
+	decision := recovery.Next(rotation.Attempts+1, true, reason, s.backoffRandom())
 	if decision.Action == policy.Restart {
 		rotation.RetryAt = s.Now().Add(decision.Delay)
 	}
