@@ -138,11 +138,13 @@ func addVitals(w *api.Worker, v api.ProcessVitals) {
 	if v.Sample == nil || v.Incarnation != w.Incarnation {
 		return
 	}
-	w.CurrentMemoryBytes, w.CPUPercent, w.OpenFiles, w.Threads = v.Sample.RSSBytes, v.Sample.CPUPercent, v.Sample.OpenFiles, v.Sample.Threads
-	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.RSSBytes)
+	w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = v.Sample.MemoryBytes, v.Sample.MemorySource, v.Sample.CPUPercent
+	w.OpenFiles, w.Threads = v.Sample.OpenFiles, v.Sample.Threads
+	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.MemoryBytes)
 	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
 	if v.Assessment != nil {
 		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
+		w.BaselineBytes, w.MaxMemoryBytes = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes
 	}
 }
 

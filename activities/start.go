@@ -60,7 +60,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	var delay time.Duration
 	retry := false
 	if attempt < r.MaxAttempts {
-		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, this.Reason, rand.Float64())
+		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, true, this.Reason, rand.Float64())
 		if retry = next.Action == policy.Restart; retry {
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
@@ -115,11 +115,11 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	info := p.Info()
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
-		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()),
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
-		if r.Rules.MaxMemoryBytes > 0 && sample.RSSBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
+		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
 			r.Rules.MaxMemoryBytes = 0
 		}
 	}

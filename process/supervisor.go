@@ -62,6 +62,7 @@ type Supervisor struct {
 	host        limits.Host
 	ports       portAllocator
 	tables      tree.TableCache
+	pss         tree.PSSBudget
 	rootWorkers sync.Once       // logs that workers run as root
 	ctx         context.Context // ends when Close has stopped everything
 	cancel      context.CancelFunc

@@ -14,10 +14,10 @@ func Default() Spec {
 		Health: Health{
 			Kind: HealthRPC, Interval: seconds(30), Checkpoint: minutes(5), Timeout: seconds(5), MaxFailures: 3,
 			Method: "ping", Path: "/", Command: []string{},
-			MemoryBands: []float64{100, 250, 500, 750}, CPUBands: []float64{}, CallsBands: []float64{},
+			MemoryBands: AutoBands, CPUBands: []float64{}, CallsBands: []float64{},
 		},
 		Rotation: Rotation{
-			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: 512 << 20, MaxUptime: hours(24),
+			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: Auto, MaxUptime: hours(24),
 			DrainTimeout: seconds(5), MaxUnavailable: 1, Surge: true,
 		},
 		Recovery: Recovery{

@@ -39,6 +39,9 @@ func Encode(s Spec) ([]byte, error) {
 }
 
 func writeKey(out *bytes.Buffer, name string, value any) error {
+	if b, ok := value.(Bands); ok {
+		value = b.encoded()
+	}
 	encoder := toml.NewEncoder(out)
 	encoder.SetTablesInline(true)
 	return encoder.Encode(map[string]any{name: value})

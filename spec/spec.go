@@ -159,14 +159,14 @@ type Health struct {
 	Command []string `json:"command" toml:"command"`
 	// The bands grade a worker's health: four rising values at which it stops being excellent, good, degraded and critical. Empty means no
 	// grade by that measure. Memory is in MB (1000² bytes) of the process tree, CPU in percent of one core, calls per minute.
-	MemoryBands []float64 `json:"memory_bands" toml:"memory_bands"`
+	MemoryBands Bands     `json:"memory_bands" toml:"memory_bands"`
 	CPUBands    []float64 `json:"cpu_bands" toml:"cpu_bands"`
 	CallsBands  []float64 `json:"calls_bands" toml:"calls_bands"`
 }
 
 // Rotation configures when and how a healthy worker is replaced.
 type Rotation struct {
-	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit.
+	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit. MaxMemory may be Auto.
 	MaxRequests int `json:"max_requests" toml:"max_requests"`
 	// Jitter varies each incarnation's MaxRequests at random by up to this fraction.
 	Jitter    float64  `json:"jitter" toml:"jitter"`

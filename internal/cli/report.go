@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 )
 
 func (a *app) reportCommand() *cobra.Command {
@@ -50,7 +51,7 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
 	facts := policy.PoolFacts{
 		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, StartsPaused: status.StartsPaused,
-		MaxMemoryBytes: int64(status.Spec.Rotation.MaxMemory), At: now.UTC(),
+		MaxMemoryBytes: max(0, int64(status.Spec.Rotation.MaxMemory)), AutoMaxMemory: status.Spec.Rotation.MaxMemory == spec.Auto, At: now.UTC(),
 	}
 	if r := view.Rollout; r != nil {
 		facts.Rollout, facts.Halted = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current)), r.Halted
@@ -78,6 +79,7 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	}
 	f.Requests, f.Failed, f.CallTime = w.RequestsServed, w.RequestsFailed, time.Duration(w.TotalCallTimeMS)*time.Millisecond
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
+	f.BaselineBytes, f.MaxMemoryBytes = w.BaselineBytes, w.MaxMemoryBytes
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, seconds(w.UptimeS)
 	f.Restarts, f.Rotations, f.ConsecutiveFailures = w.RestartsByReason, w.RotationsByReason, w.ConsecutiveFailures
 	addRotations(&f, w)
@@ -88,6 +90,9 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 func addRotations(f *policy.WorkerFacts, w api.Worker) {
 	if r := w.Rotation; r != nil {
 		f.Replacing = r.Reason
+	}
+	if w.LastRotation != nil {
+		f.Rotated = w.LastRotation.Reason
 	}
 	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
 		f.ReplacementFailed = last.Failed

@@ -318,7 +318,9 @@ func (l *leases) ensureTimer() {
 }
 
 // timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.
-func (l *leases) timerFiresBefore(t time.Time) bool { return l.tasks.lease.Running() && l.timerAt.Before(t) }
+func (l *leases) timerFiresBefore(t time.Time) bool {
+	return l.tasks.lease.Running() && l.timerAt.Before(t)
+}
 
 func (l *leases) armTimer(after time.Duration) {
 	l.timerAt = l.Now().Add(after)

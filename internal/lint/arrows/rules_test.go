@@ -52,6 +52,7 @@ var rules = []rule{
 	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
 	{path: "", ours: []string{"lifecycle", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
 	{path: "workflows/...", ours: []string{"lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
+	{path: "sdk/go/...", ours: []string{"process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
 	{path: "process/...", ours: []string{"lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
