@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tempool/tempool/internal/agentcmd"
+	"github.com/tempool/tempool/cmd/worker/agentcmd"
 )
 
 // roleEnv selects what a child process of this program runs.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/cmd/starter/codemetrics"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"

@@ -42,8 +42,8 @@ func TestEveryFileIsCountedOnce(t *testing.T) {
 	require.Len(t, reports, 15)
 	require.Equal(t, 100, reports[14].Files)
 	require.Equal(t, 100, reports[14].Total)
-	require.NotEmpty(t, f.outcomes)
-	require.Len(t, f.outcomes, s.Leases)
+	require.NotZero(t, s.Leases)
+	require.GreaterOrEqual(t, len(f.outcomes), s.Leases, "the client also returns a lease that was granted as the job ended")
 	require.Equal(t, []string{"ok"}, slices.Compact(f.outcomes))
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/cmd/starter/codemetrics"
 )
 
 // errInterrupted ends a run on request.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/cmd/starter/codemetrics"
 	"github.com/tempool/tempool/internal/logging"
 )
 

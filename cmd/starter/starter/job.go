@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
-	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/cmd/starter/codemetrics"
 )
 
 // workersTimeout bounds the query of the workers before and after the job.
