@@ -101,14 +101,6 @@ const (
 // both, so the constant is untyped: it fits an EventKind and a Health alike.
 const Unhealthy = "unhealthy"
 
-// EventKinds lists every event in the order of a worker's life. The slice is the caller's.
-func EventKinds() []EventKind {
-	return []EventKind{
-		Start, Hold, Release, Stop, StartSucceeded, StartFailed, Exited, Checkout, Checkin, CheckinError, CheckinClose,
-		LeaseExpired, ProbeFailed, ProbePassed, Unhealthy, Suspend, Resume, Drain, Drained, DrainTimeout,
-	}
-}
-
 // Event is one thing that happened, as Next takes it.
 type Event struct {
 	Kind EventKind `json:"kind"`

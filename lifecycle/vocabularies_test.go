@@ -140,3 +140,11 @@ func moves(from string, to ...string) []Move {
 	}
 	return list
 }
+
+// EventKinds lists every event in the order of a worker's life. The slice is the caller's.
+func EventKinds() []EventKind {
+	return []EventKind{
+		Start, Hold, Release, Stop, StartSucceeded, StartFailed, Exited, Checkout, Checkin, CheckinError, CheckinClose,
+		LeaseExpired, ProbeFailed, ProbePassed, Unhealthy, Suspend, Resume, Drain, Drained, DrainTimeout,
+	}
+}
