@@ -1,23 +1,91 @@
-// Package storetest is the conformance suite of session stores: every sessions.Store passes Run, every sessions.Mirror passes RunReplica.
-package storetest
+package sessions_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/dualwrite"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"
 )
 
-// Open opens an empty store for one test. The suite closes it.
-type Open func(t *testing.T, config sessions.Config) sessions.Store
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Run runs the conformance suite of sessions.Store.
-func Run(t *testing.T, open Open) { run(t, open, storeTests) }
+// openFunc opens an empty store for one test, which closes it.
+type openFunc func(t *testing.T, config sessions.Config) sessions.Store
+
+// A new kind of store belongs here.
+func TestEveryStoreConforms(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	for name, open := range map[string]openFunc{
+		"memory":                  openMemory,
+		"embedded, sync always":   embeddedOpener(embedded.SyncAlways),
+		"embedded, sync interval": embeddedOpener(embedded.SyncInterval),
+		"one Redis server":        redisOpener(redistest.Start(t).URL() + "/1"),
+		"a Redis cluster":         redisOpener(cluster.URL() + "?addr=" + cluster.Address()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, open, storeTests)
+			run(t, open, replicaTests)
+		})
+	}
+}
+
+func TestADualWriteConforms(t *testing.T) {
+	for name, open := range map[string]func(*testing.T, *dualwrite.Store, sessions.Config){
+		"without a copy": func(*testing.T, *dualwrite.Store, sessions.Config) {},
+		"during a copy":  startCopy,
+		"after a switch of roles": func(t *testing.T, store *dualwrite.Store, config sessions.Config) {
+			startCopy(t, store, config)
+			require.Eventually(t, func() bool { return store.Status().InSync }, time.Minute, 5*time.Millisecond, "%+v", store.Status())
+			_, err := store.SwitchRoles(t.Context(), false, func() error { return nil })
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+				store := dualwrite.New(memory.Open(config))
+				open(t, store, config)
+				return store
+			}, storeTests)
+		})
+	}
+}
+
+func startCopy(_ *testing.T, store *dualwrite.Store, config sessions.Config) {
+	store.StartCopy(memory.Open(config), false, false)
+}
+
+func openMemory(_ *testing.T, config sessions.Config) sessions.Store { return memory.Open(config) }
+
+func embeddedOpener(sync embedded.Sync) openFunc {
+	return func(t *testing.T, config sessions.Config) sessions.Store {
+		store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
+		require.NoError(t, err)
+		return store
+	}
+}
+
+// redisOpener opens stores on one server, each with a prefix of its own.
+func redisOpener(url string) openFunc {
+	var stores atomic.Int64
+	return func(t *testing.T, config sessions.Config) sessions.Store {
+		store, err := redis.Open(redis.Options{URL: url, Config: config, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
+		require.NoError(t, err)
+		return store
+	}
+}
 
 // storeTests apply to every store.
 var storeTests = map[string]func(*testing.T, *storeEnv){
@@ -47,11 +115,8 @@ var storeTests = map[string]func(*testing.T, *storeEnv){
 	"A closed store fails every operation":                   testClose,
 }
 
-// RunReplica runs the conformance suite of sessions.Mirror, which does not include Run.
-func RunReplica(t *testing.T, open Open) { run(t, open, copyTests) }
-
-// copyTests apply to every sessions.Mirror.
-var copyTests = map[string]func(*testing.T, *storeEnv){
+// replicaTests apply to every sessions.Replica, besides storeTests.
+var replicaTests = map[string]func(*testing.T, *storeEnv){
 	"Put stores an exact copy":                             testPut,
 	"Put replaces a session of the same id":                testPutReplaces,
 	"Putting an expired session deletes the one of its id": testPutExpired,
@@ -63,7 +128,7 @@ var copyTests = map[string]func(*testing.T, *storeEnv){
 	"Concurrent puts are all stored":                       testConcurrentPuts,
 }
 
-func run(t *testing.T, open Open, tests map[string]func(*testing.T, *storeEnv)) {
+func run(t *testing.T, open openFunc, tests map[string]func(*testing.T, *storeEnv)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, &storeEnv{t: t, open: open, clock: newClock()}) })
 	}
@@ -87,7 +152,7 @@ func (c *clock) set(moment time.Time) { c.now.Store(moment.UnixMilli()) }
 // storeEnv is what one test needs: a way to open stores, and their clock.
 type storeEnv struct {
 	t     *testing.T
-	open  Open
+	open  openFunc
 	clock *clock
 }
 

@@ -1,4 +1,4 @@
-package storetest
+package sessions_test
 
 import (
 	"fmt"

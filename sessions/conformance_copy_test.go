@@ -1,4 +1,4 @@
-package storetest
+package sessions_test
 
 import (
 	"encoding/json"
@@ -15,9 +15,9 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-func (s *storeEnv) mirror(config sessions.Config) sessions.Replica {
+func (s *storeEnv) replica(config sessions.Config) sessions.Replica {
 	store, ok := s.store(config).(sessions.Replica)
-	require.True(s.t, ok, "the store does not implement sessions.Mirror")
+	require.True(s.t, ok, "the store does not implement sessions.Replica")
 	return store
 }
 
@@ -39,7 +39,7 @@ func peek(t *testing.T, store sessions.Replica, id string) *sessions.Session {
 }
 
 func testPut(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	want := s.foreign("a", 10*time.Minute)
 	require.NoError(t, store.Put(t.Context(), want))
 	requireSame(t, want, peek(t, store, "a"))
@@ -59,7 +59,7 @@ func testPut(t *testing.T, s *storeEnv) {
 }
 
 func testPutReplaces(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	_, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func testPutReplaces(t *testing.T, s *storeEnv) {
 }
 
 func testPutExpired(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	require.NoError(t, store.Put(t.Context(), s.foreign("a", time.Minute)))
 	require.False(t, isLive(t, store, "a"))
 	create(t, store, "a", time.Hour)
@@ -85,7 +85,7 @@ func testPutExpired(t *testing.T, s *storeEnv) {
 }
 
 func testPutIgnoresMax(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{Max: 1, OnFull: sessions.Evict})
+	store := s.replica(sessions.Config{Max: 1, OnFull: sessions.Evict})
 	for _, id := range []string{"a", "b", "c"} {
 		require.NoError(t, store.Put(t.Context(), s.foreign(id, time.Hour)))
 	}
@@ -95,7 +95,7 @@ func testPutIgnoresMax(t *testing.T, s *storeEnv) {
 }
 
 func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{Max: 3, OnFull: sessions.Evict})
+	store := s.replica(sessions.Config{Max: 3, OnFull: sessions.Evict})
 	for i, id := range []string{"b", "c", "a"} {
 		session := s.foreign(id, time.Hour)
 		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
@@ -110,7 +110,7 @@ func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
 }
 
 func testPutInvalid(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	invalid := &api.Error{Code: api.CodeInvalid}
 	for name, corrupt := range map[string]func(*sessions.Session){
 		"no id":                      func(x *sessions.Session) { x.ID = "" },
@@ -134,7 +134,7 @@ func testPutInvalid(t *testing.T, s *storeEnv) {
 }
 
 func testPeek(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	made := create(t, store, "a", time.Minute)
 	s.clock.advance(time.Minute - time.Millisecond)
 	found, err := store.Peek(t.Context(), []string{"b", "a"})
@@ -153,7 +153,7 @@ func testPeek(t *testing.T, s *storeEnv) {
 }
 
 func testPutDuringUpdate(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	create(t, store, "a", time.Hour)
 	calls := 0
 	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
@@ -171,7 +171,7 @@ func testPutDuringUpdate(t *testing.T, s *storeEnv) {
 }
 
 func testConcurrentPuts(t *testing.T, s *storeEnv) {
-	store := s.mirror(sessions.Config{})
+	store := s.replica(sessions.Config{})
 	const writers, each = 8, 25
 	var group sync.WaitGroup
 	failures := make(chan error, writers*each)
