@@ -18,6 +18,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
 )
 
@@ -77,13 +78,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	command, err := root.ExecuteContextC(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	a.endProgress()
 	if err == nil {
 		return ExitOK
 	}
 	if !a.running {
-		err = usagef("%w; see %s --help", err, command.CommandPath())
+		err = command.Usagef("%w; see %s --help", err, ran.CommandPath())
 		if wantsJSON(args) { // the parser may have stopped before -o
 			a.format = formatJSON
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/sessions"
 )
 
@@ -24,7 +25,7 @@ const (
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+			return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
 		}
 		return checkArguments(names, args)
 	}
@@ -34,7 +35,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
+			return command.Usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
 		}
 		return checkArguments([]string{name}, args)
 	}
@@ -43,7 +44,7 @@ func atMostOne(name string) cobra.PositionalArgs {
 // noArguments allows no argument.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
+		return command.Usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
 	}
 	return nil
 }
@@ -68,7 +69,7 @@ func checkArguments(names, args []string) error {
 		}
 		if err != nil {
 			_, message := describe(err)
-			return usagef("%s", message)
+			return command.Usagef("%s", message)
 		}
 	}
 	return nil
@@ -76,10 +77,10 @@ func checkArguments(names, args []string) error {
 
 func checkPoolName(name string) error {
 	if pool, _, err := api.ParseWorkerName(name); err == nil {
-		return usagef("%q is a worker, not a pool; write %s", name, pool)
+		return command.Usagef("%q is a worker, not a pool; write %s", name, pool)
 	}
 	if invalid := api.CheckPoolName(name, api.CodeInvalid); invalid != nil {
-		return usagef("%s", invalid.Message)
+		return command.Usagef("%s", invalid.Message)
 	}
 	return nil
 }
@@ -88,7 +89,7 @@ func checkPoolName(name string) error {
 func workerName(name string) (pool string, slot int, err error) {
 	pool, slot, err = api.ParseWorkerName(name)
 	if err != nil {
-		return "", 0, usagef("%q is not a worker; write POOL/N, for example python/0", name)
+		return "", 0, command.Usagef("%q is not a worker; write POOL/N, for example python/0", name)
 	}
 	return pool, slot, nil
 }
@@ -106,7 +107,7 @@ func poolOrWorker(name string) (pool string, slot *int, err error) {
 func workerCount(text string) (int, error) {
 	count, err := strconv.Atoi(text)
 	if err != nil || count < 1 {
-		return 0, usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to have none", text)
+		return 0, command.Usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to have none", text)
 	}
 	return count, nil
 }

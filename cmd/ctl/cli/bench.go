@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 const (
@@ -44,9 +45,9 @@ BODY is as for ctl call. The exit code is 1 if all calls failed.`,
 	checkFlags(c, func(*cobra.Command) error {
 		switch {
 		case callers < 1 || callers > maxCallers:
-			return usagef("--callers is %d; give a number from 1 to %d", callers, maxCallers)
+			return command.Usagef("--callers is %d; give a number from 1 to %d", callers, maxCallers)
 		case duration <= 0:
-			return usagef("--duration is %s; give a duration above zero, such as 10s", duration)
+			return command.Usagef("--duration is %s; give a duration above zero, such as 10s", duration)
 		}
 		return nil
 	})
@@ -68,7 +69,7 @@ BODY is as for ctl call. The exit code is 1 if all calls failed.`,
 		started := time.Now()
 		runCallers(ctx, callers, duration, call, stats)
 		stats.fill(&result, time.Since(started))
-		if err := a.printResult(result, func(w io.Writer) error { return writeBenchResult(w, result) }); err != nil {
+		if err := a.printResult(result, func(text *strings.Builder) { writeBenchResult(text, result) }); err != nil {
 			return err
 		}
 		if result.Calls == 0 {
@@ -131,7 +132,7 @@ func runCallers(ctx context.Context, callers int, duration time.Duration, call f
 const barWidth = 40
 
 // writeBenchResult writes the table of ctl bench.
-func writeBenchResult(w io.Writer, r benchResult) error {
+func writeBenchResult(text *strings.Builder, r benchResult) {
 	ms := func(value float64) string { return formatDuration(milliseconds(value)) }
 	rows := [][]string{
 		{"Callers", fmt.Sprint(r.Callers)},
@@ -143,9 +144,7 @@ func writeBenchResult(w io.Writer, r benchResult) error {
 		rows = append(rows, []string{"p50", ms(r.Latency.P50)}, []string{"p90", ms(r.Latency.P90)}, []string{"p99", ms(r.Latency.P99)},
 			[]string{"max", ms(r.Latency.Max)}, []string{"mean", ms(r.Latency.Mean)})
 	}
-	if err := table(w, []string{"Pool", r.Pool + " " + r.Method}, rows); err != nil {
-		return err
-	}
+	table(text, []string{"Pool", r.Pool + " " + r.Method}, rows)
 	var most int64
 	for _, b := range r.Histogram {
 		most = max(most, b.Count)
@@ -157,18 +156,16 @@ func writeBenchResult(w io.Writer, r benchResult) error {
 			strings.Repeat("#", int(math.Ceil(barWidth*float64(b.Count)/float64(most))))})
 	}
 	if len(rows) > 0 {
-		fmt.Fprintln(w)
-		if err := table(w, []string{"UP TO", "CALLS", "SHARE", ""}, rows); err != nil {
-			return err
-		}
+		fmt.Fprintln(text)
+		table(text, []string{"UP TO", "CALLS", "SHARE", ""}, rows)
 	}
 	if len(r.Errors) == 0 {
-		return nil
+		return
 	}
 	rows = nil
 	for _, e := range r.Errors {
 		rows = append(rows, []string{string(e.Code), fmt.Sprint(e.Count), oneLine(e.Message, maxReasonRunes)})
 	}
-	fmt.Fprintln(w)
-	return table(w, []string{"ERROR", "CALLS", "FIRST MESSAGE"}, rows)
+	fmt.Fprintln(text)
+	table(text, []string{"ERROR", "CALLS", "FIRST MESSAGE"}, rows)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // callFlags are the flags of commands that call a pool.
@@ -29,7 +30,7 @@ func (a *app) callingCommand(c *cobra.Command, o *callFlags, run func(ctx contex
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
 	checkFlags(c, func(*cobra.Command) error {
 		if o.priority < 0 || o.priority > 9 {
-			return usagef("--priority is %d; give a number from 0 to 9", o.priority)
+			return command.Usagef("--priority is %d; give a number from 0 to 9", o.priority)
 		}
 		return nil
 	})
@@ -43,10 +44,10 @@ func (a *app) callOptions(o callFlags) tempool.CallOptions {
 // callArguments requires POOL METHOD and allows a body.
 func callArguments(cmd *cobra.Command, args []string) error {
 	if len(args) < 2 || len(args) > 3 {
-		return usagef("%s takes POOL METHOD and at most one BODY; it got %s", cmd.CommandPath(), plural(len(args), "argument"))
+		return command.Usagef("%s takes POOL METHOD and at most one BODY; it got %s", cmd.CommandPath(), plural(len(args), "argument"))
 	}
 	if args[1] == "" {
-		return usagef("METHOD is empty; name the method to call")
+		return command.Usagef("METHOD is empty; name the method to call")
 	}
 	return checkArguments([]string{argPool}, args[:1])
 }

@@ -3,32 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/lifecycle"
 )
-
-// outcomeFlag is the value of --outcome.
-type outcomeFlag api.Outcome
-
-// String is part of pflag.Value.
-func (o *outcomeFlag) String() string { return string(*o) }
-
-// Type is part of pflag.Value: the name of the value in help texts.
-func (o *outcomeFlag) Type() string { return "ok|error|close" }
-
-// Set is part of pflag.Value.
-func (o *outcomeFlag) Set(text string) error {
-	switch api.Outcome(text) {
-	case api.OutcomeOK, api.OutcomeError, api.OutcomeClose:
-		*o = outcomeFlag(text)
-		return nil
-	}
-	return fmt.Errorf("write ok, error or close")
-}
 
 // checkinResult is the result of ctl checkin.
 type checkinResult struct {
@@ -38,7 +19,7 @@ type checkinResult struct {
 }
 
 func (a *app) checkinCommand() *cobra.Command {
-	outcome := outcomeFlag(api.OutcomeOK)
+	outcome := api.OutcomeOK
 	var problem string
 	c := a.controlPlaneCommand(&cobra.Command{
 		Use:   "checkin LEASE",
@@ -55,7 +36,7 @@ it is replaced.`,
 		if err != nil {
 			return err
 		}
-		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: api.Outcome(outcome), Error: problem}); err != nil {
+		if err := a.checkin(ctx, cp, ref, api.CheckinRequest{LeaseID: args[0], Outcome: outcome, Error: problem}); err != nil {
 			return err
 		}
 		state, err := a.awaitCheckin(ctx, cp.Pool(ref.Pool), ref.Slot, args[0])
@@ -65,12 +46,13 @@ it is replaced.`,
 		result := checkinResult{args[0], ref.Worker(), state}
 		return a.printMessage(result, "released lease %s; worker %s is %s", result.Lease, result.Worker, result.State)
 	})
-	c.Flags().Var(&outcome, "outcome", "outcome of the lease")
+	outcomes := []string{string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose)}
+	c.Flags().Var(choice[api.Outcome]{&outcome, outcomes}, "outcome", "outcome of the lease")
+	completeFlag(c, "outcome", outcomes...)
 	c.Flags().StringVar(&problem, "error", "", "what went wrong, for the worker's history; with --outcome error or close")
-	completeFlag(c, "outcome", string(api.OutcomeOK), string(api.OutcomeError), string(api.OutcomeClose))
 	checkFlags(c, func(*cobra.Command) error {
-		if problem != "" && api.Outcome(outcome) == api.OutcomeOK {
-			return usagef("--error needs --outcome error or --outcome close")
+		if problem != "" && outcome == api.OutcomeOK {
+			return command.Usagef("--error needs --outcome error or --outcome close")
 		}
 		return nil
 	})
@@ -112,8 +94,7 @@ func (a *app) awaitCheckin(ctx context.Context, p pool, slot int, lease string) 
 		state, err = p.State(ctx, slot)
 		return err == nil && (state.Lease == nil || state.Lease.ID != lease), err
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		return "", api.Errorf(codeTimeout, "released lease %s, but its worker has not processed the release after %s; check that the agents are running", lease, formatDuration(a.timeout))
 	}
 	return state.State, err

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 func (a *app) checkoutCommand() *cobra.Command {
@@ -36,7 +37,7 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 		if err != nil {
 			return waitHint(err, wait)
 		}
-		return a.printResult(lease, func(w io.Writer) error { return writeLease(w, &lease.Lease, a.now()) })
+		return a.printResult(lease, func(text *strings.Builder) { writeLease(text, &lease.Lease, a.now()) })
 	})
 	c.Flags().StringVar(&o.Holder, "holder", "", "name of the lease's holder, as other users see it")
 	c.Flags().StringVar(&o.Session, "session", "", "session of the lease")
@@ -46,11 +47,11 @@ a worker whose lease expires, unless lease.on_expiry in its pool.toml says other
 	checkFlags(c, func(cmd *cobra.Command) error {
 		switch flags := cmd.Flags(); {
 		case flags.Changed("holder") && o.Holder == "":
-			return usagef("--holder is empty; name the holder of the lease")
+			return command.Usagef("--holder is empty; name the holder of the lease")
 		case flags.Changed("ttl") && o.TTL < time.Millisecond:
-			return usagef("--ttl is %s; give at least 1ms", o.TTL)
+			return command.Usagef("--ttl is %s; give at least 1ms", o.TTL)
 		case wait < 0:
-			return usagef("--wait is %s; give a duration above zero", wait)
+			return command.Usagef("--wait is %s; give a duration above zero", wait)
 		}
 		return nil
 	})
@@ -79,7 +80,7 @@ func waitHint(err error, wait time.Duration) error {
 }
 
 // writeLease writes the table of ctl checkout.
-func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
+func writeLease(text *strings.Builder, lease *api.Lease, now time.Time) {
 	rows := [][]string{
 		{"Worker", lease.Worker},
 		{"Holder", lease.Holder},
@@ -95,5 +96,5 @@ func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
 	rows = append(rows,
 		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), formatDuration(lease.ExpiresAt.Sub(now)))},
 		[]string{"Release", "ctl checkin " + lease.ID})
-	return table(w, []string{"Lease", lease.ID}, rows)
+	table(text, []string{"Lease", lease.ID}, rows)
 }

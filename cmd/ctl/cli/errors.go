@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // Codes of failures that arise in ctl itself.
@@ -17,30 +18,9 @@ const (
 	codeUnexpected  api.Code = "unexpected" // an error without a code
 )
 
-// usageError is a mistake in the command line.
-type usageError struct{ error }
-
-func (u usageError) Unwrap() error { return u.error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
-
-// exitCode returns the exit code for the result of a command.
-func exitCode(err error) int {
-	var usage usageError
-	switch {
-	case err == nil:
-		return ExitOK
-	case errors.As(err, &usage):
-		return ExitUsage
-	}
-	return ExitFailed
-}
-
 // describe returns the code and the message of an error.
 func describe(err error) (api.Code, string) {
-	var usage usageError
+	var usage command.UsageError
 	var coded *api.Error
 	switch {
 	case errors.As(err, &usage):
@@ -68,5 +48,8 @@ func (a *app) fail(err error) int {
 	} else {
 		fmt.Fprintf(a.err, "ctl: %s\n", message)
 	}
-	return exitCode(err)
+	if code == codeUsage {
+		return ExitUsage
+	}
+	return ExitFailed
 }

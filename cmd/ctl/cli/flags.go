@@ -3,11 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -27,6 +30,26 @@ func mustDefine(c *cobra.Command, err error) {
 	if err != nil {
 		panic(fmt.Sprintf("command %s: %v", c.Name(), err))
 	}
+}
+
+// choice is a flag that takes one of a few words.
+type choice[T ~string] struct {
+	value *T
+	words []string
+}
+
+// String, Type and Set are those of pflag.Value.
+func (c choice[T]) String() string { return string(*c.value) }
+
+func (c choice[T]) Type() string { return strings.Join(c.words, "|") }
+
+func (c choice[T]) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		last := len(c.words) - 1
+		return fmt.Errorf("write %s or %s", strings.Join(c.words[:last], ", "), c.words[last])
+	}
+	*c.value = T(text)
+	return nil
 }
 
 // required marks a flag of c that must be given.
@@ -62,5 +85,5 @@ func explainNegativeNumber(c *cobra.Command, err error) error {
 	if _, err := strconv.Atoi(number); err != nil {
 		return unknown
 	}
-	return usagef("-%s is a negative number, which %s does not take; write %s", number, c.CommandPath(), c.UseLine())
+	return command.Usagef("-%s is a negative number, which %s does not take; write %s", number, c.CommandPath(), c.UseLine())
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,19 +15,16 @@ const (
 )
 
 // table writes aligned columns without trailing blanks.
-func table(w io.Writer, header []string, rows [][]string) error {
-	var text strings.Builder
-	aligned := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) // writing to a strings.Builder never fails
+func table(text *strings.Builder, header []string, rows [][]string) {
+	var padded strings.Builder
+	aligned := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
 		fmt.Fprintln(aligned, strings.Join(row, "\t"))
 	}
-	_ = aligned.Flush()
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
+	_ = aligned.Flush() // writing to a strings.Builder never fails
+	for line := range strings.Lines(padded.String()) {
+		fmt.Fprintln(text, strings.TrimRight(line, " \n"))
 	}
-	return nil
 }
 
 // formatBytes formats a size in the largest binary unit below it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // envGateway lists the gateways if --gateway does not; the SDKs read it, too.
@@ -37,7 +38,7 @@ func (g *gatewayFlags) flags(c *cobra.Command) {
 func (g *gatewayFlags) check() error {
 	for _, endpoint := range g.endpoints {
 		if !isEndpoint(endpoint) {
-			return usagef("--gateway is %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", endpoint)
+			return command.Usagef("--gateway is %q; write http://HOST:PORT, https://HOST:PORT or unix:PATH", endpoint)
 		}
 	}
 	return nil

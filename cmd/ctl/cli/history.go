@@ -2,7 +2,8 @@ package cli
 
 import (
 	"context"
-	"io"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ spent in the state FROM. A line marks transitions that are no longer available.`
 		if len(gaps) > 0 {
 			a.warn("some transitions of " + args[0] + " are no longer available")
 		}
-		return a.printResult(transitions, func(w io.Writer) error { return writeHistory(w, transitions, gaps) })
+		return a.printResult(transitions, func(text *strings.Builder) { writeHistory(text, transitions, gaps) })
 	})
 	c.Flags().BoolVar(&all, "all", false, "also read transitions from earlier runs of the worker's workflow")
 	return c
@@ -76,7 +77,7 @@ func (a *app) transitions(ctx context.Context, cp controlPlane, name string, slo
 const historyGapLine = "… transitions missing: a worker keeps its newest 100, and Temporal deletes earlier runs after the retention period"
 
 // writeHistory writes the table of ctl history. gaps are the indexes of transitions with a gap before them.
-func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) error {
+func writeHistory(text *strings.Builder, transitions []lifecycle.Transition, gaps []int) {
 	var rows [][]string
 	for _, t := range transitions {
 		rows = append(rows, []string{
@@ -85,20 +86,11 @@ func writeHistory(w io.Writer, transitions []lifecycle.Transition, gaps []int) e
 		})
 	}
 	var aligned strings.Builder
-	if err := table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "WHY"}, rows); err != nil {
-		return err
-	}
-	missing := map[int]bool{}
-	for _, index := range gaps {
-		missing[index] = true
-	}
+	table(&aligned, []string{"WHEN", "FROM", "EVENT", "TO", "AFTER", "WHY"}, rows)
 	for i, line := range strings.SplitAfter(aligned.String(), "\n") {
-		if missing[i-1] { // line 0 is the header
-			line = historyGapLine + "\n" + line
+		if slices.Contains(gaps, i-1) { // line 0 is the header
+			fmt.Fprintln(text, historyGapLine)
 		}
-		if _, err := io.WriteString(w, line); err != nil {
-			return err
-		}
+		text.WriteString(line)
 	}
-	return nil
 }

@@ -15,22 +15,6 @@ const (
 	formatJSON  outputFormat = "json"
 )
 
-// String is part of pflag.Value.
-func (f *outputFormat) String() string { return string(*f) }
-
-// Type is part of pflag.Value: the name of the value in help texts.
-func (f *outputFormat) Type() string { return "table|json" }
-
-// Set is part of pflag.Value.
-func (f *outputFormat) Set(text string) error {
-	switch outputFormat(text) {
-	case formatTable, formatJSON:
-		*f = outputFormat(text)
-		return nil
-	}
-	return fmt.Errorf("write table or json")
-}
-
 // wantsJSON reports whether a command line that could not be parsed contains -o json.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
@@ -52,21 +36,21 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// printResult prints the result of a command: value as JSON, or the output of table.
-func (a *app) printResult(value any, table func(w io.Writer) error) error {
+// printResult prints the result of a command: value as JSON, or the text that write makes.
+func (a *app) printResult(value any, write func(text *strings.Builder)) error {
 	a.endProgress()
 	if a.format == formatJSON {
 		return writeJSON(a.out, value)
 	}
-	return table(a.out)
+	var text strings.Builder
+	write(&text)
+	_, err := io.WriteString(a.out, text.String())
+	return err
 }
 
 // printMessage prints the result of a command: value as JSON, or one line of text.
 func (a *app) printMessage(value any, format string, args ...any) error {
-	return a.printResult(value, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, format+"\n", args...)
-		return err
-	})
+	return a.printResult(value, func(text *strings.Builder) { fmt.Fprintf(text, format+"\n", args...) })
 }
 
 // warn prints a warning to stderr; the command continues.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -38,30 +38,23 @@ func (a *app) poolStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printResult(view, func(w io.Writer) error { return writeStatus(w, view) })
+		return a.printResult(view, func(text *strings.Builder) { writeStatus(text, view) })
 	})
 }
 
 // writeStatus writes the table of ctl pool status: the pool, its workers, and the full reason of each worker out of service.
-func writeStatus(w io.Writer, view api.PoolWorkers) error {
+func writeStatus(text *strings.Builder, view api.PoolWorkers) {
 	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
 	if view.Rollout != nil {
 		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
 	}
-	if err := table(w, []string{"Pool", view.Pool}, rows); err != nil {
-		return err
-	}
-	if err := writeWorkers(w, []api.PoolWorkers{view}); err != nil {
-		return err
-	}
+	table(text, []string{"Pool", view.Pool}, rows)
+	writeWorkers(text, []api.PoolWorkers{view})
 	for _, worker := range view.Workers {
 		if reason := reasonOutOfService(worker); reason != "" {
-			if _, err := fmt.Fprintf(w, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason)); err != nil {
-				return err
-			}
+			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
 		}
 	}
-	return nil
 }
 
 // poolSummary is one pool in ctl pool list.
@@ -88,7 +81,7 @@ func (a *app) poolListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printResult(pools, func(w io.Writer) error { return writePools(w, pools) })
+		return a.printResult(pools, func(text *strings.Builder) { writePools(text, pools) })
 	})
 }
 
@@ -103,7 +96,7 @@ func (a *app) poolSummary(ctx context.Context, cp controlPlane, name string) (po
 }
 
 // writePools writes the table of ctl pool list.
-func writePools(w io.Writer, pools []poolSummary) error {
+func writePools(text *strings.Builder, pools []poolSummary) {
 	var rows [][]string
 	for _, p := range pools {
 		note := p.Error
@@ -116,7 +109,7 @@ func writePools(w io.Writer, pools []poolSummary) error {
 		}
 		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)})
 	}
-	return table(w, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
+	table(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
 }
 
 func (a *app) poolScaleCommand() *cobra.Command {
@@ -189,7 +182,7 @@ func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx 
 type poolQuery[T any] struct {
 	get    func(ctx context.Context, cp controlPlane, name string) (T, error)
 	extend func(ctx context.Context, all []T) // adds to the results of get, if set
-	write  func(w io.Writer, all []T) error   // the table
+	write  func(text *strings.Builder, all []T)
 }
 
 // printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it prints
@@ -216,7 +209,7 @@ func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []stri
 	if len(args) == 1 {
 		result = all[0]
 	}
-	if err := a.printResult(result, func(w io.Writer) error { return q.write(w, all) }); err != nil {
+	if err := a.printResult(result, func(text *strings.Builder) { q.write(text, all) }); err != nil {
 		return err
 	}
 	return failed

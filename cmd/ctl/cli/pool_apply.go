@@ -66,8 +66,7 @@ func (a *app) awaitRollout(ctx context.Context, cp controlPlane, name string, li
 		a.showProgress(name + ": " + rolloutSummary(status.Rollout) + restartingSummary(status))
 		return false, nil
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		text := "no answer"
 		if latest.Rollout != nil {
 			text = rolloutSummary(latest.Rollout) + restartingSummary(latest)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ keeps running and retries.`,
 		if err != nil {
 			return err
 		}
-		return a.printResult(view, func(w io.Writer) error { return writeWorkers(w, []api.PoolWorkers{view}) })
+		return a.printResult(view, func(text *strings.Builder) { writeWorkers(text, []api.PoolWorkers{view}) })
 	})
 	a.specFileFlag(c, &s)
 	wait.flags(c, defaultWait, "until all workers are ready")

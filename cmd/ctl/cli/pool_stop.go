@@ -67,11 +67,10 @@ func (a *app) awaitPoolEnd(ctx context.Context, cp controlPlane, name string, li
 		return struct{}{}, err
 	}
 	_, err := awaitResult(ctx, a, limit, wait, func(ctx context.Context) { remaining = a.showRemaining(ctx, cp, name, remaining) })
-	var timeout *waitTimeout
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return ctx.Err()
-	case errors.As(err, &timeout):
+	case errors.Is(err, errWaitTimeout):
 		return stopTimeoutError(name, limit, remaining)
 	}
 	return err

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -49,7 +48,7 @@ over all incarnations: requests, leases, restarts.`,
 }
 
 // writeWorkers writes the table of ctl ps, with one header for the workers of all pools.
-func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
+func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
 	ready, size := 0, 0
 	var rows [][]string
 	for _, view := range views {
@@ -65,10 +64,8 @@ func writeWorkers(w io.Writer, views []api.PoolWorkers) error {
 	if summary := controlPlaneSummary(views); summary != "" {
 		title += ", " + summary
 	}
-	if _, err := fmt.Fprintln(w, title); err != nil {
-		return err
-	}
-	return table(w, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
+	fmt.Fprintln(text, title)
+	table(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
 }
 
 // endedTitle says that a single pool has stopped; it is empty for other views.
@@ -103,7 +100,7 @@ func reasonOutOfService(w api.Worker) string {
 }
 
 // writeStats writes the table of ctl workers stats.
-func writeStats(w io.Writer, views []api.PoolWorkers) error {
+func writeStats(text *strings.Builder, views []api.PoolWorkers) {
 	var rows [][]string
 	for _, view := range views {
 		for _, worker := range view.Workers {
@@ -111,11 +108,9 @@ func writeStats(w io.Writer, views []api.PoolWorkers) error {
 		}
 	}
 	if ended := endedTitle(views); ended != "" {
-		if _, err := fmt.Fprintln(w, ended); err != nil {
-			return err
-		}
+		fmt.Fprintln(text, ended)
 	}
-	return table(w, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
+	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
 		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
 }
 

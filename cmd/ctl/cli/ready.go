@@ -51,8 +51,7 @@ func (a *app) awaitReady(ctx context.Context, cp controlPlane, w *readyWait) err
 		}
 		return w.progress.done(), nil
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		return notReadyError(w.pool, w.limit, w.progress, w.agentHint)
 	}
 	return err

@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -97,64 +97,49 @@ func addRotations(f *policy.WorkerFacts, w api.Worker) {
 	}
 }
 
-func writeReports(w io.Writer, reports []policy.Report) error {
+func writeReports(text *strings.Builder, reports []policy.Report) {
 	if len(reports) == 0 {
-		_, err := fmt.Fprintln(w, "No pool is running.")
-		return err
+		fmt.Fprintln(text, "No pool is running.")
 	}
 	for i, report := range reports {
 		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
+			fmt.Fprintln(text)
 		}
-		if err := writeReport(w, report); err != nil {
-			return err
-		}
+		writeReport(text, report)
 	}
-	return nil
 }
 
 // writeReport writes the report of one pool.
-func writeReport(w io.Writer, r policy.Report) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n", r.Overview.Summary)
-	fmt.Fprintf(&text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
-	fmt.Fprintln(&text, "\nHealth")
-	if err := table(&text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "WHY"}, healthRows(r.Health)); err != nil {
-		return err
-	}
+func writeReport(text *strings.Builder, r policy.Report) {
+	fmt.Fprintf(text, "%s\n", r.Overview.Summary)
+	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
+	fmt.Fprintln(text, "\nHealth")
+	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "WHY"}, healthRows(r.Health))
 	if u := r.Resources; u != nil {
-		fmt.Fprintf(&text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
+		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
 			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
 		if u.Largest != "" {
-			fmt.Fprintf(&text, "Largest: %s with %s.\n", u.Largest, formatBytes(u.LargestBytes))
+			fmt.Fprintf(text, "Largest: %s with %s.\n", u.Largest, formatBytes(u.LargestBytes))
 		}
 	}
 	if p := r.Performance; p != nil {
-		fmt.Fprintf(&text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed, 100*p.FailedShare, formatDuration(milliseconds(p.AvgCallMS)))
+		fmt.Fprintf(text, "\nPerformance\n%d requests, %d failed (%.1f %%), %s on average.\n", p.Requests, p.Failed, 100*p.FailedShare, formatDuration(milliseconds(p.AvgCallMS)))
 		if p.Slowest != "" {
-			fmt.Fprintf(&text, "Slowest: %s with %s.\n", p.Slowest, formatDuration(milliseconds(p.SlowestMS)))
+			fmt.Fprintf(text, "Slowest: %s with %s.\n", p.Slowest, formatDuration(milliseconds(p.SlowestMS)))
 		}
-		fmt.Fprintf(&text, "Restarts: %s. Rotations: %s.\n", formatCauses(p.Restarts), formatCauses(p.Rotations))
+		fmt.Fprintf(text, "Restarts: %s. Rotations: %s.\n", formatCauses(p.Restarts), formatCauses(p.Rotations))
 	}
-	fmt.Fprintln(&text, "\nAlerts")
+	fmt.Fprintln(text, "\nAlerts")
 	if len(r.Alerts) == 0 {
-		fmt.Fprintln(&text, "None.")
+		fmt.Fprintln(text, "None.")
 	}
 	for _, alert := range r.Alerts {
-		about := r.Pool
-		if alert.Worker != "" {
-			about = alert.Worker
-		}
-		fmt.Fprintf(&text, "%s  %s: %s\n", alert.Severity, about, alert.Text)
+		fmt.Fprintf(text, "%s  %s: %s\n", alert.Severity, cmp.Or(alert.Worker, r.Pool), alert.Text)
 	}
-	fmt.Fprintln(&text, "\nRecommendations")
+	fmt.Fprintln(text, "\nRecommendations")
 	for _, advice := range r.Recommendations {
-		fmt.Fprintf(&text, "- %s\n", advice)
+		fmt.Fprintf(text, "- %s\n", advice)
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
 }
 
 func healthRows(workers []policy.WorkerHealth) [][]string {

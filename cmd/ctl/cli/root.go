@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // root builds the command tree.
@@ -33,14 +34,14 @@ With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
 
 	a.format = formatTable
 	flags := root.PersistentFlags()
-	flags.VarP(&a.format, "output", "o", "print a table for people or JSON for programs")
+	flags.VarP(choice[outputFormat]{&a.format, []string{"table", "json"}}, "output", "o", "print a table for people or JSON for programs")
+	completeFlag(root, "output", "table", "json")
 	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
 	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
 	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
-	completeFlag(root, "output", "table", "json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.timeout <= 0 {
-			return usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
+			return command.Usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
 		}
 		return nil
 	}
@@ -61,14 +62,14 @@ func (a *app) group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "; did you mean " + strings.Join(near, " or ") + "?"
 		}
-		return usagef("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+		return command.Usagef("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var names []string
 		for _, sub := range cmd.Commands() {
 			names = append(names, sub.Name())
 		}
-		return usagef("%s needs one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
+		return command.Usagef("%s needs one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
 	}
 	return c
 }
@@ -93,7 +94,7 @@ func (a *app) completeCobra(root *cobra.Command) {
 		case "ctl help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "), found.CommandPath())
+					return command.Usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "), found.CommandPath())
 				}
 				return nil
 			}

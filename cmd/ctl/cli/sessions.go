@@ -17,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
@@ -55,7 +56,7 @@ more than --limit sessions, the last line, or the field next, has the value of -
 	c.Flags().IntVar(&limit, "limit", 100, "maximum number of sessions, 1 to 1000")
 	checkFlags(c, func(*cobra.Command) error {
 		if limit < 1 || limit > 1000 {
-			return usagef("--limit is %d; give a number from 1 to 1000", limit)
+			return command.Usagef("--limit is %d; give a number from 1 to 1000", limit)
 		}
 		return nil
 	})
@@ -64,16 +65,15 @@ more than --limit sessions, the last line, or the field next, has the value of -
 		if err != nil {
 			return err
 		}
-		return a.printResult(list, func(w io.Writer) error {
+		return a.printResult(list, func(text *strings.Builder) {
 			var rows [][]string
 			for _, s := range list.Sessions {
 				rows = append(rows, []string{s.ID, strconv.FormatInt(s.Version, 10), formatBytes(int64(s.Bytes)), formatDuration(a.now().Sub(s.LastAccessed)), s.TTL.String()})
 			}
-			if err := table(w, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, rows); err != nil || list.Next == "" {
-				return err
+			table(text, []string{"SESSION", "VERSION", "SIZE", "IDLE", "TTL"}, rows)
+			if list.Next != "" {
+				fmt.Fprintf(text, "more sessions: --after %s\n", list.Next)
 			}
-			_, err := fmt.Fprintf(w, "more sessions: --after %s\n", list.Next)
-			return err
 		})
 	})
 }
@@ -96,10 +96,8 @@ func (a *app) sessionsGetCommand() *cobra.Command {
 }
 
 func (a *app) printSession(s *tempool.SessionState) error {
-	return a.printResult(s, func(w io.Writer) error {
-		if _, err := fmt.Fprintf(w, "%s, version %d, expires %s after its last use\n", s.ID, s.Version, s.TTL); err != nil {
-			return err
-		}
+	return a.printResult(s, func(text *strings.Builder) {
+		fmt.Fprintf(text, "%s, version %d, expires %s after its last use\n", s.ID, s.Version, s.TTL)
 		var rows [][]string
 		for _, part := range []struct {
 			name   string
@@ -109,10 +107,9 @@ func (a *app) printSession(s *tempool.SessionState) error {
 				rows = append(rows, []string{part.name, key, oneLine(string(part.values[key]), maxReasonRunes)})
 			}
 		}
-		if len(rows) == 0 {
-			return nil
+		if len(rows) > 0 {
+			table(text, []string{"PART", "KEY", "VALUE"}, rows)
 		}
-		return table(w, []string{"PART", "KEY", "VALUE"}, rows)
 	})
 }
 
@@ -137,9 +134,9 @@ KEY=JSON pairs are merged into data: other keys stay, and null removes a key. -f
 		pairs := len(args) - 2
 		switch {
 		case cmd.Flags().Changed("if-version") && version < 1:
-			return usagef("--if-version is %d; versions start at 1", version)
+			return command.Usagef("--if-version is %d; versions start at 1", version)
 		case pairs < 0, pairs == 0 && file == "", pairs > 0 && file != "":
-			return usagef("%s takes POOL SESSION and either KEY=JSON pairs or -f FILE", cmd.CommandPath())
+			return command.Usagef("%s takes POOL SESSION and either KEY=JSON pairs or -f FILE", cmd.CommandPath())
 		}
 		if _, err := parsePairs(args[2:]); err != nil {
 			return err
@@ -177,9 +174,9 @@ func parsePairs(pairs []string) (map[string]json.RawMessage, error) {
 		key, value, found := strings.Cut(pair, "=")
 		switch {
 		case !found || key == "":
-			return nil, usagef("%q is not a KEY=JSON pair", pair)
+			return nil, command.Usagef("%q is not a KEY=JSON pair", pair)
 		case !json.Valid([]byte(value)):
-			return nil, usagef("the value of %s is not JSON; quote text: '%s=\"text\"'", key, key)
+			return nil, command.Usagef("the value of %s is not JSON; quote text: '%s=\"text\"'", key, key)
 		}
 		data[key] = json.RawMessage(value)
 	}

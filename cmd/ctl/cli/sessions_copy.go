@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // copyWait is how long ctl sessions copy waits for two stores to be in sync.
@@ -65,13 +65,13 @@ pool's host; the pool must have no other host.
 		chosen := slices.DeleteFunc(slices.Clone(exclusive), func(flag string) bool { return !cmd.Flags().Changed(flag) })
 		switch {
 		case len(chosen) != 1:
-			return usagef("%s takes --from and --to, or one of --%s", cmd.CommandPath(), strings.Join(exclusive[1:], ", --"))
+			return command.Usagef("%s takes --from and --to, or one of --%s", cmd.CommandPath(), strings.Join(exclusive[1:], ", --"))
 		case (request.From == "") != (request.To == ""):
-			return usagef("--from and --to go together: the store that has the sessions, and the store to copy them to")
+			return command.Usagef("--from and --to go together: the store that has the sessions, and the store to copy them to")
 		case force && chosen[0] != string(api.CopyStepBack):
-			return usagef("--force works only with --back")
+			return command.Usagef("--force works only with --back")
 		case request.Replace && chosen[0] != "from":
-			return usagef("--replace works only with --from and --to")
+			return command.Usagef("--replace works only with --from and --to")
 		}
 		return exactly(argPool)(cmd, args)
 	}
@@ -109,8 +109,7 @@ func (a *app) awaitCopy(ctx context.Context, p pool, limit time.Duration, report
 		}
 		return report.InSync || report.Phase == api.CopyCutOver, nil
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		return nil, api.Errorf(codeTimeout, "the stores are not in sync after %s (%s); the copy continues: run ctl sessions copy with --status to follow", limit, copyProgress(report))
 	}
 	return report, err
@@ -138,10 +137,10 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 	if err != nil {
 		return err
 	}
-	return a.printResult(c, func(w io.Writer) error {
+	return a.printResult(c, func(text *strings.Builder) {
 		if c.Phase == api.CopyNone {
-			_, err := fmt.Fprintf(w, "no copy of sessions is running on host %s\n", c.Host)
-			return err
+			fmt.Fprintf(text, "no copy of sessions is running on host %s\n", c.Host)
+			return
 		}
 		primary, secondary, next := c.From, c.To, "wait until both are in sync"
 		switch {
@@ -150,17 +149,14 @@ func (a *app) printCopy(c *api.SessionCopy, err error) error {
 		case c.InSync:
 			next = "--cut-over, or --cancel"
 		}
-		lines := []string{
-			fmt.Sprintf("the primary store is %s; every change is also written to %s", primary, secondary),
-			copyProgress(c) + fmt.Sprintf("; %s pending", plural(c.Pending, "session")),
-		}
+		fmt.Fprintf(text, "the primary store is %s; every change is also written to %s\n", primary, secondary)
+		fmt.Fprintf(text, "%s; %s pending\n", copyProgress(c), plural(c.Pending, "session"))
 		if last := c.Compared; last != nil {
-			lines = append(lines, fmt.Sprintf("last comparison: %s; %d missing, %d different, %d extra", plural(last.Compared, "session"), last.Missing, last.Different, last.Extra))
+			fmt.Fprintf(text, "last comparison: %s; %d missing, %d different, %d extra\n", plural(last.Compared, "session"), last.Missing, last.Different, last.Extra)
 		}
 		if c.Lost > 0 {
-			lines = append(lines, fmt.Sprintf("the last change of %s was lost", plural(c.Lost, "session")))
+			fmt.Fprintf(text, "the last change of %s was lost\n", plural(c.Lost, "session"))
 		}
-		_, err := fmt.Fprintf(w, "%s\nnext: %s\n", strings.Join(lines, "\n"), next)
-		return err
+		fmt.Fprintf(text, "next: %s\n", next)
 	})
 }

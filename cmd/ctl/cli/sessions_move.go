@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -27,7 +28,7 @@ func (m *moveFlags) flags(c *cobra.Command) {
 	m.wait.flags(c, defaultRolloutWait, "until the sessions have moved")
 	checkFlags(c, func(*cobra.Command) error {
 		if m.hookTimeout <= 0 || m.hookTimeout > api.MaxHookTimeout {
-			return usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout, api.MaxHookTimeout)
+			return command.Usagef("--hook-timeout is %s; give a duration above zero and at most %s", m.hookTimeout, api.MaxHookTimeout)
 		}
 		return nil
 	})
@@ -60,7 +61,7 @@ its current worker.`,
 		}
 		pool, _, err := workerName(to)
 		if err == nil && pool != args[0] {
-			err = usagef("--to is %s, which is not a worker of pool %s", to, args[0])
+			err = command.Usagef("--to is %s, which is not a worker of pool %s", to, args[0])
 		}
 		return err
 	}
@@ -97,7 +98,7 @@ stay with the worker and the command fails.`,
 	c.Flags().StringVar(&reason, "reason", "", "reason to record in the workflow")
 	checkFlags(c, func(*cobra.Command) error {
 		if excludeFor < 0 || excludeFor > api.MaxSessionExclusion {
-			return usagef("--exclude-for is %s; give a duration from 0 to %s", excludeFor, api.MaxSessionExclusion)
+			return command.Usagef("--exclude-for is %s; give a duration from 0 to %s", excludeFor, api.MaxSessionExclusion)
 		}
 		return nil
 	})
@@ -141,7 +142,7 @@ func parseWeights(parts map[string]int) (map[int]int, error) {
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		slot, err := strconv.Atoi(part)
 		if err != nil || slot < 0 || parts[part] < 0 {
-			return nil, usagef("--weight %s=%d is not a worker number and a weight, such as 0=2", part, parts[part])
+			return nil, command.Usagef("--weight %s=%d is not a worker number and a weight, such as 0=2", part, parts[part])
 		}
 		weights[slot] = parts[part]
 	}
@@ -161,7 +162,7 @@ func (a *app) move(ctx context.Context, m moveFlags, start func(context.Context)
 	if err != nil {
 		return err
 	}
-	if err := a.printResult(moves, func(w io.Writer) error { return writeMoves(w, moves) }); err != nil || moves.Skipped == 0 {
+	if err := a.printResult(moves, func(text *strings.Builder) { writeMoves(text, moves) }); err != nil || moves.Skipped == 0 {
 		return err
 	}
 	return api.Errorf(moves.Skips[0].Code, "%s could not be moved; the first: %s", plural(moves.Skipped, "session"), moves.Skips[0].Reason)
@@ -175,35 +176,30 @@ func (a *app) awaitMigration(ctx context.Context, m migration, limit time.Durati
 			a.showProgress(fmt.Sprintf("%d of %s moved", progress.Moved, plural(progress.Total, "session")))
 		}
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		return moves, api.Errorf(codeTimeout, "not done after %s; workflow %s continues", formatDuration(limit), m.WorkflowID())
 	}
 	return moves, err
 }
 
-func writeMoves(w io.Writer, moves api.SessionMoves) error {
-	text := plural(moves.Moved, "session") + " moved"
+func writeMoves(text *strings.Builder, moves api.SessionMoves) {
+	fmt.Fprintf(text, "%s moved", plural(moves.Moved, "session"))
 	if moves.Skipped > 0 {
-		text += fmt.Sprintf(", %d not", moves.Skipped)
+		fmt.Fprintf(text, ", %d not", moves.Skipped)
 	}
 	if moves.Note != "" {
-		text += ": " + moves.Note
+		fmt.Fprintf(text, ": %s", moves.Note)
 	}
-	if _, err := fmt.Fprintln(w, text); err != nil {
-		return err
-	}
+	fmt.Fprintln(text)
 	if len(moves.Flows) > 0 {
 		var rows [][]string
 		for _, f := range moves.Flows {
 			rows = append(rows, []string{orDash(f.From), f.To, strconv.Itoa(f.Count)})
 		}
-		if err := table(w, []string{"FROM", "TO", "SESSIONS"}, rows); err != nil {
-			return err
-		}
+		table(text, []string{"FROM", "TO", "SESSIONS"}, rows)
 	}
 	if len(moves.Skips) == 0 {
-		return nil
+		return
 	}
 	var rows [][]string
 	for _, s := range moves.Skips {
@@ -213,5 +209,5 @@ func writeMoves(w io.Writer, moves api.SessionMoves) error {
 		}
 		rows = append(rows, []string{s.Session, s.From, s.To, oneLine(reason, maxReasonRunes)})
 	}
-	return table(w, []string{"NOT MOVED", "FROM", "TO", "WHY"}, rows)
+	table(text, []string{"NOT MOVED", "FROM", "TO", "WHY"}, rows)
 }

@@ -2,12 +2,13 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 // waitFlags are the flags of a command that waits for its result.
@@ -22,13 +23,13 @@ func (w *waitFlags) flags(c *cobra.Command, limit time.Duration, until string) {
 	c.Flags().DurationVar(&w.limit, "wait-timeout", limit, "how long to wait "+until)
 	checkFlags(c, func(*cobra.Command) error {
 		if w.limit <= 0 {
-			return usagef("--wait-timeout is %s; give a duration above zero, or --no-wait", w.limit)
+			return command.Usagef("--wait-timeout is %s; give a duration above zero, or --no-wait", w.limit)
 		}
 		return nil
 	})
 }
 
-// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns *waitTimeout after limit.
+// awaitResult waits until wait returns, for at most limit, and calls show at intervals. It returns errWaitTimeout after limit.
 func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait func(context.Context) (T, error), show func(context.Context)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -45,7 +46,7 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 		select {
 		case <-done:
 			if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-				return result, &waitTimeout{limit, err}
+				return result, errWaitTimeout
 			}
 			return result, err
 		case <-tick.C:
@@ -54,24 +55,16 @@ func awaitResult[T any](ctx context.Context, a *app, limit time.Duration, wait f
 	}
 }
 
-// waitTimeout is the error of a wait after its limit.
-type waitTimeout struct {
-	limit time.Duration
-	last  error // of the last poll, if it got no answer
-}
-
-func (t *waitTimeout) Error() string { return fmt.Sprintf("not done after %s", t.limit) }
-
-func (t *waitTimeout) Unwrap() error { return t.last }
+// errWaitTimeout is the error of a wait after its limit; each command replaces it by one that says what to do.
+var errWaitTimeout = errors.New("the wait timed out")
 
 // await polls until poll returns true. It polls again after CodeUnavailable, since agents may restart. It returns any other error
-// of poll, *waitTimeout after limit, or the error of ctx.
+// of poll, errWaitTimeout after limit, or the error of ctx.
 func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.Context) (bool, error)) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(a.pollInterval)
 	defer tick.Stop()
-	var last error
 	for {
 		request, cancel := a.request(bounded)
 		done, err := poll(request)
@@ -82,15 +75,12 @@ func (a *app) await(ctx context.Context, limit time.Duration, poll func(context.
 		if err == nil && done {
 			return nil
 		}
-		if err != nil || bounded.Err() == nil {
-			last = err
-		}
 		select {
 		case <-bounded.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &waitTimeout{limit, last}
+			return errWaitTimeout
 		case <-tick.C:
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
 )
 
 func (a *app) workersCommand() *cobra.Command {
@@ -35,7 +36,7 @@ func (f *workerFlags) flags(a *app, c *cobra.Command) {
 	mustDefine(c, c.RegisterFlagCompletionFunc("worker", a.completeSlots))
 	checkFlags(c, func(cmd *cobra.Command) error {
 		if cmd.Flags().Changed("worker") && f.worker < 0 {
-			return usagef("--worker is %d; give the number of a worker, 0 or higher", f.worker)
+			return command.Usagef("--worker is %d; give the number of a worker, 0 or higher", f.worker)
 		}
 		return nil
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -120,7 +119,7 @@ func (a *app) signalCommand(s workerSignal) *cobra.Command {
 				return err
 			}
 		}
-		return a.printResult(newSignalResult(args[0], s, targets), func(w io.Writer) error { return writeSignalResult(w, s, targets, wait.skip) })
+		return a.printResult(newSignalResult(args[0], s, targets), func(text *strings.Builder) { writeSignalResult(text, s, targets, wait.skip) })
 	})
 	flags.flags(a, c)
 	wait.flags(c, defaultWait, s.waitsUntil)
@@ -191,8 +190,7 @@ func (a *app) awaitStates(ctx context.Context, cp controlPlane, name string, s w
 		a.showProgress(fmt.Sprintf("%s %s: %d of %d", s.signal, name, done, len(targets)))
 		return done == len(targets), nil
 	})
-	var timeout *waitTimeout
-	if errors.As(err, &timeout) {
+	if errors.Is(err, errWaitTimeout) {
 		return api.Errorf(codeTimeout, "%s of pool %s is not done after %s: %s; the signal stays in effect: run ctl ps %s to follow",
 			s.signal, name, formatDuration(wait.limit), pendingTargets(targets), name)
 	}
@@ -253,19 +251,15 @@ func newSignalResult(name string, s workerSignal, targets []target) signalResult
 	return result
 }
 
-func writeSignalResult(w io.Writer, s workerSignal, targets []target, noWait bool) error {
+func writeSignalResult(text *strings.Builder, s workerSignal, targets []target, noWait bool) {
 	if len(targets) == 0 {
-		_, err := fmt.Fprintf(w, "no worker to %s\n", s.signal)
-		return err
+		fmt.Fprintf(text, "no worker to %s\n", s.signal)
 	}
 	for _, t := range targets {
-		line := fmt.Sprintf("%s is %s", t.worker, t.state.State)
 		if noWait && !t.done {
-			line = fmt.Sprintf("sent %s to %s, which was %s", s.signal, t.worker, t.state.State)
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
+			fmt.Fprintf(text, "sent %s to %s, which was %s\n", s.signal, t.worker, t.state.State)
+		} else {
+			fmt.Fprintf(text, "%s is %s\n", t.worker, t.state.State)
 		}
 	}
-	return nil
 }
