@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/examples"
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/sdk"
 	"github.com/tempool/tempool/spec"
 )
@@ -106,17 +106,5 @@ func writeIfChanged(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.Write(content)
-	err = errors.Join(err, temporary.Chmod(0o644), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary.Name()) // err is the failure to report
-	}
-	return err
+	return atomicfile.Write(path, content, 0o644)
 }
