@@ -32,15 +32,15 @@ func HostEpochQueue(hostID string, epoch int64) string {
 	return HostQueue(hostID) + "/" + strconv.FormatInt(epoch, 10)
 }
 
-// HostState is how a host fares.
+// HostState is the state of a host.
 type HostState string
 
 // The states of a host.
 const (
 	HostUp      HostState = "up"      // its agent heartbeats
-	HostSuspect HostState = "suspect" // its liveness ended without a word; lost after HostHeartbeatTimeout unless it joins again
+	HostSuspect HostState = "suspect" // its liveness ended without a report; lost after HostHeartbeatTimeout unless it joins again
 	HostLost    HostState = "lost"    // its agent was silent for HostHeartbeatTimeout
-	HostLeft    HostState = "left"    // its agent ended in good order
+	HostLeft    HostState = "left"    // its agent shut down gracefully
 )
 
 // Alive reports whether the host's agent may still run.
@@ -60,12 +60,12 @@ type JoinRequest struct {
 	Machine  string   `json:"machine,omitempty"` // for people: which machine, boot and process
 }
 
-// JoinResult is what an agent was admitted as.
+// JoinResult is the epoch under which an agent was admitted.
 type JoinResult struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// LeaveRequest ends an epoch in good order.
+// LeaveRequest ends an epoch when its agent shuts down.
 type LeaveRequest struct {
 	Epoch int64 `json:"epoch"`
 }

@@ -2,8 +2,8 @@ package lifecycle
 
 import "slices"
 
-// Vocabulary is one of the three worker state machines that this one unites, in its own words. Who knows that machine finds
-// their way here by it: what each state was called, which moves it allowed, and which steps are new to it.
+// Vocabulary maps the states of this machine to those of another system's workers: what that system calls each state, which
+// transitions it allows, and which transitions it lacks.
 type Vocabulary struct {
 	// Name is one word for the machine.
 	Name string
@@ -65,13 +65,13 @@ var BridgePool = Vocabulary{
 		moves("terminating", "terminated"),
 	),
 	Beyond: []Beyond{
-		{[]State{Created, Pending}, nil, "It knows a worker only from its spawn on; a slot here exists before its first process, and the start throttle may hold its start."},
+		{[]State{Created, Pending}, nil, "It knows a worker only from its spawn; a slot here exists before its first process, and the start throttle may hold its start."},
 		{ends, []State{Pending, Starting}, "Its terminated is final; here the slot lives on and begins its next incarnation."},
-		{[]State{Starting}, []State{Stopping}, "It cannot call off an initialization; here a start that is no longer wanted is stopped within the grace."},
-		{[]State{Ready, Busy, Degraded, Draining}, ends, "It ends a worker only by terminating it; here a process that exits unasked is seen at once."},
-		{[]State{Degraded}, []State{Draining}, "It has no word for draining but busy, and never makes a degraded worker busy; here one may be drained like any other."},
+		{[]State{Starting}, []State{Stopping}, "It cannot cancel an initialization; here a start that is no longer wanted is stopped within the grace period."},
+		{[]State{Ready, Busy, Degraded, Draining}, ends, "It ends a worker only by terminating it; here an unexpected exit is recorded immediately."},
+		{[]State{Degraded}, []State{Draining}, "It calls draining busy, and never makes a degraded worker busy; here a degraded worker drains like any other."},
 		{nil, []State{Suspended}, "It cannot pause a worker."},
-		{[]State{Suspended}, nil, "It cannot pause a worker, so nothing leads out of a pause either."},
+		{[]State{Suspended}, nil, "It cannot pause a worker, so no transition leaves a pause."},
 	},
 }
 
@@ -93,12 +93,12 @@ var Supervisor = Vocabulary{
 		moves("Stopping", "Stopped", "Failed", "Killed"),
 	),
 	Beyond: []Beyond{
-		{[]State{Created}, []State{Stopped}, "It has no end for a worker that never began; here a pool may shrink before the first start, and that is on record."},
+		{[]State{Created}, []State{Stopped}, "It has no end for a worker that never started; here a pool may shrink before the first start, which is recorded."},
 		{ends, []State{Pending, Starting}, "Its outcomes are final; here the slot lives on and begins its next incarnation."},
-		{[]State{Starting}, []State{Stopping}, "Its Starting cannot be called off in good order; here the process is stopped within the grace."},
-		{[]State{Starting}, []State{Finished, Killed}, "It calls every early end Stopped or Failed; here an exit during the handshake is told apart like any other."},
-		{[]State{Ready, Busy, Degraded}, []State{Killed}, "It kills only while Stopping; here the host may have stopped and killed the process before the worker heard of it."},
-		{[]State{Suspended}, ends, "It takes a suspended worker to stay put; here the process is kept, so it can still die."},
+		{[]State{Starting}, []State{Stopping}, "Its Starting cannot be cancelled gracefully; here the process is stopped within the grace period."},
+		{[]State{Starting}, []State{Finished, Killed}, "It calls every early end Stopped or Failed; here an exit during the handshake is classified like any other."},
+		{[]State{Ready, Busy, Degraded}, []State{Killed}, "It kills only while Stopping; here the host may have stopped and killed the process before the worker is notified."},
+		{[]State{Suspended}, ends, "It assumes that a suspended worker stays suspended; here the process is kept, so it can still exit."},
 	},
 }
 
@@ -118,15 +118,15 @@ var RenderPool = Vocabulary{
 		moves("STOPPED", "BOOTING"),
 	),
 	Beyond: []Beyond{
-		{[]State{Created}, nil, "It knows a worker only from its boot on; a slot here exists before its first process."},
+		{[]State{Created}, nil, "It knows a worker only from its boot; a slot here exists before its first process."},
 		{ends, []State{Pending}, "Its backoff is a wait between FAILED and BOOTING, not a state; here waiting is a state, and any start may have to wait."},
 		{[]State{Pending}, []State{Starting}, "The other end of the same wait."},
-		{[]State{Pending}, []State{Stopped}, "Nobody can call off its wait; here an operator can."},
-		{[]State{Starting}, []State{Stopping, Stopped, Finished, Killed}, "Its BOOTING ends ACTIVE or FAILED; here a start can be called off, and an early exit has its own outcome."},
-		{[]State{Ready, Busy, Degraded}, ends, "It ends an ACTIVE worker only by draining it; here a process that exits unasked is seen at once."},
-		{[]State{Draining, Stopping}, []State{Failed}, "It calls every end of a drain STOPPED; here a process that crashes on its way out has failed."},
+		{[]State{Pending}, []State{Stopped}, "Its wait cannot be cancelled; here an operator can cancel it."},
+		{[]State{Starting}, []State{Stopping, Stopped, Finished, Killed}, "Its BOOTING ends ACTIVE or FAILED; here a start can be cancelled, and an early exit has its own outcome."},
+		{[]State{Ready, Busy, Degraded}, ends, "It ends an ACTIVE worker only by draining it; here an unexpected exit is recorded immediately."},
+		{[]State{Draining, Stopping}, []State{Failed}, "It calls every end of a drain STOPPED; here a process that crashes while it stops has failed."},
 		{nil, []State{Suspended}, "It cannot pause a worker."},
-		{[]State{Suspended}, nil, "It cannot pause a worker, so nothing leads out of a pause either."},
+		{[]State{Suspended}, nil, "It cannot pause a worker, so no transition leaves a pause."},
 	},
 }
 

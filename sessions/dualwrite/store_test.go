@@ -242,7 +242,7 @@ func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
 	require.Equal(t, api.CopyCopying, report.Phase)
 	_, err := store.SwitchRoles(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
-	require.ErrorContains(t, err, "not in step yet")
+	require.ErrorContains(t, err, "not in sync yet")
 	s.awaitProgress(t)
 	e.server.Restart()
 	s.awaitProgress(t)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,19 @@ type bench struct {
 
 	server *devserver.Server
 	client *tempool.Client
+
+	ends []func(context.Context) error // what ends at the end of the current benchmark, in start order
+}
+
+// atEnd makes end run at the end of the current benchmark, before what was started earlier ends.
+func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
+
+func (b *bench) endAll(ctx context.Context) (failures error) {
+	for _, end := range slices.Backward(b.ends) {
+		failures = errors.Join(failures, end(ctx))
+	}
+	b.ends = nil
+	return failures
 }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {

@@ -44,7 +44,7 @@ pool's host; the pool must have no other host.
   3. apply a spec whose sessions.store and sessions.url name the second store
   4. --finish                  stop writing the first store
 
---cancel ends a copy before the cut-over. If the second store is lost for good, --back --force returns to the first store without it.`,
+--cancel ends a copy before the cut-over. If the second store is permanently lost, --back --force returns to the first store without it.`,
 		Example: `  ctl sessions copy python --from embedded --to redis://localhost:6379/0
   ctl sessions copy python --status
   ctl sessions copy python --cut-over

@@ -140,7 +140,7 @@ func (s *starter) awaitReady(ctx context.Context, pool *tempool.Pool, began time
 	}
 }
 
-// notServing returns the workers that are out of service or, on this host, were last heard of before began.
+// notServing returns the workers that are out of service or, on this host, last reported before began.
 func notServing(status api.PoolStatus, began time.Time) []api.RosterEntry {
 	var waiting []api.RosterEntry
 	for _, w := range status.Workers {
