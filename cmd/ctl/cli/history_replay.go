@@ -124,18 +124,15 @@ type transitionRecorder struct {
 	transitions []lifecycle.Transition
 }
 
-// InterceptWorkflow is part of interceptor.WorkerInterceptor.
 func (r *transitionRecorder) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	r.WorkflowInboundInterceptorBase.Next = next
 	return r
 }
 
-// Init is part of interceptor.WorkflowInboundInterceptor.
 func (r *transitionRecorder) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return r.Next.Init(&ringInterceptor{interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, r})
 }
 
-// ExecuteWorkflow is part of interceptor.WorkflowInboundInterceptor.
 func (r *transitionRecorder) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	result, err := r.Next.ExecuteWorkflow(ctx, in)
 	r.record()
@@ -167,7 +164,6 @@ type ringInterceptor struct {
 	recorder *transitionRecorder
 }
 
-// SetQueryHandler is part of interceptor.WorkflowOutboundInterceptor.
 func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, handler any) error {
 	if ring, ok := handler.(func() ([]lifecycle.Transition, error)); ok && query == api.QueryHistory {
 		w.recorder.ring = ring
@@ -175,7 +171,6 @@ func (w *ringInterceptor) SetQueryHandler(ctx workflow.Context, query string, ha
 	return w.Next.SetQueryHandler(ctx, query, handler)
 }
 
-// Now is part of interceptor.WorkflowOutboundInterceptor.
 func (w *ringInterceptor) Now(ctx workflow.Context) time.Time {
 	w.recorder.record()
 	return w.Next.Now(ctx)

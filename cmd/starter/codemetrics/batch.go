@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 	"slices"
-	"sync"
+	"sync/atomic"
 )
 
 // batch is the files of one call.
@@ -59,63 +59,39 @@ func pack(paths []string, maxFiles int, maxBytes int64) []batch {
 	return batches
 }
 
-// queue holds the waiting batches and counts those in progress. It is safe for concurrent use.
+// queue holds the waiting batches and counts the unfinished ones. It is safe for concurrent use.
 type queue struct {
-	mu         sync.Mutex
-	waiting    []batch
-	inProgress int
-	changed    chan struct{} // closed and replaced when batches were put back
+	waiting    chan batch // has room for a batch of each file, so that putBack never blocks
+	unfinished atomic.Int64
 }
 
-func newQueue(batches []batch) *queue { return &queue{waiting: batches, changed: make(chan struct{})} }
+func newQueue(batches []batch, files int) *queue {
+	q := &queue{waiting: make(chan batch, files)}
+	q.unfinished.Store(1)
+	q.putBack(batches...)
+	return q
+}
 
 // take waits for a batch; false means that ctx has ended. The caller calls finish or putBack once for each batch.
 func (q *queue) take(ctx context.Context) (batch, bool) {
-	for ctx.Err() == nil {
-		b, found, changed := q.tryTake()
-		if found {
-			return b, true
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		}
+	select {
+	case <-ctx.Done():
+		return batch{}, false
+	case b := <-q.waiting:
+		return b, true
 	}
-	return batch{}, false
 }
 
-func (q *queue) tryTake() (batch, bool, <-chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		return batch{}, false, q.changed
-	}
-	b := q.waiting[0]
-	q.waiting = q.waiting[1:]
-	q.inProgress++
-	return b, true, nil
-}
-
-// putBack returns a batch that was taken, whole or in parts, to the front.
+// putBack returns a batch that was taken, whole or in parts.
 func (q *queue) putBack(parts ...batch) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.inProgress--
-	q.waiting = append(slices.Clone(parts), q.waiting...)
-	close(q.changed)
-	q.changed = make(chan struct{})
+	q.unfinished.Add(int64(len(parts)) - 1)
+	for _, part := range parts {
+		q.waiting <- part
+	}
 }
 
 // finish ends a batch that was taken.
-func (q *queue) finish() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.inProgress--
-}
+func (q *queue) finish() { q.unfinished.Add(-1) }
 
 // done reports whether all batches are finished.
-func (q *queue) done() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.inProgress == 0 && len(q.waiting) == 0
-}
+func (q *queue) done() bool { return q.unfinished.Load() == 0 }

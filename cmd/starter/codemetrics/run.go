@@ -27,13 +27,14 @@ func Run(ctx context.Context, config Config) (Summary, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	j := &job{
-		config: config, pool: config.Client.Pool(config.Pool), queue: newQueue(batches), stop: stop,
+		config: config, pool: config.Client.Pool(config.Pool), stop: stop,
 		stall: time.AfterFunc(config.StallTimeout, func() { stop(errStalled) }), totals: newTotals(config.Top),
 	}
 	defer j.stall.Stop()
 	for _, b := range batches {
 		j.total += len(b.paths)
 	}
+	j.queue = newQueue(batches, j.total)
 	if config.Concurrency == 0 && len(batches) > 0 {
 		status, err := j.pool.Status(ctx)
 		if err != nil {
