@@ -40,7 +40,7 @@ func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*t
 	call := gatewayCall{client: p.client, path: path, options: p.call, body: body}
 	return p.tryGateways(ctx, poolRequest{
 		send:           func(endpoint string) (*transport.Reply, error) { return call.send(ctx, endpoint) },
-		retryElsewhere: retryElsewhere,
+		retryElsewhere: mayAnswerCall,
 		body:           body,
 	})
 }
@@ -73,8 +73,8 @@ func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Repl
 	return reply, err
 }
 
-// retryElsewhere reports whether another gateway may answer a call that failed with err.
-func retryElsewhere(err error) bool {
+// mayAnswerCall reports whether another gateway may answer a call that failed with err.
+func mayAnswerCall(err error) bool {
 	if transport.MayHaveStarted(err) {
 		return false
 	}

@@ -14,7 +14,7 @@ import (
 // concurrentQueries bounds how many workers are queried at the same time.
 const concurrentQueries = 16
 
-// Status returns the pool's roster: what the pool last heard of its workers. It queries none of them. For a pool that has ended, Ended is set
+// Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended, Ended is set
 // and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
 	ended, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)

@@ -87,7 +87,7 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
 	if w.ReplacementFailed != "" {
-		warn("Its replacement failed and it serves on: %s", sentence(w.ReplacementFailed))
+		warn("Its replacement failed, so it stays in service: %s", sentence(w.ReplacementFailed))
 	}
 	if w.ConsecutiveFailures > 1 {
 		warn("It failed %d times in a row.", w.ConsecutiveFailures)

@@ -85,15 +85,6 @@ type Assessment struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Validate returns an error if the bands do not rise from a number above 0.
-func (b Bands) Validate() error {
-	if b != (Bands{}) && !(0 < b.Excellent && b.Excellent < b.Good && b.Good < b.Degraded && b.Degraded < b.Critical) {
-		return fmt.Errorf("grade bands must rise from excellent to critical and begin above 0; %v, %v, %v, %v do not",
-			b.Excellent, b.Good, b.Degraded, b.Critical)
-	}
-	return nil
-}
-
 // Assess grades one sample by the worst of memory, CPU and calls, as far as they have bands. The bands must be valid.
 func (g Grading) Assess(r Reading) Assessment {
 	worst := Assessment{Grade: GradeExcellent, Score: 100}

@@ -61,15 +61,6 @@ func TestTheWorstOfThreeDecides(t *testing.T) {
 	}
 }
 
-func TestBandsMustRise(t *testing.T) {
-	require.NoError(t, policy.Bands{}.Validate())
-	require.NoError(t, policy.MemoryBandsMB.Validate())
-	require.NoError(t, policy.CPUBandsPercent.Validate())
-	require.NoError(t, policy.CallsPerMinuteBands.Validate())
-	require.ErrorContains(t, policy.Bands{1, 2, 2, 3}.Validate(), "must rise")
-	require.ErrorContains(t, policy.Bands{-1, 2, 3, 4}.Validate(), "must rise")
-}
-
 func TestAnUnwellWorkerIsReplacedWhenItStaysUnwell(t *testing.T) {
 	letters := map[rune]policy.Grade{'e': "excellent", 'g': "good", 'd': "degraded", 'c': "critical", 'f': "failing"}
 	for samples, restartAt := range map[string]int{

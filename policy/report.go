@@ -52,7 +52,7 @@ type WorkerFacts struct {
 	OpenFiles, Threads  int
 	Uptime              time.Duration
 	Restarts            map[string]int64 // unplanned, by cause, in all its life
-	Rotations           map[string]int64 // in good order, by cause
+	Rotations           map[string]int64 // planned, by cause
 	ConsecutiveFailures int
 	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, ReplacementFailed why the
 	// last replacement failed, and Rotated why the last one was wanted.

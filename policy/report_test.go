@@ -190,7 +190,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"a replacement that came to nothing": {
 			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StandingWell,
-			[]string{"warning p/0 Its replacement failed and it serves on: no host has room."},
+			[]string{"warning p/0 Its replacement failed, so it stays in service: no host has room."},
 			[]string{"Nothing to do."},
 		},
 		"about to end": {

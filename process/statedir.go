@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -102,7 +103,7 @@ func (f *stateDir) readID() (string, error) {
 		return "", coded(CodeInvalid, err, "read the id of the state directory")
 	}
 	id := tree.RandomHex(4)
-	if err := writeAtomically(name, []byte(id+"\n")); err != nil {
+	if err := atomicfile.Write(name, []byte(id+"\n"), 0o600); err != nil {
 		return "", coded(CodeInvalid, err, "write the id of the state directory")
 	}
 	return id, nil
@@ -110,20 +111,3 @@ func (f *stateDir) readID() (string, error) {
 
 // close releases the lock.
 func (f *stateDir) close() { f.lock.Close() }
-
-// writeAtomically replaces the file; a crash leaves either the old or the new content.
-func writeAtomically(name string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name())
-	}
-	return err
-}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,27 @@ type bench struct {
 	server  *devserver.Server
 	metrics string // address of the server's metrics
 	client  *tempool.Client
+
+	ends []func(context.Context) error // what ends at the end of the current benchmark, in start order
+}
+
+// atEnd makes end run at the end of the current benchmark, before what was started earlier ends.
+func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
+
+// endLast ends what was started last before the benchmark ends.
+func (b *bench) endLast(ctx context.Context) error {
+	last := len(b.ends) - 1
+	end := b.ends[last]
+	b.ends = b.ends[:last]
+	return end(context.WithoutCancel(ctx))
+}
+
+func (b *bench) endAll(ctx context.Context) (failures error) {
+	for _, end := range slices.Backward(b.ends) {
+		failures = errors.Join(failures, end(ctx))
+	}
+	b.ends = nil
+	return failures
 }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {

@@ -8,6 +8,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -109,7 +110,8 @@ func (b *bench) measure(ctx context.Context, one benchmark) error {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)
 	began := time.Now()
-	if err := one.run(ctx, b); err != nil {
+	err := one.run(ctx, b)
+	if err = errors.Join(err, b.endAll(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
 	b.result.Seconds, b.result.LoadAfter = time.Since(began).Seconds(), loadAverage()

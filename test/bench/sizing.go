@@ -38,11 +38,9 @@ func measureSizing(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	agent, err := b.agent(ctx, "sizing", "--capacity", strconv.Itoa(2*sizingWorkers))
-	if err != nil {
+	if _, err := b.agent(ctx, "sizing", "--capacity", strconv.Itoa(2*sizingWorkers)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	if err := m.awaitHost(ctx, "sizing"); err != nil {
 		return err
 	}
@@ -92,11 +90,10 @@ func (m *sizing) report(what string, c cost) {
 
 // secondHost returns what one more host costs in a second.
 func (m *sizing) secondHost(ctx context.Context, alone cost) (c cost, err error) {
-	agent, err := m.agent(ctx, "second")
-	if err != nil {
+	if _, err := m.agent(ctx, "second"); err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
+	defer func() { err = errors.Join(err, m.endLast(ctx)) }()
 	if err := m.awaitHost(ctx, "second"); err != nil {
 		return c, err
 	}
@@ -165,13 +162,12 @@ func (m *sizing) starts(ctx context.Context) error {
 	var values []cost
 	for round := range min(m.rounds, 5) {
 		name := fmt.Sprintf("sized-%d", round)
-		var pool *tempool.Pool
-		spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() (err error) {
-			pool, err = m.startPool(ctx, m.echo(name, sizingWorkers))
+		spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
+			_, err := m.startPool(ctx, m.echo(name, sizingWorkers))
 			return err
 		}, workflowsOf(name)...)
 		if err == nil {
-			err = stopPool(context.WithoutCancel(ctx), pool)
+			err = m.endLast(ctx)
 		}
 		if err != nil {
 			return err
@@ -193,7 +189,6 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	if err := wait(ctx, sizingSettle); err != nil {
 		return err
 	}
@@ -248,11 +243,11 @@ func (m *sizing) sample(ctx context.Context) (c cost, err error) {
 	const name = "sampled"
 	s := m.echo(name, sizingWorkers)
 	s.Health.Checkpoint = spec.Duration(sizingWindow / 10)
-	pool, err := m.startPool(ctx, s)
+	_, err = m.startPool(ctx, s)
 	if err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
+	defer func() { err = errors.Join(err, m.endLast(ctx)) }()
 	ids := workflowsOf(name)
 	probes := func() (n int, err error) {
 		for slot := range sizingWorkers {

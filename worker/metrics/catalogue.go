@@ -6,8 +6,6 @@
 package metrics
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -38,16 +36,6 @@ func define(kind Kind, name, help string, labels ...string) *Metric {
 	m := &Metric{Name: name, Kind: kind, Labels: labels, Help: help, desc: prometheus.NewDesc(name, help, labels, nil)}
 	catalogue = append(catalogue, m)
 	return m
-}
-
-// Catalogue returns the metrics of Tempool in the order of the documentation.
-func Catalogue() []Metric {
-	list := make([]Metric, len(catalogue))
-	for i, m := range catalogue {
-		list[i] = *m
-		list[i].Labels = slices.Clone(m.Labels)
-	}
-	return list
 }
 
 // The agent.

@@ -58,7 +58,6 @@ func (s sink) byCause(m *Metric, counts map[string]int64, causes []api.Cause, la
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	snapshot := c.config.Gateway.Snapshot()

@@ -73,7 +73,7 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 	loop.OnSignal(w.Loop, name, handle, w.refuse)
 }
 
-// absorbRequests takes requests that arrive while the process is already on its way out: they only change what follows.
+// absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.
 func (w *worker) absorbRequests() {
 	if r := w.requests.drain.take(); r.wanted {
 		w.restIf(r.rest)

@@ -59,7 +59,7 @@ func (r rotator) recordInitialMemory() {
 		r.Process.InitialBytes = r.Sample.MemoryBytes
 	}
 	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
-		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is off; raise it",
+		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; raise it",
 			"worker", r.name(), "bytes", r.Process.InitialBytes, "max_memory", r.Spec.Rotation.MaxMemory)
 	}
 }
