@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,22 +34,27 @@ type bench struct {
 	dir    string // temporary
 	python string // the interpreter itself, not a wrapper; every side runs it
 
-	server *devserver.Server
-	client *tempool.Client
+	server  *devserver.Server
+	metrics string // address of the server's metrics
+	client  *tempool.Client
 
-	ends []func(context.Context) error // what ends at the end of the current benchmark, in start order
+	ends []func(context.Context) error // what atEnd has registered, in start order
 }
 
-// atEnd makes end run at the end of the current benchmark, before what was started earlier ends.
-func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
-
-func (b *bench) endAll(ctx context.Context) (failures error) {
-	for _, end := range slices.Backward(b.ends) {
-		failures = errors.Join(failures, end(ctx))
-	}
+// within runs a part of the run and then ends what the part has started, the newest first.
+func (b *bench) within(ctx context.Context, part func() error) error {
+	outer := b.ends
 	b.ends = nil
+	failures := part()
+	for _, end := range slices.Backward(b.ends) {
+		failures = errors.Join(failures, end(context.WithoutCancel(ctx)))
+	}
+	b.ends = outer
 	return failures
 }
+
+// atEnd makes end run at the end of the current part.
+func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {
 	root, err := repository(ctx)
@@ -93,8 +99,15 @@ func (b *bench) temporal(ctx context.Context) error {
 		return nil
 	}
 	var err error
+	if b.metrics, err = freeAddress(); err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(b.metrics)
+	if err != nil {
+		return err
+	}
 	b.server, err = devserver.Start(ctx, devserver.Options{
-		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
+		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI, ExtraArgs: []string{"--metrics-port", port},
 		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
 	if err != nil {

@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -39,6 +38,7 @@ var benchmarks = []benchmark{
 	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
 	{"spread", "distribution of calls over eight workers, with and without sessions", measureSpread},
 	{"events", "history events of leases and of an idle day", measureEvents},
+	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
 }
 
@@ -109,8 +109,7 @@ func (b *bench) measure(ctx context.Context, one benchmark) error {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)
 	began := time.Now()
-	err := one.run(ctx, b)
-	if err = errors.Join(err, b.endAll(context.WithoutCancel(ctx))); err != nil {
+	if err := b.within(ctx, func() error { return one.run(ctx, b) }); err != nil {
 		return err
 	}
 	b.result.Seconds, b.result.LoadAfter = time.Since(began).Seconds(), loadAverage()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/cmd/starter/codemetrics"
+	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
@@ -25,6 +26,7 @@ type Options struct {
 	// Port and UIPort are of the starter's own Temporal server; 0 is the default port, or any free port if that is taken.
 	Port, UIPort int
 	Listen       string // of the gateway; "" is the default address, or any free port if that is taken
+	Security     gateway.Security
 	Fresh        bool
 	// CacheDir is the parent of the data directory. Default: tempool in the user's cache folder.
 	CacheDir string
