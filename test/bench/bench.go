@@ -38,27 +38,23 @@ type bench struct {
 	metrics string // address of the server's metrics
 	client  *tempool.Client
 
-	ends []func(context.Context) error // what ends at the end of the current benchmark, in start order
+	ends []func(context.Context) error // what atEnd has registered, in start order
 }
 
-// atEnd makes end run at the end of the current benchmark, before what was started earlier ends.
-func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
-
-// endLast ends what was started last before the benchmark ends.
-func (b *bench) endLast(ctx context.Context) error {
-	last := len(b.ends) - 1
-	end := b.ends[last]
-	b.ends = b.ends[:last]
-	return end(context.WithoutCancel(ctx))
-}
-
-func (b *bench) endAll(ctx context.Context) (failures error) {
-	for _, end := range slices.Backward(b.ends) {
-		failures = errors.Join(failures, end(ctx))
-	}
+// within runs a part of the run and then ends what the part has started, the newest first.
+func (b *bench) within(ctx context.Context, part func() error) error {
+	outer := b.ends
 	b.ends = nil
+	failures := part()
+	for _, end := range slices.Backward(b.ends) {
+		failures = errors.Join(failures, end(context.WithoutCancel(ctx)))
+	}
+	b.ends = outer
 	return failures
 }
+
+// atEnd makes end run at the end of the current part.
+func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {
 	root, err := repository(ctx)

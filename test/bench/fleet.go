@@ -78,16 +78,17 @@ func measureFleet(ctx context.Context, b *bench) error {
 func (b *bench) startFleet(ctx context.Context, name string, agent *exec.Cmd, pool, memory *series) error {
 	s := b.echo(name, fleetSize)
 	began := time.Now()
-	p, err := b.startPoolWithin(ctx, s, fleetPoll)
-	if err != nil {
+	return b.within(ctx, func() error {
+		if _, err := b.startPoolWithin(ctx, s, fleetPoll); err != nil {
+			return err
+		}
+		pool.add(time.Since(began).Seconds())
+		megabytes, err := residentMB(agent.Process.Pid)
+		if err == nil {
+			memory.add(megabytes)
+		}
 		return err
-	}
-	pool.add(time.Since(began).Seconds())
-	megabytes, err := residentMB(agent.Process.Pid)
-	if err == nil {
-		memory.add(megabytes)
-	}
-	return errors.Join(err, stopPool(context.WithoutCancel(ctx), p))
+	})
 }
 
 // spawnBareFleet measures the start of bare processes, one per core at a time, which is also an agent's default.

@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -110,8 +109,7 @@ func (b *bench) measure(ctx context.Context, one benchmark) error {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)
 	began := time.Now()
-	err := one.run(ctx, b)
-	if err = errors.Join(err, b.endAll(context.WithoutCancel(ctx))); err != nil {
+	if err := b.within(ctx, func() error { return one.run(ctx, b) }); err != nil {
 		return err
 	}
 	b.result.Seconds, b.result.LoadAfter = time.Since(began).Seconds(), loadAverage()

@@ -19,19 +19,16 @@ const waitTimeout = 2 * time.Minute
 
 // startPool starts a pool and waits until all workers are ready. The pool stops at the end of the benchmark.
 func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, error) {
-	pool, err := b.startPoolWithin(ctx, s, 50*time.Millisecond)
-	if pool != nil {
-		b.atEnd(func(ctx context.Context) error { return stopPool(ctx, pool) })
-	}
-	return pool, err
+	return b.startPoolWithin(ctx, s, 50*time.Millisecond)
 }
 
-// startPoolWithin is startPool with a polling interval; the caller stops the pool.
+// startPoolWithin is startPool with a polling interval.
 func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Duration) (*tempool.Pool, error) {
 	if err := b.client.StartPool(ctx, api.PoolStart{Pool: s.Pool.Name, Spec: s}); err != nil {
 		return nil, err
 	}
 	pool := b.client.Pool(s.Pool.Name)
+	b.atEnd(func(ctx context.Context) error { return stopPool(ctx, pool) })
 	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
 }
 

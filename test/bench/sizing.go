@@ -90,14 +90,17 @@ func (m *sizing) report(what string, c cost) {
 
 // secondHost returns what one more host costs in a second.
 func (m *sizing) secondHost(ctx context.Context, alone cost) (c cost, err error) {
-	if _, err := m.agent(ctx, "second"); err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, m.endLast(ctx)) }()
-	if err := m.awaitHost(ctx, "second"); err != nil {
-		return c, err
-	}
-	return m.rate(ctx, m.background.plus(alone), api.HostWorkflowID("second"))
+	err = m.within(ctx, func() error {
+		if _, err := m.agent(ctx, "second"); err != nil {
+			return err
+		}
+		if err := m.awaitHost(ctx, "second"); err != nil {
+			return err
+		}
+		c, err = m.rate(ctx, m.background.plus(alone), api.HostWorkflowID("second"))
+		return err
+	})
+	return c, err
 }
 
 // awaitHost waits until an agent has joined its host and has finished its start.
@@ -162,17 +165,17 @@ func (m *sizing) starts(ctx context.Context) error {
 	var values []cost
 	for round := range min(m.rounds, 5) {
 		name := fmt.Sprintf("sized-%d", round)
-		spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
-			_, err := m.startPool(ctx, m.echo(name, sizingWorkers))
+		err := m.within(ctx, func() error {
+			spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
+				_, err := m.startPool(ctx, m.echo(name, sizingWorkers))
+				return err
+			}, workflowsOf(name)...)
+			values = append(values, spent)
 			return err
-		}, workflowsOf(name)...)
-		if err == nil {
-			err = m.endLast(ctx)
-		}
+		})
 		if err != nil {
 			return err
 		}
-		values = append(values, spent)
 	}
 	m.report("a start", medianCost(values))
 	return nil
@@ -243,11 +246,9 @@ func (m *sizing) sample(ctx context.Context) (c cost, err error) {
 	const name = "sampled"
 	s := m.echo(name, sizingWorkers)
 	s.Health.Checkpoint = spec.Duration(sizingWindow / 10)
-	_, err = m.startPool(ctx, s)
-	if err != nil {
+	if _, err := m.startPool(ctx, s); err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, m.endLast(ctx)) }()
 	ids := workflowsOf(name)
 	probes := func() (n int, err error) {
 		for slot := range sizingWorkers {

@@ -65,7 +65,7 @@ write clients' sessions), read (the state of pools and workers, metrics) and adm
 		if err := access.Add(*path, token); err != nil {
 			return err
 		}
-		return a.printResult(newToken{token, secret}, func(text *strings.Builder) { text.WriteString(secret + "\n") })
+		return a.printMessage(newToken{token, secret}, "%s", secret)
 	})
 	path = tokensFlag(c)
 	c.Flags().StringSliceVar(&token.Pools, "pools", []string{"*"}, "globs of the pools that the token is for")

@@ -176,5 +176,5 @@ func TestAnUnknownWorkerIsNamed(t *testing.T) {
 	r := ctl(t, f, "workers", "drain", "python", "--worker", "7", "-o", "json")
 	requireCode(t, ExitFailed, r)
 	require.Equal(t, "worker_not_found", failure(t, r).Code)
-	require.Equal(t, "pool python has no worker 7; its workers are 0 to 1", failure(t, r).Message)
+	require.Equal(t, "pool python has no worker 7; ctl ps python lists its workers", failure(t, r).Message)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool/cmd/internal/gatewayflags"
 	"github.com/tempool/tempool/internal/command"
-	"github.com/tempool/tempool/internal/gatewayflags"
 )
 
 // Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits immediately.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tempool/tempool/cmd/internal/gatewayflags"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/command"
-	"github.com/tempool/tempool/internal/gatewayflags"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
