@@ -133,10 +133,14 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	}
 	versioned := env.startBuild("versioned", "1.0")
+	deployment := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment)
+	require.Eventually(t, func() bool {
+		answer, err := deployment.Describe(t.Context(), client.WorkerDeploymentDescribeOptions{})
+		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
+	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
 	lease()
 	env.waitBuild("1.0", worker)
-	_, err := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment).SetCurrentVersion(t.Context(),
-		client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
+	_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
 	require.NoError(t, err)
 	versioned.stop()
 	lease()
