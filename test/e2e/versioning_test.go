@@ -76,7 +76,10 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	var answered atomic.Int64
 	for i := range 4 {
 		group.Go(func() {
+			pace := time.NewTicker(4 * time.Millisecond) // leaves the machine to the agents that start
+			defer pace.Stop()
 			for n := 0; ctx.Err() == nil; n++ {
+				<-pace.C
 				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
 				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
 				if !assert.NoError(t, err, "no call fails") || !assert.Equal(t, body, string(answer)) {
