@@ -85,7 +85,7 @@ func newClient(temporal client.Client, namespace string, o Options) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Client{
 		temporal: temporal, namespace: namespace, updates: updatelimit.New(), transport: transport.New(o.GatewayToken, o.GatewayTLS),
-		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, renewals: map[string]func(){},
+		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, lines: map[string]*line{}, renewals: map[string]func(){},
 	}
 }
 

@@ -28,8 +28,10 @@ type leaseState struct {
 	expires   time.Time // by this machine's clock
 	usage     api.Usage
 	checkedIn bool
-	failure   error         // why the lease was lost, or is no longer renewed
-	done      chan struct{} // closed at the checkin, or when failure is set
+	// seenByGateway says that a gateway has granted the lease or carried a call under it.
+	seenByGateway bool
+	failure       error         // why the lease was lost, or is no longer renewed
+	done          chan struct{} // closed at the checkin, or when failure is set
 }
 
 // newLease makes a lease usable that was granted in answer to a request sent at requested.

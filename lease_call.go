@@ -90,6 +90,7 @@ func (l *Lease) count(call func() error) error {
 	if err == nil || transport.MayHaveStarted(err) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.seenByGateway = true
 		s.usage.Requests++
 		s.usage.TotalMS += time.Since(began).Milliseconds()
 		if err != nil {

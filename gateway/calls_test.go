@@ -217,6 +217,24 @@ func TestLeaseInUseIsNotRecalled(t *testing.T) {
 	require.Equal(t, 200, await(t, held).status)
 }
 
+func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	made, stop := e.callers(4) // from now on there is always a call
+	var id string
+	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
+	require.Equal(t, api.RecallResult{}, e.gateway.Recall(t.Context(), "p/0", 1, id))
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll, "the gateway keeps the worker while there are calls")
+	theirs := e.lease(0, "somebody else")
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
+	before := made.Load()
+	require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "the gateway gets it back")
+	stop()
+}
+
 func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
 	e := open(t, 1)
 	lost := e.lease(0, e.gateway.Holder())

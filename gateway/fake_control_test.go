@@ -20,7 +20,7 @@ type fakeControl struct {
 	spec    spec.Spec
 	workers map[string]*fakeWorker
 	order   []string
-	granted map[string]api.Lease // by request id
+	granted map[string]api.Lease // by holder and request id
 	asked   map[string]int       // by operation
 	down    bool
 	gate    chan struct{} // if set, checkouts wait until it is closed
@@ -111,7 +111,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	if e == nil {
 		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
 	}
-	if lease, again := b.granted[o.RequestID]; again && o.RequestID != "" {
+	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" {
 		return &lease, nil
 	}
 	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == api.GatewayHolderPrefix {
@@ -143,7 +143,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	e.lease = &lease
 	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
 	if o.RequestID != "" {
-		b.granted[o.RequestID] = lease
+		b.granted[o.Holder+" "+o.RequestID] = lease
 	}
 	copied := lease
 	return &copied, nil

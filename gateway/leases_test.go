@@ -242,8 +242,8 @@ func TestCheckoutWaitsForWaitMS(t *testing.T) {
 	waiting := background(func() answer {
 		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
-	asked := e.control.count("status")
-	require.Eventually(t, func() bool { return e.control.count("status") > asked+1 }, timeout, poll)
+	asked := e.control.count("checkout")
+	require.Eventually(t, func() bool { return e.control.count("checkout") > asked+1 }, timeout, poll)
 	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, await(t, waiting).status)

@@ -7,8 +7,8 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// adopt records a client's lease that the workflow has just granted or renewed, if its process is here.
-func (d *Dispatcher) adopt(lease api.Lease) {
+// adopt records a client's lease that the workflow has just granted to the request, or renewed, if its process is here.
+func (d *Dispatcher) adopt(lease api.Lease, requestID string) {
 	ref, err := api.ParseLeaseID(lease.ID)
 	if err != nil || lease.Host != d.config.HostID {
 		return
@@ -16,7 +16,9 @@ func (d *Dispatcher) adopt(lease api.Lease) {
 	if u := d.upstreamFor(ref); u != nil {
 		u.pool.mu.Lock()
 		defer u.pool.mu.Unlock()
-		u.adoptLocked(lease, ref, false, time.Now())
+		if u.adoptLocked(lease, ref, false, time.Now()) && requestID != "" {
+			u.lease.requestID = requestID
+		}
 	}
 }
 
@@ -32,7 +34,7 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, ttlMS int64) (*api.Le
 	if err != nil {
 		return nil, err
 	}
-	d.adopt(*lease)
+	d.adopt(*lease, "")
 	return lease, nil
 }
 
@@ -74,7 +76,38 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome
 			return api.CheckinResult{}, err
 		}
 	}
-	return d.config.Control.CheckinNow(ctx, request)
+	result, err := d.config.Control.CheckinNow(ctx, request)
+	if err == nil {
+		d.returned(ref)
+	}
+	return result, err
+}
+
+// CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to who waits for one.
+func (d *Dispatcher) CheckedIn(id string) error {
+	ref, err := d.clientLease(id)
+	if err == nil {
+		d.returned(ref)
+	}
+	return err
+}
+
+// returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin.
+func (d *Dispatcher) returned(ref api.LeaseRef) {
+	u := d.upstreamFor(ref)
+	if u == nil {
+		return
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	switch l := u.lease; {
+	case l != nil && l.ref != ref || ref.Older(u.newest):
+		return // the worker has a newer lease
+	case l != nil:
+		u.endLeaseLocked("it was checked in")
+	}
+	u.returnedLocked()
+	u.pool.notify()
 }
 
 // CheckinAbandoned returns a lease whose client disconnected before it got it, or logs why it could not.

@@ -43,7 +43,7 @@ type clusterServer struct {
 	accepts  sync.WaitGroup
 }
 
-func startServer(t *testing.T, _ string) server {
+func startServer(t *testing.T, _ string, _ ...string) server {
 	t.Helper()
 	folder := os.Getenv(clusterVariable)
 	require.NotEmpty(t, folder, "run this test with scripts/temporal-cluster.sh run")

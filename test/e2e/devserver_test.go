@@ -15,11 +15,11 @@ import (
 // server is the Temporal server of one test: a development server with a SQLite file.
 type server = *devserver.Server
 
-func startServer(t *testing.T, dir string) server {
+func startServer(t *testing.T, dir string, arguments ...string) server {
 	t.Helper()
 	s, err := devserver.Start(t.Context(), devserver.Options{
 		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
-		Progress: func(sentence string) { t.Log(sentence) },
+		Progress: func(sentence string) { t.Log(sentence) }, ExtraArgs: arguments,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })

@@ -45,10 +45,16 @@ type testEnv struct {
 
 func newEnv(t *testing.T) *testEnv {
 	t.Helper()
+	return newEnvWith(t)
+}
+
+// newEnvWith is newEnv with further arguments of the server.
+func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	env := &testEnv{t: t, server: startServer(t, dir), dir: dir}
+	env := &testEnv{t: t, server: startServer(t, dir, serverArguments...), dir: dir}
 	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	t.Cleanup(env.client.Close)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -27,20 +26,29 @@ const (
 // leases grants, renews, expires and takes back the lease on the worker.
 type leases struct {
 	*worker
-	timerAt time.Time // when the lease timer fires
+	timerAt   time.Time // when the lease timer fires
+	recalling bool      // a recall is under way
 }
 
-// leaseOf is the lease that the same request of the same holder got before, or nil.
-func (l *leases) leaseOf(r api.CheckoutRequest) *api.Lease {
+// repeated is the answer to a request that its holder has made before: the lease that it got, if the lease lives, else why it gets none.
+// Both are nil for a new request.
+func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 	if r.RequestID == "" {
-		return nil
+		return nil, nil
 	}
 	for i := range l.Grants {
-		if l.Grants[i].RequestID == r.RequestID && l.Grants[i].Lease.Holder == r.Holder {
-			return &l.Grants[i].Lease
+		lease := &l.Grants[i].Lease
+		switch {
+		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder:
+		case l.Lease != nil && l.Lease.ID == lease.ID && l.Now().Before(l.Lease.ExpiresAt):
+			return l.Lease, nil
+		case l.surge.isDrainingLease(lease.ID):
+			return lease, nil
+		default:
+			return nil, api.Errorf(api.CodeLeaseFenced, "lease %s, which this request_id got, has ended; use a new request_id for each checkout", lease.ID)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
@@ -87,21 +95,16 @@ func (l *leases) ttlRefusal(ms int64) *api.Error {
 	return nil
 }
 
-// isRecallable reports whether only a gateway's lease is in the way, which the gateway may return.
-func (l *leases) isRecallable() bool { return l.Machine.State == lifecycle.Busy && l.isGatewayLease() }
-
-// isGatewayLease reports whether a gateway holds the current lease.
-func (l *leases) isGatewayLease() bool {
-	return l.Lease != nil && strings.HasPrefix(l.Lease.Holder, api.GatewayHolderPrefix)
-}
-
 // validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
 // before the loop, so a checkin in the same workflow task is not handled yet.
 func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 	if invalid := r.Validate(); invalid != nil {
 		return invalid
 	}
-	if l.leaseOf(r) != nil || l.isRecallable() || l.HasSignals() {
+	if lease, ended := l.repeated(r); lease != nil || ended != nil {
+		return ended
+	}
+	if l.mayRecall(r) || l.HasSignals() {
 		return nil
 	}
 	return l.refusal(r)
@@ -109,16 +112,16 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 
 // checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
 func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease := l.leaseOf(r); lease != nil {
-		return lease, nil
+	if lease, ended := l.repeated(r); lease != nil || ended != nil {
+		return answer(lease, ended)
 	}
 	if l.DrainSignals() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
-	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+	if l.mayRecall(r) && l.refusal(r) != nil {
 		l.recall(ctx)
-		if lease := l.leaseOf(r); lease != nil { // the same request got a lease meanwhile
-			return lease, nil
+		if lease, ended := l.repeated(r); lease != nil || ended != nil { // the same request got a lease meanwhile
+			return answer(lease, ended)
 		}
 	}
 	if refused := l.refusal(r); refused != nil {
@@ -127,24 +130,27 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	return l.grant(r), nil
 }
 
+func answer(lease *api.Lease, refused *api.Error) (*api.Lease, error) {
+	if refused != nil {
+		return nil, failure.Refusal(refused)
+	}
+	return lease, nil
+}
+
 // checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
 func (l *leases) checkoutSignal(r api.CheckoutRequest) {
-	if l.leaseOf(r) != nil {
+	lease, refused := l.repeated(r)
+	if lease != nil {
 		return
 	}
-	if refused := l.refusal(r); refused != nil {
+	if refused == nil {
+		refused = l.refusal(r)
+	}
+	if refused != nil {
 		l.refuse("checkout: " + refused.Message)
 		return
 	}
 	l.grant(r)
-}
-
-// recall asks the gateway to return its lease. A gateway that uses it, or does not answer, keeps it.
-func (l *leases) recall(ctx workflow.Context) {
-	var result api.RecallResult
-	if err := l.activities.recall(l.Lease.ID).Get(ctx, &result); err == nil && result.Returned && result.Checkin != nil {
-		l.checkin(*result.Checkin)
-	}
 }
 
 func (l *leases) grant(r api.CheckoutRequest) *api.Lease {

@@ -157,3 +157,23 @@ func TestARequestIDCountsForItsHolderOnly(t *testing.T) {
 	require.Equal(t, alice.Value.(*api.Lease).ID, again.Value.(*api.Lease).ID)
 	require.ErrorContains(t, bob.Rejected, "alice")
 }
+
+func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
+	s := newWorkerEnv(t)
+	request := api.CheckoutRequest{RequestID: "1", Holder: "me"}
+	var first, again, after, other *workflowtest.UpdateResult
+	s.At(time.Second, func() { first = s.update(api.UpdateCheckout, request) })
+	s.At(30*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+	s.At(40*time.Second, func() { again = s.update(api.UpdateCheckout, request) })
+	s.At(41*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.At(42*time.Second, func() { after = s.update(api.UpdateCheckout, request) })
+	s.At(43*time.Second, func() { other = s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "you"}) })
+	s.At(44*time.Second, s.cancel)
+	s.run(standalone())
+	require.Equal(t, "t.0.1.1", again.Value.(*api.Lease).ID)
+	require.True(t, again.Value.(*api.Lease).ExpiresAt.After(first.Value.(*api.Lease).GrantedAt.Add(80*time.Second)), "with its renewed expiry")
+	var refused *temporal.ApplicationError
+	require.ErrorAs(t, after.Rejected, &refused)
+	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
+	require.Equal(t, "t.0.1.2", other.Value.(*api.Lease).ID)
+}

@@ -31,11 +31,13 @@ type Loop struct {
 	inboxes    []inbox
 	futures    []pendingFuture // in the order they were added
 	woken      bool
-	ends       time.Time // when the run is old enough to continue as new
-	cancelled  int       // tasks
-	sending    int       // signals that are not delivered yet
+	ends       time.Time  // when the run is old enough to continue as new
+	cancelled  int        // tasks
+	sending    []*sending // signals that are not delivered yet, oldest first
+	undeliver  func(string, string, error)
 	iterations int
 	forced     bool
+	length     lengthLimit
 }
 
 // pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and check all
@@ -74,7 +76,7 @@ func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
 // update handler in the same workflow task could not see it.
 func (l *Loop) Await() error {
 	l.iterations++
-	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 })
+	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 || l.length.crossed(l.Ctx) })
 	l.DrainSignals()
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
 		ready := l.futures[i]
@@ -82,6 +84,7 @@ func (l *Loop) Await() error {
 		ready.handle(ready.future)
 	}
 	l.woken = false
+	l.observeLength()
 	return err
 }
 
@@ -96,10 +99,13 @@ func (l *Loop) CountCancelled() { l.cancelled++ }
 func (l *Loop) ForceContinue() { l.forced = true }
 
 // ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
-// too many tasks, it is about a day old, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another workflow is not
-// delivered: the end of the run would lose it.
+// too many tasks, it is about a day old, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another
+// workflow is not delivered or a handler of an update runs: the end of the run would lose them.
 func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
 		maxIterations > 0 && l.iterations >= maxIterations || !l.Now().Before(l.ends)
-	return due && l.sending == 0
+	return due && l.isSettled()
 }
+
+// isSettled reports whether no signal is under way to another workflow, and no update is being handled.
+func (l *Loop) isSettled() bool { return len(l.sending) == 0 && workflow.AllHandlersFinished(l.Ctx) }
