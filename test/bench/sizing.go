@@ -20,8 +20,9 @@ const (
 	sizingWindow = 30 * time.Second
 	// sizingSettle is the time after an action in which the server finishes what it caused.
 	sizingSettle = 2 * time.Second
-	// hostWorkers is the number of workers of each host in the model.
+	// hostWorkers and poolWorkers are the numbers of workers of each host and pool in the projection.
 	hostWorkers = 100
+	poolWorkers = 1_000
 )
 
 // measureSizing measures what the control plane pays for each thing that happens, and projects it to large fleets. docs/sizing.md explains the
@@ -62,7 +63,7 @@ func measureSizing(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	m.project()
-	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d workers in the projection", hostWorkers)
+	b.result.note("each value is beyond what the idle server and the idle host need in the same time; hosts have %d workers and pools %d in the projection", hostWorkers, poolWorkers)
 	b.result.note("prices are Temporal Cloud's list of 2026-11-22 (docs.temporal.io/cloud/pricing), Business plan, without the plan's fee and allowance")
 	return nil
 }
@@ -192,13 +193,28 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, sizingSettle); err != nil {
+	if err := wait(ctx, sizingWindow); err != nil { // what the starts left behind
 		return err
 	}
 	idle, err := m.rate(ctx, m.background.plus(m.ownHost), ids...)
 	if err != nil {
 		return err
 	}
+	one := s
+	one.Pool.Name, one.Pool.Size = "single", 1
+	single, err := m.startPool(ctx, one)
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, sizingWindow); err != nil {
+		return err
+	}
+	poolAndWorker, err := m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
+	if err := errors.Join(err, stopPool(context.WithoutCancel(ctx), single)); err != nil {
+		return err
+	}
+	worker := idle.minus(poolAndWorker).times(1 / float64(sizingWorkers-1))
+	m.report("a pool in a day", poolAndWorker.minus(worker).times(day.Seconds()))
 
 	const leases = 5 // of each worker
 	lease, err := m.beyondIdle(ctx, leases*sizingWorkers, idle, func() error {
@@ -237,7 +253,7 @@ func (m *sizing) life(ctx context.Context) (err error) {
 		return err
 	}
 	m.report("a sample (health.checkpoint)", sample)
-	m.report("an idle worker in a day", idle.times(day.Seconds()/sizingWorkers).plus(sample.times(samplesPerDay)).plus(next))
+	m.report("an idle worker in a day", worker.times(day.Seconds()).plus(sample.times(samplesPerDay)).plus(next))
 	return nil
 }
 
@@ -278,9 +294,9 @@ func (m *sizing) sample(ctx context.Context) (c cost, err error) {
 // project computes what idle fleets cost in a month, and a million leases.
 func (m *sizing) project() {
 	worker, host, lease := m.coefficients["an idle worker in a day"], m.coefficients["a host in a day"], m.coefficients["a lease"]
-	namespace := m.coefficients["a namespace in a day"]
+	namespace, pool := m.coefficients["a namespace in a day"], m.coefficients["a pool in a day"]
 	for _, workers := range []int{1_000, 10_000, 100_000} {
-		fleet := worker.times(float64(workers)).plus(host.times(float64(workers) / hostWorkers)).plus(namespace)
+		fleet := worker.times(float64(workers)).plus(host.times(float64(workers) / hostWorkers)).plus(pool.times(float64(workers) / poolWorkers)).plus(namespace)
 		name := strconv.Itoa(workers) + " idle workers"
 		m.result.row(name+": actions in a month", "million").add(fleet.actions * monthDays / 1e6)
 		m.result.row(name+": actions", "1/s").add(fleet.actions / day.Seconds())

@@ -76,7 +76,10 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	var answered atomic.Int64
 	for i := range 4 {
 		group.Go(func() {
+			pace := time.NewTicker(4 * time.Millisecond) // leaves the machine to the agents that start
+			defer pace.Stop()
 			for n := 0; ctx.Err() == nil; n++ {
+				<-pace.C
 				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
 				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
 				if !assert.NoError(t, err, "no call fails") || !assert.Equal(t, body, string(answer)) {
@@ -133,10 +136,14 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	}
 	versioned := env.startBuild("versioned", "1.0")
+	deployment := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment)
+	require.Eventually(t, func() bool {
+		answer, err := deployment.Describe(t.Context(), client.WorkerDeploymentDescribeOptions{})
+		return err == nil && answer.Info.RoutingConfig.CurrentVersion != nil
+	}, waitTimeout, 50*time.Millisecond, "the first build of a deployment is current")
 	lease()
 	env.waitBuild("1.0", worker)
-	_, err := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment).SetCurrentVersion(t.Context(),
-		client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
+	_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
 	require.NoError(t, err)
 	versioned.stop()
 	lease()

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,25 +53,29 @@ var notInHistories = []string{
 
 // apiNames returns the kinds and names of all messages, as in "Signal drain".
 func apiNames(t *testing.T) (names []string) {
-	packages, err := parser.ParseDir(token.NewFileSet(), "../../api", nil, 0)
+	files, err := filepath.Glob("../../api/*.go")
 	require.NoError(t, err)
-	ast.Inspect(packages["api"], func(n ast.Node) bool {
-		spec, isValue := n.(*ast.ValueSpec)
-		if !isValue || len(spec.Values) != 1 {
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, isValue := n.(*ast.ValueSpec)
+			if !isValue || len(spec.Values) != 1 {
+				return true
+			}
+			for _, kind := range []string{"Signal", "Update", "Activity", "Workflow"} {
+				literal, isLiteral := spec.Values[0].(*ast.BasicLit)
+				if !isLiteral || !strings.HasPrefix(spec.Names[0].Name, kind) {
+					continue
+				}
+				value, err := strconv.Unquote(literal.Value)
+				require.NoError(t, err)
+				if name := kind + " " + value; !slices.Contains(notInHistories, name) {
+					names = append(names, name)
+				}
+			}
 			return true
-		}
-		for _, kind := range []string{"Signal", "Update", "Activity", "Workflow"} {
-			literal, isLiteral := spec.Values[0].(*ast.BasicLit)
-			if !isLiteral || !strings.HasPrefix(spec.Names[0].Name, kind) {
-				continue
-			}
-			value, err := strconv.Unquote(literal.Value)
-			require.NoError(t, err)
-			if name := kind + " " + value; !slices.Contains(notInHistories, name) {
-				names = append(names, name)
-			}
-		}
-		return true
-	})
+		})
+	}
 	return names
 }
