@@ -3,8 +3,10 @@ package process
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,6 +98,10 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 	if s.cgroups != nil { // also without limits: they can be set later, and a cgroup is killed at once
 		name := fmt.Sprintf("%s.%d.%s", strings.ReplaceAll(launch.Worker, "/", "."), launch.Incarnation, tree.RandomHex(4))
 		p.cgroup, err = s.cgroups.Create(name, planned.Cgroup)
+		if needed := slices.Contains(slices.Collect(maps.Values(p.mechanisms)), limits.ByCgroup); err != nil && !needed {
+			s.logger.Warn("cannot make a cgroup for a worker; its descendants are found one by one", "worker", launch.Worker, "error", err)
+			err = nil
+		}
 	}
 	return err
 }
