@@ -149,6 +149,15 @@ func TestACgroupWithoutControllersOnlyContains(t *testing.T) {
 	require.Equal(t, p.plan.cgroup.Dir, p.treeKey().Cgroup, "the reaper kills it by its path")
 }
 
+func TestAWorkerWithoutLimitsStartsWhereNoCgroupCanBeMade(t *testing.T) {
+	fs, home := fakeCgroupFS(t, "memory")
+	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
+	require.NoError(t, os.RemoveAll(filepath.Join(home, limits.WorkersPrefix+s.state.id)))
+	require.Nil(t, begin(t, s, runs("sleep", "1000")).plan.cgroup)
+	_, err := s.Start(t.Context(), launch("p/1", 1, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20})))
+	require.ErrorContains(t, err, "make a cgroup")
+}
+
 func refuses(write func(string, string) error, name string, err error) func(string, string) error {
 	return func(file, text string) error {
 		if strings.HasSuffix(file, name) {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -149,14 +148,11 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	cmd := p.plan.command(program, command, dir)
 	output := &limitedBuffer{remaining: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
-	var worker *os.File // keeps its PID from naming another process
-	if !p.plan.sandbox.IsZero() {
-		if worker, err = tree.OpenPID(p.root); err != nil {
-			return fmt.Errorf("enter the worker's sandbox: %w", err)
-		}
-		defer worker.Close()
-	}
-	if _, err := p.plan.launch(cmd, worker, probeStartTimeout); err != nil {
+	p.probing.RLock() // the namespaces stay open
+	started, err := p.plan.launch(cmd, p.namespaces, probeStartTimeout)
+	p.probing.RUnlock()
+	started.Namespaces.Close()
+	if err != nil {
 		return err
 	}
 	awaitExit := tree.WatchExit(cmd.Process.Pid)

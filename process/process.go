@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -36,6 +37,9 @@ type Process struct {
 	conn      wire.Conn
 	connErr   error
 	awaitExit func()
+
+	probing    sync.RWMutex // held for reading while an exec probe starts
+	namespaces sandbox.Namespaces
 
 	wake   chan struct{} // termination has changed
 	exited chan struct{} // closed when the root process has exited; it is not reaped yet

@@ -3,8 +3,10 @@ package process
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,6 +98,10 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 	if s.cgroups != nil { // also without limits: they can be set later, and a cgroup is killed at once
 		name := fmt.Sprintf("%s.%d.%s", strings.ReplaceAll(launch.Worker, "/", "."), launch.Incarnation, tree.RandomHex(4))
 		p.cgroup, err = s.cgroups.Create(name, planned.Cgroup)
+		if needed := slices.Contains(slices.Collect(maps.Values(p.mechanisms)), limits.ByCgroup); err != nil && !needed {
+			s.logger.Warn("cannot make a cgroup for a worker; its descendants are found one by one", "worker", launch.Worker, "error", err)
+			err = nil
+		}
 	}
 	return err
 }
@@ -116,13 +122,13 @@ func (p plan) start(cmd *exec.Cmd) error {
 	return withUmask(p.umask, func() error { return p.fork(cmd) })
 }
 
-// launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. openFiles is the limit in force if the
-// host allows fewer open files than the plan, else 0. join is the pidfd of the process whose sandbox cmd shares; nil for a new one.
-func (p plan) launch(cmd *exec.Cmd, join *os.File, timeout time.Duration) (openFiles uint64, err error) {
+// launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. cmd enters the namespaces in join, or has
+// its own if there are none.
+func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Duration) (launcher.Started, error) {
 	if p.cgroup != nil {
 		afterStart, err := p.cgroup.Attach(cmd)
 		if err != nil {
-			return 0, err
+			return launcher.Started{}, err
 		}
 		defer afterStart()
 	}
@@ -184,10 +190,12 @@ func (p *Process) fork() error {
 	cmd := p.plan.command(p.plan.program, p.spec.Pool.Command, p.spec.Pool.Dir)
 	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
 	if err == nil {
-		var openFiles uint64
-		if openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D()); openFiles > 0 {
+		var started launcher.Started
+		started, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
+		p.namespaces = started.Namespaces
+		if started.OpenFiles > 0 {
 			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
-				"wanted", p.plan.limits.OpenFiles, "in_force", openFiles)
+				"wanted", p.plan.limits.OpenFiles, "in_force", started.OpenFiles)
 		}
 	}
 	if err != nil {
@@ -233,5 +241,9 @@ func (p *Process) cleanUp() {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
 	}
 	p.plan.cgroup.Remove(s.logger)
+	p.probing.Lock()
+	p.namespaces.Close()
+	p.namespaces = nil
+	p.probing.Unlock()
 	s.releaseAddress(p.plan.address)
 }

@@ -28,12 +28,20 @@ type Options struct {
 	Mark        tree.Mark
 	Sandbox     sandbox.Sandbox
 	Credentials *Credentials // nil: the agent's own
-	// Join is the pidfd of a process of this agent whose sandbox the program shares; nil for a sandbox of its own.
-	Join *os.File
+	// Join are the namespaces of a worker's sandbox that the program enters; none for namespaces of its own.
+	Join sandbox.Namespaces
 	// Env is the launcher's environment, not the program's. It must contain the incarnation's cookie.
 	Env     []string
 	Fork    func(*exec.Cmd) error // starts the launcher, which is reaped with tree.WaitChild
 	Timeout time.Duration         // until the limits are in force and the program runs
+}
+
+// Started is what the start of a program has found out.
+type Started struct {
+	// OpenFiles is the limit in force if the host allows fewer open files than requested, else 0.
+	OpenFiles uint64
+	// Namespaces are those of the program's sandbox, if it has any of its own. The caller closes them.
+	Namespaces sandbox.Namespaces
 }
 
 // Credentials are the user and groups that a program runs as. A nil *Credentials means the agent's own.
@@ -67,16 +75,15 @@ type reply struct {
 // firstExtraFD is the descriptor of the first of a command's ExtraFiles.
 const firstExtraFD = 3
 
-// Start starts cmd through the launcher and waits until the program runs. openFiles is the limit in force if the host allows fewer open
-// files than requested, else 0.
-func Start(cmd *exec.Cmd, o Options) (openFiles uint64, err error) {
+// Start starts cmd through the launcher and waits until the program runs.
+func Start(cmd *exec.Cmd, o Options) (started Started, err error) {
 	self, err := tree.SelfPath()
 	if err != nil {
-		return 0, fmt.Errorf("find the agent's program for its launcher: %w", err)
+		return started, fmt.Errorf("find the agent's program for its launcher: %w", err)
 	}
 	ours, theirs, err := SocketPair()
 	if err != nil {
-		return 0, err
+		return started, err
 	}
 	defer ours.Close()
 	program := request{
@@ -84,9 +91,9 @@ func Start(cmd *exec.Cmd, o Options) (openFiles uint64, err error) {
 	}
 	cmd.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), theirs)
 	socket := firstExtraFD + len(cmd.ExtraFiles) - 1
-	if o.Join != nil && !o.Sandbox.IsZero() {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Join)
-		program.Sandbox.Join = socket + 1
+	for i, namespace := range o.Join {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, namespace)
+		program.Sandbox.Join = append(program.Sandbox.Join, socket+1+i)
 	}
 	program.Sandbox.Attach(cmd)
 	cmd.Path, cmd.Args = self, []string{Name, strconv.Itoa(socket)}
@@ -95,16 +102,21 @@ func Start(cmd *exec.Cmd, o Options) (openFiles uint64, err error) {
 	err = o.Fork(cmd)
 	theirs.Close()
 	if err != nil {
-		return 0, o.Sandbox.Explain(err)
+		return started, o.Sandbox.Explain(err)
 	}
-	if err = ours.SetDeadline(time.Now().Add(o.Timeout)); err == nil {
-		if openFiles, err = awaitProgram(ours, program); err == nil {
-			return openFiles, nil
+	started.Namespaces, err = program.Sandbox.Open(cmd.Process.Pid)
+	if err == nil {
+		err = ours.SetDeadline(time.Now().Add(o.Timeout))
+	}
+	if err == nil {
+		if started.OpenFiles, err = awaitProgram(ours, program); err == nil {
+			return started, nil
 		}
 	}
+	started.Namespaces.Close()
 	_ = cmd.Process.Kill()
 	_ = tree.WaitChild(cmd)
-	return 0, err
+	return Started{}, err
 }
 
 // awaitProgram sends the request and waits until the launcher has executed the program.

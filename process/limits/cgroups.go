@@ -128,7 +128,7 @@ func (c *Cgroups) enableControllers(dir string) error {
 
 // Probe starts cmd, which must exit on its own, in a cgroup. Old kernels and some sandboxes refuse that.
 func (c *Cgroups) Probe(cmd *exec.Cmd) error {
-	g, err := c.Create("trial", CgroupLimits{})
+	g, err := c.Create("trial."+tree.RandomHex(4), CgroupLimits{}) // an agent that was killed may have left its own
 	if err != nil {
 		return err
 	}

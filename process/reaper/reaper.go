@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -94,14 +93,14 @@ const (
 	cgroupRemoveRetry   = 5 * time.Millisecond
 )
 
-// removeCgroup removes the cgroup of a tree that was killed, once the last process has left it, and the cgroup of all workers after the last.
+// removeCgroup removes the cgroup of a tree that was killed, once the last process has left it. The cgroup around it may be the next agent's
+// by now.
 func removeCgroup(dir string) {
 	if dir == "" {
 		return
 	}
 	for deadline := time.Now().Add(cgroupRemoveTimeout); time.Now().Before(deadline); time.Sleep(cgroupRemoveRetry) {
 		if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
-			_ = os.Remove(filepath.Dir(dir)) // fails while it holds another
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // Attach makes cmd start in the namespaces that the sandbox needs. The program that it starts must call Enter.
 func (s Sandbox) Attach(cmd *exec.Cmd) {
-	if s.Join != 0 {
+	if len(s.Join) > 0 {
 		return
 	}
 	if s.NoNetwork {
@@ -23,6 +23,26 @@ func (s Sandbox) Attach(cmd *exec.Cmd) {
 	if s.PrivateTmp {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNS
 	}
+}
+
+// Open opens the namespaces of a process that was started in the sandbox and still has the agent's credentials. Later the agent may lack the
+// right to.
+func (s Sandbox) Open(pid int) (open Namespaces, err error) {
+	for _, namespace := range []struct {
+		name  string
+		isNew bool
+	}{{"net", s.NoNetwork}, {"mnt", s.PrivateTmp}} {
+		if !namespace.isNew || len(s.Join) > 0 {
+			continue
+		}
+		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, namespace.name))
+		if err != nil {
+			open.Close()
+			return nil, fmt.Errorf("open the worker's sandbox: %w", err)
+		}
+		open = append(open, file)
+	}
+	return open, nil
 }
 
 // Explain adds to the error of a start what the sandbox needs.
@@ -35,7 +55,7 @@ func (s Sandbox) Explain(err error) error {
 
 // Enter sets up the namespaces of this process, or joins another's. Call it on a locked thread, with the agent's privileges.
 func (s Sandbox) Enter() error {
-	if s.Join != 0 {
+	if len(s.Join) > 0 {
 		return s.join()
 	}
 	if s.PrivateTmp {
@@ -53,22 +73,16 @@ func (s Sandbox) Enter() error {
 
 // join enters the namespaces of the worker on this thread, which executes the program.
 func (s Sandbox) join() error {
-	unix.CloseOnExec(s.Join)
-	if !s.hasNamespaces() {
-		return nil
-	}
-	flags := 0
-	if s.NoNetwork {
-		flags |= unix.CLONE_NEWNET
-	}
-	if s.PrivateTmp {
-		flags |= unix.CLONE_NEWNS
+	if s.PrivateTmp { // a thread that shares its working directory with others cannot enter other mounts
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("enter the worker's sandbox: %w", err)
 		}
 	}
-	if err := unix.Setns(s.Join, flags); err != nil {
-		return fmt.Errorf("enter the worker's sandbox (needs Linux 5.8): %w", err)
+	for _, namespace := range s.Join {
+		unix.CloseOnExec(namespace)
+		if err := unix.Setns(namespace, 0); err != nil {
+			return fmt.Errorf("enter the worker's sandbox: %w", err)
+		}
 	}
 	if s.PrivateTmp && s.Dir != "" {
 		if err := unix.Chdir(s.Dir); err != nil {

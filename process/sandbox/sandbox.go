@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/tempool/tempool/spec"
@@ -21,10 +22,20 @@ type Sandbox struct {
 	// PrivateTmp means an empty /tmp and /var/tmp in memory, in which only the directories of Keep are visible.
 	PrivateTmp bool     `json:"private_tmp,omitempty"`
 	Keep       []string `json:"keep,omitempty"`
-	// Join means that the program enters the network and the /tmp of the process whose pidfd has this descriptor, instead of new ones.
-	Join int `json:"join,omitempty"`
+	// Join are descriptors of the Namespaces that the program enters instead of new ones.
+	Join []int `json:"join,omitempty"`
 	// Dir is the program's directory.
 	Dir string `json:"dir,omitempty"`
+}
+
+// Namespaces are the open namespaces of a sandbox that is in use.
+type Namespaces []*os.File
+
+// Close closes the files.
+func (n Namespaces) Close() {
+	for _, file := range n {
+		file.Close()
+	}
 }
 
 // devices can be written to in every sandbox: programs cannot do without them, and they hold nothing.

@@ -10,6 +10,9 @@ import (
 // Attach does nothing: Enter fails later.
 func (s Sandbox) Attach(*exec.Cmd) {}
 
+// Open returns nothing: Enter has failed.
+func (s Sandbox) Open(int) (Namespaces, error) { return nil, nil }
+
 // Explain returns err.
 func (s Sandbox) Explain(err error) error { return err }
 

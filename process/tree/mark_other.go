@@ -2,14 +2,6 @@
 
 package tree
 
-import (
-	"errors"
-	"os"
-)
-
-// OpenPID fails: only Linux has pidfds.
-func OpenPID(Identity) (*os.File, error) { return nil, errors.New("this system has no pidfds") }
-
 // Only Linux has marks.
 
 func ownMark() Mark              { return 0 }
