@@ -9,6 +9,8 @@ needed=(
   "gcc gcc"                     # the race detector links with it
   "ps procps"
   "docker-compose docker-compose"
+  "ip iproute2"
+  "nft nftables"                # cuts the links of test machines
 )
 
 missing=()
