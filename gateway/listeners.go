@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 )
 
 // Defaults of Limits that are flags of the agent.
@@ -82,6 +83,9 @@ func (g *Gateway) Start() error {
 				logger.Error("a listener failed", "address", l.Addr().String(), "error", err)
 			}
 		})
+	}
+	if auth.openToHost() {
+		logger.Info("every program on this host may use the gateway over TCP; --tokens FILE requires a token", "address", g.config.Listen, "rights", access.Client.String())
 	}
 	g.Dispatcher.Start()
 	return nil

@@ -97,6 +97,9 @@ func (a *authenticator) files(s Security) map[reloader][]string {
 	return files
 }
 
+// openToHost reports whether the TCP listener asks its clients for nothing.
+func (a *authenticator) openToHost() bool { return a.loopback && a.tokens == nil && !a.mutual }
+
 func (a *authenticator) scheme() string {
 	if a.certificates != nil {
 		return "https"

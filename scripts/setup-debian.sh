@@ -10,6 +10,8 @@ needed=(
   "ps procps"
   "docker-compose docker-compose"
   "chromium chromium"           # a large program, for tests of memory
+  "ip iproute2"
+  "nft nftables"                # cuts the links of test machines
 )
 
 missing=()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,11 +72,18 @@ type agent struct {
 
 func (env *testEnv) startAgent(hostID string, args ...string) *agent {
 	env.t.Helper()
+	return env.startAgentBy(nil, hostID, args...)
+}
+
+// startAgentBy starts an agent by a command that executes its arguments.
+func (env *testEnv) startAgentBy(by []string, hostID string, args ...string) *agent {
+	env.t.Helper()
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
 	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
-	a := &agent{t: env.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
+	command := append(append(slices.Clone(by), os.Args[0]), args...)
+	a := &agent{t: env.t, cmd: exec.Command(command[0], command[1:]...), log: logFile.Name()}
 	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile
 	require.NoError(env.t, a.cmd.Start())

@@ -170,7 +170,7 @@ func TestAnIdleGatewayLeaseIsRecalledForAnotherHolder(t *testing.T) {
 	status, _, code := post(t, client, "/v1/leases/recall.0.1.1/call/echo", `2`)
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
-	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"/call/echo", `3`)
+	status, answer, _ = post(t, client, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `3`)
 	require.Equal(t, http.StatusOK, status, answer)
 	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID}))
 }

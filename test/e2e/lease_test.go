@@ -172,7 +172,7 @@ func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {
 	require.Contains(t, history[len(history)-1].Reason, "process reset")
 	after := env.waitState(pool, 0, lifecycle.Ready)
 	require.Equal(t, before.PID, after.PID, "the same process")
-	status, _, code := post(t, env.gatewayClient("reset"), "/v1/leases/"+lease.ID+"/call/pid", "")
+	status, _, code := post(t, env.gatewayClient("reset"), "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/pid", "")
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})

@@ -1,0 +1,254 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/spec"
+)
+
+// machine is a network namespace that a test made: a machine of its own as far as addresses, ports and loopback are concerned.
+type machine struct {
+	t         *testing.T
+	name      string
+	ours, its string // the addresses of the link between this process and the machine
+}
+
+// run runs a program as root and returns its output.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	require.NoError(t, err, "%v: %s", args, out)
+	return string(out)
+}
+
+// newMachine makes a namespace with a link to this process's own.
+func newMachine(t *testing.T, number int) *machine {
+	t.Helper()
+	id := os.Getpid() % 250
+	m := &machine{t: t, name: fmt.Sprintf("tempool-%d-%d", os.Getpid(), number)}
+	m.ours, m.its = fmt.Sprintf("10.213.%d.%d", id, 4*number+1), fmt.Sprintf("10.213.%d.%d", id, 4*number+2)
+	outside, inside := fmt.Sprintf("tp%da%d", id, number), fmt.Sprintf("tp%db%d", id, number)
+	run(t, "ip", "netns", "add", m.name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", m.name).Run() }) // and with it the link
+	run(t, "ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", m.name)
+	run(t, "ip", "addr", "add", m.ours+"/30", "dev", outside)
+	run(t, "ip", "link", "set", outside, "up")
+	m.run("ip", "addr", "add", m.its+"/30", "dev", inside)
+	m.run("ip", "link", "set", inside, "up")
+	m.run("ip", "link", "set", "lo", "up")
+	return m
+}
+
+// run runs a program on the machine.
+func (m *machine) run(args ...string) string {
+	m.t.Helper()
+	return run(m.t, append([]string{"ip", "netns", "exec", m.name}, args...)...)
+}
+
+// cut drops what the machine sends to a port, until heal.
+func (m *machine) cut(port string) {
+	m.run("nft", "add table inet cut; add chain inet cut out { type filter hook output priority 0; policy accept; }; add rule inet cut out tcp dport "+port+" drop")
+}
+
+func (m *machine) heal() { m.run("nft", "delete table inet cut") }
+
+// forward passes connections to an address of this process on to another one, until the test ends.
+func forward(t *testing.T, from, to string) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", from)
+	require.NoError(t, err)
+	var connections sync.WaitGroup
+	ended := make(chan struct{})
+	connections.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connections.Go(func() {
+				defer in.Close()
+				out, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer out.Close()
+				var both sync.WaitGroup
+				both.Go(func() { _, _ = io.Copy(out, in); out.Close() })
+				both.Go(func() { _, _ = io.Copy(in, out); in.Close() })
+				done := make(chan struct{})
+				go func() { both.Wait(); close(done) }()
+				select {
+				case <-done:
+				case <-ended:
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		close(ended)
+		listener.Close()
+		connections.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// certify writes a certificate for addresses, signed by an authority of its own, and returns the files and a client's configuration.
+func certify(t *testing.T, dir string, addresses ...string) (certFile, keyFile, caFile string, client *tls.Config) {
+	t.Helper()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	require.NoError(t, err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "gateways"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, address := range addresses {
+		leaf.IPAddresses = append(leaf.IPAddresses, net.ParseIP(address))
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	trusted, err := x509.ParseCertificate(caDER)
+	require.NoError(t, err)
+	client = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	client.RootCAs.AddCert(trusted)
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), write("ca.pem", "CERTIFICATE", caDER), client
+}
+
+// startAgentOn starts an agent on a machine.
+func (env *testEnv) startAgentOn(m *machine, hostID string, args ...string) *agent {
+	env.t.Helper()
+	return env.startAgentBy([]string{"ip", "netns", "exec", m.name}, hostID, args...)
+}
+
+func TestAPoolOverTwoMachinesWithTLSBetweenThem(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Log("not root, so no network namespaces: nothing tested")
+		return
+	}
+	env := newEnv(t)
+	_, port, err := net.SplitHostPort(env.server.Address())
+	require.NoError(t, err)
+	machines := []*machine{newMachine(t, 0), newMachine(t, 1)}
+	cert, key, _, trust := certify(t, env.dir, machines[0].its, machines[1].its)
+	tokens := filepath.Join(env.dir, "tokens.toml")
+	grant := func(name string, rights ...string) string {
+		secret, hash := access.NewSecret()
+		require.NoError(t, access.Add(tokens, access.Token{Name: name, SHA256: hash, Pools: []string{"span*"}, Rights: rights}))
+		return secret
+	}
+	secret, reader := grant("job", "call", "lease", "read"), grant("reader", "read")
+	endpoints := make([]string, len(machines))
+	for i, m := range machines {
+		endpoints[i] = "https://" + net.JoinHostPort(m.its, "7460")
+		temporal := forward(t, net.JoinHostPort(m.ours, port), env.server.Address())
+		env.startAgentOn(m, fmt.Sprint("machine-", i), "--address", temporal, "--listen", net.JoinHostPort(m.its, "7460"),
+			"--tls-cert", cert, "--tls-key", key, "--tokens", tokens, "--capacity", "1")
+	}
+	client, err := tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), GatewayToken: secret, GatewayTLS: trust})
+	require.NoError(t, err)
+	defer client.Close()
+	pool := echoSpec("span", 2)
+	pool.Lease.IdleReturn = spec.Duration(time.Hour) // else the gateway returns its lease while the link is cut
+	env.startPool(pool)
+	hosts := map[string]bool{}
+	view, err := client.Pool("span").Workers(t.Context())
+	require.NoError(t, err)
+	for _, w := range view.Workers {
+		hosts[w.Host] = true
+		require.Contains(t, endpoints, w.Endpoint)
+	}
+	require.Len(t, hosts, 2, "one worker on each machine")
+	served := map[string]bool{}
+	require.Eventually(t, func() bool {
+		answers := client.Pool("span").With(tempool.CallOptions{Answered: func(a tempool.Answer) { served[a.Worker] = true }})
+		require.NoError(t, answers.Call(t.Context(), "echo", "hello", nil))
+		return len(served) == 2
+	}, waitTimeout, 20*time.Millisecond, "calls reach both machines")
+
+	through := func(token, endpoint string) *tempool.Client {
+		c, err := tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Gateways: []string{endpoint}, GatewayToken: token, GatewayTLS: trust, Logger: newDiscardLogger()})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return c
+	}
+	for _, endpoint := range endpoints { // each leases both workers, of which one is on the other machine
+		c := through(secret, endpoint)
+		var leases []*tempool.Lease
+		for range 2 {
+			lease, err := c.Pool("span").Checkout(t.Context(), tempool.CheckoutOptions{Holder: "job", Wait: waitTimeout})
+			require.NoError(t, err)
+			require.NoError(t, lease.Call(t.Context(), "echo", "mine", nil))
+			leases = append(leases, lease)
+		}
+		require.NotEqual(t, leases[0].Host, leases[1].Host)
+		for _, lease := range leases {
+			require.NoError(t, lease.Renew(t.Context()))
+			require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+		}
+		require.ErrorIs(t, through("", endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrUnauthorized)
+		require.ErrorIs(t, through("tempool_guess", endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrUnauthorized)
+		require.ErrorIs(t, through(reader, endpoint).Pool("span").Call(t.Context(), "echo", 1, nil), api.ErrForbidden)
+		require.ErrorIs(t, through(secret, endpoint).Pool("other").Call(t.Context(), "echo", 1, nil), api.ErrForbidden)
+	}
+
+	first := through(secret, endpoints[0])
+	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "before the cut", nil))
+	machines[0].cut(port)
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}, Timeout: waitTimeout}
+	defer web.CloseIdleConnections()
+	controlPlane := func(is string) func() bool {
+		return func() bool {
+			response, err := web.Get(endpoints[0] + "/readyz")
+			if err != nil {
+				return false
+			}
+			defer response.Body.Close()
+			text, _ := io.ReadAll(response.Body)
+			return strings.Contains(string(text), `"control_plane":"`+is+`"`)
+		}
+	}
+	require.Eventually(t, controlPlane("lost"), waitTimeout, 200*time.Millisecond)
+	require.NoError(t, first.Pool("span").Call(t.Context(), "echo", "during the cut", nil), "the gateway serves under the lease that it holds")
+	machines[0].heal()
+	require.Eventually(t, controlPlane("ok"), waitTimeout, 200*time.Millisecond)
+	require.Eventually(t, func() bool { return first.Pool("span").Call(t.Context(), "echo", "after the cut", nil) == nil }, waitTimeout, 100*time.Millisecond)
+	env.waitFor(client.Pool("span"), "both workers are in service again", func(v api.PoolWorkers) bool { return v.Ready == 2 })
+}
