@@ -126,7 +126,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
 	host.MemoryTotal = func() (int64, error) {
 		memory, err := a.config.HostMemory()
 		return memory.TotalBytes, err

@@ -39,11 +39,12 @@ func TestAWorkerTerminatedAfterItsPoolContinuedIsReplaced(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("host-a")
 	pool := env.startPool(echoSpec("heirs", 2))
+	before := env.waitReady(pool, 2)
 	env.continued("heirs")
 	env.continued("heirs")
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.WorkerWorkflowID("heirs", 0), "", "by hand"))
 	env.waitFor(pool, "the terminated worker is replaced", func(v api.PoolWorkers) bool {
-		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq >= 1_000_000
+		return v.Ready == 2 && v.Workers[0].Incarnation > 1 && v.Workers[0].LeaseSeq > before.Workers[0].LeaseSeq
 	})
 }
 

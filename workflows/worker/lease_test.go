@@ -157,3 +157,19 @@ func TestARequestIDCountsForItsHolderOnly(t *testing.T) {
 	require.Equal(t, alice.Value.(*api.Lease).ID, again.Value.(*api.Lease).ID)
 	require.ErrorContains(t, bob.Rejected, "alice")
 }
+
+func TestSequenceNumbersAfterAResetAreHigherThanAnyBefore(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		w := newWorker(ctx, standalone())
+		w.LeaseSeq = 7
+		require.EqualValues(t, 8, w.leases.nextSeq())
+		workflow.GetInfo(ctx).OriginalRunID = "the run before the reset"
+		require.Equal(t, w.Now().UnixMilli(), w.leases.nextSeq())
+		w.LeaseSeq = w.Now().UnixMilli()
+		require.Equal(t, w.Now().UnixMilli()+1, w.leases.nextSeq())
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
