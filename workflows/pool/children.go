@@ -109,7 +109,7 @@ func (c children) startFailed(number int, err error) {
 		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
 	}
 	s := c.ensure(number)
-	s.Started, s.Child, s.Reason = false, false, display.Shorten("worker workflow could not be started: "+err.Error())
+	s.Started, s.Child, s.Reason = false, false, display.Brief("worker workflow could not be started: "+err.Error(), maxReason)
 	c.RetryAt = c.Now().Add(min(childRetryDelay<<min(c.StartFailures, 10), childRetryMaxDelay))
 	c.StartFailures++
 }
