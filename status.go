@@ -18,10 +18,10 @@ const concurrentQueries = 16
 // Status returns the pool's roster: what the pool last heard of its workers. It queries none of them. For a pool that has ended, Ended is set
 // and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
-	ended, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
-	if ended {
+	closed, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	if closed {
 		err = p.client.query(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, &s)
-		s.Ended = true
+		s = ended(s)
 	}
 	return s, p.asPoolNotFound(err)
 }
@@ -68,10 +68,12 @@ func (p *Pool) worker(ctx context.Context, entry api.RosterEntry) api.Worker {
 		Endpoint: entry.Endpoint,
 	}
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
-	if err := p.client.query(ctx, id, api.QueryState, &w.WorkerState); err != nil {
+	state, err := p.client.workerState(ctx, id)
+	if err != nil {
 		w.Error = err.Error()
 		return w
 	}
+	w.WorkerState = state
 	var metrics api.WorkerMetrics
 	if err := p.client.query(ctx, id, api.QueryMetrics, &metrics); err != nil {
 		w.Error = err.Error()
@@ -112,8 +114,7 @@ func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *api.Wo
 
 // State queries one worker for its state.
 func (p *Pool) State(ctx context.Context, slot int) (s api.WorkerState, err error) {
-	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QueryState, &s)
-	return s, err
+	return p.client.workerState(ctx, api.WorkerWorkflowID(p.name, slot))
 }
 
 // History queries one worker for its newest transitions, oldest first. FullHistory goes further back.
