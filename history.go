@@ -20,6 +20,12 @@ import (
 // maxRuns bounds how many runs of one worker FullHistory reads.
 const maxRuns = 10_000
 
+// HistoryLength returns the length of the history of a workflow's newest run, in events.
+func (c *Client) HistoryLength(ctx context.Context, workflowID string) (int64, error) {
+	answer, err := c.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+	return answer.GetWorkflowExecutionInfo().GetHistoryLength(), c.fromTemporal(err, "describe "+workflowID)
+}
+
 // FullHistory returns every transition of one worker that Temporal still has, oldest first: the newest from the worker itself, older ones from
 // its earlier runs, as far back as the namespace retains them. complete is false if transitions are missing, because one run had more of them
 // than a worker keeps or because old runs are gone; HistoryGaps finds where. (Transitions in the middle of a run are only in its event

@@ -17,10 +17,10 @@ const concurrentQueries = 16
 // Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended, Ended is set
 // and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
-	ended, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
-	if ended {
+	closed, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
+	if closed {
 		err = p.client.query(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, &s)
-		s.Ended = true
+		s = ended(s)
 	}
 	return s, p.asPoolNotFound(err)
 }
@@ -116,10 +116,12 @@ func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
 func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, vitals api.ProcessVitals) api.Worker {
 	w := rosterWorker(p.name, entry)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
-	if err := p.client.query(ctx, id, api.QueryState, &w.WorkerState); err != nil {
+	state, err := p.client.workerState(ctx, id)
+	if err != nil {
 		w.Error = err.Error()
 		return w
 	}
+	w.WorkerState = state
 	var metrics api.WorkerMetrics
 	if err := p.client.query(ctx, id, api.QueryMetrics, &metrics); err != nil {
 		w.Error = err.Error()
@@ -150,8 +152,7 @@ func addVitals(w *api.Worker, v api.ProcessVitals) {
 
 // State queries one worker for its state.
 func (p *Pool) State(ctx context.Context, slot int) (s api.WorkerState, err error) {
-	err = p.client.query(ctx, api.WorkerWorkflowID(p.name, slot), api.QueryState, &s)
-	return s, err
+	return p.client.workerState(ctx, api.WorkerWorkflowID(p.name, slot))
 }
 
 // History queries one worker for its newest transitions, oldest first. FullHistory goes further back.

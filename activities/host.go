@@ -36,6 +36,8 @@ type Host struct {
 	DataPlane DataPlane
 	// Admit returns a coded error for a start that this host must reject; nil admits all.
 	Admit func(ctx context.Context, r api.StartRequest) error
+	// Promise keeps a placement slot for the start of a worker, and reports whether there is one; nil always has one.
+	Promise func(worker string) bool
 	// Started receives every process that became ready, before Start releases its placement slot.
 	Started  func(*process.Process)
 	Observer Observer

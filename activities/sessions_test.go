@@ -169,7 +169,7 @@ func TestBindingsAreReportedAndRemoved(t *testing.T) {
 
 func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	status := api.PoolStatus{Size: 2, Workers: []api.RosterEntry{
-		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a"},
+		{Slot: 0, State: lifecycle.Ready, Host: "a"}, {Slot: 1, State: lifecycle.Pending}, {Slot: 2, State: lifecycle.Busy, Host: "a", Removing: true},
 	}}
 	var failure error
 	r := &Roster{Status: func(context.Context, string) (api.PoolStatus, error) { return status, failure }}
@@ -184,4 +184,22 @@ func TestTheRosterMarksWorkersThatServeAndStay(t *testing.T) {
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, runActivity(t, r.PoolRoster, api.PoolRosterRequest{Pool: "p"}, nil), &app)
 	require.False(t, app.NonRetryable())
+}
+
+func TestTheLeasesOnWorkersAreReportedByKindOfHolder(t *testing.T) {
+	holders := map[int]string{0: api.GatewayHolderPrefix + "a", 1: "alice", 2: ""}
+	r := &Roster{State: func(_ context.Context, pool string, slot int) (api.WorkerState, error) {
+		holder, known := holders[slot]
+		switch {
+		case !known:
+			return api.WorkerState{}, errors.New("no answer")
+		case holder == "":
+			return api.WorkerState{}, nil
+		}
+		return api.WorkerState{Lease: &api.Lease{Holder: holder}}, nil
+	}}
+	var result api.WorkerLeasesResult
+	require.NoError(t, runActivity(t, r.WorkerLeases, api.WorkerLeasesRequest{Pool: "p", Slots: []int{0, 1, 2, 3}}, &result))
+	require.Equal(t, map[int]api.HolderKind{0: api.HolderGateway, 1: api.HolderClient, 2: api.HolderNone}, result.Holders)
+	require.Equal(t, api.HolderUnknown, result.Of(3))
 }

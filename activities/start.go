@@ -19,8 +19,13 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// AwaitCapacity returns the name of this host. Temporal runs it only on a host with a free placement slot.
-func (h *Host) AwaitCapacity(context.Context, api.Process) (api.AwaitCapacityResult, error) {
+// AwaitCapacity returns the name of this host, which keeps a placement slot for the start of the worker for some seconds. Temporal runs it only on
+// a host with a free placement slot; if that is kept for another worker, Temporal retries it.
+func (h *Host) AwaitCapacity(_ context.Context, p api.Process) (api.AwaitCapacityResult, error) {
+	if h.Promise != nil && !h.Promise(p.Worker) {
+		return api.AwaitCapacityResult{}, temporal.NewApplicationErrorWithOptions("the free capacity of host "+h.ID+" is kept for another worker", string(api.CodeNoWorkers),
+			temporal.ApplicationErrorOptions{NextRetryDelay: capacityRetry + rand.N(capacityRetry)})
+	}
 	return api.AwaitCapacityResult{Host: h.ID}, nil
 }
 
@@ -74,6 +79,9 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 		NonRetryable: !retry, NextRetryDelay: delay, Details: []any{failed},
 	})
 }
+
+// capacityRetry is the shortest delay before a worker is considered again for the capacity of any host.
+const capacityRetry = 2 * time.Second
 
 // minRetryDelay is the shortest delay that Temporal honours; it ignores 0.
 const minRetryDelay = time.Millisecond

@@ -29,7 +29,9 @@ type Restart struct {
 
 // WorkerState answers the query state.
 type WorkerState struct {
-	Worker      string           `json:"worker"`
+	Worker string `json:"worker"`
+	// Ended says that the workflow has ended; the other fields are then its last state. The client sets it, not the workflow.
+	Ended       bool             `json:"ended,omitempty"`
 	State       lifecycle.State  `json:"state"`
 	Health      lifecycle.Health `json:"health"`
 	Grade       string           `json:"grade"` // "" until samples are graded

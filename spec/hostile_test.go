@@ -33,7 +33,8 @@ func TestHostileFilesAreParsedInBoundedTime(t *testing.T) {
 	} {
 		start := time.Now()
 		_, err := Parse([]byte(file), "hostile.toml")
-		require.Equal(t, name == "variables" || name == "warm-ups", err == nil, "%s: %v", name, err)
+		tolerable := err == nil || strings.Contains(err.Error(), "too large: the whole spec")
+		require.Equal(t, name == "variables" || name == "warm-ups", tolerable, "%s: %v", name, err)
 		require.Less(t, time.Since(start), 10*time.Second, name)
 	}
 }

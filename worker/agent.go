@@ -120,7 +120,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processReady, Stopping: a.stopping, Logger: a.log,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -136,7 +136,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score,
+		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"go.temporal.io/sdk/worker"
 
@@ -16,13 +18,16 @@ type placementSlots struct {
 
 	mu        sync.Mutex
 	reserved  int                           // slots that poll, or start a process that is not in running yet
+	executing map[*worker.SlotPermit]bool   // those of them that do not poll
+	promised  map[string]time.Time          // until when a slot is kept for a worker that waited for one
 	running   map[*process.Process]struct{} // processes that became ready and have not ended
 	changed   chan struct{}                 // closed and replaced when a slot may have become free
 	processes sync.WaitGroup
 }
 
 func newPlacementSlots(capacity int) *placementSlots {
-	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{}, changed: make(chan struct{})}
+	return &placementSlots{capacity: capacity, running: map[*process.Process]struct{}{}, executing: map[*worker.SlotPermit]bool{},
+		promised: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
 // add counts a process until it ends. Adding the same process again changes nothing.
@@ -32,6 +37,7 @@ func (r *placementSlots) add(p *process.Process) {
 	if _, known := r.running[p]; known {
 		return
 	}
+	delete(r.promised, p.Worker())
 	r.running[p] = struct{}{}
 	r.processes.Add(1)
 	p.AfterEnd(func() {
@@ -59,7 +65,7 @@ func (r *placementSlots) tryReserve() (*worker.SlotPermit, <-chan struct{}) {
 		return nil, r.changed
 	}
 	r.reserved++
-	return &worker.SlotPermit{}, nil
+	return new(worker.SlotPermit), nil
 }
 
 // ReserveSlot waits for a free slot.
@@ -83,13 +89,35 @@ func (r *placementSlots) TryReserveSlot(worker.SlotReservationInfo) *worker.Slot
 	return permit
 }
 
-// MarkSlotUsed does nothing: a slot counts from its reservation on.
-func (r *placementSlots) MarkSlotUsed(worker.SlotMarkUsedInfo) {}
-
-// ReleaseSlot releases a slot. A process that its Start left running has been added by then.
-func (r *placementSlots) ReleaseSlot(worker.SlotReleaseInfo) {
+// MarkSlotUsed notes that a slot has its activity.
+func (r *placementSlots) MarkSlotUsed(info worker.SlotMarkUsedInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.executing[info.Permit()] = true
+}
+
+// promiseTimeout is how long a slot is kept for a worker that waited for one: its workflow has to schedule the start.
+const promiseTimeout = 5 * time.Second
+
+// promise keeps a slot for a worker that waits for one, and reports whether there is a slot that is not kept for another worker. So one
+// free slot wakes one of the workers that wait, and not all of them. The caller is an activity that occupies a slot itself.
+func (r *placementSlots) promise(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(r.promised, func(other string, until time.Time) bool { return other == name || !now.Before(until) })
+	if len(r.running)+len(r.executing)-1+len(r.promised) >= r.capacity {
+		return false
+	}
+	r.promised[name] = now.Add(promiseTimeout)
+	return true
+}
+
+// ReleaseSlot releases a slot. A process that its Start left running has been added by then.
+func (r *placementSlots) ReleaseSlot(info worker.SlotReleaseInfo) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.executing, info.Permit())
 	r.reserved--
 	r.notifyLocked()
 }

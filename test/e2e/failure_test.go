@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 func countOf(namespace, query string) *workflowservice.CountWorkflowExecutionsRequest {
@@ -156,4 +160,50 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 	})
 	env.startAgent("more", "--capacity", "2")
 	env.waitReady(pool, 4)
+}
+
+func TestFreedCapacityWakesAsManyWorkersAsFit(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	const capacity, size = 2, 8
+	host := fmt.Sprintf("narrow-%d", os.Getpid())
+	env.startAgent(host, "--capacity", fmt.Sprint(capacity))
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Command, s.Pool.Protocol = "narrow", size, []string{"sleep", "1000"}, spec.ProtocolNone
+	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "narrow", Spec: s}))
+	pool := env.client.Pool("narrow")
+	full := func(v api.PoolWorkers) bool {
+		pending := 0
+		for _, worker := range v.Workers {
+			if worker.State == lifecycle.Pending {
+				pending++
+			}
+		}
+		return v.Ready == capacity && pending == size-capacity
+	}
+	env.waitFor(pool, "the host is full", full)
+	events := func() (n int64) {
+		ids := []string{api.PoolWorkflowID("narrow")}
+		for slot := range size {
+			ids = append(ids, api.WorkerWorkflowID("narrow", slot))
+		}
+		for _, id := range ids {
+			answer, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
+			require.NoError(t, err)
+			n += answer.GetWorkflowExecutionInfo().GetHistoryLength()
+		}
+		return n
+	}
+	before, processes := events(), hostProcesses(host)
+	require.True(t, killRandomWorker(host))
+	env.waitFor(pool, "the host is full again", func(v api.PoolWorkers) bool {
+		now := hostProcesses(host)
+		return full(v) && len(now) == capacity && !slices.Equal(now, processes)
+	})
+	sleep(t, 12*time.Second) // a worker that was woken in vain takes ten seconds to be pending again
+	env.waitFor(pool, "the host is full again", full)
+	written := events() - before
+	t.Logf("one crash wrote %d history events", written)
+	require.Less(t, written, int64(120))
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -90,6 +91,21 @@ var monthActs = []monthAct{
 		m.agents[host].stop()
 		m.agents[host] = m.startAgent(host, "--capacity", "8")
 		return host, nil
+	}},
+	{"freeze an agent", 2, func(m *month, ctx context.Context) (string, error) {
+		host, pause := m.hosts[m.random.IntN(2)], time.Duration(m.random.IntN(6))*time.Second
+		if err := m.agents[host].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			return host, err
+		}
+		wait(ctx, pause)
+		return fmt.Sprintf("%s for %s", host, pause), m.agents[host].cmd.Process.Signal(syscall.SIGCONT)
+	}},
+	{"kill Temporal", 1, func(m *month, ctx context.Context) (string, error) {
+		if err := m.server.Kill(); err != nil {
+			return "", err
+		}
+		<-m.server.Done()
+		return "", m.server.Restart(ctx)
 	}},
 	{"cancel a worker", 4, func(m *month, ctx context.Context) (string, error) {
 		id := api.WorkerWorkflowID("month", m.slot())

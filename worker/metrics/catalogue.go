@@ -80,6 +80,12 @@ var (
 	poolRolloutHalted = define(Gauge, "tempool_pool_rollout_halted", "1 while a rolling restart is halted because a worker did not become ready again, else 0.", "pool")
 )
 
+// Histories of workflows, as Temporal reports them.
+var (
+	poolHistory   = define(Gauge, "tempool_pool_history_events", "Length of the history of the pool's workflow run. Temporal terminates a run at 51,200 events; Tempool continues it as new before 8,192.", "pool")
+	workerHistory = define(Gauge, "tempool_worker_history_events", "Length of the history of the worker's workflow run.", "pool", "worker")
+)
+
 // Workers of this host.
 var (
 	workerState       = define(Gauge, "tempool_worker_state", "1 for the worker's state on this host, 0 for all other states.", "pool", "worker", "state")

@@ -3,6 +3,7 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,9 +16,10 @@ import (
 
 // collector reads the gateway, the processes and the pools at each scrape. Its series depend on which workers exist.
 type collector struct {
-	config Config
-	stats  *workerStats
-	pools  *poolStatusCache
+	config  Config
+	stats   *workerStats
+	pools   *poolStatusCache
+	lengths *historyLengths
 }
 
 // Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
@@ -77,6 +79,28 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.workersLocked(s, snapshot, usage)
 	c.stats.mu.Unlock()
 	c.poolStatus(s, slices.Sorted(maps.Keys(pools)), snapshot.ControlPlane)
+	c.histories(s, pools, usage, snapshot.ControlPlane)
+}
+
+// histories sends the lengths of the histories of pools and of the workers that have a process here.
+func (c *collector) histories(s sink, pools map[string]bool, usage map[string]workerUsage, controlPlane bool) {
+	var ids []string
+	for pool := range pools {
+		ids = append(ids, api.PoolWorkflowID(pool))
+	}
+	for worker := range usage {
+		if pool, slot, err := api.ParseWorkerName(worker); err == nil {
+			ids = append(ids, api.WorkerWorkflowID(pool, slot))
+		}
+	}
+	for id, events := range c.lengths.read(ids, controlPlane) {
+		name := strings.TrimPrefix(id, api.PoolWorkflowID(""))
+		if pool, _, err := api.ParseWorkerName(name); err == nil {
+			s.value(workerHistory, float64(events), pool, name)
+		} else {
+			s.value(poolHistory, float64(events), name)
+		}
+	}
 }
 
 func (c *collector) agent(s sink, snapshot gateway.Snapshot) {

@@ -32,6 +32,8 @@ type Config struct {
 	}
 	// Status queries a pool's workflow; it may take a moment.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
+	// HistoryLength returns the length of a workflow's history, in events; it may take a moment.
+	HistoryLength func(ctx context.Context, workflowID string) (int64, error)
 	// Affinity counts the affinity lookups of calls with sessions, by pool.
 	Affinity interface {
 		Pools() map[string]affinity.PoolStats
@@ -61,7 +63,7 @@ func New(config Config) *Metrics {
 	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
-		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status)},
+		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status), lengths: newHistoryLengths(config.HistoryLength)},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,

@@ -232,7 +232,8 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	bound.Lookup("p", "s")
 	bound.Lookup("p", "none")
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
-		Status: func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Status:        func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 	})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))

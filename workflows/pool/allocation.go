@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -21,6 +22,8 @@ const (
 	firstRebalanceDelay = 10 * time.Second
 	// minShareChange is the part of a share by which it has to change before it is sent to the worker: a signal costs about nine events.
 	minShareChange = 0.1
+	// maxProblem bounds the text of the hosts' problems, in bytes.
+	maxProblem = 1 << 10
 )
 
 // allocation splits the budget of each host among the pool's workers on it.
@@ -83,7 +86,7 @@ func (a *allocation) rebalanceHost(host string, processes []api.Process, problem
 			problems[host] = result.Problem
 			workflow.GetLogger(a.Ctx).Warn("budget not split", "pool", a.name(), "host", host, "problem", result.Problem)
 		}
-		a.AllocationProblem = joined(problems)
+		a.AllocationProblem = display.Brief(joined(problems), maxProblem)
 		old := func(s api.Share) bool {
 			return slices.ContainsFunc(processes, func(o api.Process) bool { return o.Worker == s.Worker })
 		}

@@ -21,9 +21,6 @@ const (
 	// childRetryMaxDelay.
 	childRetryDelay    = 2 * time.Second
 	childRetryMaxDelay = 2 * time.Minute
-	// lostLeaseSeqs is added to the last reported lease sequence number of a worker that was terminated: the numbers of leases granted
-	// since its last report must not be used again.
-	lostLeaseSeqs = 1_000_000
 )
 
 // children starts and ends the workflows of the slots.
@@ -54,9 +51,9 @@ func (c children) start(number int) {
 	s := c.ensure(number)
 	if s.Gone {
 		s.Incarnation++ // the worker may have begun one more than it reported
-		s.LeaseSeq += lostLeaseSeqs
 	}
 	run := worker.Run{Pool: c.name(), Slot: number, Spec: c.Spec, SpecVersion: c.SpecVersion, Searchable: c.Searchable}
+	s.LeaseSeq = max(s.LeaseSeq, c.Now().UnixMilli()) // of all leases that workers of this name ever granted
 	run.LeaseSeq, run.Machine.Incarnation = s.LeaseSeq, s.Incarnation
 	if c.Breaker.Open() {
 		run.StartsPaused = startsPausedReason
@@ -112,7 +109,7 @@ func (c children) startFailed(number int, err error) {
 		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
 	}
 	s := c.ensure(number)
-	s.Started, s.Child, s.Reason = false, false, display.Shorten("worker workflow could not be started: "+err.Error())
+	s.Started, s.Child, s.Reason = false, false, display.Brief("worker workflow could not be started: "+err.Error(), maxReason)
 	c.RetryAt = c.Now().Add(min(childRetryDelay<<min(c.StartFailures, 10), childRetryMaxDelay))
 	c.StartFailures++
 }

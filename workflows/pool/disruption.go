@@ -48,7 +48,7 @@ func (d disruptions) requested(r api.RotationRequest) {
 		}
 		d.Disruptions = slices.Delete(d.Disruptions, i, i+1)
 	}
-	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: r.Reason})
+	d.Disruptions = append(d.Disruptions, disruption{Slot: r.Slot, From: r.Incarnation, Cause: r.Cause, Reason: display.Brief(r.Reason, maxReason)})
 }
 
 // done takes a worker's report that its rotation has ended.

@@ -32,6 +32,8 @@ type Run struct {
 	Pressure []hostPressure `json:"pressure,omitempty"`
 	// Unsent are signals to workers that were under way when the previous run ended.
 	Unsent []loop.Message `json:"unsent,omitempty"`
+	// Packed is the whole state, compressed; the other fields are then only for people to read.
+	Packed []byte `json:"packed,omitempty"`
 }
 
 // RosterState is what the pool knows of its slots.
@@ -100,6 +102,10 @@ const (
 
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
+	run, err := unpack(run)
+	if err != nil {
+		return err
+	}
 	p := &pool{Run: run, Loop: loop.New(ctx)}
 	p.OnUndelivered(p.undelivered)
 	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
@@ -127,7 +133,11 @@ func Workflow(ctx workflow.Context, run Run) error {
 			if p.DrainSignals() || !p.mayContinue() { // an update arrived meanwhile
 				continue
 			}
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, p.carry())
+			next, err := pack(p.carry(), packAbove)
+			if err != nil {
+				return err
+			}
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, next)
 		}
 		if err := p.Await(); err != nil {
 			return err

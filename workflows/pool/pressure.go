@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
 )
 
 // hostPressure is what the pool does about one host that is short of memory.
@@ -47,7 +48,7 @@ func (p pressure) reported(m api.MemoryPressure) {
 	}
 	h := &p.Pressure[i]
 	changed := h.Level != policy.Level(m.Level)
-	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), m.Reason, p.Now()
+	h.Level, h.Reason, h.ReportedAt = policy.Level(m.Level), display.Brief(m.Reason, maxReason), p.Now()
 	if p.Spec.Policy.Mode == spec.PolicyObserve {
 		if changed {
 			workflow.GetLogger(p.Ctx).Info("memory pressure only recorded (policy.mode = \"observe\")", "pool", p.name(), "host", m.Host, "level", m.Level, "reason", m.Reason)

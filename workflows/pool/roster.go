@@ -7,6 +7,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/worker"
 )
 
@@ -47,7 +48,7 @@ func (s *slot) markLost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
 		s.Incarnation += worker.UnreportedIncarnations + policy.MaxStartAttempts
 	}
-	s.Gone, s.Reason = true, reason
+	s.Gone, s.Reason = true, display.Brief(reason, maxReason)
 }
 
 // isStarting reports whether Temporal has not confirmed that the slot's workflow runs; no signal reaches it until then.
@@ -104,7 +105,7 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)
 	removing := s.Removing
-	s.RosterEntry = c.RosterEntry
+	s.RosterEntry = bounded(c.RosterEntry)
 	s.Removing, s.RunID, s.Started = removing, c.RunID, true
 }
 
@@ -125,6 +126,20 @@ func (p *pool) processesStarted(m api.ProcessesStarted) {
 			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
 		}})
 	}
+}
+
+// Bounds of what the roster keeps of each worker, in bytes: a thousand of them have to fit into the state of the pool and into one answer.
+// ctl ps and ctl history have a worker's whole reason from the worker itself.
+const (
+	maxReason   = 120
+	maxHost     = 128
+	maxEndpoint = 256
+)
+
+// bounded is a roster entry whose texts are no longer than the roster keeps.
+func bounded(e api.RosterEntry) api.RosterEntry {
+	e.Reason, e.Host, e.Endpoint = display.Brief(e.Reason, maxReason), display.Brief(e.Host, maxHost), display.Brief(e.Endpoint, maxEndpoint)
+	return e
 }
 
 // workerClosed marks a slot whose workflow has ended without a report.

@@ -28,6 +28,9 @@ const trialTimeout = 15 * time.Minute
 // start.rate_per_second limits them. Otherwise workers start without asking.
 type throttle struct{ *pool }
 
+// maxCountedStarts bounds the starts that one report counts.
+const maxCountedStarts = 1000
+
 // countStarts counts the starts that a worker reports beyond those in its previous report.
 func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	if before.RunID != now.RunID {
@@ -38,6 +41,7 @@ func (t throttle) countStarts(before slot, now api.RosterEntry) {
 	if failed <= 0 && succeeded <= 0 {
 		return
 	}
+	failed, succeeded = min(failed, maxCountedStarts), min(succeeded, maxCountedStarts)
 	wasOpen, worker := t.Breaker.Open(), t.worker(now.Slot)
 	for range succeeded {
 		t.Breaker = t.Breaker.Record(worker, false, t.Now())

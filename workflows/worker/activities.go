@@ -73,6 +73,7 @@ func (a activities) awaitCapacity() {
 	a.tasks.awaitCapacity.Start(a.Loop, loop.Activity{
 		Name: api.ActivityAwaitCapacity, Queue: queue, Summary: "wait for a host with capacity on " + queue,
 		ScheduleToStart: capacityTimeout, StartToClose: slack, Input: a.process(),
+		Retry: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}, // the activity sets each delay
 	})
 }
 

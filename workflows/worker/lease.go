@@ -155,7 +155,7 @@ func (l *leases) checkoutSignal(r api.CheckoutRequest) {
 
 func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 	now := l.Now()
-	l.LeaseSeq++
+	l.LeaseSeq = l.nextSeq()
 	lease := api.Lease{
 		ID:     api.LeaseID(l.Pool, l.Slot, l.Machine.Incarnation, l.LeaseSeq),
 		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,

@@ -210,3 +210,19 @@ func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
 	require.NoError(t, renewed.Rejected)
 	require.NoError(t, returned.Rejected)
 }
+
+func TestSequenceNumbersFollowTheTime(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		w := newWorker(ctx, standalone())
+		w.LeaseSeq = 7
+		require.EqualValues(t, 8, w.leases.nextSeq(), "without a pool they count")
+		w.LeaseSeq = w.Now().Add(-time.Hour).UnixMilli()
+		require.Equal(t, w.Now().UnixMilli(), w.leases.nextSeq(), "a run that was reset has forgotten the leases of the last hour")
+		w.LeaseSeq = w.Now().UnixMilli()
+		require.Equal(t, w.Now().UnixMilli()+1, w.leases.nextSeq())
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}

@@ -1,7 +1,10 @@
 // Package display is what people see of workflows in the Web UI: reasons and search attributes.
 package display
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Cell fits a reason into one cell of a Markdown table.
 func Cell(s string) string {
@@ -19,6 +22,20 @@ func Shorten(s string) string {
 }
 
 const headRunes, tailRunes = 200, 200
+
+// Brief is Shorten to at most n bytes, for lists of many reasons. It keeps the beginning.
+func Brief(s string, n int) string {
+	s = Shorten(s)
+	if len(s) <= n {
+		return s
+	}
+	const ellipsis = "…"
+	end := n - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + ellipsis
+}
 
 // Attributed is a reason with its author, in one phrase of bounded length.
 func Attributed(reason, by string) string {

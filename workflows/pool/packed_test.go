@@ -1,0 +1,101 @@
+package pool
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/loop"
+	"github.com/tempool/tempool/workflows/internal/workflowtest"
+)
+
+// TestAThousandWorkersWithEverythingAtItsBoundFit gives a pool of the largest size the longest texts and lists that it takes.
+func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	text := func(n int) string {
+		const letters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/."
+		var b strings.Builder
+		for range n {
+			b.WriteByte(letters[random.IntN(len(letters))])
+		}
+		return b.String()
+	}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		run := poolOf(maxSize)
+		run.SpecVersion, run.Size = math.MaxInt32, maxSize
+		run.Spec.Pool.Env = map[string]string{"LARGE": text(spec.MaxBytes - 4<<10)}
+		require.NoError(t, run.Spec.Validate())
+		run.Rollout = &rollout{Reason: text(800), Version: math.MaxInt32}
+		run.Removed = map[int]usedNumbers{}
+		p := &pool{Run: run, Loop: loop.New(ctx)}
+		p.throttle, p.disruptions, p.pressure, p.allocation = throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+		hosts, endpoints := []string{text(200), text(200), text(200)}, []string{text(300), text(300), text(300)}
+		commands := []string{text(800), text(800), text(800)} // one restarts many workers
+		for number := range maxSize {
+			p.ensure(number).Restart = &pendingRestart{Cause: api.CausePressure, Reason: commands[number%3]}
+			p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+				Slot: number, State: lifecycle.Suspended, Incarnation: math.MaxInt32, Host: hosts[number%3], PID: math.MaxInt32, Endpoint: endpoints[number%3],
+				Since: time.Now(), Reason: text(2 << 10), SpecVersion: math.MaxInt32, LeaseSeq: time.Now().UnixMilli(), Resting: true,
+				ReasonCode: api.ReasonNoCapacity, RunID: fmt.Sprintf("01a2024b-c58a-7646-869f-%012d", random.Int64N(1e12)), Starts: math.MaxInt32, StartsFailed: math.MaxInt32,
+			}})
+			p.slot(number).Removing = true
+			p.Disruptions = append(p.Disruptions, disruption{Slot: number, From: math.MaxInt32, Cause: api.CausePrediction, Reason: text(maxReason), Granted: true, Since: time.Now()})
+			p.Rollout.Waiting = append(p.Rollout.Waiting, number)
+			p.StartRequests = append(p.StartRequests, startRequest{number, math.MaxInt32})
+			p.Removed[maxSize+number] = usedNumbers{math.MaxInt32, time.Now().UnixMilli()}
+			share := api.Share{Process: api.Process{Worker: p.worker(number), Incarnation: math.MaxInt32}, MemoryBytes: math.MaxInt32, CPUCores: random.Float64(), Applied: true,
+				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup", "open_files": "rlimit"}}
+			p.Shares, p.ReportedShares = append(p.Shares, share), append(p.ReportedShares, share)
+		}
+		began := time.Now()
+		next, err := pack(p.carry(), packAbove)
+		t.Logf("packed in %s", time.Since(began))
+		require.NoError(t, err)
+		encoded, err := json.Marshal(next)
+		require.NoError(t, err)
+		t.Logf("the carried state has %d bytes", len(encoded))
+		require.Less(t, len(encoded), 512<<10)
+		again, err := unpack(next)
+		require.NoError(t, err)
+		require.Equal(t, p.Roster[999].RosterEntry.Reason, again.Roster[999].RosterEntry.Reason)
+		require.Equal(t, len(p.Disruptions), len(again.Disruptions))
+		status, err := p.status()
+		require.NoError(t, err)
+		encoded, err = json.Marshal(status)
+		require.NoError(t, err)
+		t.Logf("the answer to status has %d bytes", len(encoded))
+		require.Less(t, len(encoded), 2<<20)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
+
+func TestAPoolGoesOnFromACompressedState(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(3)
+	run.Size, run.SpecVersion = 2, 7
+	packed, err := pack(run, 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, packed.Packed)
+	p.At(10*time.Second, func() {
+		require.Len(t, p.status().Workers, 2)
+		require.EqualValues(t, 7, p.status().SpecVersion)
+	})
+	p.stopAt(20 * time.Second)
+	p.run(packed)
+}
