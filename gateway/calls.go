@@ -39,7 +39,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	if err != nil {
 		return err
 	}
-	ctx, stop := g.WithDeadline(r.Context(), timeout)
+	ctx, stop := g.WithDeadline(r.Context(), pool, timeout)
 	defer stop()
 	plain, limit := g.RequestFormat(pool)
 	if request.Unbuffered = plain; plain {
@@ -80,7 +80,7 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := g.WithDeadline(r.Context(), timeout)
+	ctx, stop := g.WithDeadline(r.Context(), ref.Pool, timeout)
 	defer stop()
 	_, limit := g.RequestFormat(ref.Pool)
 	body, release, err := g.readBody(ctx, w, r, limit)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"time"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/wire"
@@ -18,9 +17,6 @@ const (
 	framesFD = 3
 	outFD    = 4
 )
-
-// cancelGrace is how long a worker may take to answer a cancelled call before it counts as stuck.
-const cancelGrace = 2 * time.Second
 
 // pipes are the supervisor's ends.
 type pipes struct {
@@ -87,7 +83,7 @@ func (p *pipes) close() {
 func (p *Process) connect() (wire.Conn, error) {
 	pool := p.spec.Pool
 	options := wire.Options{
-		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
+		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
 		PingMethod: p.spec.Health.Method, HostCall: p.hostCall,
 	}
 	switch pool.Protocol {

@@ -128,6 +128,9 @@ var rules = []rule{
 	positiveDuration("lease.idle_return"),
 	oneOf("lease.on_expiry", ExpiryReplace, ExpiryReset),
 
+	positiveDuration("call.timeout"),
+	positiveDuration("call.cancel_grace"),
+
 	integerRange("queue.size", 1, 1_000_000),
 	positiveDuration("queue.timeout"),
 

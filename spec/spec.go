@@ -66,6 +66,7 @@ type Spec struct {
 	Rotation   Rotation   `json:"rotation" toml:"rotation"`
 	Recovery   Recovery   `json:"recovery" toml:"recovery"`
 	Lease      Lease      `json:"lease" toml:"lease"`
+	Call       Call       `json:"call" toml:"call"`
 	Queue      Queue      `json:"queue" toml:"queue"`
 	Limits     Limits     `json:"limits" toml:"limits"`
 	Watch      Watch      `json:"watch" toml:"watch"`
@@ -195,6 +196,14 @@ type Lease struct {
 	IdleReturn Duration `json:"idle_return" toml:"idle_return"`
 	// OnExpiry is one of the Expiry values.
 	OnExpiry string `json:"on_expiry" toml:"on_expiry"`
+}
+
+// Call bounds one call.
+type Call struct {
+	// Timeout is the longest time of a call, with its wait; a caller may ask for less.
+	Timeout Duration `json:"timeout" toml:"timeout"`
+	// CancelGrace is how long a worker may take to give up a cancelled call. Then its process is replaced.
+	CancelGrace Duration `json:"cancel_grace" toml:"cancel_grace"`
 }
 
 // Queue bounds the calls that wait in a gateway.

@@ -196,7 +196,8 @@ type chance int
 const (
 	surelyFree chance = iota
 	idleLease         // of the Dispatcher, which can return it
-	unknown           // it may have been returned without this gateway
+	unknown
+	leased // to a client, who may have returned it without this gateway
 	notNow
 )
 
@@ -214,6 +215,8 @@ func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
 		return surelyFree
 	case now.Before(p.pace):
 		return notNow
+	case l != nil && !l.ended && now.Before(l.lease.ExpiresAt):
+		return leased
 	}
 	return unknown
 }
