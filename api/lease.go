@@ -39,6 +39,14 @@ func (r CheckoutRequest) Validate() *Error {
 	return nil
 }
 
+// TTL is how long the lease lasts from the answer that carries it.
+func (l Lease) TTL() time.Duration {
+	if l.TTLMS > 0 {
+		return time.Duration(l.TTLMS) * time.Millisecond
+	}
+	return l.ExpiresAt.Sub(l.GrantedAt)
+}
+
 // RenewRequest extends a lease to TTLMS milliseconds from now (0: the spec's lease.ttl).
 type RenewRequest struct {
 	LeaseID string `json:"lease_id"`
@@ -60,6 +68,9 @@ type Lease struct {
 	Address   string    `json:"address,omitempty"`
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
+	// TTLMS is how long the lease lasts from the answer that carries it, in milliseconds. GrantedAt and ExpiresAt are by Temporal's clock, which
+	// no other machine's is compared with.
+	TTLMS int64 `json:"ttl_ms,omitempty"`
 }
 
 // Outcome is the holder's report on the worker at checkin.

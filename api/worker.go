@@ -38,6 +38,7 @@ type WorkerState struct {
 	Host        string           `json:"host"`
 	PID         int              `json:"pid"`
 	Lease       *Lease           `json:"lease"`
+	AsOf        time.Time        `json:"as_of,omitzero"` // Temporal's time of the newest workflow task
 	Since       time.Time        `json:"since"`
 	Reason      string           `json:"reason"`
 	SpecVersion int64            `json:"spec_version"`

@@ -49,6 +49,7 @@ var rules = []rule{
 		return commandProblem(v)
 	}},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
+	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
 	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
 	integerRange("pool.max_inflight", 1, 1000),

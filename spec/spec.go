@@ -34,7 +34,7 @@ const (
 	ExpiryReset   = "reset"
 )
 
-// Values of sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
+// Values of pool.on_partition, sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
 const (
 	StoreMemory   = "memory"
 	StoreEmbedded = "embedded"
@@ -53,6 +53,9 @@ const (
 
 	WatchRolling = "rolling"
 	WatchAll     = "all"
+
+	PartitionServe = "serve"
+	PartitionFence = "fence"
 
 	PolicyEnforce = "enforce"
 	PolicyObserve = "observe"
@@ -104,6 +107,8 @@ type Pool struct {
 	Group string `json:"group" toml:"group"`
 	// Umask is octal, such as "022"; "" means that of the agent.
 	Umask string `json:"umask" toml:"umask"`
+	// OnPartition is one of the Partition values: what calls do while the host cannot reach Temporal.
+	OnPartition string `json:"on_partition" toml:"on_partition"`
 	// StopGrace is the time between TERM and KILL.
 	StopGrace Duration `json:"stop_grace" toml:"stop_grace"`
 	// MaxMessage is the size of the largest message in either direction. A larger one from the worker ends its incarnation.

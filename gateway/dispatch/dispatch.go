@@ -227,6 +227,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.closed != nil {
 		return nil, rejected, p.closed
 	}
+	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
+		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
+	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
 	case admitted:
@@ -315,7 +318,7 @@ func (w *waiter) wait() (failure error) {
 
 // startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
 func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
-	if p.dispatcher.monitor.fenced(now) {
+	if p.fencesLocked(now) {
 		return begun
 	}
 	for w := p.queue.Peek(); w != nil; w = p.queue.Peek() {

@@ -80,6 +80,7 @@ type Dispatcher struct {
 	logger   *slog.Logger
 	verifier *verifier
 	monitor  *controlPlaneMonitor
+	clock    temporalClock
 	life     context.Context // ends with Close; bounds every goroutine of the Dispatcher
 	end      context.CancelFunc
 	work     sync.WaitGroup
