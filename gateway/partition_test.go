@@ -32,8 +32,11 @@ func TestAGatewayWhoseWorkerHasMovedTakesItOnce(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	e.control.add("p/0", 2)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.host, worker.seq = "there", 1 })
-	before := e.control.count("checkout")
-	began := time.Now()
+	e.control.setDown(true)
+	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
+	e.control.setDown(false)
+	require.Eventually(t, func() bool { return e.gateway.Health().ControlPlane }, timeout, poll)
+	before, began := e.control.count("checkout"), time.Now()
 	for time.Since(began) < 2*time.Second {
 		_ = e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "100")
 	}
