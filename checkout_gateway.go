@@ -83,12 +83,15 @@ func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOption
 		return nil, err
 	}
 	var lease api.Lease
-	requested := time.Now() // before the wait: the lease ends no later than this says
+	requested := time.Now()
 	err = p.client.askGateway(ctx, endpoint, transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body}, &lease)
 	if err != nil {
 		return nil, err
 	}
 	lease.Token = o.Token
+	if wait > 0 { // the lease is as old as the answer, not as the wait
+		requested = time.Now()
+	}
 	granted := p.client.newLease(lease, requested)
 	granted.state.seenByGateway = true
 	if p.client.fixed != nil {

@@ -36,7 +36,7 @@ type leaseState struct {
 
 // newLease makes a lease usable that was granted in answer to a request sent at requested.
 func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
-	ttl := lease.ExpiresAt.Sub(lease.GrantedAt)
+	ttl := lease.TTL()
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint, expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 

@@ -62,9 +62,7 @@ func (s *leaseState) renew(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.expires = renewed.ExpiresAt; s.ttl > 0 { // the clock behind ExpiresAt may differ from this one
-		s.expires = requested.Add(s.ttl)
-	}
+	s.expires = requested.Add(renewed.TTL()) // the clock behind ExpiresAt may differ from this one
 	return nil
 }
 

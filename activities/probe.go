@@ -16,7 +16,8 @@ func (h *Host) Probe(ctx context.Context, r api.WatchRequest) (api.ProbeResult, 
 		return api.ProbeResult{ProcessEnded: true, Reason: unknownProcess}, nil
 	}
 	if hasEnded(p) {
-		return api.ProbeResult{ProcessEnded: true, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
+		exit := toExit(p.Exit())
+		return api.ProbeResult{ProcessEnded: true, Exit: &exit, Reason: p.Exit().Reason, Usage: h.finalUsage(p)}, nil
 	}
 	result := api.ProbeResult{Healthy: true}
 	err := p.Probe(ctx)

@@ -192,10 +192,12 @@ type ProcessEvents struct {
 
 // ProbeResult is one health check and one full sample.
 type ProbeResult struct {
-	Healthy      bool    `json:"healthy"`
-	ProcessEnded bool    `json:"process_ended,omitempty"` // the host does not know the process, or it has ended
-	Reason       string  `json:"reason,omitempty"`
-	Sample       *Sample `json:"sample,omitempty"`
+	Healthy      bool `json:"healthy"`
+	ProcessEnded bool `json:"process_ended,omitempty"` // the host does not know the process, or it has ended
+	// Exit is how an ended process that the host knows has ended.
+	Exit   *lifecycle.Exit `json:"exit,omitempty"`
+	Reason string          `json:"reason,omitempty"`
+	Sample *Sample         `json:"sample,omitempty"`
 	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// Usage counts all calls of the incarnation, if the host knows it.

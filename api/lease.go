@@ -44,6 +44,14 @@ func (r CheckoutRequest) Validate() *Error {
 	return nil
 }
 
+// TTL is how long the lease lasts from the answer that carries it.
+func (l Lease) TTL() time.Duration {
+	if l.TTLMS > 0 {
+		return time.Duration(l.TTLMS) * time.Millisecond
+	}
+	return l.ExpiresAt.Sub(l.GrantedAt)
+}
+
 // RenewRequest extends a lease to TTLMS milliseconds from now (0: the spec's lease.ttl).
 type RenewRequest struct {
 	LeaseID string `json:"lease_id"`
@@ -71,6 +79,9 @@ type Lease struct {
 	Token string `json:"token,omitempty"`
 	// TokenHash is the hash of Token; empty for a lease without one.
 	TokenHash string `json:"token_hash,omitempty"`
+	// TTLMS is how long the lease lasts from the answer that carries it, in milliseconds. GrantedAt and ExpiresAt are by Temporal's clock, which
+	// no other machine's is compared with.
+	TTLMS int64 `json:"ttl_ms,omitempty"`
 }
 
 // CheckTokenHash returns CodeForbidden if hash is not that of the lease; an empty hash passes.

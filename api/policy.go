@@ -29,6 +29,7 @@ const (
 	CauseStartFailed Cause = "start_failed" // the process did not become ready
 	CauseUnhealthy   Cause = "unhealthy"    // probes or leases failed health.max_failures times in a row
 	CauseLease       Cause = "lease"        // a lease expired, or its holder checked it in with OutcomeClose
+	CauseCutCall     Cause = "cut_call"     // the process did not give up a cancelled call within call.cancel_grace
 	CauseHostLost    Cause = "host_lost"    // the host was lost, or its agent was restarted or shut down
 	CauseSuperseded  Cause = "superseded"   // the host knew a higher incarnation, from an earlier pool of the same name
 )

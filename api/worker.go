@@ -40,6 +40,7 @@ type WorkerState struct {
 	Host        string           `json:"host"`
 	PID         int              `json:"pid"`
 	Lease       *Lease           `json:"lease"`
+	AsOf        time.Time        `json:"as_of,omitzero"` // Temporal's time of the newest workflow task
 	Since       time.Time        `json:"since"`
 	Reason      string           `json:"reason"`
 	SpecVersion int64            `json:"spec_version"`
@@ -104,7 +105,7 @@ type Metrics struct {
 	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
 	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
 	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
-	// CallsCut counts the calls still in flight when rotation.drain_timeout passed.
+	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
 	CallsCut int64 `json:"calls_cut,omitempty"`
 	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`

@@ -40,7 +40,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 		return err
 	}
 	request.Client = principalOf(r).Name
-	ctx, stop := g.WithDeadline(r.Context(), timeout)
+	ctx, stop := g.WithDeadline(r.Context(), pool, timeout)
 	defer stop()
 	plain, limit := g.RequestFormat(pool)
 	if r.Method != http.MethodPost && !plain {
@@ -83,7 +83,7 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := g.WithDeadline(r.Context(), timeout)
+	ctx, stop := g.WithDeadline(r.Context(), ref.Pool, timeout)
 	defer stop()
 	_, limit := g.RequestFormat(ref.Pool)
 	if request.Body, err = readBody(ctx, w, r, limit); err != nil {

@@ -218,6 +218,27 @@ func TestLeaseInUseIsNotRecalled(t *testing.T) {
 	require.Equal(t, 200, await(t, held).status)
 }
 
+func TestAWorkerThatDoesNotGiveUpACancelledCallEndsAsACutCall(t *testing.T) {
+	e := open(t, 0, withSpec(func(sp *spec.Spec) { sp.Call.CancelGrace = spec.Duration(50 * time.Millisecond) }))
+	process := e.start(0, 1)
+	e.do("POST", "/v1/pools/p/call/stubborn", quoted(e.file("a")), api.HeaderTimeout, "200").requireProblem(t, 504, api.CodeDeadlineExceeded)
+	await(t, process.Done())
+	exit := process.Exit()
+	require.True(t, exit.CutCall)
+	require.True(t, exit.Killed)
+	require.Empty(t, exit.Error)
+	require.False(t, exit.Failed())
+	require.Contains(t, exit.Reason, "cancelled call")
+}
+
+func TestAPoolBoundsTheTimeOfItsCalls(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Call.Timeout = spec.Duration(300 * time.Millisecond) }))
+	lease := e.lease(0, "me")
+	e.do("POST", "/v1/leases/"+lease.ID+"/call/hold", quoted(e.file("a")), api.HeaderTimeout, "86400000").requireProblem(t, 504, api.CodeDeadlineExceeded)
+	_, err := e.gateway.Call(t.Context(), lease.ID, dispatch.Request{Method: "hold", Body: []byte(quoted(e.file("b")))})
+	require.ErrorIs(t, err, api.ErrDeadlineExceeded)
+}
+
 func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
 	e := open(t, 1)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })

@@ -23,6 +23,7 @@ type fakeControl struct {
 	granted map[string]api.Lease // by holder and request id
 	asked   map[string]int       // by operation
 	down    bool
+	skew    time.Duration // of this host's clock behind Temporal's
 	gate    chan struct{} // if set, checkouts wait until it is closed
 	recall  func(worker string, incarnation int64, lease string) api.RecallResult
 	history []string // every grant, in order
@@ -86,6 +87,9 @@ func (b *fakeControl) begin(operation string) error {
 	return nil
 }
 
+// now is Temporal's time.
+func (b *fakeControl) now() time.Time { return time.Now().Add(b.skew) }
+
 func (b *fakeControl) Check(context.Context) error {
 	defer b.mu.Unlock()
 	return b.begin("check")
@@ -124,7 +128,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 			b.checkin(*result.Checkin)
 		}
 	}
-	if e.lease != nil && time.Now().Before(e.lease.ExpiresAt) {
+	if e.lease != nil && b.now().Before(e.lease.ExpiresAt) {
 		return nil, api.Errorf(api.CodeBusy, "%s is leased to %q", worker, e.lease.Holder).After(50 * time.Millisecond)
 	}
 	if e.state != lifecycle.Ready {
@@ -136,10 +140,11 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	if ttl == 0 {
 		ttl = b.spec.Lease.TTL.D()
 	}
-	now := time.Now()
+	now := b.now()
 	lease := api.Lease{
 		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
-		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl), TokenHash: api.HashLeaseToken(o.Token),
+		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl), TTLMS: ttl.Milliseconds(),
+		TokenHash: api.HashLeaseToken(o.Token),
 	}
 	e.lease = &lease
 	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
@@ -183,7 +188,7 @@ func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration
 	if ttl == 0 {
 		ttl = b.spec.Lease.TTL.D()
 	}
-	e.lease.ExpiresAt = time.Now().Add(ttl)
+	e.lease.ExpiresAt, e.lease.TTLMS = b.now().Add(ttl), ttl.Milliseconds()
 	copied := *e.lease
 	return &copied, nil
 }
@@ -239,9 +244,10 @@ func (b *fakeControl) State(_ context.Context, worker string) (api.WorkerState, 
 }
 
 func (b *fakeControl) state(worker string, e *fakeWorker) api.WorkerState {
-	s := api.WorkerState{Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
+	s := api.WorkerState{AsOf: b.now(), Worker: worker, State: e.state, Incarnation: e.incarnation, Host: e.host, LeaseSeq: e.seq}
 	if e.lease != nil {
 		copied := *e.lease
+		copied.TTLMS = copied.ExpiresAt.Sub(b.now()).Milliseconds()
 		s.Lease, s.State = &copied, lifecycle.Busy
 	}
 	return s

@@ -6,6 +6,8 @@ import "fmt"
 type Exit struct {
 	// Killed says that we sent KILL because the process outlived its grace.
 	Killed bool `json:"killed,omitempty"`
+	// CutCall says that the process was ended because it did not give up a cancelled call in time: its caller's doing, no crash.
+	CutCall bool `json:"cut_call,omitempty"`
 	// Interrupted says that the process ended by our TERM or because its context was cancelled.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Code is the exit code; anything but 0 is an error.
@@ -38,6 +40,8 @@ func Outcome(exit Exit, stopRequested bool) State {
 // String is a sentence about the end of a process, for records and logs.
 func (x Exit) String() string {
 	switch {
+	case x.CutCall:
+		return "process killed: it did not give up a cancelled call in time" + x.because()
 	case x.Killed:
 		return "process killed: it did not stop within its grace" + x.because()
 	case x.Interrupted:

@@ -12,7 +12,8 @@ import (
 
 // Exit is how an incarnation ended: the facts that decide its outcome, and text for people. Killed means that the supervisor sent SIGKILL
 // because the program did not stop within its grace, or because of Kill; Interrupted that the program ended within its grace after
-// SIGTERM, or that its start was cancelled; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
+// SIGTERM, or that its start was cancelled; CutCall that it did not give
+// up a cancelled call; Error is the program's fault for which the supervisor killed it: it broke the protocol or did
 // not become ready. At most one of the three is set.
 type Exit struct {
 	lifecycle.Exit
@@ -54,6 +55,8 @@ func classify(code int, signal syscall.Signal, t termination) Exit {
 		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of SIGTERM", t.grace)
 	case t.failure != "" && byKill:
 		exit.Error, exit.Reason = t.failure, t.failure
+	case t.cutCall != "" && !t.stopped:
+		exit.Killed, exit.CutCall, exit.Reason = byKill, true, "killed: "+t.cutCall
 	case t.stopped:
 		exit.Interrupted, exit.Reason = true, "stopped with SIGTERM: "+status
 	case t.failure != "":

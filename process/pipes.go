@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/wire"
@@ -19,9 +18,6 @@ const (
 	framesFD = 3
 	outFD    = 4
 )
-
-// cancelGrace is how long a worker may take to answer a cancelled call before it counts as stuck.
-const cancelGrace = 2 * time.Second
 
 // pipes are the supervisor's ends.
 type pipes struct {
@@ -88,7 +84,7 @@ func (p *pipes) close() {
 func (p *Process) connect() (wire.Conn, error) {
 	pool := p.spec.Pool
 	options := wire.Options{
-		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
+		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
 		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed,
 	}
 	switch pool.Protocol {

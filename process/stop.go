@@ -14,10 +14,11 @@ type termination struct {
 	graceExpired bool
 	killReason   string // of Kill
 	failure      string // what is wrong with the program
+	cutCall      string // why a cancelled call was cut with the process
 }
 
 // killed reports whether the tree is to be killed immediately.
-func (t termination) killed() bool { return t.killReason != "" || t.failure != "" }
+func (t termination) killed() bool { return t.killReason != "" || t.failure != "" || t.cutCall != "" }
 
 // Stop sends SIGTERM to the process group and, after grace, SIGKILL to the whole tree; a grace of 0 or less means the spec's stop_grace.
 // It returns how the process ended, once the tree is gone. Further calls join the stop in progress and may shorten its grace. If ctx ends
@@ -61,6 +62,11 @@ func (p *Process) fail(reason string) {
 			t.failure = reason
 		}
 	})
+}
+
+// cutCall kills the process because it does not give up a cancelled call.
+func (p *Process) cutCall(reason string) {
+	p.updateTermination(func(t *termination) { t.cutCall = reason })
 }
 
 func (p *Process) updateTermination(set func(*termination)) {

@@ -76,9 +76,12 @@ func (p *Process) signalUntilExit() {
 		case <-timer.C:
 		case <-broken:
 			broken = nil
-			if err := p.conn.Err(); !t.stopped && !errors.Is(err, wire.ErrPeerClosed) {
+			switch err := p.conn.Err(); {
+			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && !p.Info().ReadyAt.IsZero():
+				p.cutCall(fmt.Sprintf("did not give up a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
+			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
 				p.fail(fmt.Sprintf("connection failed: %v", err))
-			} else { // a worker that exits closes its connection just before
+			default: // a worker that exits closes its connection just before
 				exitDeadline = time.Now().Add(exitTimeoutAfterClose)
 			}
 		}

@@ -8,7 +8,7 @@ func Default() Spec {
 	return Spec{
 		Pool: Pool{
 			Size: 4, Command: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
-			Env: map[string]string{}, EnvFrom: []string{}, StopGrace: seconds(5), MaxMessage: 64 << 20,
+			Env: map[string]string{}, EnvFrom: []string{}, OnPartition: PartitionServe, StopGrace: seconds(5), MaxMessage: 64 << 20,
 		},
 		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},
 		Health: Health{
@@ -25,6 +25,7 @@ func Default() Spec {
 			HealthyReset: seconds(60),
 		},
 		Lease:      Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},
+		Call:       Call{Timeout: minutes(10), CancelGrace: seconds(5)},
 		Queue:      Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:     Limits{OpenFiles: 1024, CPUAffinity: []int{}},
 		Sandbox:    Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},

@@ -49,6 +49,7 @@ var rules = []rule{
 		return commandProblem(v)
 	}},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
+	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
 	{"pool.placement", nameAllowed, holds(nameForm.MatchString)},
 	integerRange("pool.max_inflight", 1, 1000),
@@ -127,6 +128,9 @@ var rules = []rule{
 	positiveDuration("lease.max_ttl"),
 	positiveDuration("lease.idle_return"),
 	oneOf("lease.on_expiry", ExpiryReplace, ExpiryReset),
+
+	positiveDuration("call.timeout"),
+	positiveDuration("call.cancel_grace"),
 
 	integerRange("queue.size", 1, 1_000_000),
 	positiveDuration("queue.timeout"),

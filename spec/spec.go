@@ -40,7 +40,7 @@ const (
 	NetworkNone = "none"
 )
 
-// Values of sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
+// Values of pool.on_partition, sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
 const (
 	StoreMemory   = "memory"
 	StoreEmbedded = "embedded"
@@ -60,6 +60,9 @@ const (
 	WatchRolling = "rolling"
 	WatchAll     = "all"
 
+	PartitionServe = "serve"
+	PartitionFence = "fence"
+
 	PolicyEnforce = "enforce"
 	PolicyObserve = "observe"
 )
@@ -72,6 +75,7 @@ type Spec struct {
 	Rotation   Rotation   `json:"rotation" toml:"rotation"`
 	Recovery   Recovery   `json:"recovery" toml:"recovery"`
 	Lease      Lease      `json:"lease" toml:"lease"`
+	Call       Call       `json:"call" toml:"call"`
 	Queue      Queue      `json:"queue" toml:"queue"`
 	Limits     Limits     `json:"limits" toml:"limits"`
 	Sandbox    Sandbox    `json:"sandbox" toml:"sandbox"`
@@ -110,6 +114,8 @@ type Pool struct {
 	Group string `json:"group" toml:"group"`
 	// Umask is octal, such as "022"; "" means that of the agent.
 	Umask string `json:"umask" toml:"umask"`
+	// OnPartition is one of the Partition values: what calls do while the host cannot reach Temporal.
+	OnPartition string `json:"on_partition" toml:"on_partition"`
 	// StopGrace is the time between TERM and KILL.
 	StopGrace Duration `json:"stop_grace" toml:"stop_grace"`
 	// MaxMessage is the size of the largest message in either direction. A larger one from the worker ends its incarnation.
@@ -202,6 +208,14 @@ type Lease struct {
 	IdleReturn Duration `json:"idle_return" toml:"idle_return"`
 	// OnExpiry is one of the Expiry values.
 	OnExpiry string `json:"on_expiry" toml:"on_expiry"`
+}
+
+// Call bounds one call.
+type Call struct {
+	// Timeout is the longest time of a call, with its wait; a caller may ask for less.
+	Timeout Duration `json:"timeout" toml:"timeout"`
+	// CancelGrace is how long a worker may take to give up a cancelled call. Then its process is replaced.
+	CancelGrace Duration `json:"cancel_grace" toml:"cancel_grace"`
 }
 
 // Queue bounds the calls that wait in a gateway.

@@ -51,8 +51,10 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time
 		return rejected, errOwnLease(id)
 	case counts && !a.opens(u.lease.key):
 		return rejected, errForbiddenLease(id)
-	case counts && now.Before(u.lease.lease.ExpiresAt):
+	case counts && now.Before(u.lease.expires):
 		return admitted, nil
+	case counts && u.pool.dispatcher.monitor.lost.Load():
+		return rejected, errExpired(id)
 	}
 	return unverified, nil
 }
@@ -84,6 +86,10 @@ func leaseID(r api.LeaseRef) string { return api.LeaseID(r.Pool, r.Slot, r.Incar
 
 func errOwnLease(id string) *api.Error {
 	return api.Errorf(api.CodeInvalid, "lease %s is the gateway's own; call the pool instead (POST /v1/pools/POOL/call/METHOD)", id)
+}
+
+func errExpired(id string) *api.Error {
+	return api.Errorf(api.CodeLeaseFenced, "lease %s has expired, and Temporal does not answer whether it was renewed; check out again", id)
 }
 
 func errNoProcess(worker, hostID string) *api.Error {

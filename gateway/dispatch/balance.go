@@ -106,7 +106,7 @@ func (u *upstream) servesLocked(now time.Time) bool {
 	if l == nil || !l.own || l.ended || l.fatal != "" || u.draining || u.gone {
 		return false
 	}
-	if l.returnDue(now) && u.inFlight == 0 || now.After(l.refuseAfter) || !now.Before(l.lease.ExpiresAt) {
+	if l.returnDue(now) && u.inFlight == 0 || now.After(l.refuseAfter) || !now.Before(l.expires) {
 		if !u.pool.dispatcher.monitor.lost.Load() {
 			return false
 		}

@@ -69,11 +69,12 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 	if n := d.waitingClients(pool); n > 0 {
 		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", pool, n).After(time.Second)
 	}
+	sent := time.Now()
 	lease, err := d.checkoutOnce(ctx, pool, options)
 	if err != nil {
 		return nil, err
 	}
-	d.adopt(*lease, options.RequestID)
+	d.adopt(*lease, options.RequestID, sent)
 	return lease, nil
 }
 
@@ -88,9 +89,10 @@ func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease 
 	defer p.mu.Unlock()
 	for _, u := range p.order {
 		if l := u.lease; l != nil && !l.ended && !u.gone && l.requestID == o.RequestID && l.lease.Holder == o.Holder &&
-			TokenAuthority(o.Token, false).opens(l.key) && now.Before(l.lease.ExpiresAt) {
+			TokenAuthority(o.Token, false).opens(l.key) && now.Before(l.expires) {
 			lease := l.lease
 			lease.Token = o.Token
+			lease.TTLMS = max(1, l.expires.Sub(now).Milliseconds())
 			return &lease
 		}
 	}
@@ -158,7 +160,7 @@ func (d *Dispatcher) checkoutRanks(pool string, workers []api.RosterEntry) map[i
 		switch {
 		case u.lease.own && u.inFlight == 0:
 			ranks[entry.Slot] = idleHere
-		case u.lease.own, now.Before(u.lease.lease.ExpiresAt):
+		case u.lease.own, now.Before(u.lease.expires):
 			ranks[entry.Slot] = takenHere
 		}
 	}

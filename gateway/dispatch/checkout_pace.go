@@ -94,7 +94,7 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 		}
 		worker := p.nextElsewhere(w)
 		var lease *api.Lease
-		err := readErr
+		err, sent := readErr, time.Now()
 		switch {
 		case worker != "":
 			lease, err = p.dispatcher.checkoutNow(worker, w.options)
@@ -117,7 +117,7 @@ func (p *poolState) leaseElsewhereLocked(w *waitingClient, now time.Time) {
 		default:
 			e.askAt = now.Add(elsewherePace)
 		}
-		p.answerLocked(w, worker, lease, err)
+		p.answerLocked(w, worker, lease, sent, err)
 	})
 }
 

@@ -70,7 +70,10 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 	defer cancel()
 	if err := d.config.Control.Check(ctx); err != nil {
 		if d.life.Err() == nil && d.monitor.failed() {
-			d.logger.Warn("lost the connection to Temporal; calls continue under the leases held", "fenced_after", d.config.FenceAfter, "error", err)
+			d.logger.Warn("lost the connection to Temporal; calls continue under the leases held, unless pool.on_partition stops them", "fenced_after", d.config.FenceAfter, "error", err)
+			for _, p := range d.allPools() {
+				p.lostControl(time.Now())
+			}
 		}
 		return
 	}
@@ -78,7 +81,11 @@ func (d *Dispatcher) checkControlPlane(ctx context.Context) {
 		return
 	}
 	d.logger.Info("Temporal answers again; renewing leases")
+	leases := 0
 	for _, p := range d.allPools() {
-		p.renewLeases()
+		leases += p.ownLeases()
+	}
+	for _, p := range d.allPools() {
+		p.renewLeases(leases)
 	}
 }

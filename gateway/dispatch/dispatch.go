@@ -74,7 +74,7 @@ func response(c *Call, err error) (*Response, error) {
 // again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
 // did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
-	ctx, stop := d.WithDeadline(ctx, 0)
+	ctx, stop := bounded(ctx, d.callTimeout(t))
 	defer stop()
 	for attempt := 1; ; attempt++ {
 		c, err := d.start(ctx, t, r)
@@ -88,15 +88,40 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 	}
 }
 
-// WithDeadline bounds a call by timeout, else by ctx's own deadline, else by Config.CallTimeout.
-func (d *Dispatcher) WithDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout <= 0 {
-		if _, has := ctx.Deadline(); has {
-			return ctx, func() {}
-		}
-		timeout = d.config.CallTimeout
+// WithDeadline bounds a call of a pool by timeout, if that is positive, and by call.timeout of the pool.
+func (d *Dispatcher) WithDeadline(ctx context.Context, pool string, timeout time.Duration) (context.Context, context.CancelFunc) {
+	longest := d.callTimeout(Target{pool: pool})
+	if timeout > 0 {
+		longest = min(longest, timeout)
 	}
-	return context.WithTimeout(ctx, timeout)
+	return bounded(ctx, longest)
+}
+
+// callTimeout is call.timeout of the target's pool, else Config.CallTimeout.
+func (d *Dispatcher) callTimeout(t Target) time.Duration {
+	if t.kind == underLease {
+		ref, err := api.ParseLeaseID(t.leaseID)
+		if err != nil {
+			return d.config.CallTimeout
+		}
+		t.pool = ref.Pool
+	}
+	if p := d.knownPool(t.pool); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.specKnown {
+			return p.spec.Call.Timeout.D()
+		}
+	}
+	return d.config.CallTimeout
+}
+
+// bounded is ctx with a deadline that is at most longest away.
+func bounded(ctx context.Context, longest time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, has := ctx.Deadline(); has && time.Until(deadline) <= longest {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, longest)
 }
 
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
@@ -204,6 +229,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	defer p.mu.Unlock()
 	if p.closed != nil {
 		return nil, rejected, p.closed
+	}
+	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
+		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
 	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
@@ -316,7 +344,7 @@ func (w *waiter) wait() (failure error) {
 
 // startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
 func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
-	if p.dispatcher.monitor.fenced(now) {
+	if p.fencesLocked(now) {
 		return begun
 	}
 	for w := p.queue.Peek(); w != nil; w = p.queue.Peek() {

@@ -38,7 +38,7 @@ type Config struct {
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
-	// CallTimeout bounds a call without a deadline of its own. Default: DefaultCallTimeout.
+	// CallTimeout bounds a call of a pool whose spec is not known yet. Default: DefaultCallTimeout.
 	CallTimeout time.Duration
 	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default: DefaultFenceAfter.
 	FenceAfter time.Duration
@@ -80,6 +80,7 @@ type Dispatcher struct {
 	logger   *slog.Logger
 	verifier *verifier
 	monitor  *controlPlaneMonitor
+	clock    temporalClock
 	life     context.Context // ends with Close; bounds every goroutine of the Dispatcher
 	end      context.CancelFunc
 	work     sync.WaitGroup

@@ -25,10 +25,10 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 		return 0, nil
 	}
 	now := time.Now()
-	fenced, lost := d.monitor.fenced(now), d.monitor.lost.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed == nil && !fenced {
+	lost := d.monitor.lost.Load()
+	if p.closed == nil && !p.fencesLocked(now) {
 		for _, u := range p.order {
 			free += u.freeSlotsLocked(now, lost)
 		}
@@ -51,7 +51,7 @@ func (u *upstream) freeSlotsLocked(now time.Time, lost bool) int {
 		return 0
 	case l != nil && l.own && l.fatal != "":
 		return 0
-	case l != nil && !l.own && !l.ended && now.Before(l.lease.ExpiresAt): // a client's
+	case l != nil && !l.own && !l.ended && now.Before(l.expires): // a client's
 		return 0
 	case (l == nil || !l.own) && (lost || now.Before(u.retryAt) || u.pool.leasedByOtherLocked(u)):
 		return 0

@@ -8,7 +8,7 @@ import (
 )
 
 // adopt records a client's lease that the workflow has just granted to the request, or renewed, if its process is here.
-func (d *Dispatcher) adopt(lease api.Lease, requestID string) {
+func (d *Dispatcher) adopt(lease api.Lease, requestID string, sent time.Time) {
 	ref, err := api.ParseLeaseID(lease.ID)
 	if err != nil || lease.Host != d.config.HostID {
 		return
@@ -16,7 +16,7 @@ func (d *Dispatcher) adopt(lease api.Lease, requestID string) {
 	if u := d.upstreamFor(ref); u != nil {
 		u.pool.mu.Lock()
 		defer u.pool.mu.Unlock()
-		if u.adoptLocked(lease, ref, false, time.Now()) && requestID != "" {
+		if u.adoptLocked(lease, ref, false, expiry(lease, sent), time.Now()) && requestID != "" {
 			u.lease.requestID = requestID
 		}
 	}
@@ -34,11 +34,12 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, a Authority, ttlMS in
 	if a.token != "" { // the workflow compares it if this gateway could not
 		named += "~" + a.token
 	}
+	sent := time.Now()
 	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
-	d.adopt(*lease, "")
+	d.adopt(*lease, "", sent)
 	return lease, nil
 }
 
@@ -104,6 +105,13 @@ func (d *Dispatcher) CheckedIn(id string, a Authority) error {
 		d.returned(ref)
 	}
 	return err
+}
+
+// expired reports whether the lease is the one that counts, and its time is over.
+func (u *upstream) expired(ref api.LeaseRef) bool {
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	return u.lease != nil && u.lease.ref == ref && !time.Now().Before(u.lease.expires)
 }
 
 // returned makes the worker of a client's lease available to those who wait, once Temporal has its checkin.
@@ -173,9 +181,13 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		return err
 	}
 	state, err := d.verifier.state(c.ctx, id, ref)
+	if api.CodeOf(err) == api.CodeUnavailable && u.expired(ref) {
+		return errExpired(id)
+	}
 	if err != nil {
 		return err
 	}
+	d.clock.observe(state.AsOf, time.Now())
 	if err := confirm(id, ref, state); err != nil {
 		u.pool.mu.Lock()
 		if state.LeaseSeq > ref.Seq {
@@ -186,14 +198,15 @@ func (d *Dispatcher) verifyAndStart(c *Call, t *Target) error {
 		u.pool.mu.Unlock()
 		return d.verifier.cache(id, err, now)
 	}
-	if !time.Now().Before(state.Lease.ExpiresAt) {
-		return api.Errorf(api.CodeLeaseFenced, "lease %s expired at %s; renew a lease before it expires", id, state.Lease.ExpiresAt.Format(time.RFC3339))
+	expires := d.clock.expiryOf(*state.Lease, now)
+	if !time.Now().Before(expires) {
+		return api.Errorf(api.CodeLeaseFenced, "lease %s has expired; renew a lease before it expires", id)
 	}
 	if state.Lease.Holder == d.Holder() {
 		return errOwnLease(id)
 	}
 	u.pool.mu.Lock()
-	u.adoptLocked(*state.Lease, ref, false, time.Now())
+	u.adoptLocked(*state.Lease, ref, false, expires, time.Now())
 	u.pool.mu.Unlock()
 	if _, admission, err := u.pool.tryStart(c, t); admission != unverified {
 		return err

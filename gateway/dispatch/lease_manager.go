@@ -79,7 +79,7 @@ func (p *poolState) tick() time.Duration {
 	}
 	for _, u := range p.order {
 		do, in := u.nextActionLocked(now, p.queue.Len() > 0, lost)
-		next = min(next, in)
+		next = min(next, in, u.expireLocked(now, lost))
 		p.doLocked(u, do)
 	}
 	return min(next, p.leaseForWaitersLocked(now, lost))
@@ -137,7 +137,10 @@ func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, 
 		u.endLeaseLocked("it was idle")
 		return checkin, idleTick
 	}
-	left := l.lease.ExpiresAt.Sub(now) - renewMargin(l.lease)
+	left := l.expires.Sub(now) - renewMargin(l.ttl)
+	if !l.renewAt.IsZero() {
+		left = min(left, l.renewAt.Sub(now))
+	}
 	if left <= 0 {
 		return renew, idleTick
 	}
@@ -149,9 +152,7 @@ func (u *upstream) nextActionLocked(now time.Time, waiting, lost bool) (action, 
 }
 
 // renewMargin is how long before its expiry a lease is renewed: a third of its length, at most 20 seconds.
-func renewMargin(l api.Lease) time.Duration {
-	return min(l.ExpiresAt.Sub(l.GrantedAt)/3, 20*time.Second)
-}
+func renewMargin(ttl time.Duration) time.Duration { return min(ttl/3, 20*time.Second) }
 
 // doLocked does an action in the background.
 func (p *poolState) doLocked(u *upstream, do action) {
@@ -170,6 +171,7 @@ func (p *poolState) doLocked(u *upstream, do action) {
 func (p *poolState) renew(u *upstream, l *activeLease) {
 	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
 	defer cancel()
+	sent := time.Now()
 	lease, err := p.dispatcher.config.Control.Renew(ctx, l.lease.ID, 0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,9 +179,7 @@ func (p *poolState) renew(u *upstream, l *activeLease) {
 	l.requesting = false
 	switch {
 	case err == nil:
-		if lease.ExpiresAt.After(l.lease.ExpiresAt) {
-			l.lease.ExpiresAt = lease.ExpiresAt
-		}
+		l.lease, l.ttl, l.expires, l.renewAt = *lease, lease.TTL(), expiry(*lease, sent), time.Time{}
 		l.retryAt = time.Time{}
 	case errors.Is(err, api.ErrLeaseFenced), errors.Is(err, api.ErrLeaseNotFound), errors.Is(err, api.ErrWorkerNotFound):
 		p.dispatcher.logger.Warn("the gateway lost its lease; calls under it are cancelled", "worker", u.worker, "lease", l.lease.ID, "error", err)
@@ -267,6 +267,7 @@ func (p *poolState) leaseLocked(u *upstream) {
 func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
 	ctx, cancel := context.WithTimeout(p.dispatcher.life, controlTimeout)
 	defer cancel()
+	sent := time.Now()
 	lease, err := p.dispatcher.config.Control.Checkout(ctx, u.worker, o)
 	now := time.Now()
 	p.mu.Lock()
@@ -276,7 +277,7 @@ func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
 	p.checkouts--
 	if err == nil {
 		u.requestID, u.refusals, u.retryAt = "", 0, time.Time{}
-		p.acquiredLocked(u, *lease, now)
+		p.acquiredLocked(u, *lease, sent, now)
 		return
 	}
 	if api.CodeOf(err) != api.CodeUnavailable {
@@ -287,12 +288,14 @@ func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
 
 // acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose process is not here
 // goes straight back.
-func (p *poolState) acquiredLocked(u *upstream, lease api.Lease, now time.Time) {
+func (p *poolState) acquiredLocked(u *upstream, lease api.Lease, sent, now time.Time) {
+	p.dispatcher.clock.observe(lease.GrantedAt, now)
+	u.retireForLocked(lease)
 	ref, err := api.ParseLeaseID(lease.ID)
 	if err == nil && ref.Worker() == u.worker {
 		u = p.upstreamOfLeaseLocked(ref)
 	}
-	if err == nil && u != nil && u.adoptLocked(lease, ref, true, now) {
+	if err == nil && u != nil && u.adoptLocked(lease, ref, true, expiry(lease, sent), now) {
 		hold := p.dispatcher.config.HoldFor
 		hold += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(hold))
 		u.lease.returnAt, u.lease.refuseAfter = now.Add(hold), now.Add(2*hold)
@@ -304,18 +307,6 @@ func (p *poolState) acquiredLocked(u *upstream, lease api.Lease, now time.Time) 
 		defer cancel()
 		p.dispatcher.returnLease(ctx, api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeOK})
 	})
-}
-
-// renewLeases renews all of the Dispatcher's own leases at once, which drops those that it has lost.
-func (p *poolState) renewLeases() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, u := range p.order {
-		if l := u.lease; l != nil && l.own && !l.ended && !l.requesting && !u.gone {
-			p.doLocked(u, renew)
-		}
-	}
-	p.notify()
 }
 
 // returnLeases returns all of the Dispatcher's own leases once no call starts any more.

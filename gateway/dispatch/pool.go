@@ -211,12 +211,16 @@ func (p *poolState) awaitIdle(ctx context.Context) error {
 func (p *poolState) cancelCalls() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
+}
+
+func (p *poolState) cancelCallsLocked(reason *api.Error) {
 	for _, u := range p.order {
 		if u.lease == nil {
 			continue
 		}
 		for c := range u.lease.calls {
-			c.cancel(api.Errorf(api.CodeUnavailable, "the gateway shut down before the call ended"))
+			c.cancel(reason)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 		if u.incarnation >= w.Incarnation {
 			w.Here, w.Incarnation, w.Draining = true, u.incarnation, u.draining
 		}
-		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.lease.ExpiresAt)
+		w.Leased = w.Leased || u.lease != nil && !u.lease.ended && now.Before(u.lease.expires)
 		w.InFlight += u.inFlight
 	}
 	slices.SortFunc(s.Workers, func(a, b WorkerSnapshot) int { return strings.Compare(a.Worker, b.Worker) })

@@ -47,6 +47,8 @@ type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
 	key       leaseKey
+	ttl       time.Duration
+	expires   time.Time       // by this host's monotonic clock
 	own       bool            // the Dispatcher's
 	ended     bool            // returned or superseded: no new call
 	reason    string          // of ended
@@ -62,6 +64,7 @@ type activeLease struct {
 	returnAt    time.Time // from here on it goes back between two calls
 	refuseAfter time.Time // from here on no call starts
 	recalled    bool      // another holder has asked for the worker
+	renewAt     time.Time // after an outage: whether it still counts is to be asked
 	requesting  bool      // a renewal or a checkin is in progress
 	retryAt     time.Time // of a failed renewal or checkin
 }
@@ -80,7 +83,7 @@ func newUpstream(p *poolState, proc *process.Process, turn int64) *upstream {
 
 // adoptLocked makes a confirmed lease the one that counts. It cancels the calls under the previous lease; calls under the new one wait
 // until those have ended. It reports false when a newer lease has been seen, which fences this one.
-func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, now time.Time) bool {
+func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, expires, now time.Time) bool {
 	if ref.Older(u.newest) || u.gone || u.pool.closed != nil {
 		return false
 	}
@@ -89,16 +92,18 @@ func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, now 
 		if old.ended {
 			return false
 		}
-		if lease.ExpiresAt.After(old.lease.ExpiresAt) {
+		if expires.After(old.expires) {
 			lease.Token = ""
-			old.lease = lease
+			old.lease, old.ttl, old.expires = lease, lease.TTL(), expires
 		}
 		return true
 	}
 	u.supersedeLocked(ref, "a newer lease was granted")
 	u.pool.retireOlderLocked(u)
 	lease.Token = "" // the holder's
-	u.lease = &activeLease{ref: ref, lease: lease, key: keyOf(lease), own: own, calls: make(map[*Call]struct{}), idleSince: now}
+	u.lease = &activeLease{
+		ref: ref, lease: lease, key: keyOf(lease), ttl: lease.TTL(), expires: expires, own: own, calls: make(map[*Call]struct{}), idleSince: now,
+	}
 	u.stats.granted.Add(1)
 	u.free = false
 	if u.busyLocked() {

@@ -64,7 +64,7 @@ func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.lease == nil || u.lease.ended || !time.Now().Before(u.lease.lease.ExpiresAt) {
+	if u.lease == nil || u.lease.ended || !time.Now().Before(u.lease.expires) {
 		return nil
 	}
 	lease := u.lease.lease

@@ -196,7 +196,8 @@ type chance int
 const (
 	surelyFree chance = iota
 	idleLease         // of the Dispatcher, which can return it
-	unknown           // it may have been returned without this gateway
+	unknown
+	leased // to a client, who may have returned it without this gateway
 	notNow
 )
 
@@ -214,6 +215,8 @@ func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
 		return surelyFree
 	case now.Before(p.pace):
 		return notNow
+	case l != nil && !l.ended && now.Before(l.expires):
+		return leased
 	}
 	return unknown
 }
@@ -261,6 +264,7 @@ func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 		if back.LeaseID != "" {
 			p.checkin(u, own, back)
 		}
+		sent := time.Now()
 		lease, err := p.dispatcher.checkoutNow(u.worker, w.options)
 		now := time.Now()
 		p.mu.Lock()
@@ -270,10 +274,11 @@ func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
 		p.checkouts--
 		if err == nil {
 			u.refusals, u.retryAt = 0, time.Time{}
+			u.retireForLocked(*lease)
 		} else {
 			p.refusedLocked(u, err, now)
 		}
-		p.answerLocked(w, u.worker, lease, err)
+		p.answerLocked(w, u.worker, lease, sent, err)
 	})
 }
 
@@ -285,13 +290,13 @@ func (d *Dispatcher) checkoutNow(worker string, o tempool.CheckoutOptions) (*api
 }
 
 // answerLocked gives the client its lease, or lets it wait on. The lease of a client that has left goes back.
-func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lease, err error) {
+func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lease, sent time.Time, err error) {
 	w.trying = false
 	switch code := api.CodeOf(err); {
 	case err == nil && w.gone, err == nil && p.closed != nil:
 		p.dispatcher.work.Go(func() { p.dispatcher.CheckinAbandoned(lease.ID) })
 	case err == nil:
-		p.adoptForLocked(*lease, w.options.RequestID)
+		p.adoptForLocked(*lease, w.options.RequestID, sent)
 		p.clients.remove(w)
 		w.result <- checkedOut{lease: *lease}
 	case w.gone || p.closed != nil:
@@ -307,12 +312,12 @@ func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lea
 }
 
 // adoptForLocked records a client's lease of this pool, if its process is here.
-func (p *poolState) adoptForLocked(lease api.Lease, requestID string) {
+func (p *poolState) adoptForLocked(lease api.Lease, requestID string, sent time.Time) {
 	ref, err := api.ParseLeaseID(lease.ID)
 	if err != nil || lease.Host != p.dispatcher.config.HostID {
 		return
 	}
-	if u := p.upstreamOfLeaseLocked(ref); u != nil && u.adoptLocked(lease, ref, false, time.Now()) {
+	if u := p.upstreamOfLeaseLocked(ref); u != nil && u.adoptLocked(lease, ref, false, expiry(lease, sent), time.Now()) {
 		u.lease.requestID = requestID
 	}
 }

@@ -78,7 +78,7 @@ func TestSupersededLeaseIsNotAdopted(t *testing.T) {
 	newer := late
 	newer.Seq++
 	u.supersedeLocked(newer, "it was recalled")
-	require.False(t, u.adoptLocked(api.Lease{ID: leaseID(late)}, late, true, time.Now()))
+	require.False(t, u.adoptLocked(api.Lease{ID: leaseID(late)}, late, true, time.Now().Add(time.Hour), time.Now()))
 	require.Nil(t, u.lease)
-	require.True(t, u.adoptLocked(api.Lease{ID: leaseID(newer)}, newer, true, time.Now()))
+	require.True(t, u.adoptLocked(api.Lease{ID: leaseID(newer)}, newer, true, time.Now().Add(time.Hour), time.Now()))
 }

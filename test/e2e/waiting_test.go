@@ -70,7 +70,7 @@ func newUpdateCounter() updateCounter {
 
 func (c updateCounter) WithTags(tags map[string]string) client.MetricsHandler {
 	if tags["operation"] == "UpdateWorkflowExecution" {
-		return countedUpdates{c.MetricsHandler, c.updates}
+		return countedUpdates(c)
 	}
 	return c
 }

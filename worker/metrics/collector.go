@@ -170,7 +170,7 @@ func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 // The causes whose counts start at 0, so that the first restart of a cause is an increase.
 var (
 	restartCauses = []api.Cause{
-		api.CauseExit, api.CauseStartFailed, api.CauseUnhealthy, api.CauseLease, api.CauseHostLost, api.CauseSuperseded,
+		api.CauseExit, api.CauseStartFailed, api.CauseUnhealthy, api.CauseLease, api.CauseCutCall, api.CauseHostLost, api.CauseSuperseded,
 	}
 	rotationCauses = []api.Cause{
 		api.CauseRequests, api.CauseMemory, api.CauseUptime, api.CauseGrade, api.CausePrediction, api.CauseOperator,

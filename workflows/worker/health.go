@@ -158,7 +158,11 @@ func (m *monitor) probeEnded(r api.ProbeResult) {
 	m.setObservedUsage(r.Usage)
 	switch {
 	case r.ProcessEnded:
-		m.processExited(&lifecycle.Exit{Error: r.Reason}, r.Reason)
+		exit := r.Exit
+		if exit == nil {
+			exit = &lifecycle.Exit{Error: r.Reason}
+		}
+		m.processExited(exit, r.Reason)
 	case r.Healthy:
 		m.probePassed()
 	default:

@@ -41,7 +41,7 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 		switch {
 		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder || lease.TokenHash != r.TokenHash:
 		case l.Lease != nil && l.Lease.ID == lease.ID && l.Now().Before(l.Lease.ExpiresAt):
-			return l.Lease, nil
+			return l.leaseAt(l.Now()), nil
 		case l.surge.isDrainingLease(lease.ID):
 			return lease, nil
 		default:
@@ -49,6 +49,16 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 		}
 	}
 	return nil, nil
+}
+
+// leaseAt is the current lease with the time that it lasts from now.
+func (l *leases) leaseAt(now time.Time) *api.Lease {
+	if l.Lease == nil {
+		return nil
+	}
+	lease := *l.Lease
+	lease.TTLMS = max(1, lease.ExpiresAt.Sub(now).Milliseconds())
+	return &lease
 }
 
 // refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
@@ -161,7 +171,7 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,
 		Holder: r.Holder, Session: r.Session,
 		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
-		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TokenHash: r.TokenHash,
+		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TTLMS: l.ttl(r.TTLMS).Milliseconds(), TokenHash: r.TokenHash,
 	}
 	l.transition(lifecycle.Checkout, fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder))
 	l.Lease = &lease
@@ -219,7 +229,7 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 	if refused := l.renewRefusal(r); refused != nil {
 		return nil, failure.Refusal(refused)
 	}
-	l.Lease.ExpiresAt = l.Now().Add(l.ttl(r.TTLMS))
+	l.Lease.ExpiresAt, l.Lease.TTLMS = l.Now().Add(l.ttl(r.TTLMS)), l.ttl(r.TTLMS).Milliseconds()
 	l.WakeUp()
 	return l.Lease, nil
 }

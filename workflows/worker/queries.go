@@ -7,12 +7,12 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// state answers the query state.
+// state answers the query state, as of the last workflow task.
 func (r reporter) state() (api.WorkerState, error) {
 	s := api.WorkerState{
 		Worker: r.name(), State: r.Machine.State, Health: r.Machine.Health,
 		Incarnation: r.Machine.Incarnation, Host: r.Process.Host, PID: r.Process.PID,
-		Lease: r.Lease, LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion,
+		Lease: r.leases.leaseAt(r.Now()), AsOf: r.Now(), LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion,
 		LastRefusal: r.LastRefusal, Limits: r.Process.Limits, LimitsApplied: r.Process.LimitsApplied,
 		Draining: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
 	}

@@ -56,6 +56,11 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	w.Lease = nil // fences its holder
 	w.leases.addUsage(unreported(w.Process.Observed, w.Process.Reported))
 	w.Process.Observed = api.Usage{}
+	if exit != nil && exit.CutCall && w.Cause == "" { // a caller left: no failure of the program, and no backoff
+		w.Cause = api.CauseCutCall
+		w.Counters.CallsCut++
+		w.setIntent(IntentReplace, reason)
+	}
 	if w.Cause == "" {
 		w.Cause = api.CauseExit
 	}

@@ -25,6 +25,12 @@ def nap(seconds, name="somebody"):
 
 
 @tempool.method
+def doze(seconds):
+    """Sleeps, and ignores that its caller has left."""
+    time.sleep(seconds)
+
+
+@tempool.method
 def add(a, b):
     return {"sum": a + b}
 

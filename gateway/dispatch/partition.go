@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// While Temporal cannot be reached, a worker of this host may be given up there and start on another host. A client's lease ends here when
+// its time is over. Calls of a pool, which own nothing, go on until FenceAfter; with on_partition = "fence" every call stops at once.
+
+// fencesLocked reports whether no call of the pool may run, because Temporal has not answered for too long.
+func (p *poolState) fencesLocked(now time.Time) bool {
+	m := p.dispatcher.monitor
+	return m.lost.Load() && (m.fenced(now) || p.specKnown && p.spec.Pool.OnPartition == spec.PartitionFence)
+}
+
+// lostControl acts on the loss of Temporal.
+func (p *poolState) lostControl(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	if !p.fencesLocked(now) {
+		return
+	}
+	p.cancelCallsLocked(api.Errorf(api.CodeUnavailable, "Temporal does not answer, and the pool stops its calls then (pool.on_partition = %q)", spec.PartitionFence))
+}
+
+// expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and cancels its calls.
+// It returns the time until then.
+func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
+	l := u.lease
+	if !lost || l == nil || l.own || l.ended || len(l.calls) == 0 {
+		return idleTick
+	}
+	if left := l.expires.Sub(now); left > 0 {
+		return left
+	}
+	for c := range l.calls {
+		c.cancel(errExpired(l.lease.ID))
+	}
+	return idleTick
+}
+
+// retireForLocked takes an incarnation out of service when a lease names a later one that is not here: its worker lives on elsewhere. Without
+// that its gateway would check the worker out again and again.
+func (u *upstream) retireForLocked(lease api.Lease) {
+	if lease.Worker == u.worker && lease.Incarnation > u.incarnation && lease.Host != u.pool.dispatcher.config.HostID {
+		u.draining = true
+		u.endLeaseLocked("the worker has moved to host " + lease.Host)
+	}
+}
+
+// healSpread is the time over which a host spreads the renewals after an outage, for each lease.
+const healSpread = 10 * time.Millisecond
+
+// renewLeases renews all of the Dispatcher's own leases soon, which drops those that it has lost. The renewals of many are spread.
+func (p *poolState) renewLeases(among int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.notify()
+	now := time.Now()
+	for _, u := range p.order {
+		if l := u.lease; l != nil && l.own && !l.ended && !l.requesting && !u.gone {
+			l.renewAt = now.Add(rand.N(time.Duration(among)*healSpread + 1))
+		}
+	}
+}
+
+// ownLeases counts the Dispatcher's own leases of the pool.
+func (p *poolState) ownLeases() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.order {
+		if u.lease != nil && u.lease.own {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// link is a TCP link to an address that can be cut.
+type link struct {
+	t      *testing.T
+	target string
+	addr   string
+
+	mu       sync.Mutex
+	listener net.Listener
+	open     map[net.Conn]struct{}
+}
+
+func newLink(t *testing.T, target string) *link {
+	l := &link{t: t, target: target, addr: "127.0.0.1:0", open: map[net.Conn]struct{}{}}
+	l.heal()
+	l.addr = l.listener.Addr().String()
+	t.Cleanup(l.cut)
+	return l
+}
+
+// heal opens the link.
+func (l *link) heal() {
+	listener, err := net.Listen("tcp", l.addr)
+	require.NoError(l.t, err)
+	l.mu.Lock()
+	l.listener = listener
+	l.mu.Unlock()
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go l.carry(near)
+		}
+	}()
+}
+
+// cut breaks every connection and refuses new ones.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.listener.Close()
+	for c := range l.open {
+		_ = c.Close()
+	}
+}
+
+func (l *link) carry(near net.Conn) {
+	defer near.Close()
+	far, err := net.Dial("tcp", l.target)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	l.mu.Lock()
+	l.open[near] = struct{}{}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.open, near)
+	}()
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(near, far)
+}
+
+// A host that cannot reach Temporal serves calls of the pool, ends clients' leases on time, and causes no storm when the link heals, though
+// its worker has moved to another host.
+func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	wire := newLink(t, env.server.Address())
+	env.startAgent("island", "--address", wire.addr)
+	s := echoSpec("solo", 1)
+	s.Lease.TTL = spec.Duration(5 * time.Second)
+	pool := env.startPool(s)
+	island := env.gatewayClient("island")
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 5 * time.Second, NoRenew: true})
+	require.NoError(t, err)
+	status, answer, _ := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+	require.Equal(t, http.StatusOK, status, answer)
+	env.startAgent("mainland")
+
+	wire.cut()
+	require.Eventually(t, func() bool {
+		_, _, code := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+		return code == string(api.CodeLeaseFenced)
+	}, 15*time.Second, 50*time.Millisecond, "the lease outlives its time")
+	env.waitForWithin(3*time.Minute, pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
+		return v.Ready == 1 && v.Workers[0].Host == "mainland"
+	})
+	_, _, code := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+	require.Equal(t, string(api.CodeLeaseFenced), code)
+	before, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
+
+	wire.heal()
+	require.Eventually(t, func() bool { return readScrape(t, island).value("tempool_control_plane_up") == 1 }, waitTimeout, 100*time.Millisecond)
+	updates, began := env.updatesOf([]string{"island"}), time.Now()
+	for time.Since(began) < 10*time.Second { // calls of the pool through the gateway that lost its worker
+		_, _ = (&http.Client{Transport: island.Transport, Timeout: 500 * time.Millisecond}).Post("http://gateway/v1/pools/solo/call/echo", "", nil)
+		sleep(t, 20*time.Millisecond)
+	}
+	took := time.Since(began)
+	asked := env.updatesOf([]string{"island"}) - updates
+	t.Logf("the healed host sent %.0f updates in %s", asked, took)
+	require.Less(t, asked/took.Seconds(), 3.0)
+	after, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, before.Incarnation, after.Incarnation)
+	require.Less(t, after.LeaseSeq-before.LeaseSeq, int64(5), "the worker is not taken and returned again and again")
+	require.Eventually(t, func() bool { return len(hostProcesses("island")) == 0 }, waitTimeout, 100*time.Millisecond, "the old process is gone")
+	status, answer, _ = post(t, env.gatewayClient("mainland"), "/v1/pools/solo/call/echo", `2`)
+	require.Equal(t, http.StatusOK, status, answer)
+}
