@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -19,6 +20,7 @@ type workerStats struct {
 
 	startDuration                           *prometheus.HistogramVec // by pool
 	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
+	ended                                   *prometheus.CounterVec   // by pool and outcome
 
 	mu      sync.Mutex
 	workers map[string]*workerStat // by worker
@@ -56,13 +58,14 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, startSeconds.Labels),
+		ended:         counter(processesEnded),
 		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
 		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
 	}
 }
 
 func (l *workerStats) vectors() []prometheus.Collector {
-	return []prometheus.Collector{l.startDuration, l.startFailures, l.probeFailures, l.decisions}
+	return []prometheus.Collector{l.startDuration, l.startFailures, l.ended, l.probeFailures, l.decisions}
 }
 
 // Describe implements prometheus.Collector.
@@ -106,6 +109,11 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 		l.startDuration.WithLabelValues(pool)
 		l.startFailures.WithLabelValues(pool)
 		l.probeFailures.WithLabelValues(pool)
+		for _, outcome := range lifecycle.States() {
+			if outcome.Outcome() {
+				l.ended.WithLabelValues(pool, string(outcome))
+			}
+		}
 		for _, d := range activities.Decisions() {
 			l.decisions.WithLabelValues(pool, string(d))
 		}
@@ -166,6 +174,15 @@ func (l *workerStats) Stopping(p api.Process) {
 	defer l.mu.Unlock()
 	if w := l.workers[p.Worker]; w != nil {
 		w.stopping[p.Incarnation] = true
+	}
+}
+
+// Ended counts a process that was ready and has ended.
+func (m *Metrics) Ended(worker string, outcome lifecycle.State) {
+	m.stats.mu.Lock()
+	defer m.stats.mu.Unlock()
+	if pool, ok := m.stats.poolLocked(worker); ok {
+		m.stats.ended.WithLabelValues(pool, string(outcome)).Inc()
 	}
 }
 
@@ -234,5 +251,6 @@ func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
 		l.startFailures.Delete(byPool)
 		l.probeFailures.Delete(byPool)
 		l.decisions.DeletePartialMatch(byPool)
+		l.ended.DeletePartialMatch(byPool)
 	}
 }
