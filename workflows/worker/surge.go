@@ -139,7 +139,7 @@ func (s *surge) switchOver() {
 		Reported: s.Process.Reported, disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
-	s.switching = true // the old process is counted when it has ended
+	s.switching = true               // the old process is counted when it has ended
 	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
 		"replaced by incarnation %d, ready on host %s; process %d finishes its calls and is stopped", next.Incarnation, next.Ready.Host, old.PID))
 	s.switching = false
