@@ -10,7 +10,7 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 TEST_PACKAGES_AT_ONCE ?= 2
 TEST_TIMEOUT          ?= 20m
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test bench soak replay-record
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record replay-state-fields
 
 test: check go-test
 
@@ -42,6 +42,7 @@ format:
 
 vet:
 	$(GO) vet ./...
+	$(GO) vet -tags cluster ./test/e2e
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
@@ -64,21 +65,36 @@ temporal-server:
 go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
 
+# Runs the end-to-end tests on a Temporal cluster: two server processes on PostgreSQL, one of which is killed under load. The first run builds
+# the server, which takes about ten minutes. CLUSTER_TESTS chooses tests, as go test -run does.
+CLUSTER_TESTS ?= .
+test-cluster: temporal-server
+	scripts/temporal-cluster.sh setup
+	scripts/temporal-cluster.sh run $(GO) test -tags cluster -count=1 -timeout 60m -parallel 2 -run '$(CLUSTER_TESTS)' ./test/e2e
+
 # Compares Tempool with alternatives on this machine; docs/benchmarks.md explains the results.
 bench: temporal-server
 	scripts/setup-bench-debian.sh
 	$(GO) run ./test/bench
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
-# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers; an hour of large programs on the defaults.
+# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers, a month in half an hour; an hour of large
+# programs on the defaults.
 soak: temporal-server
-	$(GO) test -count=1 -timeout 60m -parallel 1 ./test/e2e -run 'TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop' -v \
-		-pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
+	$(GO) test -count=1 -timeout 90m -parallel 1 ./test/e2e -run 'TestACompressedMonth|TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop' -v \
+		-month 30m -pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
 	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
 
-# Records workflow histories for test/replay, in a folder named after the next version.
+# Records workflow histories for test/replay, in a folder named after the next version, and checks that each message of a workflow is in one.
 RECORD_VERSION ?= v0.1
-replay-record: temporal-server
+RECORD = $(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)
+replay-record: temporal-server replay-state-fields
 	rm -rf /tmp/tempool-recorded
-	$(GO) test -count=1 -parallel 2 -timeout 20m ./test/e2e -record $(CURDIR)/test/replay/testdata/$(RECORD_VERSION) \
-		-run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+	$(RECORD) -run 'Terminated|HostsWorkflow|AnAgentThatIsKilled|AKilled|Expires|Scales|Budget|TemporalOutage|ContinueAsNewOfAPool|ByHand|Ctl|Pending|Capacity|Lost|StoppingAnAgent|Recalled|Migrates|EvacuatingA|RebalancingMoves|IsReset|TestACrashLoop'
+	$(RECORD) -pairs 300 -run 'ManyLeases|MemoryPressure|ChangedFiles|TheFirstHost|ExecuteCallsAPool|ALeaseIsRenewed|SessionWorkflowsContinue|TakenBySignal'
+	$(GO) test -count=1 ./test/replay -complete
+
+# Records the fields of the state of runs, which workflows.StateFormat numbers.
+replay-state-fields:
+	mkdir -p test/replay/testdata/$(RECORD_VERSION)
+	$(GO) test -count=1 ./workflows -run TestNewFieldsOfTheState -record-state $(CURDIR)/test/replay/testdata/$(RECORD_VERSION)

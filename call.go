@@ -49,6 +49,7 @@ func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*t
 type gatewayCall struct {
 	client  *Client
 	path    string
+	lease   string // the token of the lease that the call is under; "" for none
 	options CallOptions
 	body    transport.Body
 }
@@ -57,6 +58,9 @@ func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Repl
 	header, err := g.options.header(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if g.lease != "" {
+		header.Set(api.HeaderLeaseToken, g.lease)
 	}
 	request := transport.Request{Method: http.MethodPost, Path: g.path, Header: header, Body: g.body}
 	if g.options.Timeout > 0 {

@@ -4,12 +4,16 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/transport"
 )
+
+// tellTimeout bounds the message to a gateway that a lease was checked in.
+const tellTimeout = time.Second
 
 // Checkin returns the lease with an outcome and the usage counted under it. The renewal has stopped when it returns. Like Client.Checkin it
 // does not wait for the worker to act. After an error it may be repeated; after a success a second call does nothing.
@@ -22,7 +26,7 @@ func (l *Lease) Checkin(ctx context.Context, outcome api.Outcome) error {
 
 func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	s.mu.Lock()
-	again := s.checkedIn
+	again, seen := s.checkedIn, s.seenByGateway
 	s.checkedIn = true
 	request := api.CheckinRequest{LeaseID: s.lease.ID, Outcome: outcome, Usage: s.usage}
 	s.mu.Unlock()
@@ -33,9 +37,9 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	var err error
 	if s.client.fixed != nil { // the gateway has counted the usage
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path}, &api.CheckinResult{})
-	} else {
-		err = s.client.Checkin(ctx, request)
+		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
+	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
+		s.tellGateway()
 	}
 	if err != nil {
 		s.mu.Lock()
@@ -47,6 +51,17 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	return nil
 }
 
+// tellGateway tells the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait there for a worker get this one
+// at once. A gateway that does not hear of it finds out a little later.
+func (s *leaseState) tellGateway() {
+	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Header: s.header(), Timeout: tellTimeout}
+	_ = s.client.goBackground(func(ctx context.Context) {
+		if reply, err := s.client.transport.Do(ctx, s.gateway(), request); err == nil {
+			_ = reply.Close()
+		}
+	})
+}
+
 // Checkin returns a lease by a signal, the cheapest way. It returns when Temporal has recorded the signal, before the worker acts on it. A
 // stale lease is no error here; the worker counts it. If this client renews the lease, the renewal stops.
 func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error {
@@ -55,7 +70,12 @@ func (c *Client) Checkin(ctx context.Context, request api.CheckinRequest) error 
 		return err
 	}
 	c.stopRenewal(request.LeaseID)
-	return c.fromTemporal(c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(ref.Pool, ref.Slot), "", api.SignalCheckin, request), "check in "+request.LeaseID)
+	err = c.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(ref.Pool, ref.Slot), "", api.SignalCheckin, request)
+	if err != nil {
+		return c.fromTemporal(err, "check in "+request.LeaseID)
+	}
+	c.checkedIn(ref)
+	return nil
 }
 
 // CheckinNow returns a lease by an update and reports the worker's state afterwards. A stale lease changes nothing. It costs one history event

@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/transport"
 	"github.com/tempool/tempool/lifecycle"
 )
 
@@ -25,6 +24,8 @@ type CheckoutOptions struct {
 	Slot    *int          // a particular worker; nil: any
 	// RequestID makes the checkout idempotent for one worker; empty: a random one.
 	RequestID string
+	// Token is the lease's secret, of 22 bytes at least; empty: a random one. A program that repeats a RequestID repeats the Token as well.
+	Token string
 	// Wait bounds how long Checkout waits for a free worker; 0: until its context ends.
 	Wait time.Duration
 	// NoRenew leaves the renewal to the caller, as for a lease that outlives this program.
@@ -36,18 +37,23 @@ const (
 	checkoutMaxBackoff = time.Second
 	// checkoutOverrun is how long an attempt may go on after the end of the wait.
 	checkoutOverrun = 2 * time.Second
+	// maxDirectAttempts bounds how many workers Checkout asks by Temporal before it waits in line.
+	maxDirectAttempts = 3
 )
 
-// Checkout takes a lease on a free worker, or on the worker o.Slot. It waits with jittered backoff until o.Wait or ctx ends, then it fails
-// with CodeQueueTimeout. The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx
-// must last as long as the lease is needed, and o.Wait bounds the waiting.
+// Checkout takes a lease on a free worker, or on the worker o.Slot. If none is free, it waits until o.Wait or ctx ends, then it fails with
+// CodeQueueTimeout: in the line of a gateway of the pool, first come first served, or, if it reaches none, by asking one worker now and then.
+// The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx must last as long as the
+// lease is needed, and o.Wait bounds the waiting.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	o.Token = cmp.Or(o.Token, api.NewLeaseToken()) // the same for each attempt
 	waiting := ctx
 	if o.Wait > 0 {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeout(ctx, o.Wait)
 		defer cancel()
 	}
+	o.RequestID = cmp.Or(o.RequestID, uuid.NewString()) // a repeated attempt must not take a second lease
 	lease, err := p.awaitLease(waiting, o)
 	if err == nil && !o.NoRenew {
 		lease.state.keepRenewed(ctx)
@@ -62,12 +68,12 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(checkoutOverrun, cancel) })()
 	backoff := checkoutMinBackoff
-	for {
-		lease, err := p.TryCheckout(attempt, o)
+	for first := true; ; first = false {
+		lease, err := p.tryOrWait(ctx, attempt, o, first)
 		if err == nil && ctx.Err() != nil {
 			return nil, errors.Join(context.Cause(ctx), lease.Checkin(attempt, api.OutcomeOK))
 		}
-		if err == nil || !api.CodeOf(err).Retryable() {
+		if err == nil || !api.CodeOf(err).Retryable() && attempt.Err() == nil {
 			return lease, err
 		}
 		pause := time.NewTimer(backoff/2 + rand.N(backoff))
@@ -81,21 +87,40 @@ func (p *Pool) awaitLease(ctx context.Context, o CheckoutOptions) (*Lease, error
 	}
 }
 
+// tryOrWait asks for a lease: at first some workers once, then in a line, where it may stay until ctx ends.
+func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first bool) (*Lease, error) {
+	switch {
+	case p.client.fixed != nil:
+		return p.checkoutByGateway(attempt, waitUntil(ctx), p.client.fixed, o)
+	case o.Slot != nil:
+		return p.CheckoutOnce(attempt, *o.Slot, o)
+	case first:
+		return p.tryWorkers(attempt, o, maxDirectAttempts)
+	}
+	return p.waitInLine(ctx, attempt, o)
+}
+
 // TryCheckout tries each worker that may be free, once. CodeNoWorkers, which wraps the last refusal, means that none was free. The client does
 // not renew the lease in the background. A client with Options.Gateways leaves the choice to a gateway and cannot name a slot.
 func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
 	if p.client.fixed != nil {
-		return p.checkoutByGateway(ctx, o)
+		return p.checkoutByGateway(ctx, nil, p.client.fixed, o)
 	}
 	if o.Slot != nil {
 		return p.CheckoutOnce(ctx, *o.Slot, o)
 	}
+	return p.tryWorkers(ctx, o, math.MaxInt)
+}
+
+// tryWorkers tries workers that may be free, most of them in all.
+func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Lease, error) {
 	status, err := p.Running(ctx)
 	if err != nil {
 		return nil, err
 	}
 	refusal := error(api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size).After(time.Second))
-	for _, entry := range candidates(status.Workers) {
+	workers := candidates(status.Workers)
+	for _, entry := range workers[:min(most, len(workers))] {
 		lease, err := p.CheckoutOnce(ctx, entry.Slot, o)
 		if err == nil {
 			return lease, nil
@@ -111,16 +136,27 @@ func (p *Pool) TryCheckout(ctx context.Context, o CheckoutOptions) (*Lease, erro
 // CheckoutOnce asks one worker for a lease, once. A refusal is an *Error whose code is the reason. The client does not renew the lease in the
 // background.
 func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
-	request := api.CheckoutRequest{RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds()}
+	token := cmp.Or(o.Token, api.NewLeaseToken())
+	if strings.HasPrefix(o.Holder, api.GatewayHolderPrefix) {
+		token = "" // nobody uses a gateway's own lease over HTTP
+	}
+	request := api.CheckoutRequest{
+		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+	}
 	requested := time.Now()
 	var lease api.Lease
 	err := p.client.update(ctx, workflowUpdate{
-		workflowID: api.WorkerWorkflowID(p.name, slot), name: api.UpdateCheckout, updateID: request.RequestID,
+		workflowID: api.WorkerWorkflowID(p.name, slot), name: api.UpdateCheckout,
+		updateID: uuid.NewString(), // not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
 		argument: request, action: "check out " + api.WorkerName(p.name, slot),
 	}, &lease)
 	if err != nil {
 		return nil, err
 	}
+	if lease.TokenHash != request.TokenHash { // Temporal answers an update of the same ID as before
+		return nil, api.Errorf(api.CodeInvalid, "request id %q was used for a lease with another token", request.RequestID)
+	}
+	lease.Token = token
 	return p.client.newLease(lease, requested), nil
 }
 
@@ -142,40 +178,4 @@ func rank(e api.RosterEntry) int {
 		return 1
 	}
 	return 0
-}
-
-// checkoutByGateway asks each of the fixed gateways once for a lease on any free worker.
-func (p *Pool) checkoutByGateway(ctx context.Context, o CheckoutOptions) (*Lease, error) {
-	if o.Slot != nil {
-		return nil, api.Errorf(api.CodeInvalid, "a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
-	}
-	body, err := transport.JSONBody(map[string]any{
-		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": cmp.Or(o.RequestID, uuid.NewString()),
-	})
-	if err != nil {
-		return nil, err
-	}
-	request := transport.Request{Method: http.MethodPost, Path: "/v1/pools/" + url.PathEscape(p.name) + "/leases", Body: body}
-	tried := map[string]bool{}
-	var refusal error
-	for {
-		endpoint, err := p.client.fixed.Acquire(ctx, tried)
-		if err != nil || endpoint == nil {
-			return nil, cmp.Or(refusal, err)
-		}
-		requested := time.Now()
-		var lease api.Lease
-		err = p.client.askGateway(ctx, endpoint.URL(), request, &lease)
-		p.client.fixed.Release(endpoint, err)
-		if err == nil {
-			// The gateway's own name for itself may not resolve here; if the lease is on another host, the first call is redirected.
-			granted := p.client.newLease(lease, requested)
-			granted.state.setGateway(endpoint.URL())
-			return granted, nil
-		}
-		if !api.CodeOf(err).Retryable() {
-			return nil, err
-		}
-		refusal, tried[endpoint.URL()] = err, true
-	}
 }

@@ -32,6 +32,7 @@ type Client struct {
 	mu        sync.Mutex
 	closed    bool
 	balancers map[string]*balance.Balancer // by pool
+	lines     map[string]*line             // by pool
 	// renewals stop the background renewal of a lease and wait for its end, by lease ID.
 	renewals map[string]func()
 }

@@ -2,10 +2,16 @@ package tempool
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 )
@@ -17,6 +23,11 @@ func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRe
 		ID: api.HostWorkflowID(hostID), TaskQueue: api.TaskQueue, StaticSummary: "host " + hostID,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, api.WorkflowHost, api.HostStatus{Host: hostID})
+	if request.Epoch == 0 { // the agent before, which may have the workflow in its cache, may be dead: Temporal would wait for it
+		_, _ = c.temporal.WorkflowService().ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{
+			Namespace: c.namespace, Execution: &common.WorkflowExecution{WorkflowId: api.HostWorkflowID(hostID)},
+		})
+	}
 	handle, err := c.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start,
 		UpdateOptions: client.UpdateWorkflowOptions{
@@ -41,4 +52,48 @@ func (c *Client) LeaveHost(ctx context.Context, hostID string, epoch int64) erro
 func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatus, err error) {
 	err = c.query(ctx, api.HostWorkflowID(hostID), api.QueryStatus, &s)
 	return s, err
+}
+
+// HostVitals is what the agent of a host last reported of its ready processes; nothing if the host has no agent.
+func (c *Client) HostVitals(ctx context.Context, hostID string) (v api.HostVitals, err error) {
+	description, err := c.temporal.DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
+	if err != nil {
+		return v, c.fromTemporal(err, "describe host "+hostID)
+	}
+	for _, activity := range description.GetPendingActivities() {
+		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
+			continue
+		}
+		if err := converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
+			return v, fmt.Errorf("read the heartbeat of host %s: %w", hostID, err)
+		}
+	}
+	return v, nil
+}
+
+// vitalsOf is what the hosts of workers last reported of them, by worker. A host that cannot be described reports nothing.
+func (c *Client) vitalsOf(ctx context.Context, workers []api.RosterEntry) map[string]api.ProcessVitals {
+	var hosts []string
+	for _, w := range workers {
+		if w.Host != "" && !slices.Contains(hosts, w.Host) {
+			hosts = append(hosts, w.Host)
+		}
+	}
+	reported := make([]api.HostVitals, len(hosts))
+	var group errgroup.Group
+	group.SetLimit(concurrentQueries)
+	for i, host := range hosts {
+		group.Go(func() (err error) {
+			reported[i], err = c.HostVitals(ctx, host)
+			return err
+		})
+	}
+	_ = group.Wait() // figures that are missing are as of the last checkpoint
+	vitals := map[string]api.ProcessVitals{}
+	for _, host := range reported {
+		for _, v := range host.Processes {
+			vitals[v.Worker] = v
+		}
+	}
+	return vitals
 }

@@ -28,8 +28,10 @@ type leaseState struct {
 	expires   time.Time // by this machine's clock
 	usage     api.Usage
 	checkedIn bool
-	failure   error         // why the lease was lost, or is no longer renewed
-	done      chan struct{} // closed at the checkin, or when failure is set
+	// seenByGateway says that a gateway has granted the lease or carried a call under it.
+	seenByGateway bool
+	failure       error         // why the lease was lost, or is no longer renewed
+	done          chan struct{} // closed at the checkin, or when failure is set
 }
 
 // newLease makes a lease usable that was granted in answer to a request sent at requested.
@@ -38,8 +40,8 @@ func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint, expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 
-// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json. The client does not renew it in the
-// background.
+// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json; calls need its Token. The client does not
+// renew it in the background.
 func (c *Client) Adopt(lease api.Lease) *Lease {
 	// The lease's TTL is unknown, so a renewal asks for that of the spec.
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint, expires: lease.ExpiresAt, done: make(chan struct{})}}

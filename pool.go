@@ -3,6 +3,7 @@ package tempool
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"go.temporal.io/sdk/temporal"
@@ -72,10 +73,25 @@ func (p *Pool) Signal(ctx context.Context, slot int, signal string, control api.
 		p.client.temporal.SignalWorkflow(ctx, api.WorkerWorkflowID(p.name, slot), "", signal, control), signal+" "+api.WorkerName(p.name, slot))
 }
 
+// continuingTimeout is how long an update is repeated that a pool refuses because it is about to continue as new.
+const continuingTimeout = 30 * time.Second
+
 func (p *Pool) update(ctx context.Context, name string, argument, result any) error {
-	return p.asPoolNotFound(p.client.update(ctx, workflowUpdate{
-		workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name + " pool " + p.name,
-	}, result))
+	deadline := time.Now().Add(continuingTimeout)
+	for {
+		err := p.client.update(ctx, workflowUpdate{
+			workflowID: api.PoolWorkflowID(p.name), name: name, updateID: uuid.NewString(), argument: argument, action: name + " pool " + p.name,
+		}, result)
+		var refused *api.Error
+		if !errors.As(err, &refused) || refused.Code != api.CodeContinuing || time.Now().After(deadline) {
+			return p.asPoolNotFound(err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(refused.RetryAfter):
+		}
+	}
 }
 
 // asPoolNotFound replaces the error that fromTemporal makes of an unknown workflow by CodePoolNotFound.

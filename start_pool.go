@@ -15,16 +15,13 @@ import (
 )
 
 // StartPool starts a pool. It returns when Temporal has recorded the start; Pool.Status shows the workers. A running pool of the same name is
-// CodePoolExists, an invalid spec CodeInvalid.
+// CodePoolExists, an invalid spec CodeInvalid. Where the search attributes cannot be listed, the pool starts without them.
 func (c *Client) StartPool(ctx context.Context, start api.PoolStart) error {
 	if err := start.Spec.Validate(); err != nil {
 		return api.Errorf(api.CodeInvalid, "%w", err)
 	}
 	missing, err := c.MissingSearchAttributes(ctx)
-	if err != nil {
-		return err
-	}
-	start.Searchable = len(missing) == 0
+	start.Searchable = err == nil && len(missing) == 0 // a client may lack the right to list them
 	options := client.StartWorkflowOptions{
 		ID: api.PoolWorkflowID(start.Pool), TaskQueue: api.TaskQueue,
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,

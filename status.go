@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
@@ -35,38 +34,87 @@ func (p *Pool) Running(ctx context.Context) (api.PoolStatus, error) {
 	return s, err
 }
 
+// Roster is what the pool last heard of its workers, with the figures of their hosts' last heartbeats: requests, memory and the lease of the
+// running processes. It costs one query, and one description for each host, however many workers there are. Workers knows more.
+func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
+	status, err := p.Status(ctx)
+	if err != nil {
+		return api.PoolWorkers{}, err
+	}
+	view := poolView(status)
+	vitals := p.client.vitalsOf(ctx, status.Workers)
+	for i, entry := range status.Workers {
+		w := rosterWorker(p.name, entry)
+		if v, known := vitals[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.InService() {
+			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
+			if v.Usage.Requests > 0 {
+				w.AvgCallTimeMS = float64(v.Usage.TotalMS) / float64(v.Usage.Requests)
+			}
+			w.UptimeS = float64(v.UptimeMS) / 1000
+			if w.Lease = v.Lease; w.State == lifecycle.Ready && (v.Lease != nil || v.InFlight > 0) {
+				w.State = lifecycle.Busy
+			}
+			addVitals(&w, v)
+		}
+		view.Workers[i] = w
+	}
+	countReady(&view)
+	return view, nil
+}
+
 // Workers queries every worker of the pool for its state and metrics. A worker that does not answer has Error set and the roster's facts.
 func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 	status, err := p.Status(ctx)
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
-	view := api.PoolWorkers{Pool: p.name, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Workers: make([]api.Worker, len(status.Workers))}
+	view := poolView(status)
 	var group errgroup.Group
 	group.SetLimit(concurrentQueries)
+	vitals := p.client.vitalsOf(ctx, status.Workers)
 	for i, entry := range status.Workers {
 		group.Go(func() error {
-			view.Workers[i] = p.worker(ctx, entry)
+			view.Workers[i] = p.worker(ctx, entry, vitals[api.WorkerName(p.name, entry.Slot)])
 			return nil
 		})
 	}
 	_ = group.Wait() // a failure stands in its worker's Error
+	countReady(&view)
+	return view, nil
+}
+
+// poolView is the view of a pool, before its workers are filled in.
+func poolView(status api.PoolStatus) api.PoolWorkers {
+	return api.PoolWorkers{
+		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
+		Workers: make([]api.Worker, len(status.Workers)),
+	}
+}
+
+func countReady(view *api.PoolWorkers) {
 	for _, w := range view.Workers {
 		if w.State.InService() {
 			view.Ready++
 		}
 	}
-	return view, nil
+}
+
+// rosterWorker is what a pool's roster says of a worker.
+func rosterWorker(pool string, entry api.RosterEntry) api.Worker {
+	name := api.WorkerName(pool, entry.Slot)
+	return api.Worker{
+		WorkerState: api.WorkerState{
+			Worker: name, State: entry.State, Incarnation: entry.Incarnation, Host: entry.Host, PID: entry.PID, Since: entry.Since,
+			Reason: entry.Reason, SpecVersion: entry.SpecVersion, LeaseSeq: entry.LeaseSeq,
+		},
+		Metrics:  api.Metrics{ID: name, Restarts: max(0, entry.Incarnation-1)},
+		Endpoint: entry.Endpoint,
+	}
 }
 
 // worker queries one worker; what it cannot learn comes from the roster.
-func (p *Pool) worker(ctx context.Context, entry api.RosterEntry) api.Worker {
-	w := api.Worker{
-		WorkerState: api.WorkerState{Worker: api.WorkerName(p.name, entry.Slot), State: entry.State, Incarnation: entry.Incarnation,
-			Host: entry.Host, PID: entry.PID, Since: entry.Since, Reason: entry.Reason, SpecVersion: entry.SpecVersion},
-		Metrics:  api.Metrics{ID: api.WorkerName(p.name, entry.Slot)},
-		Endpoint: entry.Endpoint,
-	}
+func (p *Pool) worker(ctx context.Context, entry api.RosterEntry, vitals api.ProcessVitals) api.Worker {
+	w := rosterWorker(p.name, entry)
 	id := api.WorkerWorkflowID(p.name, entry.Slot)
 	if err := p.client.query(ctx, id, api.QueryState, &w.WorkerState); err != nil {
 		w.Error = err.Error()
@@ -78,36 +126,25 @@ func (p *Pool) worker(ctx context.Context, entry api.RosterEntry) api.Worker {
 		return w
 	}
 	w.Metrics = metrics.Metrics
-	p.client.addLiveSample(ctx, id, &w)
+	addVitals(&w, vitals)
 	return w
 }
 
-// addLiveSample replaces the sample of the last checkpoint by that of Watch's newest heartbeat, if Temporal has one.
-func (c *Client) addLiveSample(ctx context.Context, workflowID string, w *api.Worker) {
+// addVitals replaces the sample of the last checkpoint by what the host has reported since.
+func addVitals(w *api.Worker, v api.ProcessVitals) {
 	if w.StartedAt != nil {
 		w.UptimeS = time.Since(*w.StartedAt).Seconds()
 	}
-	description, err := c.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
-	if err != nil {
+	if v.Sample == nil || v.Incarnation != w.Incarnation {
 		return
 	}
-	for _, activity := range description.GetPendingActivities() {
-		var beat api.WatchHeartbeat
-		if activity.GetActivityType().GetName() != api.ActivityWatch || activity.GetHeartbeatDetails() == nil ||
-			converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &beat) != nil || beat.Sample == nil {
-			continue
-		}
-		w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = beat.Sample.MemoryBytes, beat.Sample.MemorySource, beat.Sample.CPUPercent
-		w.OpenFiles, w.Threads = beat.Sample.OpenFiles, beat.Sample.Threads
-		w.PeakMemoryBytes = max(w.PeakMemoryBytes, beat.Sample.MemoryBytes)
-		w.MemoryLimitBytes, w.CPULimitCores = beat.MemoryLimitBytes, beat.CPULimitCores
-		if beat.Limits != nil {
-			w.Limits = beat.Limits
-		}
-		if beat.Assessment != nil {
-			w.Grade, w.Score, w.Warnings = beat.Assessment.Grade, &beat.Assessment.Score, beat.Assessment.Warnings
-			w.BaselineBytes, w.MaxMemoryBytes = beat.Assessment.BaselineBytes, beat.Assessment.MaxMemoryBytes
-		}
+	w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = v.Sample.MemoryBytes, v.Sample.MemorySource, v.Sample.CPUPercent
+	w.OpenFiles, w.Threads = v.Sample.OpenFiles, v.Sample.Threads
+	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.MemoryBytes)
+	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
+	if v.Assessment != nil {
+		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
+		w.BaselineBytes, w.MaxMemoryBytes = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes
 	}
 }
 

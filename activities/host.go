@@ -23,7 +23,9 @@ type DataPlane interface {
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Usage returns the calls of an incarnation so far, and how many are in flight.
 	Usage(worker string, incarnation int64) (api.Usage, int)
-	// Final returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
+	// Lease returns the lease on an incarnation as far as the gateway knows; nil if it knows none.
+	Lease(worker string, incarnation int64) *api.Lease
+	// FinalUsage returns Usage of an incarnation whose process has ended. It waits, until ctx ends, for the last calls to be counted.
 	FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage
 }
 
@@ -37,6 +39,12 @@ type Host struct {
 	// Started receives every process that became ready, before Start releases its placement slot.
 	Started  func(*process.Process)
 	Observer Observer
+	// Epoch returns the epoch under which this agent holds its host id.
+	Epoch func() int64
+	// Tell delivers an observation to the worker's workflow. It returns at once, and repeats the delivery until Temporal has accepted it.
+	Tell func(worker, runID string, e api.ProcessEvent)
+	// Announce reports a process that starts or has become ready to its pool. It returns at once.
+	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
 	Logger   *slog.Logger
@@ -44,7 +52,8 @@ type Host struct {
 	// MemoryTotal returns the memory of the host, or of its container, in bytes.
 	MemoryTotal func() (int64, error)
 
-	health healthRegistry
+	health   healthRegistry
+	monitors monitors
 }
 
 // finalUsageTimeout bounds how long finalUsage waits for the last calls of an ended process; those calls fail at once.

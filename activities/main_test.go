@@ -39,7 +39,10 @@ func newHost(t *testing.T, change func(*spec.Spec), command ...string) (*activit
 	change(&sp)
 	p, err := s.Start(t.Context(), process.Launch{Worker: "p/0", Incarnation: 1, Spec: sp})
 	require.NoError(t, err)
-	return &activities.Host{ID: "h", Processes: s, Observer: noObserver{}, Logger: logger}, p
+	return &activities.Host{
+		ID: "h", Processes: s, Observer: noObserver{}, Logger: logger, Epoch: func() int64 { return 1 },
+		Tell: func(string, string, api.ProcessEvent) {}, Announce: func(string, api.StartedProcess) {},
+	}, p
 }
 
 func withoutProtocol(sp *spec.Spec) {

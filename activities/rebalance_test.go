@@ -14,7 +14,8 @@ import (
 // idleDataPlane is a data plane that has carried no call.
 type idleDataPlane struct{}
 
-func (idleDataPlane) Endpoint() string { return "unix:/nowhere" }
+func (idleDataPlane) Endpoint() string               { return "unix:/nowhere" }
+func (idleDataPlane) Lease(string, int64) *api.Lease { return nil }
 func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
 	return api.DrainResult{Drained: true}
 }

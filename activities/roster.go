@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
 )
@@ -12,6 +16,8 @@ import (
 type Roster struct {
 	// Status queries a pool; its errors are coded.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
+	// State queries one worker.
+	State func(ctx context.Context, pool string, slot int) (api.WorkerState, error)
 }
 
 // PoolRoster returns the workers of a pool. It fails with api.CodePoolNotFound, which is not retried.
@@ -25,10 +31,42 @@ func (r *Roster) PoolRoster(ctx context.Context, request api.PoolRosterRequest) 
 	}
 	result := api.PoolRosterResult{Size: status.Size}
 	for _, w := range status.Workers {
-		stays := w.Slot < status.Size && !w.Gone && !w.Removing && !w.Resting && !status.Stopping
+		stays := !w.Gone && !w.Removing && !w.Resting && !status.Stopping
 		result.Workers = append(result.Workers, api.RosterWorker{
 			Slot: w.Slot, Host: w.Host, State: w.State, InService: stays && w.State.InService(),
 		})
 	}
 	return result, nil
+}
+
+// concurrentStates bounds the queries of WorkerLeases.
+const concurrentStates = 16
+
+// WorkerLeases reports whose lease is on workers of a pool. A worker that does not answer is left out.
+func (r *Roster) WorkerLeases(ctx context.Context, request api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
+	result := api.WorkerLeasesResult{Holders: map[int]api.HolderKind{}}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(concurrentStates)
+	for _, slot := range request.Slots {
+		group.Go(func() error {
+			state, err := r.State(ctx, request.Pool, slot)
+			if err != nil {
+				return nil
+			}
+			kind := api.HolderNone
+			switch {
+			case state.Lease == nil:
+			case strings.HasPrefix(state.Lease.Holder, api.GatewayHolderPrefix):
+				kind = api.HolderGateway
+			default:
+				kind = api.HolderClient
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			result.Holders[slot] = kind
+			return nil
+		})
+	}
+	return result, group.Wait()
 }

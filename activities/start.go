@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
@@ -91,6 +92,8 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 			return api.StartResult{}, fromCoded(err)
 		}
 	}
+	epoch := h.Epoch()
+	h.announce(ctx, r, api.StartedProcess{State: lifecycle.Starting, Reason: "host " + h.ID + " starts the process"})
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	if err != nil {
@@ -104,15 +107,40 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 		h.Observer.StartFailed(r.Process)
 		return api.StartResult{}, fromProcess(err)
 	}
+	if h.Epoch() != epoch { // the worker would not hear of this process's end
+		_, _ = p.Stop(ctx, time.Nanosecond)
+		h.Observer.StartFailed(r.Process)
+		return api.StartResult{}, fromCoded(api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch))
+	}
 	info := p.Info()
 	result := api.StartResult{
-		Incarnation: r.Incarnation, Host: h.ID, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address, Endpoint: h.DataPlane.Endpoint(),
-		TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
+		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
+		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
+			r.Rules.MaxMemoryBytes = 0
+		}
 	}
+	result.Rules = r.Rules
+	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules, Replaced: r.Replaced})
+	result.Announced = h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
 	return result, nil
+}
+
+// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later attempts the worker reports
+// itself: their failures count.
+func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) bool {
+	if r.Announce == nil || activity.GetInfo(ctx).Attempt > 1 {
+		return false
+	}
+	p.Incarnation, p.RunID, p.Announce = r.Incarnation, r.RunID, *r.Announce
+	if p.State == lifecycle.Ready {
+		p.Starts++
+	}
+	h.Announce(r.Worker, p)
+	return true
 }
 
 // probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent

@@ -53,6 +53,9 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 		if err := sweep.once(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("a sweep for closed workflows failed; trying again", "error", err)
 		}
+		if err := sweep.continueLongRuns(ctx); err != nil && ctx.Err() == nil {
+			s.Logger.Warn("a sweep for old runs failed; trying again", "error", err)
+		}
 		select {
 		case <-ticker.C:
 		case <-over.C:
@@ -71,6 +74,7 @@ type sweep struct {
 	progress api.SweepProgress
 	seen     map[string]time.Time // handled runs, with the time they closed
 	failures map[string]int       // failed attempts by run
+	longRuns time.Time            // when continueLongRuns searched
 }
 
 // once handles the workflows that have closed since the last sweep. A failed one is retried by the next sweeps, sweepAttempts times in all.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -14,60 +12,25 @@ import (
 // checkInterval is the time between two checks of an incarnation against its rules. Between samples only its request count changes.
 const checkInterval = time.Second
 
-// Watch observes an incarnation. It returns when the process exits, when a probe fails (or, for a degraded worker, passes), when the
-// incarnation should be replaced, or when the agent shuts down. It does not own the process: after it returns, a new run of the
-// workflow can watch the same process. Its heartbeats carry the newest sample.
-func (h *Host) Watch(ctx context.Context, r api.WatchRequest) (api.WatchResult, error) {
+// Watch sets what this host observes of an incarnation from now on. It returns at once: with WatchUnknown or WatchExited if there is no
+// process to observe, else with no event. What the host observes it tells by Tell.
+func (h *Host) Watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	p, known := h.Processes.Get(r.Worker, r.Incarnation)
 	if !known {
 		return api.WatchResult{Event: api.WatchUnknown, Reason: unknownProcess, Exit: &lifecycle.Exit{Error: unknownProcess}}, nil
 	}
-	h.Observer.Watching(r)
-	prober := startProber(ctx, p, r, func(err error) { h.Observer.Probed(r.Process, err) })
-	defer prober.stop()
-	heartbeats := time.NewTicker(heartbeatInterval)
-	defer heartbeats.Stop()
-	checks := time.NewTicker(checkInterval)
-	defer checks.Stop()
-	h.check(ctx, p, r)
-	h.heartbeat(ctx, p)
-	for {
-		select {
-		case <-p.Done():
-			exit := toExit(p.Exit())
-			return api.WatchResult{
-				Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p),
-			}, nil
-		case <-h.Stopping:
-			return api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())}, nil
-		case err := <-prober.result:
-			result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}
-			if err != nil {
-				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
-			}
-			return result, nil
-		case <-checks.C:
-			if cause, reason := h.check(ctx, p, r); cause != "" {
-				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
-				return api.WatchResult{
-					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
-				}, nil
-			}
-		case <-heartbeats.C:
-			h.heartbeat(ctx, p)
-		case <-ctx.Done():
-			return api.WatchResult{}, ctx.Err()
-		}
+	if hasEnded(p) {
+		return h.exited(p), nil
 	}
+	h.Observer.Watching(r)
+	h.monitors.set(p, r)
+	return api.WatchResult{}, nil
 }
 
-func (h *Host) heartbeat(ctx context.Context, p *process.Process) {
-	usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
-	limits := p.Limits()
-	activity.RecordHeartbeat(ctx, api.WatchHeartbeat{
-		Sample: toSample(p.LatestSample()), Usage: usage, InFlight: inFlight, Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
-		Limits: toMechanisms(p.LimitMechanisms()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
-	})
+// exited is the observation of a process that has ended.
+func (h *Host) exited(p *process.Process) api.WatchResult {
+	exit := toExit(p.Exit())
+	return api.WatchResult{Event: api.WatchExited, Reason: p.Exit().Reason, Exit: &exit, Sample: toSample(p.LatestSample()), Usage: h.finalUsage(p)}
 }
 
 // check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
@@ -29,6 +30,21 @@ type StartRequest struct {
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Failures    int  `json:"failures,omitempty"`
 	ShortLived  bool `json:"short_lived,omitempty"`
+	// RunID is the first run of the worker's workflow; see ProcessEvents.
+	RunID string `json:"run_id,omitempty"`
+	// Rules are those of the process once it is ready, and Replaced feeds the host's metrics; a Watch changes them.
+	Rules    WatchRules `json:"rules,omitzero"`
+	Replaced Replaced   `json:"replaced,omitzero"`
+	// Announce, if set, makes the host report to the pool that the process starts and that it is ready.
+	Announce *Announce `json:"announce,omitempty"`
+}
+
+// Announce is what a host reports of a worker beyond its process; the counts are as before the start.
+type Announce struct {
+	SpecVersion  int64 `json:"spec_version"`
+	LeaseSeq     int64 `json:"lease_seq,omitempty"`
+	Starts       int64 `json:"starts,omitempty"`
+	StartsFailed int64 `json:"starts_failed,omitempty"`
 }
 
 // FailedAttempt is one failed attempt of a start.
@@ -50,11 +66,16 @@ type FailedAttempts struct {
 // StartResult is a process that has finished its handshake and warm-up.
 type StartResult struct {
 	Host      string    `json:"host"`
+	Epoch     int64     `json:"epoch,omitempty"` // of the agent that started it
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at"`
 	Endpoint  string    `json:"endpoint"`
 	Address   string    `json:"address,omitempty"`
 	Sample    *Sample   `json:"sample,omitempty"`
+	// Rules are those that the host checks the process against.
+	Rules WatchRules `json:"rules,omitzero"`
+	// Announced says that the host has reported the process to the pool.
+	Announced bool `json:"announced,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
 	// Incarnation is the one that became ready; Failed are the attempts before it.
@@ -67,19 +88,24 @@ type StartResult struct {
 	Limits map[string]string `json:"limits,omitempty"`
 }
 
+// Reason says that the process is ready, for histories and rosters.
+func (r StartResult) Reason() string {
+	return fmt.Sprintf("process %d on host %s ready after %d ms", r.PID, r.Host, r.TookMS)
+}
+
 // SupersededDetails is the detail of a Start that failed with CodeSuperseded; Newest is the worker's highest incarnation on that host.
 type SupersededDetails struct {
 	Newest int64 `json:"newest"`
 	FailedAttempts
 }
 
-// WatchRequest watches an incarnation until one of the WatchEvents. With Failures > 0 the first probe runs after DegradedProbeDelay, and Watch
-// returns its result either way.
+// WatchRequest sets what the host observes of an incarnation from now on. The start sets it first: probes, and the rules of the
+// StartRequest. With Failures > 0 the next probe runs after DegradedProbeDelay, and its result is told either way.
 type WatchRequest struct {
 	Process
 	Health   spec.Health `json:"health"`
 	Failures int         `json:"failures,omitempty"`
-	Probe    bool        `json:"probe"` // false while suspended: only the process's exit is watched
+	Probe    bool        `json:"probe"` // false while suspended: only the process's exit is observed
 	Rules    WatchRules  `json:"rules,omitzero"`
 	// Replaced feeds the host's metrics.
 	Replaced Replaced `json:"replaced,omitzero"`
@@ -91,8 +117,8 @@ type Replaced struct {
 	Restarts  map[string]int64 `json:"restarts,omitempty"`
 }
 
-// WatchRules are the rules by which Watch decides that an incarnation should be replaced; the zero value has none. Watch then returns
-// WatchReplace, and the worker starts it again without rules while it waits for its rotation.
+// WatchRules are the rules by which a host decides that an incarnation should be replaced; the zero value has none. The host tells
+// WatchReplace once; the next Watch sets rules again.
 type WatchRules struct {
 	// RequestLimit is the number of requests after which to replace the incarnation, jitter included; 0 is never.
 	RequestLimit int64 `json:"request_limit,omitempty"`
@@ -125,44 +151,43 @@ type Assessment struct {
 // DegradedProbeDelay separates a failed probe and the next one.
 const DegradedProbeDelay = 5 * time.Second
 
-// WatchEvent is why a Watch returned.
+// WatchEvent is what a host has observed of an incarnation.
 type WatchEvent string
 
-// Reasons for a Watch to return.
+// What a host observes.
 const (
 	WatchExited      WatchEvent = "exited"
 	WatchProbeFailed WatchEvent = "probe_failed"
 	WatchProbePassed WatchEvent = "probe_passed"
 	WatchShutdown    WatchEvent = "agent_shutdown"
-	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation, since its agent was restarted
+	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation
 	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
 )
 
-// WatchResult is the event that ended a Watch. Exit is set for exited and unknown_process.
+// WatchResult is one observation; its Event is empty if there was nothing to tell. Exit is set for exited and unknown_process.
 type WatchResult struct {
-	Event  WatchEvent      `json:"event"`
+	Event  WatchEvent      `json:"event,omitempty"`
 	Reason string          `json:"reason,omitempty"`
 	Exit   *lifecycle.Exit `json:"exit,omitempty"`
 	Sample *Sample         `json:"sample,omitempty"`
-	// Cause is set for finding.
+	// Cause is set for replace.
 	Cause      Cause       `json:"cause,omitempty"`
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// Usage counts all calls of the incarnation on its host; set for exited.
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// WatchHeartbeat is the detail of every heartbeat of Watch. It shows the live sample in a description of the workflow.
-type WatchHeartbeat struct {
-	Sample *Sample `json:"sample,omitempty"`
-	// Usage counts the calls of this incarnation on its host so far.
-	Usage      Usage       `json:"usage"`
-	InFlight   int         `json:"in_flight"`
-	Assessment *Assessment `json:"assessment,omitempty"`
-	// Limits names the mechanism that enforces each limit now; see StartResult. MemoryLimitBytes and CPULimitCores are the limits in force, 0
-	// for none.
-	Limits           map[string]string `json:"limits,omitempty"`
-	MemoryLimitBytes int64             `json:"memory_limit_bytes,omitempty"`
-	CPULimitCores    float64           `json:"cpu_limit_cores,omitempty"`
+// ProcessEvent is what a host has observed of one incarnation.
+type ProcessEvent struct {
+	Incarnation int64 `json:"incarnation"`
+	WatchResult
+}
+
+// ProcessEvents is the message of SignalProcessEvents, oldest event first. A host repeats it until Temporal has accepted it, so a worker
+// may get an event twice. RunID is that of the StartRequest: a later workflow of the same ID ignores the message.
+type ProcessEvents struct {
+	RunID  string         `json:"run_id,omitempty"`
+	Events []ProcessEvent `json:"events"`
 }
 
 // ProbeResult is one health check and one full sample.
@@ -173,7 +198,7 @@ type ProbeResult struct {
 	Sample       *Sample `json:"sample,omitempty"`
 	// Assessment is nil if nothing is graded.
 	Assessment *Assessment `json:"assessment,omitempty"`
-	// Usage counts all calls of the incarnation; set with Gone if the host knows it.
+	// Usage counts all calls of the incarnation, if the host knows it.
 	Usage *Usage `json:"usage,omitempty"`
 }
 

@@ -66,6 +66,10 @@ const (
 	SignalStartPermitted = "start-permitted"
 	// SignalLimitsApplied reports the limits that a running process was given: LimitsApplied.
 	SignalLimitsApplied = "limits-applied"
+	// SignalProcessEvents tells what the host has observed of the worker's processes: ProcessEvents.
+	SignalProcessEvents = "process-events"
+	// SignalEpochEnded tells that an agent has ended or is lost, and its processes with it: EpochEnded.
+	SignalEpochEnded = "epoch-ended"
 )
 
 // Queries of a worker.
@@ -84,6 +88,8 @@ const (
 	UpdateStop          = "stop"
 	UpdateEvacuate      = "evacuate"
 	SignalWorkerChanged = "worker-changed"
+	// Agents report the processes that start and become ready: ProcessesStarted.
+	SignalProcessesStarted = "processes-started"
 	// Workers send these to request the replacement of their process and to report its end.
 	SignalRotationRequest = "rotation-request"
 	SignalRotationDone    = "rotation-done"
@@ -99,7 +105,7 @@ const (
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster as a local activity, all others on the
+// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster and WorkerLeases as local activities, all others on the
 // queue of the host that has the process.
 const (
 	ActivityAwaitCapacity  = "AwaitCapacity"
@@ -116,6 +122,7 @@ const (
 	ActivityExecute        = "Execute"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
+	ActivityWorkerLeases        = "WorkerLeases"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"
 	ActivityBindSessions        = "BindSessions"

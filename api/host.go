@@ -14,14 +14,20 @@ const (
 
 	// ActivityHostLiveness runs on HostEpochQueue for as long as the agent of that epoch lives; its heartbeat is the host's.
 	ActivityHostLiveness = "HostLiveness"
+	// ActivityEndEpoch tells the workers of ended epochs; any agent runs it, from SweeperQueue.
+	ActivityEndEpoch = "EndEpoch"
 )
 
 // Liveness of a host.
 const (
 	// HostHeartbeatInterval is how often an agent heartbeats.
 	HostHeartbeatInterval = 4 * time.Second
-	// HostHeartbeatTimeout is how long an agent may be silent before its epoch is lost.
-	HostHeartbeatTimeout = 12 * time.Second
+	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is suspect before its
+	// epoch is lost.
+	HostHeartbeatTimeout = 8 * time.Second
+	HostGrace            = 8 * time.Second
+	// HostOutageGrace replaces HostGrace where Temporal itself was away, so that the agents have had no chance to be heard.
+	HostOutageGrace = 20 * time.Second
 )
 
 // HostWorkflowID is the ID of the workflow that owns a host id.
@@ -38,8 +44,8 @@ type HostState string
 // The states of a host.
 const (
 	HostUp      HostState = "up"      // its agent heartbeats
-	HostSuspect HostState = "suspect" // its liveness ended without a word; lost after HostHeartbeatTimeout unless it joins again
-	HostLost    HostState = "lost"    // its agent was silent for HostHeartbeatTimeout
+	HostSuspect HostState = "suspect" // its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
+	HostLost    HostState = "lost"    // its agent did not join again in time
 	HostLeft    HostState = "left"    // its agent ended in good order
 )
 
@@ -72,8 +78,59 @@ type LeaveRequest struct {
 
 // LivenessRequest is the input of ActivityHostLiveness.
 type LivenessRequest struct {
-	Epoch    int64  `json:"epoch"`
-	Instance string `json:"instance"`
+	Epoch    int64     `json:"epoch"`
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"` // the workflow's time
+}
+
+// HostVitals is the detail of each heartbeat of ActivityHostLiveness: the processes of the host that are ready.
+type HostVitals struct {
+	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
+	At        time.Time       `json:"at"`
+	Processes []ProcessVitals `json:"processes,omitempty"`
+}
+
+// ProcessVitals is how one process fares.
+type ProcessVitals struct {
+	Process
+	// Usage counts the calls of this incarnation on its host so far.
+	Usage    Usage   `json:"usage,omitzero"`
+	InFlight int     `json:"in_flight,omitempty"`
+	Sample   *Sample `json:"sample,omitempty"`
+	// UptimeMS is the time since it became ready.
+	UptimeMS int64 `json:"uptime_ms,omitempty"`
+	// Lease is the lease on it as far as the gateway knows.
+	Lease *Lease `json:"lease,omitempty"`
+	// Assessment is nil if nothing is graded.
+	Assessment *Assessment `json:"assessment,omitempty"`
+	// MemoryLimitBytes and CPULimitCores are the limits in force, 0 for none.
+	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
+	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
+}
+
+// EndEpochRequest is the input of ActivityEndEpoch: all epochs of the host up to Epoch have ended.
+type EndEpochRequest struct {
+	Host   string `json:"host"`
+	Epoch  int64  `json:"epoch"`
+	Reason string `json:"reason"`
+	// Usage is what the last agent had reported of its processes.
+	Usage []ProcessUsage `json:"usage,omitempty"`
+}
+
+// ProcessUsage is the usage of one incarnation.
+type ProcessUsage struct {
+	Process
+	Usage Usage `json:"usage"`
+}
+
+// EpochEnded is the message of SignalEpochEnded. It concerns a worker whose process an agent of Host started under Epoch or an earlier one.
+type EpochEnded struct {
+	Host   string `json:"host"`
+	Epoch  int64  `json:"epoch"`
+	Reason string `json:"reason"`
+	// Usage is what the agent had last reported of Incarnation; nil if it had reported none.
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Usage       *Usage `json:"usage,omitempty"`
 }
 
 // HostStatus answers the query status of a host's workflow.

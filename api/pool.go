@@ -29,6 +29,8 @@ type Rollout struct {
 	Done    int    `json:"done"`
 	// NoCapacity are slots that the rollout passed over because no host has free capacity for them; they start on the new spec later.
 	NoCapacity []int `json:"no_capacity,omitempty"`
+	// Overdue are slots that the rollout passed over because they had not begun to restart in time, such as suspended ones.
+	Overdue []int `json:"overdue,omitempty"`
 	// Halted is why the rollout stopped early; the next apply or restart replaces it.
 	Halted string `json:"halted,omitempty"`
 }

@@ -40,6 +40,7 @@ type RosterEntry struct {
 	Host        string          `json:"host,omitempty"`
 	PID         int             `json:"pid,omitempty"`
 	Endpoint    string          `json:"endpoint,omitempty"`
+	Epoch       int64           `json:"epoch,omitempty"` // of the agent on Host
 	Since       time.Time       `json:"since"`
 	Reason      string          `json:"reason,omitempty"`
 	SpecVersion int64           `json:"spec_version"`
@@ -57,6 +58,25 @@ type RosterEntry struct {
 // WorkerChanged is a worker's report of its state to its pool.
 type WorkerChanged struct {
 	RosterEntry
+}
+
+// ProcessesStarted is the message of SignalProcessesStarted: what an agent tells a pool of processes that start or have become ready.
+type ProcessesStarted struct {
+	Host      string           `json:"host"`
+	Epoch     int64            `json:"epoch"`
+	Endpoint  string           `json:"endpoint"`
+	Processes []StartedProcess `json:"processes"`
+}
+
+// StartedProcess is a worker whose process starts (State starting, no PID) or has become ready; Announce has the counts after that.
+type StartedProcess struct {
+	Slot        int             `json:"slot"`
+	Incarnation int64           `json:"incarnation"`
+	RunID       string          `json:"run_id"` // of the first run of its workflow
+	State       lifecycle.State `json:"state"`
+	PID         int             `json:"pid,omitempty"`
+	Reason      string          `json:"reason"`
+	Announce
 }
 
 // ReasonCode is why a worker is out of service: the label under which workers are counted. "" is a worker in service or starting.
@@ -78,6 +98,36 @@ const (
 // ReasonCodes lists all reason codes.
 func ReasonCodes() []ReasonCode {
 	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
+}
+
+// WorkerLeasesRequest asks whose lease is on some workers of a pool.
+type WorkerLeasesRequest struct {
+	Pool  string `json:"pool"`
+	Slots []int  `json:"slots"`
+}
+
+// WorkerLeasesResult is whose lease is on workers, by slot. A worker that did not answer is missing.
+type WorkerLeasesResult struct {
+	Holders map[int]HolderKind `json:"holders"`
+}
+
+// HolderKind says who holds the lease on a worker, the least important holder first.
+type HolderKind int
+
+// Kinds of holders.
+const (
+	HolderNone    HolderKind = iota // nobody
+	HolderGateway                   // a gateway, which returns the lease when its calls are done
+	HolderUnknown                   // the worker did not answer
+	HolderClient                    // a client, whose lease the end of the worker breaks
+)
+
+// Of is who holds the lease on a worker.
+func (r WorkerLeasesResult) Of(slot int) HolderKind {
+	if kind, known := r.Holders[slot]; known {
+		return kind
+	}
+	return HolderUnknown
 }
 
 // PressureStatus is a host's memory pressure: medium, high or critical.

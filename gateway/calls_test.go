@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -215,6 +216,24 @@ func TestLeaseInUseIsNotRecalled(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrBusy)
 	e.release(e.file("a"))
 	require.Equal(t, 200, await(t, held).status)
+}
+
+func TestARecalledLeaseGoesBackBetweenTwoCalls(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	made, stop := e.callers(4) // from now on there is always a call
+	var id string
+	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
+	require.Equal(t, api.RecallResult{}, e.gateway.Recall(t.Context(), "p/0", 1, id))
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	require.Eventually(t, func() bool { return e.control.count("checkin") > 0 }, timeout, poll, "the gateway keeps the worker while there are calls")
+	theirs := e.lease(0, "somebody else")
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+theirs.ID, nil).status)
+	before := made.Load()
+	require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "the gateway gets it back")
+	stop()
 }
 
 func TestRecallReturnsLeaseThatNeverArrived(t *testing.T) {
@@ -467,9 +486,14 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	lease := background(func() answer {
 		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
-	require.Equal(t, 201, await(t, lease).status)
-	require.Equal(t, "/x z auth=None", string(e.do("POST", "/v1/leases/p.0.1.2/call/x", "z").body))
-	crashed := e.do("POST", "/v1/leases/p.0.1.2/call/crash", nil)
+	granted := await(t, lease)
+	require.Equal(t, 201, granted.status)
+	var taken api.Lease
+	require.NoError(t, json.Unmarshal(granted.body, &taken))
+	require.Equal(t, "p.0.1.2", taken.ID)
+	path := "/v1/leases/" + taken.ID + "~" + taken.Token
+	require.Equal(t, "/x z auth=None", string(e.do("POST", path+"/call/x", "z").body))
+	crashed := e.do("POST", path+"/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
 }

@@ -18,7 +18,7 @@ const (
 	breakerFailures  = 5
 	trialTimeout     = 2 * time.Minute
 	breakerGrain     = time.Second
-	soloTrialRecheck = time.Hour
+	soloTrialRecheck = 10 * time.Minute
 )
 
 // Breaker holds the starts of a pool while too many of them fail. The zero value is closed: starts go ahead. It is a value of bounded size

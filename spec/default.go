@@ -27,6 +27,7 @@ func Default() Spec {
 		Lease:      Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},
 		Queue:      Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:     Limits{OpenFiles: 1024, CPUAffinity: []int{}},
+		Sandbox:    Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},
 		Watch:      Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
 		Sessions:   Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000, OnFull: OnFullRefuse, AffinityTTL: minutes(5)},
 		Resources:  Resources{Allocation: AllocationNone, Rebalance: minutes(5)},

@@ -89,6 +89,10 @@ prediction.enabled=true
 prediction.window=10
 prediction.horizon="5m"
 pressure.enabled=true
+sandbox.read=[]
+sandbox.write=[]
+sandbox.network="host"
+sandbox.private_tmp=false
 policy.mode="enforce"
 `
 

@@ -149,6 +149,9 @@ var rules = []rule{
 	integerRange("limits.nice", -20, 19),
 	integerRange("limits.oom_score_adj", -1000, 1000),
 	integerRange("limits.calls_per_minute", 0, maxCount),
+	{"sandbox.read", absolutePathsAllowed, absolutePaths},
+	{"sandbox.write", absolutePathsAllowed, absolutePaths},
+	oneOf("sandbox.network", NetworkHost, NetworkNone),
 
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),
@@ -171,4 +174,15 @@ var rules = []rule{
 	positiveDuration("prediction.horizon"),
 
 	oneOf("policy.mode", PolicyEnforce, PolicyObserve),
+}
+
+const absolutePathsAllowed = `absolute paths without NUL, such as ["/usr", "/srv/models"]`
+
+func absolutePaths(v any) (at, problem string) {
+	for i, path := range v.([]string) {
+		if !strings.HasPrefix(path, "/") || strings.ContainsRune(path, 0) {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an absolute path", quoteValue(path))
+		}
+	}
+	return "", ""
 }

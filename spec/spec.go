@@ -41,6 +41,12 @@ const (
 	ExpiryReset   = "reset"
 )
 
+// Values of sandbox.network.
+const (
+	NetworkHost = "host"
+	NetworkNone = "none"
+)
+
 // Values of sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
 const (
 	StoreMemory   = "memory"
@@ -75,6 +81,7 @@ type Spec struct {
 	Lease      Lease      `json:"lease" toml:"lease"`
 	Queue      Queue      `json:"queue" toml:"queue"`
 	Limits     Limits     `json:"limits" toml:"limits"`
+	Sandbox    Sandbox    `json:"sandbox" toml:"sandbox"`
 	Watch      Watch      `json:"watch" toml:"watch"`
 	Sessions   Sessions   `json:"sessions" toml:"sessions"`
 	Resources  Resources  `json:"resources" toml:"resources"`
@@ -232,6 +239,18 @@ type Limits struct {
 	// OOMScoreAdj, −1000 to 1000, adjusts the kernel's OOM score of the worker.
 	OOMScoreAdj    int `json:"oom_score_adj" toml:"oom_score_adj"`
 	CallsPerMinute int `json:"calls_per_minute" toml:"calls_per_minute"`
+}
+
+// Sandbox restricts what one worker's process tree reaches. It needs Linux.
+type Sandbox struct {
+	// Read are the paths that the worker may read and execute; empty means all. Write are the paths that it may write to as well; empty
+	// means all if Read is empty, else none.
+	Read  []string `json:"read" toml:"read"`
+	Write []string `json:"write" toml:"write"`
+	// Network is NetworkHost, or NetworkNone for a loopback interface of the worker's own only.
+	Network string `json:"network" toml:"network"`
+	// PrivateTmp gives the worker a /tmp and a /var/tmp of its own, in memory.
+	PrivateTmp bool `json:"private_tmp" toml:"private_tmp"`
 }
 
 // Watch restarts workers when files change.

@@ -53,6 +53,7 @@ func TestValidateTreatsNilAsEmpty(t *testing.T) {
 func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
 		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true, "pressure.enabled": true,
+		"sandbox.private_tmp": true,
 	}
 	s := good()
 	for _, k := range keys {
@@ -110,6 +111,7 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"prediction.window":        {0, 2},
 		"prediction.horizon":       {Duration(0)},
 		"policy.mode":              {"", "off"},
+		"sandbox.network":          {"", "bridge"},
 		"pool.max_inflight":        {0, -1, 1001},
 		"rotation.drain_timeout":   {Duration(0)},
 		"rotation.max_unavailable": {0, 1001},

@@ -41,6 +41,8 @@ type Agent struct {
 	slots      *placementSlots
 	metrics    *metrics.Metrics
 	poolQueues *poolQueues
+	outbox     *outbox
+	host       *activities.Host
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -109,19 +111,18 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.stores.resumeCopy(); err != nil {
 		return err
 	}
-	if err := a.startWorkflowWorker(&activities.Roster{Status: control.Status}); err != nil { // the host's own workflow needs it
-		return err
-	}
-	a.membership = &membership{
-		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newWorker, fail: a.fail, log: a.log,
-		request: api.JoinRequest{
-			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
+	if err := a.startWorkflowWorker(ctx, &activities.Roster{
+		Status: control.Status,
+		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+			return client.Pool(pool).State(ctx, slot)
 		},
-	}
-	if err := a.membership.start(ctx); err != nil {
+	}); err != nil { // the host's own workflow needs it
 		return err
 	}
-	host := &activities.Host{ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log}
+	host := &activities.Host{
+		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Started: a.processReady, Stopping: a.stopping, Logger: a.log,
+	}
+	a.host = host
 	host.MemoryTotal = func() (int64, error) {
 		memory, err := a.config.HostMemory()
 		return memory.TotalBytes, err
@@ -129,6 +130,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
+		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err
 	}
@@ -138,6 +140,22 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
+	a.membership = &membership{
+		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
+		fail: a.fail, log: a.log,
+		request: api.JoinRequest{
+			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
+		},
+	}
+	a.outbox = newOutbox(func(ctx context.Context, workflowID, name string, message any) error {
+		return a.temporal.SignalWorkflow(ctx, workflowID, "", name, message)
+	}, func() api.ProcessesStarted {
+		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
+	}, a.log)
+	host.Epoch, host.Tell, host.Announce = a.membership.epoch, a.outbox.tell, a.outbox.announce
+	if err := a.membership.start(ctx); err != nil {
+		return err
+	}
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
@@ -192,6 +210,10 @@ func (a *Agent) cleanUp() {
 	if a.processes != nil {
 		_ = a.processes.Close(ctx)
 	}
+	if a.outbox != nil {
+		a.host.WaitMonitors()
+		a.outbox.close(ctx)
+	}
 	a.poolQueues.waitClosed()
 	if a.stores != nil {
 		a.hostCalls.wait()
@@ -221,12 +243,18 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 }
 
 // startWorkflowWorker serves workflows.
-func (a *Agent) startWorkflowWorker(roster *activities.Roster) error {
-	flow := a.newWorker(api.TaskQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
+	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
+		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(), DeploymentOptions: a.config.Deployment.options(),
+	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
+	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	a.serving = append(a.serving, flow)
-	return startPolling(flow)
+	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
+		return err
+	}
+	return a.config.Deployment.register(ctx, a.temporal.WorkerDeploymentClient(), a.log)
 }
 
 func startPolling(workers ...sdkworker.Worker) error {
@@ -244,7 +272,7 @@ func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
 	})
 	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
-	turn.RegisterActivityWithOptions(sweeps.Sweep, activity.RegisterOptions{Name: api.ActivitySweep})
+	register(turn, map[string]any{api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch})
 	a.serving = append(a.serving, turn)
 	if err := startPolling(turn); err != nil {
 		return err
@@ -258,23 +286,43 @@ func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// startActivityWorkers serves this host's own queue and the placement queues.
-func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
-	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle,
-		// The Watch of each process occupies a slot for the life of the process; probes, drains and stops share the rest.
-		MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
+// killAll kills all processes of this host: their workers have been told that they are lost.
+func (a *Agent) killAll() {
+	var group sync.WaitGroup
+	for _, p := range a.processes.List() {
+		a.log.Warn("killing a process of a lost epoch", "worker", p.Worker(), "incarnation", p.Incarnation())
+		group.Go(func() { _, _ = p.Stop(a.background, time.Nanosecond) }) // its end is recorded and told
+	}
+	group.Wait()
+}
+
+// newEpochWorker serves the queue of an epoch: everything about one process.
+func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
+	w := a.newWorker(queue, sdkworker.Options{
+		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval, MaxConcurrentActivityExecutionSize: 4*a.config.Capacity + 50,
 	})
-	for name, run := range map[string]any{
-		api.ActivityWatch: host.Watch, api.ActivityProbe: host.Probe, api.ActivityDrain: host.Drain,
-		api.ActivityRecall: host.Recall, api.ActivityStop: host.Stop, api.ActivityApplyLimits: host.ApplyLimits,
-		api.ActivityCollectGarbage: host.CollectGarbage, api.ActivityRebalance: host.Rebalance, api.ActivityReset: host.Reset,
+	register(w, map[string]any{
+		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain, api.ActivityRecall: a.host.Recall,
+		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset,
+	})
+	return w
+}
+
+func register(w sdkworker.Worker, functions map[string]any) {
+	for name, f := range functions {
+		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
+	}
+}
+
+// startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
+func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
+	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
+	register(own, map[string]any{
+		api.ActivityApplyLimits: host.ApplyLimits, api.ActivityCollectGarbage: host.CollectGarbage, api.ActivityRebalance: host.Rebalance,
 		api.ActivitySessionBindings: moving.SessionBindings, api.ActivityReleaseSessions: moving.ReleaseSessions,
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
-	} {
-		own.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: name})
-	}
+	})
 	for _, label := range a.config.Labels {
 		place, err := a.newActivityWorker(api.PlacementQueue(label), a.slots, workerStopTimeout)
 		if err != nil {
@@ -317,7 +365,7 @@ func (a *Agent) stop() error {
 	}
 	placements.Wait()
 	a.poolQueues.close()
-	close(a.stopping) // every Watch returns, and the workflows drain and stop their processes through this agent
+	close(a.stopping) // the workers are told, and drain and stop their processes through this agent
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -331,16 +379,18 @@ func (a *Agent) stop() error {
 	if err := a.gateway.Close(ctx); err != nil {
 		a.log.Warn("closing the gateway failed", "error", err)
 	}
-	a.membership.leave(ctx)
-	for _, w := range a.serving {
-		w.Stop()
-	}
 	a.stopBackground()
 	a.goroutines.Wait()
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
 	err := a.processes.Close(killCtx)
 	<-ended
+	a.host.WaitMonitors()
+	a.outbox.close(killCtx)
+	a.membership.leave(killCtx) // with no process left; this agent's own workflow worker may have to answer
+	for _, w := range a.serving {
+		w.Stop()
+	}
 	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())

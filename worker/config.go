@@ -22,6 +22,8 @@ type Config struct {
 	HostID string
 	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with another --host-id".
 	OtherHostID string
+	// Deployment is the version of this agent's workflow code, if it takes part in Worker Deployment Versioning.
+	Deployment Deployment
 	// Labels are the placement labels of this host. Default: "default".
 	Labels []string
 	// Capacity is the number of processes the host may run. Default: DefaultCapacity.
@@ -30,6 +32,8 @@ type Config struct {
 	StateDir string
 	// Listen is the gateway's TCP address. With "", the gateway listens on the Unix socket in StateDir only.
 	Listen string
+	// Security protects the gateway's TCP listener and its Unix socket; other addresses than loopback need it.
+	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
 	Logger *slog.Logger
@@ -63,6 +67,9 @@ func (c *Config) complete() error {
 	if !hostID.MatchString(c.HostID) {
 		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
 	}
+	if err := c.Deployment.complete(); err != nil {
+		return err
+	}
 	c.OtherHostID = cmp.Or(c.OtherHostID, "start this one with another --host-id")
 	if len(c.Labels) == 0 {
 		c.Labels = []string{"default"}
@@ -77,6 +84,9 @@ func (c *Config) complete() error {
 			return fmt.Errorf("cannot find a state folder; set --state-dir: %w", err)
 		}
 		c.StateDir = filepath.Join(folder, "tempool", c.HostID)
+	}
+	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
+		return err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)

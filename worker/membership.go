@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool"
@@ -18,20 +19,25 @@ import (
 
 const (
 	// joinTimeout is how long a start waits for an earlier agent of this host id to be lost. It has to outlast that one's heartbeat timeout.
-	joinTimeout = api.HostHeartbeatTimeout + 8*time.Second
+	joinTimeout = api.HostHeartbeatTimeout + api.HostGrace + 8*time.Second
 	// joinInterval is the time between two attempts to join, and joinAttempt bounds one.
 	joinInterval = time.Second
 	joinAttempt  = 5 * time.Second
+	// checkInterval is the time between two checks whether Temporal answers, and checkTimeout bounds one.
+	checkInterval = 2 * time.Second
+	checkTimeout  = 2 * time.Second
 )
 
-// membership owns this agent's host id: it joins the host's workflow, runs the liveness activity of its epoch, and joins again when that
-// activity has ended. If another agent has taken the id, the agent fails.
+// membership owns this agent's host id: it joins the host's workflow, serves the task queue of its epoch with the liveness activity in it,
+// and joins again when that activity has ended. If another agent has taken the id, the agent fails.
 type membership struct {
 	client    *tempool.Client
 	hostID    string
-	hint      string // what to do about a taken host id, after "stop that agent, or "
-	newWorker func(queue string, o sdkworker.Options) sdkworker.Worker
-	fail      func(error) // ends the agent
+	hint      string                              // what to do about a taken host id, after "stop that agent, or "
+	newWorker func(queue string) sdkworker.Worker // of an epoch, with the activities on processes
+	vitals    func() api.HostVitals               // of each heartbeat
+	lost      func()                              // a later epoch has begun: kills the processes of the earlier one, which count as lost
+	fail      func(error)                         // ends the agent
 	log       *slog.Logger
 	ended     chan struct{} // a liveness activity has ended
 	running   sync.WaitGroup
@@ -104,9 +110,7 @@ func (m *membership) join(ctx context.Context) error {
 	if same {
 		return nil
 	}
-	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch), sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: api.HostHeartbeatInterval, MaxConcurrentActivityTaskPollers: 1,
-	})
+	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch))
 	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
 	if err := next.Start(); err != nil {
 		return fmt.Errorf("poll the queue of epoch %d of host %s: %w", result.Epoch, m.hostID, err)
@@ -115,18 +119,29 @@ func (m *membership) join(ctx context.Context) error {
 	m.worker, m.request.Epoch = next, result.Epoch
 	m.mu.Unlock()
 	if previous != nil {
+		m.lost()
 		previous.Stop()
 	}
 	m.log.Info("joined the host", "epoch", result.Epoch, "instance", request.Instance)
 	return nil
 }
 
+// epoch is the present epoch; 0 before the first join.
+func (m *membership) epoch() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.request.Epoch
+}
+
 // live is the liveness activity: it heartbeats until it is cancelled or its worker stops.
-func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
+func (m *membership) live(ctx context.Context, r api.LivenessRequest) error {
+	began := time.Now()
 	ticker := time.NewTicker(api.HostHeartbeatInterval)
 	defer ticker.Stop()
 	for {
-		activity.RecordHeartbeat(ctx)
+		vitals := m.vitals()
+		vitals.At = r.At.Add(time.Since(began))
+		activity.RecordHeartbeat(ctx, vitals)
 		m.mu.Lock()
 		m.heartbeat = time.Now()
 		m.mu.Unlock()
@@ -144,20 +159,26 @@ func (m *membership) live(ctx context.Context, _ api.LivenessRequest) error {
 	}
 }
 
-// run joins again whenever no liveness is under way, until ctx ends.
+// run joins again, until ctx ends: when no liveness is under way, and at once when Temporal answers after an outage, in which this host may
+// have become suspect.
 func (m *membership) run(ctx context.Context) {
-	ticker := time.NewTicker(api.HostHeartbeatInterval)
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
+	away := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.ended: // another run of the workflow may have started the next one already; joining again does no harm
 		case <-ticker.C:
+			if !m.answers(ctx) {
+				away = true
+				continue
+			}
 			m.mu.Lock()
 			silence := time.Since(m.heartbeat)
 			m.mu.Unlock()
-			if silence < api.HostHeartbeatTimeout {
+			if !away && silence < api.HostHeartbeatTimeout {
 				continue
 			}
 		}
@@ -166,9 +187,20 @@ func (m *membership) run(ctx context.Context) {
 			m.fail(fmt.Errorf("lost the host id to another agent: %w", err))
 			return
 		case err != nil && ctx.Err() == nil:
+			away = true
 			m.log.Warn("cannot join the host's workflow; retrying", "error", err)
+		case err == nil:
+			away = false
 		}
 	}
+}
+
+// answers reports whether Temporal answers.
+func (m *membership) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	_, err := m.client.Temporal().CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err == nil
 }
 
 // leave ends the epoch in good order, as far as Temporal answers.

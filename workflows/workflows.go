@@ -20,18 +20,21 @@ type Registry interface {
 	RegisterWorkflowWithOptions(definition any, options workflow.RegisterOptions)
 }
 
+// definitions are the workflows by their name in api.
+var definitions = map[string]any{
+	api.WorkflowPool:              pool.Workflow,
+	api.WorkflowWorker:            worker.Workflow,
+	api.WorkflowMigrateSession:    sessions.Migrate,
+	api.WorkflowEvacuateWorker:    sessions.Evacuate,
+	api.WorkflowRebalanceSessions: sessions.Rebalance,
+	api.WorkflowExecute:           Execute,
+	api.WorkflowHost:              host.Workflow,
+	api.WorkflowSweeper:           sweeper.Workflow,
+}
+
 // Register adds every workflow to r under its name in api.
 func Register(r Registry) {
-	for name, definition := range map[string]any{
-		api.WorkflowPool:              pool.Workflow,
-		api.WorkflowWorker:            worker.Workflow,
-		api.WorkflowMigrateSession:    sessions.Migrate,
-		api.WorkflowEvacuateWorker:    sessions.Evacuate,
-		api.WorkflowRebalanceSessions: sessions.Rebalance,
-		api.WorkflowExecute:           Execute,
-		api.WorkflowHost:              host.Workflow,
-		api.WorkflowSweeper:           sweeper.Workflow,
-	} {
+	for name, definition := range definitions {
 		r.RegisterWorkflowWithOptions(definition, workflow.RegisterOptions{Name: name})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -12,13 +13,8 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// Backoff of a checkout that waits for a free worker.
-const (
-	waitBackoff    = 20 * time.Millisecond
-	waitMaxBackoff = 500 * time.Millisecond
-	// MaxCheckoutWait is the largest wait_ms.
-	MaxCheckoutWait = 5 * time.Minute
-)
+// MaxCheckoutWait is the largest wait_ms.
+const MaxCheckoutWait = 5 * time.Minute
 
 // CheckoutRequest asks for a lease on any worker of a pool.
 type CheckoutRequest struct {
@@ -30,11 +26,21 @@ type CheckoutRequest struct {
 	WaitMS int64 `json:"wait_ms,omitempty"`
 	// RequestID makes the checkout idempotent while the same worker answers.
 	RequestID string `json:"request_id,omitempty"`
+	// Token is the lease's token; "" lets the gateway make one. A repeated RequestID needs the same Token.
+	Token string `json:"token,omitempty"`
 }
 
 func (r CheckoutRequest) validate() error {
 	if invalid := (api.CheckoutRequest{RequestID: r.RequestID, Holder: r.Holder, Session: r.Session, TTLMS: r.TTLMS}).Validate(); invalid != nil {
 		return invalid
+	}
+	if strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are gateways' own", r.Holder, api.GatewayHolderPrefix)
+	}
+	if r.Token != "" {
+		if invalid := api.CheckLeaseToken(r.Token); invalid != nil {
+			return invalid
+		}
 	}
 	if r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds() {
 		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
@@ -47,37 +53,48 @@ func errTTL(ms int64) *api.Error {
 }
 
 // Checkout leases a worker of the pool to a client, one of this host if any is free. If none is, it fails with CodeNoWorkers without a
-// wait and with CodeQueueTimeout after one.
+// wait. With one, the client waits in the order of arrival, together with the calls of the pool; it fails with CodeQueueTimeout when its
+// time is over and with CodeQueueFull if queue.size clients wait. A repeated RequestID gets the lease that its holder has.
 func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutRequest) (*api.Lease, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID}
-	until := time.Now().Add(time.Duration(r.WaitMS) * time.Millisecond)
-	for backoff := waitBackoff; ; backoff = min(2*backoff, waitMaxBackoff) {
-		lease, err := d.checkoutOnce(ctx, pool, options)
-		if err == nil {
-			d.adopt(*lease)
-			return lease, nil
-		}
-		if !api.CodeOf(err).Retryable() || r.WaitMS == 0 {
-			return nil, err
-		}
-		wait := backoff/2 + rand.N(backoff)
-		if time.Now().Add(wait).After(until) {
-			return nil, api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", pool, r.WaitMS, err).After(waitMaxBackoff)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
-		case <-d.stopping:
-			timer.Stop()
-			return nil, errClosing
+	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: cmp.Or(r.Token, api.NewLeaseToken())}
+	if lease := d.leaseOf(pool, options); lease != nil {
+		return lease, nil
+	}
+	if r.WaitMS > 0 {
+		return d.awaitLease(ctx, pool, options, time.Duration(r.WaitMS)*time.Millisecond)
+	}
+	if n := d.waitingClients(pool); n > 0 {
+		return nil, api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free, and %d clients wait for one; wait with wait_ms", pool, n).After(time.Second)
+	}
+	lease, err := d.checkoutOnce(ctx, pool, options)
+	if err != nil {
+		return nil, err
+	}
+	d.adopt(*lease, options.RequestID)
+	return lease, nil
+}
+
+// leaseOf is the lease that the same request of the same holder got here and still has, or nil.
+func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease {
+	p := d.knownPool(pool)
+	if p == nil || o.RequestID == "" {
+		return nil
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.order {
+		if l := u.lease; l != nil && !l.ended && !u.gone && l.requestID == o.RequestID && l.lease.Holder == o.Holder &&
+			TokenAuthority(o.Token, false).opens(l.key) && now.Before(l.lease.ExpiresAt) {
+			lease := l.lease
+			lease.Token = o.Token
+			return &lease
 		}
 	}
+	return nil
 }
 
 // checkoutOnce tries each worker of the pool that may be free, once, in the order of checkoutRank.
@@ -103,7 +120,7 @@ func (d *Dispatcher) checkoutOnce(ctx context.Context, pool string, o tempool.Ch
 		if code := api.CodeOf(err); !code.Retryable() && code != api.CodeWorkerNotFound {
 			return nil, err
 		}
-		refusal = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(waitBackoff)
+		refusal = api.Errorf(api.CodeNoWorkers, "no worker of pool %s is free: %w", pool, err).After(waitHint)
 	}
 	return nil, refusal
 }

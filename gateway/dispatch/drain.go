@@ -29,11 +29,17 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	return result
 }
 
-// recallPause is how long the Dispatcher does not lease a worker that another holder asked for.
-const recallPause = 250 * time.Millisecond
+const (
+	// recallPause is how long the Dispatcher does not lease a worker that another holder asked for and found idle.
+	recallPause = 250 * time.Millisecond
+	// recallHold is how long the Dispatcher uses a lease on that another holder has asked for. Then it goes back between two calls, and the
+	// Dispatcher does not lease the worker for recallTurn, within which a waiting client asks again.
+	recallHold = time.Second
+	recallTurn = time.Second
+)
 
-// Recall returns a lease that the Dispatcher holds and does not use. Returned is false while calls are in flight under it, and for a
-// client's lease.
+// Recall returns a lease that the Dispatcher holds and does not use. Returned is false for a client's lease, and while calls are in flight
+// under it: then it goes back soon, between two calls.
 func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64, leaseID string) api.RecallResult {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil || ref.Worker() != worker || ref.Incarnation != incarnation {
@@ -46,7 +52,12 @@ func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64,
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
 	if l := u.lease; l != nil && l.ref == ref {
-		if !l.own || u.busyLocked() {
+		switch {
+		case !l.own:
+			return api.RecallResult{}
+		case u.busyLocked():
+			l.recall(time.Now())
+			u.pool.notify()
 			return api.RecallResult{}
 		}
 		u.endLeaseLocked("another holder asked for the worker")
@@ -58,4 +69,11 @@ func (d *Dispatcher) Recall(_ context.Context, worker string, incarnation int64,
 	u.requestID = ""
 	u.retryAt = time.Now().Add(recallPause)
 	return api.RecallResult{Returned: true, Checkin: &api.CheckinRequest{LeaseID: leaseID, Outcome: api.OutcomeOK}}
+}
+
+// recall makes the lease go back between two calls, as another holder has asked for its worker.
+func (l *activeLease) recall(now time.Time) {
+	if at := now.Add(recallHold); at.Before(l.returnAt) {
+		l.returnAt, l.recalled = at, true
+	}
 }

@@ -5,9 +5,9 @@ import "time"
 // poolEvictAfter is how long the state of a pool without workers and callers is kept: as long as its last calls are reported.
 const poolEvictAfter = workerStatsExpiry
 
-// unusedLocked reports whether the pool has no worker, no queued call and no checkout, and records since when.
+// unusedLocked reports whether the pool has no worker, no queued call or client, and no checkout, and records since when.
 func (p *poolState) unusedLocked(now time.Time) bool {
-	if len(p.order) > 0 || p.queue.Len() > 0 || p.checkouts > 0 {
+	if len(p.order) > 0 || p.queue.Len() > 0 || len(p.clients.waiting) > 0 || p.checkouts > 0 {
 		p.idleSince = time.Time{}
 		return false
 	}

@@ -32,7 +32,7 @@ func (d *Dispatcher) FreeSlots(pool string) (free int, changed <-chan struct{}) 
 		for _, u := range p.order {
 			free += u.freeSlotsLocked(now, lost)
 		}
-		free -= p.queue.Len()
+		free -= p.queue.Len() + len(p.clients.waiting)*max(1, p.spec.Pool.MaxInflight) // a client takes a whole worker
 	}
 	if free > 0 {
 		return free, nil

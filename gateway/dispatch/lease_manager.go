@@ -24,11 +24,6 @@ const (
 	idleTick = time.Hour
 	// maxCheckouts bounds the concurrent checkouts of one pool.
 	maxCheckouts = 8
-	// Backoff after a refused checkout of one worker.
-	checkoutBackoff    = 20 * time.Millisecond
-	checkoutMaxBackoff = time.Second
-	// maxRetryAfter bounds the retry delay that a refusal asks for: a worker that starts may be ready long before.
-	maxRetryAfter = 100 * time.Millisecond
 	// retryDelay is the delay after a failed renewal or checkin.
 	retryDelay = 500 * time.Millisecond
 )
@@ -62,7 +57,7 @@ func (p *poolState) run() {
 // tick does what is due and returns the time to the next tick.
 func (p *poolState) tick() time.Duration {
 	p.mu.Lock()
-	waiting := p.queue.Len() > 0
+	waiting := p.queue.Len() > 0 || len(p.clients.waiting) > 0
 	p.mu.Unlock()
 	if waiting {
 		p.dispatcher.discover(p.pool)
@@ -87,11 +82,24 @@ func (p *poolState) tick() time.Duration {
 		next = min(next, in)
 		p.doLocked(u, do)
 	}
-	if p.queue.Len() > 0 {
-		p.leaseForQueueLocked(now, lost)
-		next = min(next, queueTick)
+	return min(next, p.leaseForWaitersLocked(now, lost))
+}
+
+// leaseForWaitersLocked checks workers out for queued calls and for clients, whichever came first, and returns when to look again.
+func (p *poolState) leaseForWaitersLocked(now time.Time, lost bool) time.Duration {
+	switch first := p.clients.idle(); {
+	case lost:
+	case first != nil && p.precedesCallsLocked(first):
+		p.leaseForClientsLocked(now)
+		p.leaseForQueueLocked(now)
+	default:
+		p.leaseForQueueLocked(now)
+		p.leaseForClientsLocked(now)
 	}
-	return next
+	if p.queue.Len() == 0 && len(p.clients.waiting) == 0 {
+		return idleTick
+	}
+	return queueTick
 }
 
 // action is what a lease of the Dispatcher's own needs.
@@ -206,6 +214,10 @@ func (p *poolState) checkin(u *upstream, l *activeLease, r api.CheckinRequest) {
 	}
 	if u.lease == l {
 		u.releaseLocked()
+		u.returnedLocked()
+		if l.recalled {
+			u.retryAt = time.Now().Add(recallTurn)
+		}
 	}
 }
 
@@ -216,13 +228,10 @@ func (p *poolState) mustWakeLocked(now time.Time) bool {
 }
 
 // leaseForQueueLocked checks out as many workers as the queued calls need.
-func (p *poolState) leaseForQueueLocked(now time.Time, lost bool) {
-	if lost {
-		return
-	}
+func (p *poolState) leaseForQueueLocked(now time.Time) {
 	need := p.queue.Len()
 	for _, u := range p.order {
-		if u.checkingOut {
+		if u.checkingOut && !u.forClient {
 			need -= u.capacity()
 		}
 	}
@@ -240,7 +249,8 @@ func (p *poolState) leaseForQueueLocked(now time.Time, lost bool) {
 // mayLeaseLocked reports whether a checkout of the upstream's worker may succeed now.
 func (p *poolState) mayLeaseLocked(u *upstream, now time.Time) bool {
 	own := u.lease != nil && u.lease.own
-	return !(u.checkingOut || u.gone || u.draining || own || now.Before(u.retryAt) || p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
+	return !(u.checkingOut || u.gone || u.draining || own || now.Before(u.retryAt) || !u.free && now.Before(p.pace) ||
+		p.rateLimitedLocked(u, now) || p.leasedByOtherLocked(u))
 }
 
 // leaseLocked checks the upstream's worker out in the background.
@@ -248,7 +258,7 @@ func (p *poolState) leaseLocked(u *upstream) {
 	if u.requestID == "" {
 		u.requestID = uuid.NewString()
 	}
-	u.checkingOut = true
+	u.checkingOut, u.free = true, false
 	p.checkouts++
 	request := tempool.CheckoutOptions{Holder: p.dispatcher.Holder(), RequestID: u.requestID}
 	p.dispatcher.work.Go(func() { p.checkout(u, request) })
@@ -269,17 +279,10 @@ func (p *poolState) checkout(u *upstream, o tempool.CheckoutOptions) {
 		p.acquiredLocked(u, *lease, now)
 		return
 	}
-	var coded *api.Error
-	backoff := checkoutBackoff << min(u.refusals, 6)
-	if errors.As(err, &coded) {
-		backoff = max(backoff, min(coded.RetryAfter, maxRetryAfter))
-		if coded.Code != api.CodeUnavailable {
-			u.requestID = "" // the worker certainly refused it
-			u.stats.refused.Add(1)
-		}
+	if api.CodeOf(err) != api.CodeUnavailable {
+		u.requestID = "" // the worker certainly refused it
 	}
-	u.refusals++
-	u.retryAt = now.Add(min(backoff, checkoutMaxBackoff))
+	p.refusedLocked(u, err, now)
 }
 
 // acquiredLocked takes a lease that u checked out. It may be for another incarnation of the worker; a lease whose process is not here

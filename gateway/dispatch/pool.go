@@ -25,12 +25,14 @@ type poolState struct {
 	older     []*upstream          // older incarnations that still live
 	order     []*upstream          // both, sorted by worker, for a stable choice
 	queue     queue
+	clients   waitingClients         // that wait for a lease
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
 	ended     []endedUsage   // newest last
 	turn      int64          // the highest of any upstream
 	checkouts int            // in progress
+	pace      time.Time      // no attempt before on a worker that may not be free
 	reserved  map[string]int // hooks waiting for this worker
 	scoredAt  time.Time
 	closed    error         // why no call starts any more
@@ -179,6 +181,7 @@ func (p *poolState) shut() {
 	for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
 		w.started <- errClosing
 	}
+	p.clients.refuseAll(errClosing)
 }
 
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their end.

@@ -60,9 +60,14 @@ func (q *queue) Len() int { return len(q.heap) }
 
 // Push adds a waiter behind all of its priority.
 func (q *queue) Push(w *waiter) {
-	q.seq++
-	w.seq = q.seq
+	w.seq = q.nextSeq()
 	heap.Push(&q.heap, w)
+}
+
+// nextSeq numbers arrivals, also those of clients that wait for a lease.
+func (q *queue) nextSeq() int64 {
+	q.seq++
+	return q.seq
 }
 
 // Peek returns the next waiter, nil if the queue is empty.

@@ -38,6 +38,8 @@ type PoolSnapshot struct {
 	Pool string
 	// Waiting is the number of calls in the queue now.
 	Waiting int
+	// WaitingClients is the number of clients that wait for a lease now.
+	WaitingClients int
 	// Calls are the times of calls that a worker has seen, from their start to the end of the answer. Waits are the times that calls
 	// spent in the queue, whatever their result; a call that started at once is not among them.
 	Calls, Waits Times
@@ -66,7 +68,7 @@ type WorkerSnapshot struct {
 func (d *Dispatcher) Snapshot() Snapshot {
 	s, now := Snapshot{Health: d.Health()}, time.Now()
 	for _, p := range d.allPools() {
-		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 {
+		if pool := p.snapshot(now); len(pool.Workers) > 0 || pool.Waiting > 0 || pool.WaitingClients > 0 {
 			s.Pools = append(s.Pools, pool)
 		}
 	}
@@ -82,7 +84,7 @@ func (p *poolState) snapshot(now time.Time) PoolSnapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireStatsLocked(now)
-	s.Waiting = p.queue.Len()
+	s.Waiting, s.WaitingClients = p.queue.Len(), len(p.clients.waiting)
 	rows := make(map[string]int, len(p.stats.workers))
 	for worker, w := range p.stats.workers {
 		rows[worker] = len(s.Workers)

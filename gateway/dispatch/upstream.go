@@ -33,17 +33,20 @@ type upstream struct {
 	turn     int64           // about the number of calls it was chosen for; equals take turns by it
 	score    float64
 
-	// The Dispatcher's own checkouts.
+	// Checkouts through the Dispatcher.
 	checkingOut bool
-	refusals    int // in a row
+	forClient   bool // the checkout in progress is for a client
+	free        bool // its lease was returned through this gateway, so that the next checkout should succeed
+	refusals    int  // in a row
 	retryAt     time.Time
-	requestID   string // of a checkout without an answer; the next one repeats it
+	requestID   string // of a checkout of the Dispatcher's own without an answer; the next one repeats it
 }
 
 // activeLease is a lease that the workflow has confirmed.
 type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
+	key       leaseKey
 	own       bool            // the Dispatcher's
 	ended     bool            // returned or superseded: no new call
 	reason    string          // of ended
@@ -53,10 +56,12 @@ type activeLease struct {
 	count     callCount
 	fatal     string // why the worker asked to be replaced
 	idleSince time.Time
+	requestID string // of the client's checkout, if it passed this gateway
 
 	// Of the Dispatcher's own lease.
 	returnAt    time.Time // from here on it goes back between two calls
 	refuseAfter time.Time // from here on no call starts
+	recalled    bool      // another holder has asked for the worker
 	requesting  bool      // a renewal or a checkin is in progress
 	retryAt     time.Time // of a failed renewal or checkin
 }
@@ -85,14 +90,17 @@ func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, now 
 			return false
 		}
 		if lease.ExpiresAt.After(old.lease.ExpiresAt) {
+			lease.Token = ""
 			old.lease = lease
 		}
 		return true
 	}
 	u.supersedeLocked(ref, "a newer lease was granted")
 	u.pool.retireOlderLocked(u)
-	u.lease = &activeLease{ref: ref, lease: lease, own: own, calls: make(map[*Call]struct{}), idleSince: now}
+	lease.Token = "" // the holder's
+	u.lease = &activeLease{ref: ref, lease: lease, key: keyOf(lease), own: own, calls: make(map[*Call]struct{}), idleSince: now}
 	u.stats.granted.Add(1)
+	u.free = false
 	if u.busyLocked() {
 		u.lease.previous = u.freeLocked(old)
 	}

@@ -56,6 +56,21 @@ func (d *Dispatcher) Usage(worker string, incarnation int64) (usage api.Usage, i
 	return u.calls.usage(), u.inFlight
 }
 
+// Lease is the lease that counts on an incarnation, as far as the Dispatcher knows; nil if it knows none.
+func (d *Dispatcher) Lease(worker string, incarnation int64) *api.Lease {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return nil
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	if u.lease == nil || u.lease.ended || !time.Now().Before(u.lease.lease.ExpiresAt) {
+		return nil
+	}
+	lease := u.lease.lease
+	return &lease
+}
+
 // FinalUsage is the Usage of an incarnation whose process has ended. It waits until its last calls are counted or ctx ends.
 func (d *Dispatcher) FinalUsage(ctx context.Context, worker string, incarnation int64) api.Usage {
 	if u := d.upstreamOf(worker, incarnation); u != nil {

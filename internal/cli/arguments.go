@@ -62,7 +62,7 @@ func checkArguments(names, args []string) error {
 		case argCount:
 			_, err = workerCount(arg)
 		case argLease:
-			_, err = api.ParseLeaseID(arg)
+			_, err = api.ParseLeaseID(leaseID(arg))
 		case argSession:
 			err = sessions.CheckID(arg)
 		}

@@ -51,6 +51,7 @@ it is replaced.`,
 		Args:              exactly(argLease),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		args[0] = leaseID(args[0])
 		ref, err := api.ParseLeaseID(args[0])
 		if err != nil {
 			return err

@@ -92,6 +92,9 @@ func writeLease(w io.Writer, lease *api.Lease, now time.Time) error {
 	if lease.Session != "" {
 		rows = append(rows, []string{"Session", lease.Session})
 	}
+	if lease.Token != "" {
+		rows = append(rows, []string{"Token", lease.Token})
+	}
 	rows = append(rows,
 		[]string{"Expires", fmt.Sprintf("%s (in %s)", lease.ExpiresAt.UTC().Format(time.RFC3339), formatDuration(lease.ExpiresAt.Sub(now)))},
 		[]string{"Release", "ctl checkin " + lease.ID})

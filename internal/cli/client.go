@@ -35,6 +35,7 @@ type pool interface {
 	Status(ctx context.Context) (api.PoolStatus, error)
 	Running(ctx context.Context) (api.PoolStatus, error)
 	Workers(ctx context.Context) (api.PoolWorkers, error)
+	Roster(ctx context.Context) (api.PoolWorkers, error)
 	State(ctx context.Context, slot int) (api.WorkerState, error)
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)

@@ -173,6 +173,7 @@ func (p *fakePool) Status(context.Context) (api.PoolStatus, error) {
 func (p *fakePool) Running(ctx context.Context) (api.PoolStatus, error) { return p.Status(ctx) }
 
 func (p *fakePool) Workers(context.Context) (api.PoolWorkers, error) { return p.view, p.err }
+func (p *fakePool) Roster(context.Context) (api.PoolWorkers, error)  { return p.view, p.err }
 
 func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	script := p.states[slot]

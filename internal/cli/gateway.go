@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"net/url"
 	"os"
 	"strings"
@@ -19,17 +17,20 @@ const envGateway = "TEMPOOL_GATEWAY"
 
 // gatewayFlags select the gateways of a command, and how to authenticate to them.
 type gatewayFlags struct {
-	endpoints         []string
-	tokenFile, caFile string
+	endpoints   []string
+	credentials tempool.Credentials
 }
 
 func (g *gatewayFlags) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringSliceVar(&g.endpoints, "gateway", nil, "gateway endpoints, http://HOST:PORT or unix:PATH, to call without Temporal (default: $"+envGateway+", else the endpoints in the pool's roster)")
-	f.StringVar(&g.tokenFile, "token-file", "", "file with the gateways' bearer token")
-	f.StringVar(&g.caFile, "ca-file", "", "PEM file with the CA certificates of the gateways (default: the system's)")
-	mustDefine(c, c.MarkFlagFilename("token-file"))
-	mustDefine(c, c.MarkFlagFilename("ca-file"))
+	f.StringVar(&g.credentials.TokenFile, "token-file", "", "file with the gateways' bearer token (default: $TEMPOOL_TOKEN_FILE, or the token in $TEMPOOL_TOKEN)")
+	f.StringVar(&g.credentials.CAFile, "ca-file", "", "PEM file with the CA certificates of the gateways (default: $TEMPOOL_CA_FILE, else the system's)")
+	f.StringVar(&g.credentials.CertFile, "cert-file", "", "PEM file with this client's certificate (default: $TEMPOOL_CERT_FILE)")
+	f.StringVar(&g.credentials.KeyFile, "key-file", "", "PEM file with the certificate's private key (default: $TEMPOOL_KEY_FILE)")
+	for _, name := range []string{"token-file", "ca-file", "cert-file", "key-file"} {
+		mustDefine(c, c.MarkFlagFilename(name))
+	}
 	completeFlag(c, "gateway", "http://127.0.0.1:7460")
 }
 
@@ -62,24 +63,7 @@ func (g *gatewayFlags) apply(o *tempool.Options) error {
 			o.Gateways = append(o.Gateways, endpoint)
 		}
 	}
-	if g.tokenFile != "" {
-		text, err := os.ReadFile(g.tokenFile)
-		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read --token-file: %w", err)
-		}
-		o.GatewayToken = strings.TrimSpace(string(text))
-	}
-	if g.caFile != "" {
-		text, err := os.ReadFile(g.caFile)
-		if err != nil {
-			return api.Errorf(api.CodeInvalid, "cannot read --ca-file: %w", err)
-		}
-		o.GatewayTLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-		if !o.GatewayTLS.RootCAs.AppendCertsFromPEM(text) {
-			return api.Errorf(api.CodeInvalid, "--ca-file %s contains no PEM certificate", g.caFile)
-		}
-	}
-	return nil
+	return g.credentials.Apply(o)
 }
 
 // gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that g selects.

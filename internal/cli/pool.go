@@ -151,6 +151,10 @@ func (a *app) poolWorkers(ctx context.Context, cp controlPlane, name string) (ap
 	return send(ctx, a, cp.Pool(name).Workers)
 }
 
+func (a *app) poolRoster(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
+	return send(ctx, a, cp.Pool(name).Roster)
+}
+
 // concurrentPools bounds how many pools ctl queries concurrently; each query goes to all workers of the pool.
 const concurrentPools = 4
 

@@ -19,6 +19,9 @@ func (a *app) psCommand() *cobra.Command {
 		Short: "Show the workers of a pool, or of all pools",
 		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
 
+It reads the pool's roster and what the hosts report every few seconds, and asks no worker: requests, memory and leases are those of the
+present process, and a lease whose holder has not called through a gateway yet is missing. ctl workers stats asks each worker.
+
 The first line also shows whether the gateways reach Temporal, as far as ctl reaches the gateways.
 
 WHY says why a worker is out of service; ctl pool status POOL shows the full reason.`,
@@ -28,7 +31,7 @@ WHY says why a worker is out of service; ctl pool status POOL shows the full rea
 		Args:              atMostOne(argPool),
 		ValidArgsFunction: a.completePools,
 	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolWorkers, extend: a.addControlPlane, write: writeWorkers})
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolRoster, extend: a.addControlPlane, write: writeWorkers})
 	})
 }
 

@@ -66,8 +66,15 @@ func (s *startTracker) update(status api.PoolStatus) startProgress {
 	}
 	slots := s.slots
 	if slots == nil {
-		for slot := range status.Size {
-			slots = append(slots, slot)
+		for _, w := range status.Workers {
+			if !w.Removing {
+				slots = append(slots, w.Slot)
+			}
+		}
+		for slot := 0; len(slots) < status.Size; slot++ { // the pool has not listed them yet
+			if _, known := roster[slot]; !known {
+				slots = append(slots, slot)
+			}
 		}
 	}
 	p := startProgress{wanted: len(slots)}

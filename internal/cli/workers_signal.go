@@ -167,7 +167,7 @@ func (a *app) targets(ctx context.Context, cp controlPlane, name string, s worke
 		}
 	}
 	if slot != nil && !found {
-		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", name, *slot, status.Size-1)
+		return nil, api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", name, *slot, name)
 	}
 	return targets, nil
 }

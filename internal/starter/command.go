@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/internal/gatewayflags"
 )
 
 // Main runs the starter and returns its exit code. SIGTERM, SIGINT and SIGHUP stop it gracefully; a second signal exits immediately.
@@ -75,6 +76,9 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
   starter --pool ./pool.toml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
+			if err := gatewayflags.FromEnvironment(cmd); err != nil {
+				return err
+			}
 			if flags.Changed("listen") && o.Listen == "" {
 				return command.Usagef("--listen is empty; use HOST:PORT")
 			}
@@ -106,6 +110,7 @@ Exit codes: 0 success; 1 failure; 2 wrong command line.`,
 	flags.IntVar(&o.Port, "port", 0, "port of the starter's own Temporal server (default 7233, or a free port if taken)")
 	flags.IntVar(&o.UIPort, "ui-port", 0, "port of its Web UI (default 8233, or a free port if taken)")
 	flags.StringVar(&o.Listen, "listen", "", "TCP address of the gateway (default 127.0.0.1:7460, or a free port if taken)")
+	gatewayflags.Security(starter, &o.Security)
 	flags.BoolVar(&o.Fresh, "fresh", false, "delete the database of the starter's own Temporal server first")
 	return starter
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/internal/codemetrics"
+	"github.com/tempool/tempool/worker"
 )
 
 // workersTimeout bounds the query of the workers before and after the job.
@@ -21,8 +22,13 @@ func (s *starter) runJob(ctx context.Context) error {
 	s.screen.line("\nMeasuring the standard library of Python %s, %d files in %s.", s.library.Version, len(s.library.Files), s.library.Folder)
 	before := restarts(ctx, pool)
 	show, end := s.screen.progress(len(s.library.Files))
+	client, err := s.operatorClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
 	summary, err := codemetrics.Run(ctx, codemetrics.Config{
-		Client: s.client, Pool: pool.Name(), Files: s.library.Files, Holder: hostID() + "/codemetrics", Progress: show,
+		Client: client, Pool: pool.Name(), Files: s.library.Files, Holder: hostID() + "/codemetrics", Progress: show,
 	})
 	end()
 	if err != nil {
@@ -31,6 +37,14 @@ func (s *starter) runJob(ctx context.Context) error {
 	after := restarts(ctx, pool)
 	s.screen.line("%s", summaryText(summary, s.library.Folder, after-before))
 	return nil
+}
+
+// operatorClient returns a client that calls the starter's own gateway over its Unix socket, where the starter needs neither a token nor a
+// certificate. The caller closes it.
+func (s *starter) operatorClient(ctx context.Context) (*tempool.Client, error) {
+	options := s.temporal
+	options.Gateways = []string{"unix:" + filepath.Join(s.data.agentState(), worker.SocketName)}
+	return tempool.Dial(ctx, options)
 }
 
 // restarts returns the sum of all restarts of the pool's workers; a worker that does not answer counts 0.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway"
 )
 
 // showNextSteps shows the user what to look at and what to try while everything runs.
@@ -46,7 +47,7 @@ func (s *starter) examples(ctx context.Context) []example {
 		{"list the workers", s.ctl() + " ps " + pool},
 		{"kill worker 0 and read its history", fmt.Sprintf("kill -9 %s; sleep 2; %s history %s", pid, s.ctl(), api.WorkerName(pool, 0))},
 	}
-	if s.library != nil && strings.HasPrefix(s.agent.Endpoint(), "http") {
+	if s.library != nil && s.options.Security == (gateway.Security{}) && strings.HasPrefix(s.agent.Endpoint(), "http") {
 		return append(examples, example{"call a worker", fmt.Sprintf(`curl -s %s/v1/pools/%s/call/measure -d '{"paths": ["%s"]}'`,
 			s.agent.Endpoint(), pool, filepath.Join(s.library.Folder, "ast.py"))})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/internal/codemetrics"
 	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/spec"
@@ -25,6 +26,7 @@ type Options struct {
 	// Port and UIPort are of the starter's own Temporal server; 0 is the default port, or any free port if that is taken.
 	Port, UIPort int
 	Listen       string // of the gateway; "" is the default address, or any free port if that is taken
+	Security     gateway.Security
 	Fresh        bool
 	// CacheDir is the parent of the data directory. Default: tempool in the user's cache folder.
 	CacheDir string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,8 +33,9 @@ type bench struct {
 	dir    string // temporary
 	python string // the interpreter itself, not a wrapper; every side runs it
 
-	server *devserver.Server
-	client *tempool.Client
+	server  *devserver.Server
+	metrics string // address of the server's metrics
+	client  *tempool.Client
 }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {
@@ -79,8 +81,15 @@ func (b *bench) temporal(ctx context.Context) error {
 		return nil
 	}
 	var err error
+	if b.metrics, err = freeAddress(); err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(b.metrics)
+	if err != nil {
+		return err
+	}
 	b.server, err = devserver.Start(ctx, devserver.Options{
-		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI,
+		DBFile: filepath.Join(b.dir, "temporal.db"), UIPort: devserver.NoUI, ExtraArgs: []string{"--metrics-port", port},
 		Progress: func(sentence string) { fmt.Fprintln(os.Stderr, sentence) },
 	})
 	if err != nil {

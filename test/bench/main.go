@@ -38,6 +38,7 @@ var benchmarks = []benchmark{
 	{"redis", "sessions in Redis, compared with plain commands on the same server", measureRedis},
 	{"spread", "distribution of calls over eight workers, with and without sessions", measureSpread},
 	{"events", "history events of leases and of an idle day", measureEvents},
+	{"sizing", "actions, history and database operations of starts, leases, samples and idle days", measureSizing},
 	{"fleet", "start of 100 workers, compared with starting the program 100 times", measureFleet},
 }
 

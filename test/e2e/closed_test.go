@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -66,7 +67,7 @@ func TestRestingWorkersOfATerminatedPoolEndAndThePoolCanBeStartedAgain(t *testin
 	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	require.Eventually(t, func() bool {
-		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: "default"})
+		open, err := env.client.Temporal().ListOpenWorkflow(t.Context(), &workflowservice.ListOpenWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
 		require.NoError(t, err)
 		for _, e := range open.GetExecutions() {
 			if e.GetType().GetName() == api.WorkflowWorker && e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
@@ -87,4 +88,32 @@ func TestAPoolStartedAgainRightAfterItWasTerminatedIsWhole(t *testing.T) {
 	env.restAndContinue(pool, 1)
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.PoolWorkflowID("heirs"), "", "by hand"))
 	env.startPool(spec)
+}
+
+func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a")
+	pool := env.startPool(echoSpec("asleep", 2))
+	require.NoError(t, pool.Signal(t.Context(), 1, api.SignalStop, api.Control{Reason: "it rests"}))
+	env.waitState(pool, 1, lifecycle.Stopped)
+	sweeper := &activities.Sweeper{Temporal: env.client.Temporal(), Namespace: env.client.Namespace()}
+	started := time.Now()
+	continued := 0
+	require.Eventually(t, func() bool { // visibility lags
+		n, err := sweeper.ContinueRunsBefore(t.Context(), started, func() {})
+		require.NoError(t, err)
+		continued += n
+		return continued >= 3 && n == 0
+	}, waitTimeout, 100*time.Millisecond, "the pool and both workers, and none twice for long")
+	for _, id := range []string{api.PoolWorkflowID("asleep"), api.WorkerWorkflowID("asleep", 0), api.WorkerWorkflowID("asleep", 1)} {
+		require.Eventually(t, func() bool {
+			answer, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), id, "")
+			info := answer.GetWorkflowExecutionInfo()
+			return err == nil && info.GetFirstRunId() != info.GetExecution().GetRunId()
+		}, waitTimeout, 50*time.Millisecond, "%s continues as new", id)
+	}
+	view := env.waitFor(pool, "one worker is ready and one rests", func(v api.PoolWorkers) bool { return v.Ready == 1 })
+	require.EqualValues(t, 1, view.Workers[0].Incarnation)
+	require.Equal(t, lifecycle.Stopped, view.Workers[1].State)
 }

@@ -21,7 +21,7 @@ import (
 func (env *testEnv) ctl(code int, args ...string) (out, errors string) {
 	env.t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--address", env.server.Address())
+	args = append(args, "--address", env.server.Address(), "--namespace", env.server.Namespace())
 	got := cli.Run(env.t.Context(), args, &stdout, &stderr)
 	require.Equal(env.t, code, got, "ctl %v\n%s%s", args, &stdout, &stderr)
 	return stdout.String(), stderr.String()

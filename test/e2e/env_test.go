@@ -2,7 +2,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/agentcmd"
-	"github.com/tempool/tempool/internal/devserver"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
@@ -37,27 +35,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testEnv is a Temporal server, a client and any number of agents.
+// testEnv is a Temporal server or a namespace of a cluster, a client and any number of agents.
 type testEnv struct {
 	t      *testing.T
-	server *devserver.Server
+	server server
 	client *tempool.Client
 	dir    string
 }
 
 func newEnv(t *testing.T) *testEnv {
 	t.Helper()
+	return newEnvWith(t)
+}
+
+// newEnvWith is newEnv with further arguments of the server.
+func newEnvWith(t *testing.T, serverArguments ...string) *testEnv {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "tempool") // not t.TempDir: a Unix socket's path has to be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	server, err := devserver.Start(t.Context(), devserver.Options{
-		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
-		Progress: func(s string) { t.Log(s) },
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	env := &testEnv{t: t, server: server, dir: dir}
-	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: server.Address(), Logger: newDiscardLogger()})
+	env := &testEnv{t: t, server: startServer(t, dir, serverArguments...), dir: dir}
+	env.client, err = tempool.Dial(t.Context(), tempool.Options{Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger()})
 	require.NoError(t, err)
 	t.Cleanup(env.client.Close)
 	t.Cleanup(env.recordHistories)
@@ -76,7 +74,7 @@ func (env *testEnv) startAgent(hostID string, args ...string) *agent {
 	logFile, err := os.OpenFile(filepath.Join(env.dir, hostID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(env.t, err)
 	defer logFile.Close()
-	args = append([]string{"--address", env.server.Address(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
+	args = append([]string{"--address", env.server.Address(), "--namespace", env.server.Namespace(), "--host-id", hostID, "--state-dir", filepath.Join(env.dir, hostID), "--listen", ""}, args...)
 	a := &agent{t: env.t, cmd: exec.Command(os.Args[0], args...), log: logFile.Name()}
 	a.cmd.Env = append(os.Environ(), agentDirVariable+"="+env.dir)
 	a.cmd.Stdout, a.cmd.Stderr = logFile, logFile

@@ -168,14 +168,14 @@ func TestExecuteCallsAPool(t *testing.T) {
 	t.Run("from the command line", func(t *testing.T) {
 		temporalCLI, err := devserver.Binary(t.Context(), "", func(string) {})
 		require.NoError(t, err)
-		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--output", "json",
+		output, err := exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--namespace", env.server.Namespace(), "--output", "json",
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "add", "params": [20, 22]}`).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 		var executed struct{ Result struct{ Sum int } }
 		require.NoError(t, json.Unmarshal(output, &executed), "%s", output)
 		require.Equal(t, 42, executed.Result.Sum)
 
-		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(),
+		output, err = exec.CommandContext(t.Context(), temporalCLI, "workflow", "execute", "--address", env.server.Address(), "--namespace", env.server.Namespace(),
 			"--task-queue", api.TaskQueue, "--type", api.WorkflowExecute, "--input", `{"pool": "called", "method": "fail", "params": ["for shell"]}`).CombinedOutput()
 		require.Error(t, err)
 		require.Contains(t, string(output), "for shell")

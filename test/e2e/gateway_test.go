@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool"
@@ -148,15 +147,9 @@ func TestCallsOfAKilledAgentAreCountedUpToItsLastHeartbeat(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, answer)
 	}
 	require.Eventually(t, func() bool {
-		described, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), api.WorkerWorkflowID("lastword", 0), "")
+		vitals, err := env.client.HostVitals(t.Context(), "word-a")
 		require.NoError(t, err)
-		for _, pending := range described.GetPendingActivities() {
-			var beat api.WatchHeartbeat
-			if converter.GetDefaultDataConverter().FromPayloads(pending.GetHeartbeatDetails(), &beat) == nil && beat.Usage.Requests == 5 {
-				return true
-			}
-		}
-		return false
+		return len(vitals.Processes) == 1 && vitals.Processes[0].Usage.Requests == 5
 	}, waitTimeout, 50*time.Millisecond, "no heartbeat reported the calls")
 	first.kill()
 	env.startAgent("word-b")

@@ -82,7 +82,9 @@ func TestManyLeasesPassThroughContinueAsNew(t *testing.T) {
 	require.EqualValues(t, *pairs, view.Workers[0].RequestsServed)
 	require.Zero(t, view.Workers[0].LeasesRefused)
 	runs := env.countRuns(api.WorkerWorkflowID("many", 0))
-	require.Greater(t, runs, 1)
+	if *pairs >= 1_000 { // else the history is too short
+		require.Greater(t, runs, 1)
+	}
 	t.Logf("%d pairs through %d runs; refusals: %v", *pairs, runs, refusals)
 }
 

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // hostStatus waits until a host's workflow says what holds is true of, and returns that.
@@ -104,10 +106,52 @@ func TestAHostsWorkflowThatWasTerminatedIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	env := newEnv(t)
 	env.startAgent("lonely")
-	status := env.hostStatus("lonely", "the agent joined", up)
+	before := env.hostStatus("lonely", "the agent joined", up)
+	pool := env.startPool(echoSpec("lonely", 1))
+	worker := env.waitFor(pool, "ready", func(v api.PoolWorkers) bool { return v.Ready == 1 }).Workers[0]
 	require.NoError(t, env.client.Temporal().TerminateWorkflow(t.Context(), api.HostWorkflowID("lonely"), "", "by hand"))
-	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Epoch > status.Epoch })
-	require.Equal(t, status.Instance, again.Instance)
+	again := env.hostStatus("lonely", "the agent joins again", func(s api.HostStatus) bool { return up(s) && s.Since.After(before.Since) })
+	require.Equal(t, before.Instance, again.Instance)
+	require.Equal(t, before.Epoch, again.Epoch, "nobody else has had the host id")
+	_, err := pool.CheckoutOnce(t.Context(), 0, tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	view, err := pool.Workers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, worker.PID, view.Workers[0].PID, "its process serves on")
+}
+
+func TestTheWorkersOfAKilledAgentAreBackAsSoonAsItIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgent("phoenix")
+	pool := env.startPool(echoSpec("phoenix", 5))
+	env.waitFor(pool, "ready", func(v api.PoolWorkers) bool { return v.Ready == 5 })
+	for round := range 2 {
+		agent.kill()
+		agent = env.startAgent("phoenix")
+		began := time.Now()
+		env.waitFor(pool, "every worker has its next process", func(v api.PoolWorkers) bool {
+			for _, w := range v.Workers {
+				if w.State != lifecycle.Ready || w.Incarnation < int64(round+2) {
+					return false
+				}
+			}
+			return true
+		})
+		t.Logf("ready %s after the agent was", time.Since(began).Round(time.Millisecond))
+	}
+	for slot := range 5 {
+		history, err := pool.History(t.Context(), slot)
+		require.NoError(t, err)
+		ends := 0
+		for _, transition := range history {
+			if transition.Event == lifecycle.Exited {
+				ends++
+				require.Contains(t, transition.Reason, "the agent of host phoenix was started again", "no worker had to wait for a time-out")
+			}
+		}
+		require.Equal(t, 2, ends)
+	}
 }
 
 func TestAFrozenAgentThatWasSucceededEndsWhenItWakes(t *testing.T) {

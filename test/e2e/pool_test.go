@@ -60,12 +60,12 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 	})
 
 	interceptor := &lossyInterceptor{}
-	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
+	connection, err := client.Dial(client.Options{HostPort: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(), ConnectionOptions: client.ConnectionOptions{
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(interceptor.intercept)},
 	}})
 	require.NoError(t, err)
 	defer connection.Close()
-	user := tempool.NewClient(connection, client.DefaultNamespace)
+	user := tempool.NewClient(connection, env.server.Namespace())
 	defer user.Close()
 	state, err := user.Pool("ops").State(t.Context(), 0)
 	require.NoError(t, err)

@@ -14,6 +14,8 @@ import (
 	"go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tempool/tempool/api"
 )
 
 // record is the folder to which every test writes the histories of all its workflow runs, for test/replay; empty disables this.
@@ -42,8 +44,12 @@ func (env *testEnv) recordHistories() {
 	require.NoError(t, err)
 	for _, execution := range answer.GetExecutions() {
 		id, run := execution.GetExecution().GetWorkflowId(), execution.GetExecution().GetRunId()
-		if !strings.HasPrefix(id, "tempool/") { // a user's workflow
+		subject, ours := strings.CutPrefix(id, "tempool/")
+		if !ours && execution.GetType().GetName() != api.WorkflowExecute { // a user's workflow
 			continue
+		}
+		if !ours {
+			subject = "execute"
 		}
 		var events history.History
 		iterator := env.client.Temporal().GetWorkflowHistory(context.Background(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
@@ -57,7 +63,7 @@ func (env *testEnv) recordHistories() {
 		}
 		content, err := protojson.Marshal(&events)
 		require.NoError(t, err)
-		name := strings.TrimLeft(strings.ReplaceAll(strings.TrimPrefix(id, "tempool/"), "/", "-"), "-") + "." + run[len(run)-8:] + ".json"
+		name := strings.TrimLeft(strings.ReplaceAll(subject, "/", "-"), "-") + "." + run[len(run)-8:] + ".json"
 		require.NoError(t, os.WriteFile(filepath.Join(*record, name), content, 0o600))
 	}
 }

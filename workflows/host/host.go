@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -27,6 +26,9 @@ const (
 	livenessTimeout = 365 * 24 * time.Hour
 	// runLength is how long a run goes on at the most, so that an old version of the code ends within a day.
 	runLength = 24 * time.Hour
+	// endEpochTimeout bounds one telling of the workers, and endEpochHeartbeat the silence of the agent that does it.
+	endEpochTimeout   = time.Hour
+	endEpochHeartbeat = time.Minute
 	// forgetAfter is how long the workflow of a host without an agent stays open.
 	forgetAfter = 30 * 24 * time.Hour
 )
@@ -37,11 +39,19 @@ type host struct {
 	ctx      workflow.Context
 	began    time.Time
 	liveness *liveness // of the present epoch, while it is under way
+	telling  *telling  // of ActivityEndEpoch, while it is under way
 	events   int
 }
 
 // liveness is one liveness activity.
 type liveness struct {
+	epoch  int64
+	cancel workflow.CancelFunc
+	result workflow.Future
+}
+
+// telling is one ActivityEndEpoch.
+type telling struct {
 	epoch  int64
 	cancel workflow.CancelFunc
 	result workflow.Future
@@ -55,9 +65,10 @@ func Workflow(ctx workflow.Context, run Run) error {
 	}
 	for {
 		h.reconcile()
+		h.endEpochs()
 		workflow.SetCurrentDetails(ctx, h.details())
 		if h.mayContinue() {
-			h.stopLiveness()
+			h.stopLiveness() // the next run tells the workers of ended epochs once more
 			return workflow.NewContinueAsNewError(ctx, api.WorkflowHost, h.Run)
 		}
 		if forgotten, err := h.await(); forgotten || err != nil {
@@ -115,7 +126,9 @@ func (h *host) reconcile() {
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:                "liveness of " + h.Machine,
 	})
-	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{Epoch: h.Epoch, Instance: h.Instance})}
+	h.liveness = &liveness{h.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityHostLiveness, api.LivenessRequest{
+		Epoch: h.Epoch, Instance: h.Instance, At: workflow.Now(h.ctx),
+	})}
 }
 
 func (h *host) stopLiveness() {
@@ -125,16 +138,45 @@ func (h *host) stopLiveness() {
 	}
 }
 
+// endEpochs has the workers of ended epochs told. The end of a later epoch replaces a telling that is under way, for it includes it.
+func (h *host) endEpochs() {
+	if t := h.telling; t != nil && t.result.IsReady() {
+		if err := t.result.Get(h.ctx, nil); err != nil {
+			workflow.GetLogger(h.ctx).Error("workers were not told that their host's agent has ended", "host", h.Host, "error", err)
+		}
+		if h.Ended != nil && h.Ended.Epoch == t.epoch {
+			h.Ended = nil
+		}
+		h.telling = nil
+	}
+	if h.Ended == nil || h.telling != nil && h.telling.epoch == h.Ended.Epoch {
+		return
+	}
+	if h.telling != nil {
+		h.telling.cancel()
+	}
+	ctx, cancel := workflow.WithCancel(h.ctx)
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           api.SweeperQueue,
+		StartToCloseTimeout: endEpochTimeout,
+		HeartbeatTimeout:    endEpochHeartbeat,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
+		Summary:             "tell workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
+	})
+	h.telling = &telling{h.Ended.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
+}
+
 // await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.
 func (h *host) await() (forgotten bool, err error) {
 	epoch, state := h.Epoch, h.State
 	changed := func() bool {
-		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady()
+		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady() ||
+			h.telling != nil && h.telling.result.IsReady()
 	}
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {
 	case state == api.HostSuspect:
-		limit = h.Since.Add(api.HostHeartbeatTimeout).Sub(workflow.Now(h.ctx))
+		limit = h.SuspectUntil.Sub(workflow.Now(h.ctx))
 	case !state.Alive():
 		limit = forgetAfter
 	}
@@ -145,8 +187,8 @@ func (h *host) await() (forgotten bool, err error) {
 	case woken:
 		h.observe()
 	case h.State == api.HostSuspect:
-		h.setState(api.HostLost, workflow.Now(h.ctx))
-	case !h.State.Alive() && workflow.AllHandlersFinished(h.ctx):
+		h.lose(workflow.Now(h.ctx))
+	case !h.State.Alive() && h.Ended == nil && workflow.AllHandlersFinished(h.ctx):
 		return true, nil
 	}
 	return false, nil
@@ -163,12 +205,14 @@ func (h *host) observe() {
 	if epoch != h.Epoch || !h.State.Alive() {
 		return
 	}
+	var last api.HostVitals
 	var timeout *temporal.TimeoutError
-	if errors.As(err, &timeout) && (timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT || timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START) {
-		h.setState(api.HostLost, workflow.Now(h.ctx))
-		return
+	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() {
+		if err := timeout.LastHeartbeatDetails(&last); err != nil {
+			workflow.GetLogger(h.ctx).Warn("cannot read the last heartbeat", "host", h.Host, "error", err)
+		}
 	}
-	h.setState(api.HostSuspect, workflow.Now(h.ctx))
+	h.suspect(last, workflow.Now(h.ctx))
 }
 
 // mayContinue reports whether the run is to continue as new and nothing would be lost by it: a suspect host's grace is counted from Since, and

@@ -111,7 +111,7 @@ func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	require.Equal(t, &joined{epoch: 1}, first)
 	require.ErrorContains(t, early.refusal, `host id "gpu-1" is held by agent a`)
 	require.Equal(t, &joined{epoch: 2}, late)
-	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a"}, {Epoch: 2, Instance: "b"}}, f.started)
+	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}, {Epoch: 2, Instance: "b", At: t0.Add(3 * time.Minute)}}, f.started)
 }
 
 func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
@@ -149,7 +149,7 @@ func TestAnAgentWhoseLivenessEndsWithoutAWordIsSuspectAndThenLost(t *testing.T) 
 	f = newFleet(t)
 	f.liveness[1] = func(context.Context) error { return errors.New("worker is shutting down") }
 	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
-	f.after(api.HostHeartbeatTimeout+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
+	f.after(api.HostGrace+time.Second, func() { require.Equal(t, api.HostLost, f.status().State) })
 	require.NoError(t, f.run(Run{}))
 }
 
@@ -184,7 +184,7 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	f = newFleet(t)
 	f.after(time.Minute, func() {
 		require.Equal(t, api.HostUp, f.status().State)
-		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a"}}, f.started, "the next run has a liveness of its own")
+		require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}}, f.started, "the next run has a liveness of its own")
 		f.leave(1)
 	})
 	require.NoError(t, f.run(next))

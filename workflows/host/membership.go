@@ -13,10 +13,17 @@ type membership struct {
 	Lineage string `json:"lineage,omitempty"`
 	// JoinedAt is when the present epoch began.
 	JoinedAt time.Time `json:"joined_at,omitzero"`
+	// SuspectUntil is when a suspect host is lost.
+	SuspectUntil time.Time `json:"suspect_until,omitzero"`
+	// Last is the usage that a suspect agent had last reported of its processes.
+	Last []api.ProcessUsage `json:"last,omitempty"`
+	// Ended are the epochs whose workers have to be told; nil if all have been.
+	Ended *api.EndEpochRequest `json:"ended,omitempty"`
 }
 
 // join decides about an agent that announces itself. It is refused as api.CodeHostTaken while an agent of another lineage is alive, and when
-// the epoch it had was taken over by another instance. A repeated join keeps its epoch; every other one begins the next.
+// the epoch it had was taken over by another instance. A repeated join keeps its epoch, also in a new workflow that knows of none; every
+// other one begins the next and ends those before.
 func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Error) {
 	if r.Instance == "" || r.Lineage == "" {
 		return m, api.Errorf(api.CodeInvalid, "join needs an instance and a lineage")
@@ -24,13 +31,22 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 	same := r.Instance == m.Instance
 	switch {
 	case same && m.State.Alive():
+		m.Last = nil
 		m.setState(api.HostUp, now)
 		return m.describe(r), nil
 	case !same && m.State.Alive() && (r.Lineage != m.Lineage || r.Epoch > 0):
 		return m, api.Errorf(api.CodeHostTaken, "host id %q is held by agent %s (%s) since %s, epoch %d",
-			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339), m.Epoch).After(api.HostHeartbeatTimeout)
+			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339), m.Epoch).After(api.HostHeartbeatTimeout + api.HostGrace)
 	}
-	m.Epoch = max(m.Epoch, r.Epoch) + 1
+	switch {
+	case m.Epoch == 0 && r.Epoch > 0:
+		m.Epoch = r.Epoch
+	default:
+		if m.Epoch > 0 {
+			m.end(m.Epoch, "the agent of host "+m.Host+" was started again")
+		}
+		m.Epoch = max(m.Epoch, r.Epoch) + 1
+	}
 	m.Instance, m.Lineage, m.JoinedAt, m.State = r.Instance, r.Lineage, now, ""
 	m.setState(api.HostUp, now)
 	return m.describe(r), nil
@@ -45,8 +61,39 @@ func (m membership) describe(r api.JoinRequest) membership {
 func (m membership) leave(epoch int64, now time.Time) membership {
 	if epoch == m.Epoch && m.State.Alive() {
 		m.setState(api.HostLeft, now)
+		m.end(epoch, "the agent of host "+m.Host+" has stopped")
 	}
 	return m
+}
+
+// suspect begins the time in which an agent that is not heard of may join again. The heartbeat of last timed out: much later than it was due
+// if Temporal was away, and then the agent could not be heard.
+func (m *membership) suspect(last api.HostVitals, now time.Time) {
+	grace := api.HostGrace
+	if !last.At.IsZero() && now.Sub(last.At) > api.HostHeartbeatTimeout+2*api.HostHeartbeatInterval {
+		grace = api.HostOutageGrace
+	}
+	m.setState(api.HostSuspect, now)
+	m.SuspectUntil, m.Last = now.Add(grace), nil
+	for _, p := range last.Processes {
+		m.Last = append(m.Last, api.ProcessUsage{Process: p.Process, Usage: p.Usage})
+	}
+}
+
+// lose ends the present epoch of an agent that has not joined again.
+func (m *membership) lose(now time.Time) {
+	m.setState(api.HostLost, now)
+	m.end(m.Epoch, "host "+m.Host+" lost: its agent was silent for "+(api.HostHeartbeatTimeout+api.HostGrace).String())
+	m.Ended.Usage, m.Last = m.Last, nil
+}
+
+// end has the workers told that all epochs up to this one have ended.
+func (m *membership) end(epoch int64, reason string) {
+	ended := &api.EndEpochRequest{Host: m.Host, Epoch: epoch, Reason: reason}
+	if m.Ended != nil && m.Ended.Epoch == epoch {
+		ended.Usage = m.Ended.Usage
+	}
+	m.Ended = ended
 }
 
 func (m *membership) setState(s api.HostState, now time.Time) {

@@ -27,7 +27,7 @@ func TestJoin(t *testing.T) {
 		refusal api.Code
 	}{
 		"a new host":                                {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk"}, 1, ""},
-		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 8, ""},
+		"a new host whose agent had an epoch":       {membership{}, api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 7}, 7, ""},
 		"a repeated join keeps its epoch":           {member(api.HostUp), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a suspect agent that joins again":          {member(api.HostSuspect), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 3, ""},
 		"a lost agent gets the next epoch":          {member(api.HostLost), api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, 4, ""},
@@ -58,7 +58,7 @@ func TestJoin(t *testing.T) {
 func TestARefusedJoinNamesTheAgentThatHoldsTheID(t *testing.T) {
 	_, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
 	require.EqualError(t, refusal, `host_taken: host id "gpu-1" is held by agent a (m) since 2026-11-22T05:00:00Z, epoch 3`)
-	require.Equal(t, api.HostHeartbeatTimeout, refusal.RetryAfter)
+	require.Equal(t, api.HostHeartbeatTimeout+api.HostGrace, refusal.RetryAfter)
 }
 
 func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
@@ -67,4 +67,37 @@ func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
 	require.Equal(t, api.HostLeft, left.State)
 	require.Equal(t, t0.Add(time.Hour), left.Since)
 	require.Equal(t, api.HostLost, member(api.HostLost).leave(3, t0).State)
+}
+
+func TestAnAgentThatTemporalCouldNotHearHasLongerToJoinAgain(t *testing.T) {
+	last := api.HostVitals{At: t0, Processes: []api.ProcessVitals{{Process: api.Process{Worker: "p/1", Incarnation: 2}, Usage: api.Usage{Requests: 7}}}}
+	silent, unheard := member(api.HostUp), member(api.HostUp)
+	now := t0.Add(api.HostHeartbeatTimeout + api.HostHeartbeatInterval)
+	silent.suspect(last, now)
+	require.Equal(t, api.HostSuspect, silent.State)
+	require.Equal(t, now.Add(api.HostGrace), silent.SuspectUntil)
+	now = t0.Add(time.Minute)
+	unheard.suspect(last, now)
+	require.Equal(t, now.Add(api.HostOutageGrace), unheard.SuspectUntil)
+
+	silent.lose(now)
+	require.Equal(t, api.HostLost, silent.State)
+	require.Equal(t, &api.EndEpochRequest{
+		Host: "gpu-1", Epoch: 3, Reason: "host gpu-1 lost: its agent was silent for 16s",
+		Usage: []api.ProcessUsage{{Process: last.Processes[0].Process, Usage: last.Processes[0].Usage}},
+	}, silent.Ended)
+
+	again, refusal := unheard.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 3}, now)
+	require.Nil(t, refusal)
+	require.Equal(t, api.HostUp, again.State)
+	require.EqualValues(t, 3, again.Epoch)
+	require.Nil(t, again.Ended, "it has lost nothing")
+	require.Nil(t, again.Last)
+}
+
+func TestEveryEndOfAnEpochIsTold(t *testing.T) {
+	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	require.Nil(t, refusal)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"}, successor.Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"}, member(api.HostUp).leave(3, t0).Ended)
 }

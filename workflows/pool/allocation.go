@@ -124,7 +124,7 @@ func (a *allocation) report(shares []api.Share) {
 		a.signalWorker(number, api.SignalLimitsApplied, api.LimitsApplied{
 			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Limits: share.Limits,
 			Reason: fmt.Sprintf("limits set to the %s share of the host's budget: %d MB, %.2f cores", a.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),
-		}, nil)
+		})
 	}
 }
 

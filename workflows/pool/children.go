@@ -34,7 +34,7 @@ func (c children) startMissing() {
 	if c.retry.Take() {
 		c.RetryAt = time.Time{}
 	}
-	for number := 0; number < c.Size; number++ {
+	for _, number := range c.memberNumbers() {
 		s := c.slot(number)
 		if s != nil && (s.Started && !s.isClosed() || c.Now().Before(c.RetryAt)) {
 			continue
@@ -72,7 +72,7 @@ func (c children) start(number int) {
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
-	s.Closed, s.RunID = false, "" // the end of the previous workflow must not count as the end of this one
+	s.Closed, s.RunID, s.announced, s.Restart = false, "", time.Time{}, nil // the end of the previous workflow must not count as the end of this one
 	c.await(number, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
 
@@ -109,7 +109,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 // pool with this name, most likely one that was terminated: it is told to end.
 func (c children) startFailed(number int, err error) {
 	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"}, nil)
+		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
 	}
 	s := c.ensure(number)
 	s.Started, s.Child, s.Reason = false, false, display.Shorten("worker workflow could not be started: "+err.Error())
@@ -139,7 +139,7 @@ func (c children) removeUnwanted() {
 	})
 }
 
-func (c children) isUnwanted(s slot) bool { return c.Stopping || s.Slot >= c.Size }
+func (c children) isUnwanted(s slot) bool { return c.Stopping || !c.isMember(s.Slot) }
 
 // end ends a worker for good. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
 func (c children) end(s *slot) {
@@ -152,16 +152,16 @@ func (c children) end(s *slot) {
 	if c.Stopping {
 		reason = "pool stopping"
 	}
-	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool"}, func(s *slot) {
-		s.markLost("worker workflow had closed before it was asked to end")
-	})
+	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool"})
 }
 
-// announceContinuation makes the children of this run ignore the cancellation that the end of the run brings them.
+// announceContinuation makes the children of this run ignore the cancellation that the end of the run brings them. Signals that arrive
+// meanwhile may make the pool try again; it does not repeat an announcement that still holds.
 func (c children) announceContinuation() {
 	var sent []workflow.Future
 	for i := range c.Roster {
-		if s := c.Roster[i]; s.Child && !s.Gone {
+		if s := &c.Roster[i]; s.Child && !s.Gone && c.Now().Sub(s.announced) >= worker.CancelGrace/2 {
+			s.announced = c.Now()
 			sent = append(sent, workflow.SignalExternalWorkflow(c.Ctx, api.WorkerWorkflowID(c.name(), s.Slot), "",
 				api.SignalPoolContinues, api.Control{By: "pool"}))
 		}

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/worker"
 )
 
 // disruption is one worker whose incarnation is replaced while it serves: at its own request, once the pool grants it, or as part of a
@@ -19,9 +21,14 @@ type disruption struct {
 	Cause   api.Cause `json:"cause,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Granted bool      `json:"granted,omitempty"`
+	// Since is when it was granted, or sent as part of a rollout.
+	Since time.Time `json:"since,omitzero"`
 	// EndedOtherwise says that the incarnation ended for another reason: an operator may have stopped the worker.
 	EndedOtherwise bool `json:"dropped,omitempty"`
 }
+
+// grantMargin is by how much a grant lasts longer for the pool than for its worker.
+const grantMargin = time.Minute
 
 // disruptions grants rotations and carries out rollouts within the disruption budget.
 type disruptions struct{ *pool }
@@ -29,13 +36,15 @@ type disruptions struct{ *pool }
 // requested queues a worker's request for a rotation. The same request again gets the same grant again.
 func (d disruptions) requested(r api.RotationRequest) {
 	s := d.slot(r.Slot)
-	if s == nil || d.Stopping || r.Slot >= d.Size || r.Incarnation < s.Incarnation {
+	if s == nil || d.Stopping || !d.isMember(r.Slot) || r.Incarnation < s.Incarnation {
 		return
 	}
 	if i := slices.IndexFunc(d.Disruptions, func(t disruption) bool { return t.Slot == r.Slot }); i >= 0 {
-		if d.Disruptions[i].From == r.Incarnation && d.Disruptions[i].Granted {
-			d.grantOne(&d.Disruptions[i])
-			return
+		if t := &d.Disruptions[i]; t.From == r.Incarnation {
+			if t.Granted {
+				d.grantOne(t)
+			}
+			return // it keeps its place
 		}
 		d.Disruptions = slices.Delete(d.Disruptions, i, i+1)
 	}
@@ -81,10 +90,15 @@ func (d disruptions) grant() bool {
 	return changed
 }
 
-// isOver reports whether the worker serves under the next incarnation, or will not.
+// isOver reports whether the worker serves under the next incarnation, or will not, or has had the grant for too long: it may never have
+// arrived. Nothing but other requests needs the end of a grant, so no timer measures it; workers that wait ask again.
 func (d disruptions) isOver(t disruption) bool {
+	if t.Granted && d.Now().Sub(t.Since) > worker.GrantTimeout(d.Spec)+grantMargin {
+		workflow.GetLogger(d.Ctx).Warn("rotation did not end in time; its grant is void", "pool", d.name(), "worker", t.Slot, "since", t.Since)
+		return true
+	}
 	s := d.slot(t.Slot)
-	return s == nil || s.Slot >= d.Size || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
+	return s == nil || !d.isMember(s.Slot) || s.Gone || s.Removing || s.Incarnation > t.From && (s.isServing() || s.Resting || !t.Granted) ||
 		t.EndedOtherwise && s.Resting
 }
 
@@ -118,7 +132,9 @@ func (d disruptions) inRollout(number int) bool {
 }
 
 func (d disruptions) grantOne(t *disruption) {
-	t.Granted = true
+	if !t.Granted { // a worker that asks again gets no more time
+		t.Granted, t.Since = true, d.Now()
+	}
 	workflow.GetLogger(d.Ctx).Info("rotation granted", "pool", d.name(), "worker", t.Slot, "incarnation", t.From, "cause", t.Cause, "reason", t.Reason)
-	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From}, nil)
+	d.signalWorker(t.Slot, api.SignalRotationGrant, api.RotationGrant{Incarnation: t.From})
 }

@@ -39,7 +39,10 @@ type fakePool struct {
 	rebalanced      []api.RebalanceRequest
 	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
-	peak            int // the most workers that were in the middle of a restart at one time
+	leases          map[int]api.HolderKind // on workers; nil fails the question
+	announced       map[int]int            // how often each slot was told that the pool continues
+	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
+	peak            int                    // the most workers that were in the middle of a restart at one time
 }
 
 // fakeWorker is one worker's workflow.
@@ -53,6 +56,7 @@ type fakeWorker struct {
 	ignoreNextCancel bool
 	noCancelUntil    time.Time
 	restarting       bool
+	deaf             bool // ignores grants and restarts
 	noCapacity       bool // its next starts wait for capacity
 	generation       int  // what was to happen in an earlier one does not
 	received         []received
@@ -77,7 +81,7 @@ const (
 const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
-	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}}
+	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}, announced: map[int]int{}}
 }
 
 func poolOf(size int) Run {
@@ -131,6 +135,7 @@ func (p *fakePool) set(now time.Time) {
 	})
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
+	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
@@ -171,6 +176,20 @@ func (p *fakePool) update(name string, request any) *workflowtest.UpdateResult {
 // updateAt sends an update at a time.
 func (p *fakePool) updateAt(when time.Duration, name string, request any) {
 	p.At(when, func() { p.update(name, request) })
+}
+
+// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the pool
+// does not know.
+func (p *fakePool) overdueAt(at time.Duration) {
+	p.At(at, func() {
+		p.env.SetContinueAsNewSuggested(true)
+		p.env.SetCurrentHistoryLength(4096)
+		p.env.SignalWorkflow("noise", nil)
+	})
+	p.At(at+time.Millisecond, func() {
+		p.env.SetCurrentHistoryLength(2 * 4096)
+		p.env.SignalWorkflow("noise", nil)
+	})
 }
 
 func (p *fakePool) stopAt(when time.Duration) { p.updateAt(when, api.UpdateStop, api.Control{}) }
@@ -255,10 +274,14 @@ func (a *fakeWorker) rest(state lifecycle.State, reason string) {
 func (a *fakeWorker) signal(name string, argument any) {
 	switch name {
 	case api.SignalPoolContinues:
+		a.fakePool.announced[a.run.Slot]++
 		a.ignoreNextCancel = true
 		return
 	case api.SignalRestart:
 		a.remember(name, argument)
+		if a.deaf {
+			return
+		}
 		r := argument.(api.Restart)
 		if r.Spec != nil {
 			a.run.Spec, a.run.SpecVersion = *r.Spec, r.SpecVersion
@@ -277,6 +300,9 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.end()
 	case api.SignalRotationGrant:
 		a.remember(name, argument)
+		if a.deaf {
+			return
+		}
 		a.generation++
 		a.restarting = true
 		a.fakePool.countRestarting()
@@ -308,6 +334,13 @@ func (p *fakePool) rebalance(_ context.Context, r api.RebalanceRequest) (api.Reb
 	p.rebalanced = append(p.rebalanced, r)
 	p.rebalanceMu.Unlock()
 	return p.rebalanceResult(r)
+}
+
+func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (api.WorkerLeasesResult, error) {
+	if p.leases == nil {
+		return api.WorkerLeasesResult{}, errors.New("no agent answers")
+	}
+	return api.WorkerLeasesResult{Holders: p.leases}, nil
 }
 
 // rebalances counts the requests to split a budget.

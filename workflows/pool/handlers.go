@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -20,6 +21,7 @@ const maxSize = 1000
 // register sets the handlers of all signals, queries and updates, before anything else runs.
 func (p *pool) register(ctx workflow.Context) error {
 	onSignal(p, api.SignalWorkerChanged, p.workerChanged)
+	onSignal(p, api.SignalProcessesStarted, p.processesStarted)
 	onSignal(p, api.SignalRotationRequest, p.disruptions.requested)
 	onSignal(p, api.SignalRotationDone, p.disruptions.done)
 	onSignal(p, api.SignalStartRequested, p.throttle.requested)
@@ -69,6 +71,9 @@ func (p *pool) registerUpdates(ctx workflow.Context) error {
 }
 
 func (p *pool) stoppingRefusal() *api.Error {
+	if p.IsOverdue() {
+		return p.continuing()
+	}
 	if p.Stopping {
 		return api.Errorf(api.CodeDraining, "pool %s is stopping; start it again after it has stopped", p.name())
 	}
@@ -84,7 +89,7 @@ func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
 
 func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
 	result := api.ScaleResult{From: p.Size, To: r.Size}
-	p.Size = r.Size
+	p.members.resize(r.Size)
 	p.Spec.Pool.Size = r.Size
 	p.WakeUp()
 	return result, nil
@@ -102,7 +107,7 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 
 // apply sets a new spec and rolls it out. A new size alone restarts no worker.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
-	p.Size = r.Spec.Pool.Size
+	p.members.resize(r.Spec.Pool.Size)
 	changed := !sameButSize(p.Spec, r.Spec)
 	p.Spec = r.Spec
 	if changed {
@@ -125,8 +130,8 @@ func sameButSize(a, b spec.Spec) bool {
 }
 
 func (p *pool) slotRefusal(number *int) *api.Error {
-	if number != nil && (*number < 0 || *number >= p.Size) {
-		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; its workers are 0 to %d", p.name(), *number, p.Size-1)
+	if number != nil && !p.isMember(*number) {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name(), *number, p.name())
 	}
 	return p.stoppingRefusal()
 }
@@ -148,15 +153,37 @@ func (p *pool) restart(ctx workflow.Context, r api.RestartRequest) (api.RestartR
 	return api.RestartResult{Workers: slots}, nil
 }
 
+// continuing refuses an update of a pool whose run is overdue. Clients repeat it.
+func (p *pool) continuing() *api.Error {
+	return api.Errorf(api.CodeContinuing, "pool %s is about to continue as new", p.name()).After(continuingRetry)
+}
+
+const (
+	// continuingRetry is after how long the next run of a pool can take an update.
+	continuingRetry = 500 * time.Millisecond
+	// runningTimeout is how long an update waits for the workflow of a worker.
+	runningTimeout = 30 * time.Second
+)
+
 // awaitRunning waits until signals reach a worker.
 func (p *pool) awaitRunning(ctx workflow.Context, number int) error {
-	err := workflow.Await(ctx, func() bool {
+	running := func() bool {
 		s := p.slot(number)
 		return p.slotRefusal(&number) != nil || s != nil && !s.isStarting()
-	})
-	if err != nil {
-		return err
 	}
+	if running() {
+		return p.refuse(number)
+	}
+	if ok, err := workflow.AwaitWithTimeout(ctx, runningTimeout, running); err != nil {
+		return err
+	} else if !ok {
+		return failure.Refusal(api.Errorf(api.CodeStarting, "the workflow of %s did not start within %s; try again", p.worker(number), runningTimeout).After(time.Second))
+	}
+	return p.refuse(number)
+}
+
+// refuse is the refusal of a request about a worker, as an update fails with it.
+func (p *pool) refuse(number int) error {
 	if refused := p.slotRefusal(&number); refused != nil {
 		return failure.Refusal(refused)
 	}

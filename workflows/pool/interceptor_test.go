@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
@@ -71,11 +73,27 @@ func (p *fakePool) childStarted(info *workflow.Info, _ workflow.Context, _ conve
 }
 
 func (o *outbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, _, name string, argument any) workflow.Future {
-	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, argument) })
+	return o.deliver(ctx, workflowID, func(a *fakeWorker) { a.signal(name, typed(o.fakePool.t, name, argument)) })
 }
 
 func (o *outbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowID, _ string) workflow.Future {
 	return o.deliver(ctx, workflowID, (*fakeWorker).cancel)
+}
+
+// typed decodes what the pool sends again in its carried form.
+func typed(t *testing.T, name string, argument any) any {
+	raw, carried := argument.(json.RawMessage)
+	if !carried {
+		return argument
+	}
+	if name == api.SignalRotationGrant {
+		var grant api.RotationGrant
+		require.NoError(t, json.Unmarshal(raw, &grant))
+		return grant
+	}
+	var control api.Control
+	require.NoError(t, json.Unmarshal(raw, &control))
+	return control
 }
 
 // deliver delivers a message if the worker runs both when it is sent and when it arrives.
@@ -83,7 +101,7 @@ func (o *outbound) deliver(ctx workflow.Context, workflowID string, handle func(
 	future, settable := workflow.NewFuture(ctx)
 	known := o.fakePool.running(workflowID)
 	workflow.Go(ctx, func(ctx workflow.Context) {
-		if err := workflow.Sleep(ctx, signalLatency); err != nil {
+		if err := workflow.Sleep(ctx, signalLatency+o.fakePool.slowSignals); err != nil {
 			settable.SetError(err)
 			return
 		}

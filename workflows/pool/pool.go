@@ -30,10 +30,13 @@ type Run struct {
 	AllocationState
 	// Pressure are the hosts that are short of memory.
 	Pressure []hostPressure `json:"pressure,omitempty"`
+	// Unsent are signals to workers that were under way when the previous run ended.
+	Unsent []loop.Message `json:"unsent,omitempty"`
 }
 
 // RosterState is what the pool knows of its slots.
 type RosterState struct {
+	MemberState
 	Roster  []slot    `json:"roster,omitempty"`  // by slot number
 	RetryAt time.Time `json:"retry_at,omitzero"` // of the slots whose workflow could not be started
 	// StartFailures counts consecutive workflows that could not be started.
@@ -75,6 +78,7 @@ type pool struct {
 	wake   loop.Timer // see wakeAfter
 	wakeAt time.Time
 
+	members     members
 	children    children
 	throttle    throttle
 	disruptions disruptions
@@ -97,13 +101,15 @@ const (
 // Workflow is the workflow of a pool.
 func Workflow(ctx workflow.Context, run Run) error {
 	p := &pool{Run: run, Loop: loop.New(ctx)}
-	p.children, p.throttle, p.disruptions, p.pressure, p.allocation = children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	p.OnUndelivered(p.undelivered)
+	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
 	if p.SpecVersion == 0 {
 		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
 	}
 	if err := p.register(ctx); err != nil {
 		return err
 	}
+	p.takeOver()
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		ctx.Done().Receive(ctx, nil)
 		p.stopAll("pool workflow cancelled")
@@ -121,7 +127,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 			if p.DrainSignals() || !p.mayContinue() { // an update arrived meanwhile
 				continue
 			}
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, p.Run)
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowPool, p.carry())
 		}
 		if err := p.Await(); err != nil {
 			return err
@@ -131,6 +137,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.
 func (p *pool) reconcile() bool {
+	p.members.shrink()
 	p.children.removeUnwanted()
 	if p.Stopping {
 		return false
@@ -138,6 +145,7 @@ func (p *pool) reconcile() bool {
 	p.children.startMissing()
 	p.pressure.expire()
 	p.allocation.rebalance()
+	p.disruptions.sendRestarts()
 	return p.throttle.release() || p.disruptions.grant() || p.disruptions.advanceRollout()
 }
 
@@ -177,13 +185,9 @@ func (p *pool) wakeAfter(d time.Duration) {
 	p.wake.Start(p.Loop, max(0, d), "before the pool reconciles again")
 }
 
-// signalWorker sends a worker a message. failed, if not nil, is called when it cannot be delivered.
-func (p *pool) signalWorker(number int, name string, message any, failed func(*slot)) {
-	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message, func(err error) {
-		if s := p.slot(number); err != nil && s != nil && failed != nil {
-			failed(s)
-		}
-	})
+// signalWorker sends a worker a message.
+func (p *pool) signalWorker(number int, name string, message any) {
+	p.Signal(api.WorkerWorkflowID(p.name(), number), name, message)
 }
 
 // stopAll ends every worker. The pool completes after the last one.
@@ -194,16 +198,4 @@ func (p *pool) stopAll(reason string) int {
 	}
 	p.WakeUp()
 	return len(p.Roster)
-}
-
-func (p *pool) mayContinue() bool {
-	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping || !workflow.AllHandlersFinished(p.Ctx) {
-		return false
-	}
-	for i := range p.Roster { // the result of a start or an end would be lost
-		if s := p.Roster[i]; s.isStarting() || (s.Removing && !s.Gone) {
-			return false
-		}
-	}
-	return true
 }

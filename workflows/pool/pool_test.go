@@ -289,9 +289,9 @@ func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
 		{"a size beyond the limit", api.UpdateScale, api.ScaleRequest{Size: maxSize + 1}, api.CodeInvalid, "1000"},
 		{"another pool's spec", api.UpdateApply, api.ApplyRequest{Spec: renamed}, api.CodeInvalid, "cannot be renamed"},
 		{"an invalid spec", api.UpdateApply, api.ApplyRequest{Spec: broken}, api.CodeInvalid, "command"},
-		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)}, api.CodeWorkerNotFound, "0 to 1"},
-		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "0 to 1"},
-		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound, "0 to 1"},
+		{"a restart of no worker of its own", api.UpdateRestart, api.RestartRequest{Worker: number(2)}, api.CodeWorkerNotFound, "ctl ps t"},
+		{"a negative worker", api.UpdateRestart, api.RestartRequest{Worker: number(-1)}, api.CodeWorkerNotFound, "ctl ps t"},
+		{"a drain of no worker of its own", api.UpdateDrain, api.Control{Worker: number(7)}, api.CodeWorkerNotFound, "ctl ps t"},
 		{"a drain of nobody", api.UpdateDrain, api.Control{}, api.CodeInvalid, "number of a worker"},
 	}
 	p := newFakePool(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/worker"
 )
 
 // rollout restarts workers one after the other, at most rotation.max_unavailable at a time. The next one restarts when the previous one
@@ -20,15 +21,19 @@ type rollout struct {
 	Current []disruption `json:"current,omitempty"`
 	Done    int          `json:"done"`
 	// NoCapacity are the workers that wait for capacity. They do not hold the rollout up: they start on the new spec when a host has room.
-	NoCapacity []int     `json:"no_capacity,omitempty"`
-	Halted     string    `json:"halted,omitempty"`
-	Cause      api.Cause `json:"cause,omitempty"`
+	NoCapacity []int `json:"no_capacity,omitempty"`
+	// Overdue are the workers that have not begun to restart in time, such as suspended ones. They do not hold the rollout up either.
+	Overdue []int     `json:"overdue,omitempty"`
+	Halted  string    `json:"halted,omitempty"`
+	Cause   api.Cause `json:"cause,omitempty"`
 	// AtOnce ignores the budget (watch.mode = "all").
 	AtOnce bool `json:"at_once,omitempty"`
+	// Timed says that its restarts have deadlines; those that an earlier version began have none.
+	Timed bool `json:"timed,omitempty"`
 }
 
 func (r *rollout) status() *api.Rollout {
-	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Halted: r.Halted}
+	status := &api.Rollout{Reason: r.Reason, Waiting: append([]int{}, r.Waiting...), Current: []int{}, Done: r.Done, NoCapacity: r.NoCapacity, Overdue: r.Overdue, Halted: r.Halted}
 	for _, t := range r.Current {
 		status.Current = append(status.Current, t.Slot)
 	}
@@ -49,6 +54,7 @@ func (d disruptions) beginRollout(next rollout) {
 			})
 		}
 	}
+	next.Timed = workflow.GetVersion(d.Ctx, "rollout-deadlines", workflow.DefaultVersion, 1) >= 1
 	d.Rollout = &next
 	workflow.GetLogger(d.Ctx).Info("rollout started", "pool", d.name(), "cause", next.Cause, "workers", len(next.Waiting), "reason", next.Reason)
 }
@@ -69,16 +75,13 @@ func (d disruptions) advanceRollout() bool {
 		if s != nil && s.isStarting() || d.isGranted(number) || d.inRollout(number) {
 			break // its current start may use an older spec, and no signal reaches it yet
 		}
-		if !d.fitsTask() {
-			return false
-		}
 		r.Waiting = r.Waiting[1:]
-		if s != nil && number < d.Size && !s.Removing {
+		if s != nil && d.isMember(number) && !s.Removing {
 			from := s.Incarnation
 			if s.State == lifecycle.Pending || s.State == lifecycle.Created {
 				from-- // the restart begins the incarnation that already has its number
 			}
-			r.Current = append(r.Current, disruption{Slot: number, From: from})
+			r.Current = append(r.Current, disruption{Slot: number, From: from, Since: d.Now()})
 			d.restartWorker(number, r.Cause, r.Reason)
 		}
 		changed = true
@@ -96,7 +99,7 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	r.Current = slices.DeleteFunc(r.Current, func(t disruption) bool {
 		s := d.slot(t.Slot)
 		switch {
-		case s == nil || s.Slot >= d.Size: // removed
+		case s == nil || !d.isMember(s.Slot): // removed
 		case s.Incarnation > t.From && s.isServing():
 			r.Done++
 		case s.Incarnation > t.From && s.Resting:
@@ -105,6 +108,9 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 			r.NoCapacity = append(r.NoCapacity, t.Slot)
 			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has no capacity", "pool", d.name(), "worker", d.worker(t.Slot))
 		case t.EndedOtherwise && s.Resting: // an operator stopped it meanwhile
+		case r.Timed && d.ignoresRestart(t, *s):
+			r.Overdue = append(r.Overdue, t.Slot)
+			workflow.GetLogger(d.Ctx).Warn("rollout continues without a worker that has not begun to restart", "pool", d.name(), "worker", d.worker(t.Slot), "state", s.State)
 		default:
 			return false
 		}
@@ -114,12 +120,47 @@ func (d disruptions) endDisruptions(r *rollout) (changed bool) {
 	return changed
 }
 
-// restartWorker restarts one worker on the pool's current spec.
+// ignoresRestart reports whether a worker serves or is suspended as it was before its restart, and should have begun it by now. It wakes the loop
+// when that time comes.
+func (d disruptions) ignoresRestart(t disruption, s slot) bool {
+	if s.Incarnation > t.From || !s.State.InService() && s.State != lifecycle.Suspended && s.State != lifecycle.Degraded {
+		return false
+	}
+	if wait := t.Since.Add(worker.GrantTimeout(d.Spec) + grantMargin).Sub(d.Now()); wait > 0 {
+		d.wakeAfter(wait)
+		return false
+	}
+	return true
+}
+
+// restartWorker restarts one worker on the pool's current spec, in this workflow task or a later one.
 func (d disruptions) restartWorker(number int, cause api.Cause, reason string) {
-	signal := api.Restart{Reason: reason, Cause: cause, Spec: &d.Spec, SpecVersion: d.SpecVersion}
-	d.signalWorker(number, api.SignalRestart, signal, func(s *slot) {
-		if !s.Gone {
-			s.markLost("worker workflow had closed before its restart")
+	if s := d.slot(number); s != nil {
+		s.Restart = &pendingRestart{Cause: cause, Reason: reason}
+		d.sendRestart(s)
+	}
+}
+
+// sendRestarts sends the restarts that this workflow task has room for.
+func (d disruptions) sendRestarts() {
+	for i := range d.Roster {
+		if s := &d.Roster[i]; s.Restart != nil && !s.isStarting() && !d.sendRestart(s) {
+			return
 		}
-	})
+	}
+}
+
+// sendRestart sends a pending restart, and reports whether the task had room for it.
+func (d disruptions) sendRestart(s *slot) bool {
+	if s.Gone || s.Removing {
+		s.Restart = nil // its next workflow starts on the current spec
+		return true
+	}
+	if !d.fitsTask() {
+		return false
+	}
+	r := s.Restart
+	s.Restart = nil
+	d.signalWorker(s.Slot, api.SignalRestart, api.Restart{Reason: r.Reason, Cause: r.Cause, InPlace: r.InPlace, Spec: &d.Spec, SpecVersion: d.SpecVersion})
+	return true
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"time"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -14,10 +15,21 @@ type slot struct {
 	api.RosterEntry
 	// Started says that the pool has started the slot's workflow.
 	Started bool `json:"started,omitempty"`
+	// Restart is a restart that no workflow task had room for yet.
+	Restart *pendingRestart `json:"restart,omitempty"`
+	// announced is when the worker was told last that this run is about to continue as new.
+	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
 	Child bool `json:"-"`
 	// Closed says that the workflow of a child has closed; its worker reports before that it is gone.
 	Closed bool `json:"-"`
+}
+
+// pendingRestart is a restart that is not sent yet.
+type pendingRestart struct {
+	Cause   api.Cause `json:"cause,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+	InPlace bool      `json:"in_place,omitempty"`
 }
 
 // usedNumbers are the highest numbers that the worker of a slot has reported.
@@ -77,7 +89,7 @@ func (p *pool) ensure(number int) *slot {
 func (p *pool) slots() []int {
 	var numbers []int
 	for i := range p.Roster {
-		if s := p.Roster[i]; s.Slot < p.Size && !s.Removing && !p.pressure.isStopped(s.Slot) {
+		if s := p.Roster[i]; p.isMember(s.Slot) && !s.Removing && !p.pressure.isStopped(s.Slot) {
 			numbers = append(numbers, s.Slot)
 		}
 	}
@@ -94,6 +106,25 @@ func (p *pool) workerChanged(c api.WorkerChanged) {
 	removing := s.Removing
 	s.RosterEntry = c.RosterEntry
 	s.Removing, s.RunID, s.Started = removing, c.RunID, true
+}
+
+// processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own
+// reports.
+func (p *pool) processesStarted(m api.ProcessesStarted) {
+	for _, started := range m.Processes {
+		s := p.slot(started.Slot)
+		if s == nil || s.Gone || s.RunID != "" && s.RunID != started.RunID || started.Incarnation < s.Incarnation {
+			continue
+		}
+		if started.Incarnation == s.Incarnation && s.State != lifecycle.Created && s.State != lifecycle.Pending && s.State != lifecycle.Starting {
+			continue
+		}
+		p.workerChanged(api.WorkerChanged{RosterEntry: api.RosterEntry{
+			Slot: started.Slot, State: started.State, Incarnation: started.Incarnation, Host: m.Host, Epoch: m.Epoch, PID: started.PID,
+			Endpoint: m.Endpoint, Since: p.Now(), Reason: started.Reason, SpecVersion: started.SpecVersion, LeaseSeq: max(s.LeaseSeq, started.LeaseSeq),
+			Starts: started.Starts, StartsFailed: started.StartsFailed, RunID: started.RunID,
+		}})
+	}
 }
 
 // workerClosed marks a slot whose workflow has ended without a report.

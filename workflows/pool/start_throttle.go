@@ -2,6 +2,7 @@ package pool
 
 import (
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -19,6 +20,9 @@ type startRequest struct {
 
 // startsPausedReason is the reason of pending workers while the breaker is open.
 const startsPausedReason = "breaker open: at least half of the pool's starts failed within a minute; one worker tests whether starts work again"
+
+// trialTimeout is how long one worker tests the breaker on its own before another one may.
+const trialTimeout = 15 * time.Minute
 
 // throttle permits the starts of workers one by one in two cases: while the breaker is open because too many starts have failed, and if
 // start.rate_per_second limits them. Otherwise workers start without asking.
@@ -67,7 +71,7 @@ func (t throttle) announceBreaker() {
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {
 		if s := t.Roster[i]; s.Started && !s.Gone && !s.isStarting() {
-			t.signalWorker(s.Slot, api.SignalStartsPaused, message, nil)
+			t.signalWorker(s.Slot, api.SignalStartsPaused, message)
 		}
 	}
 }
@@ -77,8 +81,12 @@ func (t throttle) requested(r api.StartRequested) {
 	if t.Stopping || t.slot(r.Slot) == nil {
 		return
 	}
+	request := startRequest{r.Slot, r.Incarnation}
+	if slices.Contains(t.StartRequests, request) {
+		return // asked again, it keeps its place
+	}
 	t.StartRequests = slices.DeleteFunc(t.StartRequests, func(w startRequest) bool { return w.Slot == r.Slot })
-	t.StartRequests = append(t.StartRequests, startRequest{r.Slot, r.Incarnation})
+	t.StartRequests = append(t.StartRequests, request)
 }
 
 // release permits the queued starts that may go, oldest first, and wakes the loop for the next one. It reports whether it permitted any.
@@ -108,7 +116,7 @@ func (t throttle) release() bool {
 			t.Breaker = t.Breaker.RetryAlone()
 			permit.Pause = spec.Duration(policy.BreakerPause)
 		}
-		t.signalWorker(request.Slot, api.SignalStartPermitted, permit, nil)
+		t.signalWorker(request.Slot, api.SignalStartPermitted, permit)
 		permitted = true
 	}
 	return permitted
@@ -119,14 +127,17 @@ func (t throttle) trialOver() bool {
 	if !t.Breaker.Open() || t.Breaker.Trial == "" {
 		return false
 	}
+	if t.Now().Sub(t.Breaker.TrialAt) > trialTimeout {
+		return true // its permit, or the report of its end, may be lost
+	}
 	_, number, err := api.ParseWorkerName(t.Breaker.Trial)
 	s := t.slot(number)
-	return err != nil || s == nil || s.Gone || s.Removing || s.Resting || number >= t.Size
+	return err != nil || s == nil || s.Gone || s.Removing || s.Resting || !t.isMember(number)
 }
 
 // allServing reports whether every slot has a process in service.
 func (t throttle) allServing() bool {
-	for number := range t.Size {
+	for _, number := range t.memberNumbers() {
 		if s := t.slot(number); s == nil || !s.isServing() {
 			return false
 		}

@@ -35,6 +35,7 @@ func (p *pool) status() (api.PoolStatus, error) {
 		if p.pressure.isStopped(s.Slot) && !s.isServing() {
 			s.ReasonCode = api.ReasonMemoryPressure
 		}
+		s.Removing = s.Removing || !p.isMember(s.Slot)
 		st.Workers = append(st.Workers, s.RosterEntry)
 		if s.isServing() {
 			st.Ready++

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -17,9 +18,8 @@ import (
 const (
 	// placementTimeout is how long a Start waits for a host with capacity before the worker is pending.
 	placementTimeout = 10 * time.Second
-	// capacityTimeout bounds one wait for a host with capacity, and watchTimeout one Watch; the worker renews both.
+	// capacityTimeout bounds one wait for a host with capacity; the worker renews it.
 	capacityTimeout = time.Hour
-	watchTimeout    = 365 * 24 * time.Hour
 	// slack is added to the time that an activity may take on its host.
 	slack = 15 * time.Second
 	// recallTimeout bounds how long a checkout waits for a gateway to return an idle lease.
@@ -36,7 +36,10 @@ func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.
 	return loop.Activity{
 		Name: api.ActivityStart, Queue: api.PlacementQueue(sp.Pool.Placement), Summary: summary,
 		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, Heartbeat: loop.HeartbeatTimeout, WaitForCancellation: true,
-		Input: api.StartRequest{Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers()},
+		Input: api.StartRequest{
+			Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
+			RunID: workflow.GetInfo(a.Ctx).FirstRunID, Rules: a.rotator.rulesOfNext(sp), Replaced: a.replaced(),
+		},
 	}
 }
 
@@ -46,6 +49,8 @@ func (a activities) startProcess(attempts int) {
 	activity.StartToClose += fromspec.Recovery(a.Spec).Probation(a.Failures+attempts-1, true)
 	request := activity.Input.(api.StartRequest)
 	request.MaxAttempts, request.Failures, request.ShortLived = attempts, a.Failures, a.ShortLived
+	request.Announce = a.reporter.announce()
+	a.starter.announcing = request.Announce != nil
 	activity.Input = request
 	if attempts > 1 {
 		activity.Retry = &temporal.RetryPolicy{MaximumAttempts: int32(attempts), InitialInterval: lostAttemptDelay, BackoffCoefficient: 1}
@@ -58,6 +63,7 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 	activity := a.start(incarnation, sp, fmt.Sprintf("start incarnation %d of %s to replace incarnation %d", incarnation, a.name(), a.Machine.Incarnation))
 	request := activity.Input.(api.StartRequest)
 	request.KeepIncarnations = append(request.KeepIncarnations, a.Machine.Incarnation)
+	request.Replaced.Rotations = incremented(maps.Clone(request.Replaced.Rotations), a.Rotation.Cause) // counted with the switch
 	activity.Input = request
 	return activity.Execute(ctx)
 }
@@ -70,55 +76,61 @@ func (a activities) awaitCapacity() {
 	})
 }
 
+// onHost is an activity on the queue of the agent that has the process.
+func (a activities) onHost(name, summary string, timeout time.Duration, input any) loop.Activity {
+	return loop.OnEpoch(a.Process.Host, a.Process.Epoch, name, summary, timeout, input)
+}
+
+// watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
-	summary := fmt.Sprintf("watch process %d of %s", a.Process.PID, a.name())
-	activity := loop.OnHost(a.Process.Host, api.ActivityWatch, summary, watchTimeout, request)
-	activity.Heartbeat = loop.HeartbeatTimeout
-	a.tasks.watch.Start(a.Loop, activity)
+	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, fmt.Sprintf("set what is observed of process %d", a.Process.PID), slack, request))
+}
+
+func (a activities) replaced() api.Replaced {
+	return api.Replaced{Rotations: a.Counters.RotationsByReason, Restarts: a.Counters.RestartsByReason}
 }
 
 func (a activities) probe() {
 	request := api.WatchRequest{Process: a.process(), Health: a.Spec.Health}
-	a.tasks.probe.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityProbe, "health checkpoint", a.Spec.Health.Timeout.D()+slack, request))
+	a.tasks.probe.Start(a.Loop, a.onHost(api.ActivityProbe, "health checkpoint", a.Spec.Health.Timeout.D()+slack, request))
 }
 
 func (a activities) reset(leaseID string) {
 	timeout := a.Spec.Health.Timeout
-	a.tasks.reset.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
+	a.tasks.reset.Start(a.Loop, a.onHost(api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
 		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
 }
 
 // recall asks the gateway to return its idle lease.
 func (a activities) recall(leaseID string) workflow.Future {
-	activity := loop.OnHost(a.Process.Host, api.ActivityRecall, "recall lease "+leaseID, recallTimeout,
+	activity := a.onHost(api.ActivityRecall, "recall lease "+leaseID, recallTimeout,
 		api.RecallRequest{Process: a.process(), LeaseID: leaseID})
 	activity.ScheduleToStart = recallTimeout
 	return activity.Execute(a.Ctx)
 }
 
-func (a activities) drain() {
-	limit := a.Spec.Rotation.DrainTimeout
-	a.tasks.drain.Start(a.Loop, loop.OnHost(a.Process.Host, api.ActivityDrain, "drain: wait for calls in flight", limit.D()+slack,
+func (a activities) drain(limit spec.Duration) {
+	a.tasks.drain.Start(a.Loop, a.onHost(api.ActivityDrain, "drain: wait for calls in flight", limit.D()+slack,
 		api.DrainRequest{Process: a.process(), Timeout: limit}))
 }
 
 // drainIncarnation drains an incarnation beside the current one.
 func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
-	limit := a.Spec.Rotation.DrainTimeout
-	return loop.OnHost(d.Host, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
+	limit := spec.Duration(max(0, d.Until.Sub(a.Now())))
+	return loop.OnEpoch(d.Host, d.Epoch, api.ActivityDrain, fmt.Sprintf("drain incarnation %d: wait for calls in flight", d.Incarnation), limit.D()+slack,
 		api.DrainRequest{Process: a.processOf(d.Incarnation), Timeout: limit}).Execute(a.Ctx)
 }
 
 func (a activities) stop(reason string) {
-	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.process(), fmt.Sprintf("stop process %d", a.Process.PID), reason))
+	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), fmt.Sprintf("stop process %d", a.Process.PID), reason))
 }
 
 // stopIncarnation stops an incarnation beside the current one.
 func (a activities) stopIncarnation(d drainingIncarnation) workflow.Future {
-	return a.stopActivity(d.Host, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(a.Ctx)
+	return a.stopActivity(d.Host, d.Epoch, a.processOf(d.Incarnation), fmt.Sprintf("stop incarnation %d", d.Incarnation), d.Reason).Execute(a.Ctx)
 }
 
-func (a activities) stopActivity(host string, process api.Process, what, reason string) loop.Activity {
+func (a activities) stopActivity(host string, epoch int64, process api.Process, what, reason string) loop.Activity {
 	grace := a.Spec.Pool.StopGrace
-	return loop.OnHost(host, api.ActivityStop, what+": "+reason, grace.D()+2*slack, api.StopRequest{Process: process, Grace: grace, Reason: reason})
+	return loop.OnEpoch(host, epoch, api.ActivityStop, what+": "+reason, grace.D()+2*slack, api.StopRequest{Process: process, Grace: grace, Reason: reason})
 }

@@ -22,7 +22,7 @@ const maxServerBackoff = 10 * time.Second
 const backoffOver = "backoff over"
 
 // replayAttempts moves the machine through the failed attempts before the last, at the times at which they happened. The numbers of
-// attempts that were lost count as used.
+// attempts that were lost count as used. Attempts of a start that was stopped meanwhile are only counted.
 func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 	first := s.Machine.Incarnation
 	failed, last := r.Value.Failed, r.Value.Incarnation
@@ -38,6 +38,9 @@ func (s *starter) replayAttempts(r *loop.Result[api.StartResult]) {
 	for _, attempt := range failed {
 		s.Starts++
 		s.StartsFailed++
+		if s.Machine.State != lifecycle.Starting { // it was stopped meanwhile, which ends its transitions
+			continue
+		}
 		s.Failures = fromspec.Recovery(s.Spec).CountFailure(s.Failures, 0)
 		at := s.clampTime(attempt.Ended)
 		s.transitionAt(lifecycle.Event{Kind: lifecycle.StartFailed, Reason: attempt.Reason}, at)

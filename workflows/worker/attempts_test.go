@@ -7,11 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
 // triesOf are so many failed tries from an incarnation on, each of a second, sent as a host does.
@@ -158,4 +161,21 @@ func TestAWorkerThatTestsTheBreakerRetriesWithoutPermitsAndReportsTheResult(t *t
 			require.ElementsMatch(t, []string{"pending #1", "starting #1", "pending #2", "failed #6", "failed #6"}, story, "the last is its farewell")
 		})
 	}
+}
+
+func TestAttemptsOfAStartThatWasStoppedMeanwhileAreOnlyCounted(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		w := newWorker(ctx, standalone())
+		w.starter.beginIncarnation("first start")
+		w.transition(lifecycle.Stop, "by op")
+		failed := triesOf(api.StartRequest{Process: w.process(), Spec: w.Spec, MaxAttempts: 5}, 2, w.Now())
+		w.starter.replayAttempts(&loop.Result[api.StartResult]{Value: api.StartResult{Incarnation: 3, Failed: failed}})
+		require.Equal(t, lifecycle.Stopping, w.Machine.State)
+		require.EqualValues(t, 3, w.Machine.Incarnation, "the process to stop is that of the last attempt")
+		require.EqualValues(t, 2, w.StartsFailed)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
 }

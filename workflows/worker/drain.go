@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // drainSlack is how long after the drain timeout the host's result may arrive.
@@ -18,16 +19,17 @@ func (w *worker) drain() bool {
 		w.transition(lifecycle.Stop, r.reason)
 		return true
 	}
-	if r := w.tasks.watch.Take(); r != nil && r.Err != nil {
-		w.monitor.setHeartbeatUsage(r.Err)
-	} else if r != nil && r.Value.Exit != nil {
-		w.monitor.setObservedUsage(r.Value.Usage)
-		w.processExited(r.Value.Exit, r.Value.Reason)
+	w.tasks.watch.Take()
+	if e := w.monitor.takeExit(); e != nil {
+		w.monitor.setObservedUsage(e.Usage)
+		w.processExited(e.Exit, e.Reason)
 		return true
 	}
 	if r := w.tasks.drain.Take(); r != nil && r.Err == nil {
 		if r.Value.Checkin != nil {
 			w.leases.checkin(*r.Value.Checkin)
+		} else if r.Value.Drained && w.leases.isGatewayLease() {
+			w.Lease = nil // returned to a drain whose result no run got
 		}
 		if r.Value.CallsCut > 0 {
 			w.rotator.recordCutCalls(r.Value.CallsCut)
@@ -52,8 +54,17 @@ func (w *worker) drain() bool {
 	}
 	if !w.tasks.drainLimit.Running() {
 		// The host reports how many calls it cut. The timer is for leases that are not released, and for a host that does not answer.
-		w.tasks.drainLimit.Start(w.Loop, w.Spec.Rotation.DrainTimeout.D()+drainSlack, "drain timeout")
-		w.activities.drain()
+		limit := max(0, w.drainUntil().Sub(w.Now()))
+		w.tasks.drainLimit.Start(w.Loop, limit+drainSlack, "drain timeout")
+		w.activities.drain(spec.Duration(limit))
 	}
 	return false
+}
+
+// drainUntil is when the drain of this incarnation times out.
+func (w *worker) drainUntil() time.Time {
+	if w.Drain.Incarnation != w.Machine.Incarnation {
+		w.Drain = drainDeadline{w.Machine.Incarnation, w.Now().Add(w.Spec.Rotation.DrainTimeout.D())}
+	}
+	return w.Drain.At
 }

@@ -37,21 +37,24 @@ type workerEnv struct {
 	// counting guards starts, stops, probes and sent: activities run beside each other and the steps, as signals to the pool do.
 	counting sync.Mutex
 
-	mu sync.Mutex // activities look at these beside the steps, the Watch of a run that has ended even beside the next run
-	// watchScript is the result of the Watch of each incarnation. Steps change it by dropWatchScript only.
+	mu sync.Mutex // activities look at these beside the steps
+	// watchScript is what the host observes of each incarnation, and when. Steps change it by dropWatchScript only.
 	watchScript map[int64]watchScript
-	newest      int64 // incarnation
 	startedAt   map[int64]time.Time
+	watches     []api.WatchRequest
 
 	log log.Logger // the worker's; nil is the environment's own
 
+	// slow is how long activities take, by name.
+	slow map[string]time.Duration
+
 	// Results of activities; nil is the default.
-	onStart func(api.StartRequest) (api.StartResult, error)
-	onProbe func(api.WatchRequest) (api.ProbeResult, error)
-	onStop  func(api.StopRequest) (api.StopResult, error)
-	onDrain func(api.DrainRequest) (api.DrainResult, error)
-	onReset func(api.ResetRequest) (api.ResetResult, error)
-	onWatch func(api.WatchRequest)
+	onStart  func(api.StartRequest) (api.StartResult, error)
+	onProbe  func(api.WatchRequest) (api.ProbeResult, error)
+	onStop   func(api.StopRequest) (api.StopResult, error)
+	onDrain  func(api.DrainRequest) (api.DrainResult, error)
+	onReset  func(api.ResetRequest) (api.ResetResult, error)
+	onRecall func(api.RecallRequest) (api.RecallResult, error)
 }
 
 type watchScript struct {
@@ -119,18 +122,35 @@ func (s *workerEnv) set(now time.Time) {
 	for name, do := range map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,
-		api.ActivityReset: func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivityReset:  func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) },
+		api.ActivityRecall: func(_ context.Context, r api.RecallRequest) (api.RecallResult, error) { return s.onRecall(r) },
 	} {
 		s.env.RegisterActivityWithOptions(do, activity.RegisterOptions{Name: name})
 	}
-	// A mock is the only activity that waits on the skipping clock.
-	s.env.OnActivity(api.ActivityWatch, mock.Anything, mock.Anything).Return(s.watch).AfterFn(func() time.Duration { return s.untilFate(env.Now()) })
+	slow := func(name string, do any, argument string) {
+		if s.slow[name] > 0 {
+			s.env.OnActivity(name, mock.Anything, mock.AnythingOfType(argument)).Return(do).AfterFn(func() time.Duration { return s.slow[name] })
+		}
+	}
+	slow(api.ActivityStart, s.start, "api.StartRequest")
+	slow(api.ActivityProbe, s.probe, "api.WatchRequest")
+	slow(api.ActivityDrain, s.drain, "api.DrainRequest")
+	slow(api.ActivityStop, s.stop, "api.StopRequest")
+	slow(api.ActivityReset, func(_ context.Context, r api.ResetRequest) (api.ResetResult, error) { return s.onReset(r) }, "api.ResetRequest")
 	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
-		var r api.WatchRequest
-		if s.onWatch != nil && info.ActivityType.Name == api.ActivityWatch && args.Get(&r) == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.onWatch(r)
+		switch info.ActivityType.Name {
+		case api.ActivityStart:
+			var r api.StartRequest
+			require.NoError(s.t, args.Get(&r))
+			if script, found := s.scriptOf(r.Incarnation); found {
+				s.In(script.after, func() { s.tell(r.Incarnation) })
+			}
+		case api.ActivityWatch:
+			var r api.WatchRequest
+			require.NoError(s.t, args.Get(&r))
+			if _, found := s.scriptOf(r.Incarnation); found && r.Failures > 0 && s.isOver(r.Incarnation, env.Now()) {
+				s.In(time.Millisecond, func() { s.tell(r.Incarnation) })
+			}
 		}
 	})
 	s.env.OnSignalExternalWorkflow(mock.Anything, api.PoolWorkflowID("t"), mock.Anything, mock.Anything, mock.Anything).Return(
@@ -143,14 +163,25 @@ func (s *workerEnv) set(now time.Time) {
 	s.StartRun(env)
 }
 
-func (s *workerEnv) untilFate(now time.Time) time.Duration {
+func (s *workerEnv) scriptOf(incarnation int64) (script watchScript, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, found := s.watchScript[s.newest]
-	if !found {
-		return workflowtest.Never
+	script, found = s.watchScript[incarnation]
+	return script, found
+}
+
+// isOver reports whether the time of an incarnation's script has passed.
+func (s *workerEnv) isOver(incarnation int64, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !now.Before(s.startedAt[incarnation].Add(s.watchScript[incarnation].after))
+}
+
+// tell sends what the host has observed of an incarnation by its script.
+func (s *workerEnv) tell(incarnation int64) {
+	if script, found := s.scriptOf(incarnation); found {
+		s.env.SignalWorkflow(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: incarnation, WatchResult: script.result}}})
 	}
-	return max(time.Millisecond, s.startedAt[s.newest].Add(f.after).Sub(now))
 }
 
 // count adds one to starts, stops or probes.
@@ -174,18 +205,19 @@ func (s *workerEnv) awaitRoom(context.Context, api.Process) (api.AwaitCapacityRe
 func (s *workerEnv) start(_ context.Context, r api.StartRequest) (api.StartResult, error) {
 	s.count(&s.starts)
 	s.mu.Lock()
-	s.newest, s.startedAt[r.Incarnation] = r.Incarnation, s.env.Now()
+	s.startedAt[r.Incarnation] = s.env.Now()
 	s.mu.Unlock()
 	if s.onStart != nil {
 		return s.onStart(r)
 	}
-	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1}, nil
+	return api.StartResult{Host: "h", PID: 1000 + int(r.Incarnation), Endpoint: "unix:/gateway", TookMS: 1, Rules: r.Rules}, nil
 }
 
 func (s *workerEnv) watch(_ context.Context, r api.WatchRequest) (api.WatchResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watchScript[r.Incarnation].result, nil
+	s.watches = append(s.watches, r)
+	return api.WatchResult{}, nil
 }
 
 // dropWatchScript makes the Watch of an incarnation end no more.
@@ -223,6 +255,20 @@ func (s *workerEnv) signal(name string, payload any) func() {
 }
 
 func (s *workerEnv) cancel() { s.env.CancelWorkflow() }
+
+// overdueAt makes the history of the current run as long as the server suggests, and twice as long a moment later, by signals that the worker
+// does not know.
+func (s *workerEnv) overdueAt(at time.Duration) {
+	s.At(at, func() {
+		s.env.SetContinueAsNewSuggested(true)
+		s.env.SetCurrentHistoryLength(4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
+	s.At(at+time.Millisecond, func() {
+		s.env.SetCurrentHistoryLength(2 * 4096)
+		s.env.SignalWorkflow("noise", nil)
+	})
+}
 
 func ask[T any](s *workerEnv, query string) (answer T) {
 	s.t.Helper()

@@ -36,11 +36,11 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
+	return workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckin,
 		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 			w.leases.checkin(r)
 			return api.CheckinResult{State: w.Machine.State}, nil
-		})
+		}, failure.Validator(w.leases.checkinForbidden))
 }
 
 func (w *worker) registerSignals() {
@@ -61,6 +61,8 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalStartsPaused, w.starter.startsPaused)
 	onSignal(w, api.SignalStartPermitted, w.starter.startPermitted)
 	onSignal(w, api.SignalLimitsApplied, w.monitor.limitsApplied)
+	onSignal(w, api.SignalProcessEvents, w.monitor.observed)
+	onSignal(w, api.SignalEpochEnded, w.monitor.epochEnded)
 	onSignal(w, api.SignalEnd, func(c api.Control) { w.end(requested(c.Reason, c.By, false).reason) })
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })

@@ -2,6 +2,9 @@ package worker
 
 import (
 	"fmt"
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -12,40 +15,76 @@ import (
 // monitor takes what the host observes of the process: exits, probes, samples and limits.
 type monitor struct {
 	*worker
-	watching api.WatchRequest // of the current Watch
+	setting observing // what the Watch under way sets
 }
 
-// ensureWatch runs one Watch that observes what the current state needs.
+// ensureWatch has the host observe what the current state needs. The start has set that for a process in good health.
 func (m *monitor) ensureWatch() bool {
-	wanted := api.WatchRequest{
-		Process: m.process(), Health: m.Spec.Health, Probe: m.Machine.State != lifecycle.Suspended, Rules: m.rotator.watchRules(),
-		Replaced: api.Replaced{Rotations: m.Counters.RotationsByReason, Restarts: m.Counters.RestartsByReason},
-	}
+	wanted := observing{Incarnation: m.Machine.Incarnation, Probe: m.Machine.State != lifecycle.Suspended, Rules: m.rotator.watchRules()}
 	if m.Machine.State == lifecycle.Degraded {
 		wanted.Failures = m.ProbeFailures + m.LeaseErrors
 	}
-	if !m.tasks.watch.Running() || !sameWatch(m.watching, wanted) {
-		m.tasks.watch.Cancel()
-		m.watching = wanted
-		m.activities.watch(wanted)
+	if m.tasks.watch.Running() && m.setting == wanted || !m.tasks.watch.Running() && m.Observing == wanted {
+		return false
 	}
+	m.tasks.watch.Cancel()
+	m.setting = wanted
+	m.activities.watch(api.WatchRequest{
+		Process: m.process(), Health: m.Spec.Health, Probe: wanted.Probe, Failures: wanted.Failures, Rules: wanted.Rules, Replaced: m.activities.replaced(),
+	})
 	return false
 }
 
-func sameWatch(a, b api.WatchRequest) bool {
-	return a.Process == b.Process && a.Probe == b.Probe && a.Failures == b.Failures && a.Rules == b.Rules
-}
-
+// watchEnded takes the answer to a Watch.
 func (m *monitor) watchEnded(r *loop.Result[api.WatchResult]) {
 	switch {
 	case r.Err != nil && failure.NotStarted(r.Err):
-		m.hostLost(r.Err)
-		return
-	case r.Err != nil: // a timeout proves nothing, the server may have been down; the next Watch shows whether the host is lost
-		m.setHeartbeatUsage(r.Err)
+		m.hostLost(m.noAgent(), failure.Message(r.Err))
+	case r.Err != nil: // it proves nothing, the server may have been down; reconcile tries again
+	case r.Value.Event != "":
+		m.handle(r.Value)
+	default:
+		m.Observing = m.setting
+	}
+}
+
+// observed takes what the host tells. Events of an incarnation that has ended, or of another workflow's, change nothing.
+func (m *monitor) observed(r api.ProcessEvents) {
+	if r.RunID != "" && r.RunID != workflow.GetInfo(m.Ctx).FirstRunID {
 		return
 	}
-	result := r.Value
+	m.Events = append(m.Events, r.Events...)
+	m.dropEvents()
+}
+
+// takeEvent returns the next event of the current incarnation and forgets it; nil if there is none. Events of a later incarnation, which is
+// about to take over, wait.
+func (m *monitor) takeEvent() *api.WatchResult {
+	for i, e := range m.Events {
+		if e.Incarnation == m.Machine.Incarnation {
+			m.Events = slices.Delete(m.Events, i, i+1)
+			return &e.WatchResult
+		}
+	}
+	return nil
+}
+
+// dropEvents forgets the events of incarnations that have ended.
+func (m *monitor) dropEvents() {
+	m.Events = slices.DeleteFunc(m.Events, func(e api.ProcessEvent) bool { return e.Incarnation < m.Machine.Incarnation })
+}
+
+// takeExit returns the exit of the current incarnation, if the host has told it, and forgets all that it told before.
+func (m *monitor) takeExit() *api.WatchResult {
+	for {
+		if e := m.takeEvent(); e == nil || e.Exit != nil {
+			return e
+		}
+	}
+}
+
+// handle acts on an event of the current incarnation, which serves.
+func (m *monitor) handle(result api.WatchResult) {
 	m.setSample(result.Sample)
 	m.setAssessment(result.Assessment)
 	m.setObservedUsage(result.Usage)
@@ -53,10 +92,7 @@ func (m *monitor) watchEnded(r *loop.Result[api.WatchResult]) {
 	case api.WatchExited:
 		m.processExited(result.Exit, result.Reason)
 	case api.WatchUnknown:
-		m.Cause = api.CauseHostLost
-		m.warn("process lost", result.Reason)
-		m.setIntent(IntentReplace, result.Reason)
-		m.processExited(&lifecycle.Exit{Error: result.Reason}, result.Reason)
+		m.hostLost(result.Reason, result.Reason)
 	case api.WatchShutdown:
 		m.rotator.cancelRotation()
 		m.Cause = api.CauseHostLost
@@ -64,30 +100,64 @@ func (m *monitor) watchEnded(r *loop.Result[api.WatchResult]) {
 		m.setIntent(IntentReplace, result.Reason)
 		m.transition(lifecycle.Drain, result.Reason)
 	case api.WatchProbeFailed:
+		m.Observing.Failures = 0 // the host probes at its usual interval again
 		m.probeFailed(result.Reason)
 	case api.WatchProbePassed:
+		m.Observing.Failures = 0
 		m.probePassed()
 	case api.WatchReplace:
+		m.Observing.Rules = api.WatchRules{}
 		m.rotator.want(result.Cause, result.Reason)
 	}
 }
 
+// epochEnded takes the end of an agent. It concerns the worker if that agent had its process.
+func (m *monitor) epochEnded(e api.EpochEnded) {
+	if m.Process.Host != e.Host || m.Process.Epoch > e.Epoch || !m.Machine.State.Live() {
+		return
+	}
+	m.EpochEnded = &e
+}
+
+// handleEpochEnd ends an incarnation whose agent has ended. It reports whether there was one.
+func (m *monitor) handleEpochEnd() bool {
+	e := m.EpochEnded
+	if e == nil {
+		return false
+	}
+	m.EpochEnded = nil
+	if !m.Machine.State.Live() || m.Process.Host != e.Host || m.Process.Epoch > e.Epoch {
+		return false
+	}
+	if e.Incarnation == m.Machine.Incarnation {
+		m.setObservedUsage(e.Usage)
+	}
+	m.hostLost(e.Reason, e.Reason)
+	return true
+}
+
+// noAgent is the reason when no agent takes work for the process.
+func (m *monitor) noAgent() string {
+	return fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host, api.HostEpochQueue(m.Process.Host, m.Process.Epoch), loop.HostTimeout)
+}
+
 // hostLost ends the incarnation: its host takes no work. Its number fences the process, should it still run.
-func (m *monitor) hostLost(err error) {
-	reason := fmt.Sprintf("host %s lost: no agent took work from %s within %s", m.Process.Host, api.HostQueue(m.Process.Host), loop.HostTimeout)
-	m.Cause = api.CauseHostLost
-	m.warn("host lost", reason)
+func (m *monitor) hostLost(reason, problem string) {
+	if m.Machine.State != lifecycle.Stopping { // otherwise something else has caused the end
+		m.Cause = api.CauseHostLost
+	}
+	m.warn("process lost", reason)
 	m.setIntent(IntentReplace, reason)
-	m.processExited(&lifecycle.Exit{Error: "host lost: " + failure.Message(err)}, reason)
+	m.processExited(&lifecycle.Exit{Error: problem}, reason)
 }
 
 // probeEnded takes the result of a health checkpoint.
 func (m *monitor) probeEnded(r api.ProbeResult) {
 	m.setSample(r.Sample)
 	m.setAssessment(r.Assessment)
+	m.setObservedUsage(r.Usage)
 	switch {
 	case r.ProcessEnded:
-		m.setObservedUsage(r.Usage)
 		m.processExited(&lifecycle.Exit{Error: r.Reason}, r.Reason)
 	case r.Healthy:
 		m.probePassed()

@@ -3,7 +3,6 @@ package worker
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -28,20 +27,29 @@ const (
 // leases grants, renews, expires and takes back the lease on the worker.
 type leases struct {
 	*worker
-	timerAt time.Time // when the lease timer fires
+	timerAt   time.Time // when the lease timer fires
+	recalling bool      // a recall is under way
 }
 
-// leaseOf is the lease that the same request of the same holder got before, or nil.
-func (l *leases) leaseOf(r api.CheckoutRequest) *api.Lease {
+// repeated is the answer to a request that its holder has made before: the lease that it got, if the lease lives, else why it gets none.
+// Both are nil for a new request.
+func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 	if r.RequestID == "" {
-		return nil
+		return nil, nil
 	}
 	for i := range l.Grants {
-		if l.Grants[i].RequestID == r.RequestID && l.Grants[i].Lease.Holder == r.Holder {
-			return &l.Grants[i].Lease
+		lease := &l.Grants[i].Lease
+		switch {
+		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder || lease.TokenHash != r.TokenHash:
+		case l.Lease != nil && l.Lease.ID == lease.ID && l.Now().Before(l.Lease.ExpiresAt):
+			return l.Lease, nil
+		case l.surge.isDrainingLease(lease.ID):
+			return lease, nil
+		default:
+			return nil, api.Errorf(api.CodeLeaseFenced, "lease %s, which this request_id got, has ended; use a new request_id for each checkout", lease.ID)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // refusal is why a checkout gets no lease now, or nil. It changes nothing, so validators may call it.
@@ -88,21 +96,16 @@ func (l *leases) ttlRefusal(ms int64) *api.Error {
 	return nil
 }
 
-// isRecallable reports whether only a gateway's lease is in the way, which the gateway may return.
-func (l *leases) isRecallable() bool { return l.Machine.State == lifecycle.Busy && l.isGatewayLease() }
-
-// isGatewayLease reports whether a gateway holds the current lease.
-func (l *leases) isGatewayLease() bool {
-	return l.Lease != nil && strings.HasPrefix(l.Lease.Holder, api.GatewayHolderPrefix)
-}
-
 // validateCheckout refuses a checkout before it costs history events. It lets one pass that waits behind signals: an update handler runs
 // before the loop, so a checkin in the same workflow task is not handled yet.
 func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 	if invalid := r.Validate(); invalid != nil {
 		return invalid
 	}
-	if l.leaseOf(r) != nil || l.isRecallable() || l.HasSignals() {
+	if lease, ended := l.repeated(r); lease != nil || ended != nil {
+		return ended
+	}
+	if l.mayRecall(r) || l.HasSignals() {
 		return nil
 	}
 	return l.refusal(r)
@@ -110,16 +113,16 @@ func (l *leases) validateCheckout(r api.CheckoutRequest) *api.Error {
 
 // checkout grants or refuses a lease: immediately, unless a gateway's idle lease has to be recalled.
 func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lease, error) {
-	if lease := l.leaseOf(r); lease != nil {
-		return lease, nil
+	if lease, ended := l.repeated(r); lease != nil || ended != nil {
+		return answer(lease, ended)
 	}
 	if l.DrainSignals() {
 		l.WakeUp() // reconcile carries out what the signals requested even if this checkout is refused
 	}
-	if l.isRecallable() && l.refusal(r) != nil && !strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+	if l.mayRecall(r) && l.refusal(r) != nil {
 		l.recall(ctx)
-		if lease := l.leaseOf(r); lease != nil { // the same request got a lease meanwhile
-			return lease, nil
+		if lease, ended := l.repeated(r); lease != nil || ended != nil { // the same request got a lease meanwhile
+			return answer(lease, ended)
 		}
 	}
 	if refused := l.refusal(r); refused != nil {
@@ -128,24 +131,27 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 	return l.grant(r), nil
 }
 
+func answer(lease *api.Lease, refused *api.Error) (*api.Lease, error) {
+	if refused != nil {
+		return nil, failure.Refusal(refused)
+	}
+	return lease, nil
+}
+
 // checkoutSignal grants a lease, or records why not. The caller reads the lease from the query state.
 func (l *leases) checkoutSignal(r api.CheckoutRequest) {
-	if l.leaseOf(r) != nil {
+	lease, refused := l.repeated(r)
+	if lease != nil {
 		return
 	}
-	if refused := l.refusal(r); refused != nil {
+	if refused == nil {
+		refused = l.refusal(r)
+	}
+	if refused != nil {
 		l.refuse("checkout: " + refused.Message)
 		return
 	}
 	l.grant(r)
-}
-
-// recall asks the gateway to return its lease. A gateway that uses it, or does not answer, keeps it.
-func (l *leases) recall(ctx workflow.Context) {
-	var result api.RecallResult
-	if err := l.activities.recall(l.Lease.ID).Get(ctx, &result); err == nil && result.Returned && result.Checkin != nil {
-		l.checkin(*result.Checkin)
-	}
 }
 
 func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
@@ -156,7 +162,7 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,
 		Holder: r.Holder, Session: r.Session,
 		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
-		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)),
+		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TokenHash: r.TokenHash,
 	}
 	l.transitionAt(lifecycle.Event{
 		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder), Metadata: leaseMetadata(&lease),
@@ -200,6 +206,9 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 	if stale := l.stale(r.LeaseID); stale != nil {
 		return stale
 	}
+	if forbidden := l.Lease.CheckTokenHash(r.TokenHash); forbidden != nil {
+		return forbidden
+	}
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
@@ -220,6 +229,10 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 
 // checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (l *leases) checkin(r api.CheckinRequest) {
+	if forbidden := l.checkinForbidden(r); forbidden != nil {
+		l.refuse("checkin: " + forbidden.Message)
+		return
+	}
 	if l.surge.checkinDraining(r) {
 		l.WakeUp()
 		return
@@ -276,6 +289,19 @@ func leaseMetadata(lease *api.Lease) map[string]string {
 	return data
 }
 
+// checkinForbidden is why the sender of a checkin may not return the lease that it names, or nil.
+func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
+	for _, d := range l.surge.Draining {
+		if d.Lease != nil && d.Lease.ID == r.LeaseID {
+			return d.Lease.CheckTokenHash(r.TokenHash)
+		}
+	}
+	if l.Lease != nil && l.Lease.ID == r.LeaseID {
+		return l.Lease.CheckTokenHash(r.TokenHash)
+	}
+	return nil // stale, which checkin reports
+}
+
 // expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
 func (l *leases) expire() bool {
 	if l.Lease == nil || l.Now().Before(l.Lease.ExpiresAt) {
@@ -305,6 +331,11 @@ func (l *leases) ensureTimer() {
 	case l.Lease == nil && !l.tasks.lease.Running() && l.Now().Sub(l.Counters.LastGrantAt) < ttl:
 		l.armTimer(ttl)
 	}
+}
+
+// timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.
+func (l *leases) timerFiresBefore(t time.Time) bool {
+	return l.tasks.lease.Running() && l.timerAt.Before(t)
 }
 
 func (l *leases) armTimer(after time.Duration) {

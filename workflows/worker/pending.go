@@ -11,7 +11,7 @@ import (
 )
 
 // permitTimeout is how long a worker waits for its pool's permit before it asks again.
-const permitTimeout = time.Hour
+const permitTimeout = 10 * time.Minute
 
 // awaitStart waits until a pending worker may start: for the end of a backoff, for capacity, or for the pool's permit.
 func (s *starter) awaitStart() bool {

@@ -34,16 +34,26 @@ func (r reporter) report() {
 	if current.State == lifecycle.Busy {
 		current.State = lifecycle.Ready
 	}
-	if current == r.Reported || r.isFlapping(current) {
+	if current == r.Reported || r.isFlapping(current) || r.starter.announcing && current.State == lifecycle.Starting && !r.Reported.State.InService() {
 		return
 	}
 	if r.Searchable {
 		r.upsertSearchAttributes(current)
 	}
 	r.Reported = current
-	if !r.Standalone && !r.isDone() { // reportGone sends the last report
+	announced := r.starter.announced && current.State == lifecycle.Ready
+	r.starter.announced = false
+	if !r.Standalone && !r.isDone() && !announced { // reportGone sends the last report
 		r.reportState()
 	}
+}
+
+// announce is what the host is to report of the next start; nil if the worker reports it, because it may be one of many that fail.
+func (r reporter) announce() *api.Announce {
+	if r.Standalone || r.Failures > 0 || r.TrialPause > 0 {
+		return nil
+	}
+	return &api.Announce{SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq, Starts: r.Starts, StartsFailed: r.StartsFailed}
 }
 
 // A worker that crashes repeatedly would fill its own and its pool's history with nine or ten events for each crash. So the pool and
@@ -106,16 +116,8 @@ func (r reporter) upsertSearchAttributes(current reported) {
 	}
 }
 
-// reportState sends the pool this worker's roster entry. A pool that has closed ends the worker.
-func (r reporter) reportState() {
-	r.Signal(api.PoolWorkflowID(r.Pool), api.SignalWorkerChanged, r.workerChanged(false), func(err error) {
-		var closed *temporal.UnknownExternalWorkflowExecutionError
-		if errors.As(err, &closed) {
-			workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
-			r.end("pool workflow closed")
-		}
-	})
-}
+// reportState sends the pool this worker's roster entry.
+func (r reporter) reportState() { r.signalPool(api.SignalWorkerChanged, r.workerChanged(false)) }
 
 // reportGone sends the last report before the workflow completes. A pool that has closed needs none.
 func (r reporter) reportGone() error {
@@ -128,20 +130,27 @@ func (r reporter) reportGone() error {
 func (r reporter) workerChanged(gone bool) api.WorkerChanged {
 	return api.WorkerChanged{RosterEntry: api.RosterEntry{
 		Slot: r.Slot, State: r.Machine.State, Incarnation: r.Machine.Incarnation,
-		Host: r.Process.Host, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
+		Host: r.Process.Host, Epoch: r.Process.Epoch, PID: r.Process.PID, Endpoint: r.Process.Endpoint,
 		Since: r.Machine.Since, Reason: display.Shorten(r.reason()), SpecVersion: r.SpecVersion, LeaseSeq: r.LeaseSeq,
 		Starts: r.Starts, StartsFailed: r.StartsFailed,
 		Resting: r.Resting, ReasonCode: r.reasonCode(), Gone: gone, RunID: workflow.GetInfo(r.Ctx).FirstRunID,
 	}}
 }
 
-// signalPool sends the pool a message. If the pool has closed, reportState ends the worker.
+// signalPool sends the pool a message.
 func (r reporter) signalPool(name string, message any) {
-	r.Signal(api.PoolWorkflowID(r.Pool), name, message, func(err error) {
-		if err != nil {
-			workflow.GetLogger(r.Ctx).Warn("signal to the pool not delivered", "signal", name, "error", err)
-		}
-	})
+	r.Signal(api.PoolWorkflowID(r.Pool), name, message)
+}
+
+// undelivered takes the failure of a signal to the pool. A pool that has closed ends the worker.
+func (r reporter) undelivered(_, name string, err error) {
+	var closed *temporal.UnknownExternalWorkflowExecutionError
+	if errors.As(err, &closed) {
+		workflow.GetLogger(r.Ctx).Warn("pool workflow closed; ending the worker", "pool", r.Pool, "error", err)
+		r.end("pool workflow closed")
+		return
+	}
+	workflow.GetLogger(r.Ctx).Warn("signal to the pool not delivered", "signal", name, "error", err)
 }
 
 // reasonCode is why the worker is out of service, in one word.

@@ -15,7 +15,9 @@ import (
 func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.watchScript[1] = crash(time.Minute)
+	announced := map[int64]bool{}
 	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		announced[r.Incarnation] = r.Announce != nil
 		if r.Incarnation == 1 {
 			return api.StartResult{Host: "h", PID: 1001, TookMS: 1}, nil
 		}
@@ -29,7 +31,8 @@ func TestAWorkerWhoseStartsFailIsQuietButNeverAboutTheEndOfOneThatServed(t *test
 		story = append(story, fmt.Sprintf("%s #%d", c.State, c.Incarnation))
 	}
 	t.Log(story)
-	require.Subset(t, story, []string{"ready #1", "starting #2", "pending #5"})
+	require.Equal(t, map[int64]bool{1: true, 2: false}, map[int64]bool{1: announced[1], 2: announced[2]}, "the host reports a start that follows no failure")
+	require.Subset(t, story, []string{"starting #2", "pending #5"})
 	require.Contains(t, story[:len(story)-1], "failed #10", "it gives up")
 	require.LessOrEqual(t, len(story), 8)
 }

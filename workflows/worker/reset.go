@@ -16,7 +16,7 @@ import (
 func (l *leases) startReset() {
 	id := l.Lease.ID
 	l.transition(lifecycle.CheckinError, fmt.Sprintf("lease %s of %q expired; resetting the process", id, l.Lease.Holder))
-	l.Lease = nil
+	l.Lease, l.ResetLease = nil, id
 	l.activities.reset(id)
 }
 
@@ -25,10 +25,11 @@ func (l *leases) isResetting() bool { return l.tasks.reset.Running() || l.tasks.
 
 // resetEnded makes the worker ready again, or replaces the process.
 func (l *leases) resetEnded(r *loop.Result[api.ResetResult]) {
+	l.ResetLease = ""
 	problem := r.Value.Problem
 	switch {
 	case r.Err != nil && failure.NotStarted(r.Err):
-		l.monitor.hostLost(r.Err)
+		l.monitor.hostLost(l.monitor.noAgent(), failure.Message(r.Err))
 		return
 	case r.Err != nil:
 		problem = failure.Message(r.Err)

@@ -16,6 +16,9 @@ import (
 type rotation struct {
 	api.RotationStatus
 	Asked bool `json:"asked,omitempty"` // the pool
+	// AskedAt is when the pool was asked last, GrantedAt when its grant arrived. A request or a grant may get lost.
+	AskedAt   time.Time `json:"asked_at,omitzero"`
+	GrantedAt time.Time `json:"granted_at,omitzero"`
 	// InPlace stops the old process before the next one starts: rotation.surge is off, or no host has capacity for both.
 	InPlace bool `json:"in_place,omitempty"`
 	// Attempts counts failed starts of the next process; the next attempt waits until RetryAt.
@@ -25,6 +28,10 @@ type rotation struct {
 
 // rotationRetryDelay is how long a worker that gave up a rotation serves on before it requests the rotation again.
 const rotationRetryDelay = 5 * time.Minute
+
+// askInterval is after how long a worker asks its pool again. No timer measures it: the worker looks when it wakes, at its health checkpoints at
+// the latest.
+const askInterval = 5 * time.Minute
 
 // observableCauses are the causes that policy.mode = "observe" only records.
 var observableCauses = []api.Cause{api.CauseGrade, api.CausePrediction, api.CausePressure}
@@ -76,6 +83,7 @@ func (r rotator) beginRestart(request request) {
 func (r rotator) rotate() bool {
 	rotation := r.Rotation
 	if rotation == nil || r.Machine.State == lifecycle.Suspended && !rotation.InPlace {
+		r.tasks.retry.Reset() // resuming looks at RetryAt
 		return false
 	}
 	if wait := rotation.RetryAt.Sub(r.Now()); wait > 0 && !r.tasks.retry.Fired() {
@@ -86,6 +94,9 @@ func (r rotator) rotate() bool {
 	}
 	r.tasks.retry.Reset()
 	rotation.RetryAt = time.Time{}
+	if rotation.Granted && rotation.Asked && r.Successor == nil && !rotation.GrantedAt.IsZero() && r.Now().Sub(rotation.GrantedAt) > GrantTimeout(r.Spec) {
+		rotation.Granted, rotation.Asked = false, false // the pool has taken the grant back
+	}
 	if !rotation.Granted {
 		return r.awaitGrant()
 	}
@@ -105,15 +116,15 @@ func (r rotator) rotate() bool {
 	return r.surge.attemptSwitch()
 }
 
-// awaitGrant requests the rotation of the pool, once; a standalone worker grants it itself.
+// awaitGrant requests the rotation of the pool, again after askInterval; a standalone worker grants it itself.
 func (r rotator) awaitGrant() bool {
 	rotation := r.Rotation
 	if r.Standalone {
 		rotation.Granted = true
 		return true
 	}
-	if !rotation.Asked {
-		rotation.Asked = true
+	if !rotation.Asked || r.Now().Sub(rotation.AskedAt) >= askInterval {
+		rotation.Asked, rotation.AskedAt = true, r.Now()
 		r.reporter.signalPool(api.SignalRotationRequest, api.RotationRequest{
 			Slot: r.Slot, Incarnation: r.Machine.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason,
 		})
@@ -124,11 +135,19 @@ func (r rotator) awaitGrant() bool {
 // granted takes the pool's grant to rotate an incarnation.
 func (r rotator) granted(g api.RotationGrant) {
 	if rotation := r.Rotation; rotation != nil && g.Incarnation == r.Machine.Incarnation && g.Incarnation == rotation.Incarnation {
-		rotation.Granted = true
+		rotation.Granted, rotation.GrantedAt = true, r.Now()
 		return
 	}
 	r.endDisruption(g.Incarnation, false, "rotation no longer wanted")
 }
+
+// GrantTimeout is how long a worker may take over a rotation that its pool has granted, until the next incarnation is ready: to start it, to drain
+// and stop the one before it, and to notice that a host is lost.
+func GrantTimeout(s spec.Spec) time.Duration {
+	return s.Start.Timeout.D() + s.Rotation.DrainTimeout.D() + s.Pool.StopGrace.D() + grantSlack
+}
+
+const grantSlack = 2 * time.Minute
 
 // nextSpec is the spec of the next incarnation.
 func (r rotator) nextSpec() spec.Spec {

@@ -13,35 +13,48 @@ import (
 	"github.com/tempool/tempool/spec"
 )
 
-// watchRules are the limits that the host checks this incarnation against; none while a rotation is wanted.
+// watchRules are the rules for this incarnation. While a rotation is wanted they stay as they are: the worker ignores what they find.
 func (r rotator) watchRules() api.WatchRules {
-	if r.Rotation != nil || r.Machine.State == lifecycle.Suspended {
+	switch {
+	case r.Machine.State == lifecycle.Suspended:
 		return api.WatchRules{}
+	case r.Rotation != nil:
+		return r.Observing.Rules
 	}
-	rules := api.WatchRules{
-		Limits:       true,
-		RequestLimit: r.Process.RequestLimit, MaxMemoryBytes: r.fixedMaxMemory(), AutoMemory: r.Spec.Rotation.MaxMemory == spec.Auto,
-		Grade: !slices.Contains(r.Process.ObservedCauses, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(r.GradeRotations)),
-	}
-	if r.Spec.Prediction.Enabled && !slices.Contains(r.Process.ObservedCauses, api.CausePrediction) {
-		rules.Window, rules.Horizon, rules.MemoryLimitBytes = r.Spec.Prediction.Window, r.Spec.Prediction.Horizon, int64(r.Spec.Limits.Memory)
+	rules := rulesOf(r.Spec, r.Process.RequestLimit, r.GradeRotations, r.Process.ObservedCauses)
+	if r.Process.InitialBytes >= rules.MaxMemoryBytes { // the next process would start as large
+		rules.MaxMemoryBytes = 0
 	}
 	return rules
 }
 
-// fixedMaxMemory is rotation.max_memory as a number of bytes; 0 if it is none or "auto", or the process started as large: so would the next.
-func (r rotator) fixedMaxMemory() int64 {
-	limit := max(0, int64(r.Spec.Rotation.MaxMemory))
-	if r.Process.InitialBytes >= limit {
-		return 0
+// rulesOfNext are the rules for the next incarnation, with a request limit drawn for it.
+func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
+	random := rand.New(workflow.GetRandomStream(r.Ctx, "rotation")).Float64()
+	grade := r.GradeRotations
+	if r.Rotation != nil && r.Rotation.Cause == api.CauseGrade { // it counts with the switch to the successor
+		grade++
+	} else if r.Rotation != nil {
+		grade = 0
 	}
-	return limit
+	return rulesOf(sp, fromspec.Rotation(sp).RequestLimit(random), grade, nil)
 }
 
-// drawRequestLimit draws the request limit of an incarnation that has become ready, and records its initial memory.
-func (r rotator) drawRequestLimit() {
-	random := rand.New(workflow.GetRandomStream(r.Ctx, "rotation")).Float64()
-	r.Process.RequestLimit = fromspec.Rotation(r.Spec).RequestLimit(random)
+// rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been, are off.
+func rulesOf(sp spec.Spec, requestLimit int64, gradeRotations int, observed []api.Cause) api.WatchRules {
+	rules := api.WatchRules{
+		Limits:       true,
+		RequestLimit: requestLimit, MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)), AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
+		Grade: !slices.Contains(observed, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(gradeRotations)),
+	}
+	if sp.Prediction.Enabled && !slices.Contains(observed, api.CausePrediction) {
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, int64(sp.Limits.Memory)
+	}
+	return rules
+}
+
+// recordInitialMemory records the memory of an incarnation that has become ready.
+func (r rotator) recordInitialMemory() {
 	if r.Sample != nil {
 		r.Process.InitialBytes = r.Sample.MemoryBytes
 	}
@@ -51,8 +64,8 @@ func (r rotator) drawRequestLimit() {
 	}
 }
 
-// checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. Watch sees that sooner if
-// calls go through the gateway.
+// checkRequestLimit rotates an incarnation whose checkins show that it has served its number of requests. The host sees that sooner
+// if calls go through the gateway.
 func (r rotator) checkRequestLimit() {
 	if limit := r.Process.RequestLimit; limit > 0 && r.Process.Requests >= limit {
 		r.want(api.CauseRequests, policy.Rotation{MaxRequests: limit}.Next(policy.Life{Requests: r.Process.Requests}, 0).Reason)

@@ -101,10 +101,9 @@ func TestRequestLimitsOfSiblingsDiffer(t *testing.T) {
 		for i := 1; i <= 5; i++ {
 			s.At(time.Duration(i)*time.Minute, s.signal(api.SignalRestart, api.Restart{}))
 		}
-		s.onWatch = func(r api.WatchRequest) {
-			if r.Rules.RequestLimit > 0 {
-				seen = append(seen, r.Rules.RequestLimit)
-			}
+		s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+			seen = append(seen, r.Rules.RequestLimit)
+			return api.StartResult{Host: "h", Rules: r.Rules}, nil
 		}
 		s.At(time.Hour, s.cancel)
 		s.run(run)
@@ -181,7 +180,11 @@ func TestAWorkerAsksItsPoolBeforeItRotatesAndServesUntilItMay(t *testing.T) {
 			s.At(80*time.Minute, func() {
 				require.EqualValues(t, 1, s.state().Incarnation)
 				require.Equal(t, lifecycle.Ready, s.state().State)
-				require.Len(t, s.signalsOf(api.SignalRotationRequest), 1)
+				asked := s.signalsOf(api.SignalRotationRequest)
+				require.InDelta(t, 20/5, len(asked), 1, "it asks again every five minutes: a request or a grant may get lost")
+				for _, again := range asked {
+					require.Equal(t, asked[0], again)
+				}
 				s.signal(api.SignalRotationGrant, api.RotationGrant{Incarnation: 7})() // for none that it has
 			})
 			s.At(90*time.Minute, func() {

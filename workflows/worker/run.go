@@ -30,11 +30,13 @@ type Run struct {
 	EndState
 	RotationState
 	ReportState
+	CarriedState
 }
 
 // RunningProcess is the process of the current incarnation.
 type RunningProcess struct {
 	Host      string    `json:"host,omitempty"`
+	Epoch     int64     `json:"epoch,omitempty"` // of the agent that started it
 	PID       int       `json:"pid,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	Endpoint  string    `json:"endpoint,omitempty"`
@@ -62,6 +64,8 @@ type LeaseState struct {
 	Lease    *api.Lease `json:"lease,omitempty"`
 	LeaseSeq int64      `json:"lease_seq"`
 	Grants   []Grant    `json:"grants,omitempty"` // newest last, at most maxGrants
+	// RefusedRecall is the newest recall of the current lease that its gateway refused; of an earlier lease it means nothing.
+	RefusedRecall *RefusedRecall `json:"refused_recall,omitempty"`
 }
 
 // Grant is the lease that a request got; the same request gets it again.
@@ -106,6 +110,19 @@ type HealthState struct {
 	Assessment     *api.Assessment `json:"assessment,omitempty"`
 	SuspendWanted  bool            `json:"suspend_wanted,omitempty"`
 	SuspendReason  string          `json:"suspend_reason,omitempty"`
+	// Observing is what the host observes of the process, and Events are its observations that wait to be handled, oldest first.
+	Observing observing          `json:"observing,omitzero"`
+	Events    []api.ProcessEvent `json:"events,omitempty"`
+	// EpochEnded says that the agent of the process has ended or is lost.
+	EpochEnded *api.EpochEnded `json:"epoch_ended,omitempty"`
+}
+
+// observing is what a host was asked to observe of an incarnation; see api.WatchRequest.
+type observing struct {
+	Incarnation int64          `json:"incarnation,omitempty"`
+	Probe       bool           `json:"probe,omitempty"`
+	Failures    int            `json:"failures,omitempty"`
+	Rules       api.WatchRules `json:"rules,omitzero"`
 }
 
 // EndState decides what follows the end of the current incarnation.

@@ -12,6 +12,10 @@ func (w *worker) serve() bool {
 }
 
 func (w *worker) handleResults() bool {
+	if e := w.monitor.takeEvent(); e != nil {
+		w.monitor.handle(*e)
+		return true
+	}
 	if r := w.tasks.watch.Take(); r != nil {
 		w.monitor.watchEnded(r)
 		return true
@@ -24,7 +28,7 @@ func (w *worker) handleResults() bool {
 		w.NextCheckpoint = w.Now().Add(w.Spec.Health.Checkpoint.D())
 		switch {
 		case r.Err != nil && failure.NotStarted(r.Err):
-			w.monitor.hostLost(r.Err)
+			w.monitor.hostLost(w.monitor.noAgent(), failure.Message(r.Err))
 		case r.Err != nil:
 			w.monitor.probeFailed("health check could not run: " + failure.Message(r.Err))
 		default:
@@ -46,7 +50,7 @@ func (w *worker) handleTimers() bool {
 	if w.tasks.checkpoint.Take() && !w.tasks.probe.Running() && !suspended {
 		w.activities.probe()
 	}
-	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended {
+	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended && !w.leases.timerFiresBefore(w.NextCheckpoint) {
 		w.tasks.checkpoint.Start(w.Loop, max(0, w.NextCheckpoint.Sub(w.Now())), "next health checkpoint")
 	}
 	return false

@@ -17,6 +17,8 @@ import (
 type starter struct {
 	*worker
 	attempts int // that the current start may make
+	// announcing says that the host reports the current start to the pool, and announced that it has reported the process as ready.
+	announcing, announced bool
 }
 
 // startFirst leaves created: it starts the first incarnation, unless the worker has to end.
@@ -51,6 +53,7 @@ func (s *starter) beginIncarnation(reason string) {
 		s.skipUsedNumbers()
 	}
 	s.transition(event, reason)
+	s.monitor.dropEvents()
 }
 
 // skipUsedNumbers passes over the incarnation numbers of successors that never took over and of lost attempts.
@@ -72,6 +75,8 @@ func (s *starter) start() bool {
 		return true
 	}
 	if r := s.tasks.start.Take(); r != nil {
+		s.announced = r.Err == nil && r.Value.Announced
+		s.announcing = false
 		s.replayAttempts(r)
 		s.countStart(r.Err)
 		s.startEnded(r)
@@ -114,14 +119,14 @@ func (s *starter) started(r api.StartResult) {
 	s.setProcess(r)
 	s.transitionAt(lifecycle.Event{
 		Kind:     lifecycle.StartSucceeded,
-		Reason:   fmt.Sprintf("process %d on host %s ready after %d ms", r.PID, r.Host, r.TookMS),
+		Reason:   r.Reason(),
 		Metadata: map[string]string{"host": r.Host, "pid": fmt.Sprint(r.PID)},
 	}, s.Now())
-	s.rotator.drawRequestLimit()
+	s.rotator.recordInitialMemory()
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
 	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
 		s.NextCheckpoint = s.Now().Add(min(policy.StableAfter, s.Spec.Health.Checkpoint.D()))
-	} else {
+	} else { // it serves the first lease, and as the checkpoint's timer until it fires
 		s.leases.armTimer(s.Spec.Lease.TTL.D())
 	}
 }
@@ -138,7 +143,11 @@ func (s *starter) countStart(err error) {
 }
 
 func (s *starter) setProcess(r api.StartResult) {
-	s.Process = RunningProcess{Host: r.Host, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits, Stable: r.Stable}
+	s.Process = RunningProcess{
+		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits,
+		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable,
+	}
+	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.setSample(r.Sample)
 }
 

@@ -61,6 +61,7 @@ func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
 	}
 	w.tasks.endIncarnation()
 	w.dropSuspendRequests()
+	w.monitor.takeExit()
 	w.transitionAt(lifecycle.Event{Kind: lifecycle.Exited, Reason: reason, Exit: exit}, w.Now())
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -32,11 +33,15 @@ type successor struct {
 type drainingIncarnation struct {
 	Incarnation int64      `json:"incarnation"`
 	Host        string     `json:"host"`
+	Epoch       int64      `json:"epoch,omitempty"` // of the agent that started it
 	PID         int        `json:"pid"`
 	Lease       *api.Lease `json:"lease,omitempty"` // a gateway's, whose usage is not reported yet
 	Reason      string     `json:"reason"`
 	Reported    api.Usage  `json:"reported,omitzero"` // see usage.go
-	disruption  bool       // its end is the end of the worker's disruption
+	// Until is when its drain times out.
+	Until time.Time `json:"until,omitzero"`
+	// Disruption says that its end is the end of the worker's disruption.
+	Disruption bool `json:"disruption,omitempty"`
 }
 
 // surge replaces an incarnation by a successor that starts beside it.
@@ -69,7 +74,7 @@ func (s *surge) startSuccessor() {
 		case s.Successor == next:
 			s.started = result
 		case result.Err == nil: // cancelled too late
-			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, PID: result.Value.PID, Reason: "no longer needed"})
+			s.stopDrained(ctx, drainingIncarnation{Incarnation: next.Incarnation, Host: result.Value.Host, Epoch: result.Value.Epoch, PID: result.Value.PID, Reason: "no longer needed"})
 			s.removeDrained(next.Incarnation)
 		default:
 			s.removeDrained(next.Incarnation)
@@ -121,6 +126,10 @@ func (s *surge) successorFailed(reason string) {
 	if rotation.Attempts == 1 { // records of all attempts would push everything else out of the history
 		s.record(lifecycle.RotationFailed, "The next process failed to start, retrying: "+reason)
 	}
+	if rotation.Asked { // other workers may rotate while this one waits
+		s.rotator.endDisruption(rotation.Incarnation, false, reason)
+		rotation.Granted, rotation.Asked = false, false
+	}
 	decision := recovery.Next(rotation.Attempts+1, true, reason, s.backoffRandom())
 	if decision.Action == policy.Restart {
 		rotation.RetryAt = s.Now().Add(decision.Delay)
@@ -135,8 +144,8 @@ func (s *surge) isReady() bool { return s.Successor != nil && s.Successor.Ready 
 func (s *surge) switchOver() {
 	next := s.Successor
 	old := drainingIncarnation{
-		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
-		Reported: s.Process.Reported, disruption: true,
+		Incarnation: s.Machine.Incarnation, Host: s.Process.Host, Epoch: s.Process.Epoch, PID: s.Process.PID, Lease: s.Lease, Reason: s.Rotation.Reason,
+		Reported: s.Process.Reported, Disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
 	s.switching = true               // the old process is counted when it has ended
@@ -166,7 +175,12 @@ func (s *surge) noteReady() {
 
 // startDrain drains and stops an incarnation beside the current one.
 func (s *surge) startDrain(d drainingIncarnation) {
+	d.Until = s.Now().Add(s.Spec.Rotation.DrainTimeout.D())
 	s.Draining = append(s.Draining, d)
+	s.runDrain(d)
+}
+
+func (s *surge) runDrain(d drainingIncarnation) {
 	workflow.Go(s.Ctx, func(ctx workflow.Context) {
 		limit := s.Spec.Rotation.DrainTimeout
 		var result api.DrainResult
@@ -184,7 +198,7 @@ func (s *surge) startDrain(d drainingIncarnation) {
 		}
 		s.stopDrained(ctx, d)
 		s.removeDrained(d.Incarnation)
-		if d.disruption {
+		if d.Disruption {
 			s.rotator.endDisruption(d.Incarnation, false, "")
 		}
 		s.WakeUp()
@@ -252,13 +266,29 @@ func (s *surge) cancelSuccessor(reason string) {
 		return
 	}
 	s.noteReady()
-	s.Successor = nil
+	s.Successor, s.started = nil, nil
 	switch {
 	case next.Ready != nil:
-		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, PID: next.Ready.PID, Reason: reason})
+		s.startDrain(drainingIncarnation{Incarnation: next.Incarnation, Host: next.Ready.Host, Epoch: next.Ready.Epoch, PID: next.Ready.PID, Reason: reason})
 	case next.cancel != nil:
 		s.Draining = append(s.Draining, drainingIncarnation{Incarnation: next.Incarnation, Reason: reason})
 		s.CountCancelled()
 		next.cancel()
+	}
+}
+
+// carry readies the state for the next run. It gives up the start of a successor that is not ready; the next run starts another one.
+func (s *surge) carry() {
+	s.noteReady()
+	if !s.isReady() {
+		s.Successor = nil
+	}
+	s.Draining = slices.DeleteFunc(s.Draining, func(d drainingIncarnation) bool { return d.Host == "" }) // its start was cancelled
+}
+
+// resume goes on with the drains of the previous run.
+func (s *surge) resume() {
+	for _, d := range s.Draining {
+		s.runDrain(d)
 	}
 }

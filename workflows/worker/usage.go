@@ -1,10 +1,6 @@
 package worker
 
 import (
-	"errors"
-
-	"go.temporal.io/sdk/temporal"
-
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 )
@@ -39,15 +35,6 @@ func (l *leases) addUsage(u api.Usage) {
 func (m *monitor) setObservedUsage(u *api.Usage) {
 	if u != nil {
 		m.Process.Observed = *u
-	}
-}
-
-// setHeartbeatUsage takes the usage in the last heartbeat of a Watch that timed out.
-func (m *monitor) setHeartbeatUsage(err error) {
-	var timeout *temporal.TimeoutError
-	var beat api.WatchHeartbeat
-	if errors.As(err, &timeout) && timeout.HasLastHeartbeatDetails() && timeout.LastHeartbeatDetails(&beat) == nil {
-		m.setObservedUsage(&beat.Usage)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -75,10 +74,19 @@ func TestWhatAStoppedProcessHadServedIsCountedOnce(t *testing.T) {
 	require.EqualValues(t, 7, s.metrics().RequestsServed)
 }
 
-func TestTheLastHeartbeatOfALostAgentReportsItsUsage(t *testing.T) {
-	m := monitor{worker: &worker{}}
-	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError(api.WatchHeartbeat{Usage: *used(4, 1, 40)}))
-	require.Equal(t, *used(4, 1, 40), m.Process.Observed)
-	m.setHeartbeatUsage(temporal.NewHeartbeatTimeoutError())
-	require.Equal(t, *used(4, 1, 40), m.Process.Observed, "no heartbeat says nothing")
+func TestTheLastReportOfALostAgentCounts(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "other", Epoch: 9, Reason: "not here"}))
+	s.At(time.Minute, s.signal(api.SignalEpochEnded, api.EpochEnded{Host: "h", Epoch: 3, Reason: "host h lost", Incarnation: 1, Usage: used(4, 1, 40)}))
+	s.At(2*time.Minute, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Contains(t, reasons(s.history()), "host h lost")
+		require.EqualValues(t, 4, s.metrics().RequestsServed)
+		require.EqualValues(t, 1, s.metrics().RequestsFailed)
+		s.cancel()
+	})
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		return api.StartResult{Host: "h", Epoch: 2 + r.Incarnation}, nil
+	}
+	s.run(standalone())
 }

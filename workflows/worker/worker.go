@@ -11,7 +11,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
 
@@ -62,6 +61,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 	if err := w.register(ctx); err != nil {
 		return err
 	}
+	w.takeOver()
 	for {
 		for w.reconcile() {
 		}
@@ -73,7 +73,7 @@ func Workflow(ctx workflow.Context, run Run) error {
 			if w.DrainSignals() {
 				continue
 			}
-			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.Run)
+			return workflow.NewContinueAsNewError(ctx, api.WorkflowWorker, w.carry())
 		}
 		if err := w.Await(); err != nil {
 			return err
@@ -85,6 +85,7 @@ func newWorker(ctx workflow.Context, run Run) *worker {
 	w := &worker{Run: run, Loop: loop.New(ctx)}
 	w.activities, w.starter, w.monitor = activities{w}, starter{worker: w}, monitor{worker: w}
 	w.leases, w.rotator, w.surge, w.reporter = leases{worker: w}, rotator{w}, surge{worker: w}, reporter{w}
+	w.OnUndelivered(w.reporter.undelivered)
 	if w.Machine.State == "" {
 		incarnation := w.Machine.Incarnation
 		w.Machine = lifecycle.New(workflow.Now(ctx))
@@ -101,6 +102,9 @@ func newWorker(ctx workflow.Context, run Run) *worker {
 // reconcile handles the results and requests that the current state takes, starts the tasks that it needs, and reports whether
 // anything changed. The loop calls it until nothing does.
 func (w *worker) reconcile() bool {
+	if w.monitor.handleEpochEnd() {
+		return true
+	}
 	switch w.Machine.State {
 	case lifecycle.Created:
 		return w.starter.startFirst()
@@ -118,11 +122,11 @@ func (w *worker) reconcile() bool {
 	return w.decideNext()
 }
 
-// cancelGrace is how long after its pool's announcement a worker takes a cancellation for the pool's continue-as-new.
-const cancelGrace = 5 * time.Minute
+// CancelGrace is how long after its pool's announcement a worker takes a cancellation for the pool's continue-as-new.
+const CancelGrace = 5 * time.Minute
 
 // poolContinues takes the pool's announcement to continue as new: Temporal then applies the parent close policy, which cancels the worker.
-func (w *worker) poolContinues(api.Control) { w.IgnoreCancelUntil = w.Now().Add(cancelGrace) }
+func (w *worker) poolContinues(api.Control) { w.IgnoreCancelUntil = w.Now().Add(CancelGrace) }
 
 // cancelled ends the worker, unless its pool has announced to continue as new. Temporal cancels a run only once, so a run that ignores
 // its cancellation continues as new as soon as it can.
@@ -217,69 +221,4 @@ func (w *worker) reason() string {
 // isDone reports whether the workflow may complete.
 func (w *worker) isDone() bool {
 	return w.Ending && w.Machine.State.Outcome() && w.Successor == nil && len(w.Draining) == 0
-}
-
-// isIdle reports whether the next run can take over everything that is under way.
-func (w *worker) isIdle() bool {
-	if w.Successor != nil || len(w.Draining) > 0 {
-		return false
-	}
-	switch w.Machine.State {
-	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
-		return !w.tasks.probe.Running() && !w.leases.isResetting()
-	case lifecycle.Pending:
-		return true
-	}
-	return w.Resting
-}
-
-func (w *worker) mayContinue() bool {
-	return w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.requests.any() && !w.tasks.hasResults() && w.surge.started == nil &&
-		workflow.AllHandlersFinished(w.Ctx)
-}
-
-// suggestedHistoryLength is the server's default limit for suggesting to continue as new, in history events.
-const suggestedHistoryLength = 4096
-
-// overLength reports whether the history is so far past the suggestion that new leases have to wait for the next run.
-func (w *worker) overLength() bool {
-	return workflow.GetInfo(w.Ctx).GetCurrentHistoryLength() > 2*suggestedHistoryLength
-}
-
-// requests are what operators, the pool or an agent have requested and reconcile has not carried out.
-type requests struct {
-	drain, stop, resume, restart request
-}
-
-func (r requests) any() bool {
-	return r.drain.wanted || r.stop.wanted || r.resume.wanted || r.restart.wanted
-}
-
-type request struct {
-	wanted bool
-	reason string
-	rest   bool // the worker rests afterwards
-	// Of a restart: the cause to count, and whether the old process stops before the next one starts.
-	cause   api.Cause
-	inPlace bool
-}
-
-func requested(reason, by string, rest bool) request {
-	return request{wanted: true, reason: display.Attributed(reason, by), rest: rest}
-}
-
-// take returns the request and clears it.
-func (r *request) take() request {
-	taken := *r
-	*r = request{}
-	return taken
-}
-
-// takeEnd takes a stop or else a drain, in a state in which both mean the same: no call is in flight.
-func (r *requests) takeEnd() request {
-	stop, drain := r.stop.take(), r.drain.take()
-	if stop.wanted {
-		return stop
-	}
-	return drain
 }

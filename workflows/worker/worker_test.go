@@ -129,7 +129,7 @@ func TestTheEndSignalEndsAWorkerThatIgnoresCancellations(t *testing.T) {
 
 func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
 	s := newWorkerEnv(t)
-	const turns = loop.MaxCancelledTasks // each suspension calls off the timer of the checkpoint and replaces the watch, as does its end
+	const turns = 3 * loop.MaxCancelledTasks // each suspension cancels the timer of the checkpoint
 	for i := range turns {
 		at := time.Duration(i)*10*time.Second + 2*time.Second
 		s.At(at, s.signal(api.SignalSuspend, api.Control{}))
@@ -217,7 +217,7 @@ func TestTheHistorySaysWhyAWorkerEnds(t *testing.T) {
 func TestACancellationLongAfterThePoolAnnouncedToContinueEndsTheWorker(t *testing.T) {
 	s := newWorkerEnv(t)
 	s.At(time.Minute, s.signal(api.SignalPoolContinues, api.Control{By: "pool"}))
-	s.At(time.Minute+cancelGrace, s.cancel)
+	s.At(time.Minute+CancelGrace, s.cancel)
 	s.run(standalone())
 	require.Equal(t, 1, s.runs)
 	require.Contains(t, s.events(), lifecycle.Drain)

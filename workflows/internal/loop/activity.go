@@ -34,6 +34,13 @@ func OnHost(host, name, summary string, timeout time.Duration, input any) Activi
 	return Activity{Name: name, Queue: api.HostQueue(host), Summary: summary, Input: input, ScheduleToStart: HostTimeout, StartToClose: timeout}
 }
 
+// OnEpoch is an activity on the task queue of one epoch of a host: a later agent never gets it.
+func OnEpoch(host string, epoch int64, name, summary string, timeout time.Duration, input any) Activity {
+	activity := OnHost(host, name, summary, timeout, input)
+	activity.Queue = api.HostEpochQueue(host, epoch)
+	return activity
+}
+
 // Execute starts the activity. Cancelling ctx cancels it.
 func (a Activity) Execute(ctx workflow.Context) workflow.Future {
 	retry := a.Retry

@@ -5,6 +5,7 @@
 package loop
 
 import (
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -15,6 +16,13 @@ import (
 // activity that was cancelled and completed anyway, and 0.5 kB of each cancelled timer.
 const MaxCancelledTasks = 64
 
+// A run continues as new between minRunAge and maxRunAge after its start, so that code which only old histories need can be removed a day after an
+// upgrade. The exact age depends on the run's ID: runs that started together do not end together.
+const (
+	maxRunAge = 24 * time.Hour
+	minRunAge = 20 * time.Hour
+)
+
 // Loop is the event loop of one run. New makes it.
 type Loop struct {
 	// Ctx is never cancelled: a cancelled workflow still has to stop its processes.
@@ -23,10 +31,13 @@ type Loop struct {
 	inboxes    []inbox
 	futures    []pendingFuture // in the order they were added
 	woken      bool
-	cancelled  int // tasks
-	sending    int // signals that are not delivered yet
+	ends       time.Time  // when the run is old enough to continue as new
+	cancelled  int        // tasks
+	sending    []*sending // signals that are not delivered yet, oldest first
+	undeliver  func(string, string, error)
 	iterations int
 	forced     bool
+	length     lengthLimit
 }
 
 // pendingFuture is a future that is not handled yet. A workflow.Selector would keep each future until the run ends, and check all
@@ -39,7 +50,14 @@ type pendingFuture struct {
 // New makes the loop of a run.
 func New(ctx workflow.Context) *Loop {
 	disconnected, _ := workflow.NewDisconnectedContext(ctx)
-	return &Loop{Ctx: disconnected}
+	return &Loop{Ctx: disconnected, ends: workflow.Now(ctx).Add(runAge(workflow.GetInfo(ctx).WorkflowExecution.RunID))}
+}
+
+// runAge is how old a run becomes.
+func runAge(runID string) time.Duration {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(runID)) // cannot fail
+	return minRunAge + time.Duration(hash.Sum64()%uint64(maxRunAge-minRunAge))
 }
 
 // Now is the workflow's time.
@@ -58,7 +76,7 @@ func (l *Loop) OnFuture(future workflow.Future, handle func(workflow.Future)) {
 // update handler in the same workflow task could not see it.
 func (l *Loop) Await() error {
 	l.iterations++
-	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 })
+	err := workflow.Await(l.Ctx, func() bool { return l.woken || l.HasSignals() || l.nextReady() >= 0 || l.length.crossed(l.Ctx) })
 	l.DrainSignals()
 	for i := l.nextReady(); i >= 0; i = l.nextReady() {
 		ready := l.futures[i]
@@ -66,6 +84,7 @@ func (l *Loop) Await() error {
 		ready.handle(ready.future)
 	}
 	l.woken = false
+	l.observeLength()
 	return err
 }
 
@@ -80,10 +99,13 @@ func (l *Loop) CountCancelled() { l.cancelled++ }
 func (l *Loop) ForceContinue() { l.forced = true }
 
 // ContinueDue reports whether the run should continue as new: the server suggests it, ForceContinue was called, the run has cancelled
-// too many tasks, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another workflow is not
-// delivered: the end of the run would lose it.
+// too many tasks, it is about a day old, or it has awaited maxIterations times (0 is no limit). It is false while a signal to another
+// workflow is not delivered or a handler of an update runs: the end of the run would lose them.
 func (l *Loop) ContinueDue(maxIterations int) bool {
 	due := l.forced || workflow.GetInfo(l.Ctx).GetContinueAsNewSuggested() || l.cancelled >= MaxCancelledTasks ||
-		maxIterations > 0 && l.iterations >= maxIterations
-	return due && l.sending == 0
+		maxIterations > 0 && l.iterations >= maxIterations || !l.Now().Before(l.ends)
+	return due && l.isSettled()
 }
+
+// isSettled reports whether no signal is under way to another workflow, and no update is being handled.
+func (l *Loop) isSettled() bool { return len(l.sending) == 0 && workflow.AllHandlersFinished(l.Ctx) }

@@ -88,3 +88,12 @@ func TestARunThatHasCancelledManyTasksContinuesAsNew(t *testing.T) {
 		require.True(t, l.ContinueDue(0))
 	})
 }
+
+func TestARunContinuesAsNewWithinADay(t *testing.T) {
+	inWorkflow(t, func(ctx workflow.Context, l *loop.Loop) {
+		require.NoError(t, workflow.Sleep(ctx, 19*time.Hour))
+		require.False(t, l.ContinueDue(0))
+		require.NoError(t, workflow.Sleep(ctx, 5*time.Hour))
+		require.True(t, l.ContinueDue(0))
+	})
+}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/json"
 	"slices"
 
 	"go.temporal.io/sdk/converter"
@@ -49,11 +50,51 @@ func (l *Loop) DrainSignals() bool {
 	return found
 }
 
-// Signal sends a signal to another workflow. done gets the result; the run does not continue as new before that.
-func (l *Loop) Signal(workflowID, name string, message any, done func(error)) {
-	l.sending++
-	l.OnFuture(workflow.SignalExternalWorkflow(l.Ctx, workflowID, "", name, message), func(f workflow.Future) {
-		l.sending--
-		done(f.Get(l.Ctx, nil))
+// Message is a signal to another workflow that was not delivered when its run ended; the next run sends it again. A signal may therefore
+// arrive twice.
+type Message struct {
+	To       string          `json:"to"` // workflow ID
+	Name     string          `json:"name"`
+	Argument json.RawMessage `json:"argument,omitempty"`
+}
+
+// sending is a signal that is not delivered yet.
+type sending struct {
+	to, name string
+	argument any
+}
+
+// OnUndelivered calls handle with the target, the name and the error of each signal that could not be delivered.
+func (l *Loop) OnUndelivered(handle func(workflowID, name string, err error)) { l.undeliver = handle }
+
+// Signal sends a signal to another workflow.
+func (l *Loop) Signal(workflowID, name string, argument any) {
+	s := &sending{workflowID, name, argument}
+	l.sending = append(l.sending, s)
+	l.OnFuture(workflow.SignalExternalWorkflow(l.Ctx, workflowID, "", name, argument), func(f workflow.Future) {
+		l.sending = slices.DeleteFunc(l.sending, func(o *sending) bool { return o == s })
+		if err := f.Get(l.Ctx, nil); err != nil {
+			l.undeliver(workflowID, name, err)
+		}
 	})
+}
+
+// Undelivered are the signals that are under way, for the next run to send again.
+func (l *Loop) Undelivered() []Message {
+	var messages []Message
+	for _, s := range l.sending {
+		argument, err := json.Marshal(s.argument)
+		if err != nil {
+			panic(err) // it was encoded before
+		}
+		messages = append(messages, Message{s.to, s.name, argument})
+	}
+	return messages
+}
+
+// Resend sends what the previous run could not deliver.
+func (l *Loop) Resend(messages []Message) {
+	for _, m := range messages {
+		l.Signal(m.To, m.Name, m.Argument)
+	}
 }

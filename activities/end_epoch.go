@@ -1,0 +1,118 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+const (
+	// endEpochRate spreads the signals to the workers of a lost host, whose starts follow.
+	endEpochRate = 100 // a second
+	// endEpochAgain is when the workers are told once more: one may have become ready at the last moment, and a pool so new that
+	// visibility did not list it.
+	endEpochAgain = 30 * time.Second
+)
+
+// EndEpoch tells the workers that had a process on a host, or may have, that its epochs up to r.Epoch have ended. Workers that are not
+// concerned ignore it.
+func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
+	usage := map[string]api.ProcessUsage{}
+	for _, u := range r.Usage {
+		usage[u.Worker] = u
+	}
+	if err := s.tellWorkers(ctx, r, usage); err != nil {
+		return err
+	}
+	if err := wait(ctx, endEpochAgain); err != nil {
+		return err
+	}
+	return s.tellWorkers(ctx, r, usage)
+}
+
+func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
+	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
+	told := 0
+	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
+		activity.RecordHeartbeat(ctx)
+		s.forgetCache(ctx, pool.GetExecution().GetWorkflowId())
+		var status api.PoolStatus
+		answer, err := s.Temporal.QueryWorkflow(ctx, pool.GetExecution().GetWorkflowId(), "", api.QueryStatus)
+		if err == nil {
+			err = answer.Get(&status)
+		}
+		if err != nil {
+			return fmt.Errorf("query the workers of %s: %w", pool.GetExecution().GetWorkflowId(), err)
+		}
+		for _, w := range status.Workers {
+			if !mayHaveProcess(w, r) {
+				continue
+			}
+			name := api.WorkerName(status.Pool, w.Slot)
+			message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
+			if u, known := usage[name]; known {
+				message.Incarnation, message.Usage = u.Incarnation, &u.Usage
+			}
+			activity.RecordHeartbeat(ctx)
+			s.forgetCache(ctx, api.WorkerWorkflowID(status.Pool, w.Slot))
+			if err := s.signal(ctx, api.WorkerWorkflowID(status.Pool, w.Slot), api.SignalEpochEnded, message); err != nil {
+				return fmt.Errorf("tell %s: %w", name, err)
+			}
+			told++
+			if err := wait(ctx, time.Second/endEpochRate); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.Logger.Info("told workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", told, "reason", r.Reason)
+	return err
+}
+
+// forgetCache lets any agent take the next task of a workflow. Temporal otherwise waits up to ten seconds for the agent that had it in
+// its cache, which may be the one that has ended. A failure only costs that time.
+func (s *Sweeper) forgetCache(ctx context.Context, workflowID string) {
+	_, err := s.Temporal.WorkflowService().ResetStickyTaskQueue(ctx, &workflowservice.ResetStickyTaskQueueRequest{
+		Namespace: s.Namespace, Execution: &common.WorkflowExecution{WorkflowId: workflowID},
+	})
+	if err != nil {
+		s.Logger.Info("cannot reset the sticky queue of a workflow", "workflow", workflowID, "error", err)
+	}
+}
+
+// mayHaveProcess reports whether a worker had a process of an ended epoch as far as its pool knows. A pool hears of a start a little
+// after the worker.
+func mayHaveProcess(w api.RosterEntry, r api.EndEpochRequest) bool {
+	switch {
+	case w.Gone || w.Resting:
+		return false
+	case w.Host == r.Host:
+		return w.Epoch <= r.Epoch
+	case w.Host == "":
+		return true
+	}
+	return w.State == lifecycle.Starting || w.State == lifecycle.Pending || w.State == lifecycle.Created
+}
+
+// wait waits for d. It fails with the error of ctx, and when this agent stops: another one repeats the activity.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-activity.GetWorkerStopChannel(ctx):
+		return errors.New("the agent is stopping")
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,148 @@
+package activities
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// monitors holds the monitor of each ready process. Its zero value is ready to use.
+type monitors struct {
+	mu      sync.Mutex
+	all     map[*process.Process]*monitor
+	running sync.WaitGroup
+}
+
+// monitor observes one process from the moment it is ready until it has ended.
+type monitor struct {
+	host  *Host
+	p     *process.Process
+	runID string // of the worker's workflow; see api.ProcessEvents
+
+	mu      sync.Mutex
+	request api.WatchRequest
+	changed chan struct{} // has a value when request has changed
+}
+
+// monitor observes a process that is ready, and tells what it sees.
+func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
+	h.Observer.Watching(r)
+	m := &monitor{host: h, p: p, runID: runID, request: r, changed: make(chan struct{}, 1)}
+	s := &h.monitors
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*process.Process]*monitor{}
+	}
+	s.all[p] = m
+	s.running.Go(func() {
+		m.run()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.all, p)
+	})
+}
+
+// set changes what is observed of a process.
+func (s *monitors) set(p *process.Process, r api.WatchRequest) {
+	s.mu.Lock()
+	m := s.all[p]
+	s.mu.Unlock()
+	if m == nil {
+		return // it is ending; its exit was told
+	}
+	m.mu.Lock()
+	m.request = r
+	m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// WaitMonitors returns when all monitors have ended, which they do with their processes.
+func (h *Host) WaitMonitors() { h.monitors.running.Wait() }
+
+func (m *monitor) current() api.WatchRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.request
+}
+
+func (m *monitor) tell(result api.WatchResult) {
+	m.host.Tell(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
+}
+
+// run tells the exit of the process, failed probes, the passed probe of a degraded worker, once why the incarnation should be replaced,
+// and once that the agent stops.
+func (m *monitor) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h, p := m.host, m.p
+	checks := time.NewTicker(checkInterval)
+	defer checks.Stop()
+	r := m.current()
+	prober := m.startProber(ctx, r)
+	defer func() { prober.stop() }()
+	stopping := h.Stopping
+	for {
+		select {
+		case <-p.Done():
+			m.tell(h.exited(p))
+			return
+		case <-stopping:
+			stopping = nil
+			m.tell(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
+		case <-m.changed:
+			prober.stop()
+			r = m.current()
+			prober = m.startProber(ctx, r)
+		case err := <-prober.result:
+			result := api.WatchResult{Event: api.WatchProbePassed, Sample: toSample(p.LatestSample())}
+			if err != nil {
+				result.Event, result.Reason = api.WatchProbeFailed, err.Error()
+			}
+			m.tell(result)
+			prober.stop()
+			r.Failures = 0
+			prober = m.startProber(ctx, r)
+		case <-checks.C:
+			if cause, reason := h.check(ctx, p, r); cause != "" {
+				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
+				m.tell(api.WatchResult{
+					Event: api.WatchReplace, Cause: cause, Reason: reason, Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory),
+				})
+				r.Rules = api.WatchRules{}
+			}
+		}
+	}
+}
+
+func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {
+	return startProber(ctx, m.p, r, func(err error) { m.host.Observer.Probed(r.Process, err) })
+}
+
+// Vitals returns how the ready processes of this host fare.
+func (h *Host) Vitals() api.HostVitals {
+	s := &h.monitors
+	s.mu.Lock()
+	watched := make([]*process.Process, 0, len(s.all))
+	for p := range s.all {
+		watched = append(watched, p)
+	}
+	s.mu.Unlock()
+	var vitals api.HostVitals
+	for _, p := range watched {
+		usage, inFlight := h.DataPlane.Usage(p.Worker(), p.Incarnation())
+		limits := p.Limits()
+		vitals.Processes = append(vitals.Processes, api.ProcessVitals{
+			Process: api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, Usage: usage, InFlight: inFlight,
+			Sample: toSample(p.LatestSample()), Assessment: h.health.of(p).assessment(p.Spec().Rotation.MaxMemory), UptimeMS: time.Since(p.Info().ReadyAt).Milliseconds(),
+			Lease: h.DataPlane.Lease(p.Worker(), p.Incarnation()), MemoryLimitBytes: int64(limits.Memory), CPULimitCores: limits.CPU,
+		})
+	}
+	return vitals
+}

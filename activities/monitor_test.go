@@ -1,0 +1,138 @@
+package activities_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/spec"
+)
+
+const eventTimeout = 30 * time.Second
+
+// observedHost is a host, and what it tells and announces of p/1.
+type observedHost struct {
+	*activities.Host
+	t         *testing.T
+	told      chan api.ProcessEvent
+	announced chan api.StartedProcess
+	stopping  chan struct{}
+}
+
+func newObservedHost(t *testing.T) *observedHost {
+	h, _ := newHost(t, withoutProtocol, "sleep", "1000")
+	o := &observedHost{h, t, make(chan api.ProcessEvent, 100), make(chan api.StartedProcess, 100), make(chan struct{})}
+	h.DataPlane, h.Started, h.Stopping = idleDataPlane{}, func(*process.Process) {}, o.stopping
+	h.Tell = func(worker, runID string, e api.ProcessEvent) {
+		require.Equal(t, "p/1", worker)
+		require.Equal(t, "first-run", runID)
+		o.told <- e
+	}
+	h.Announce = func(_ string, p api.StartedProcess) { o.announced <- p }
+	return o
+}
+
+// start starts incarnation 3 of p/1.
+func (o *observedHost) start(change func(*api.StartRequest)) *process.Process {
+	o.t.Helper()
+	r := request("sleep", "1000")
+	p0, known := o.Processes.Get("p/0", 1)
+	require.True(o.t, known)
+	command := r.Spec.Pool.Command
+	r.Spec, r.Failures, r.ShortLived, r.RunID = p0.Spec(), 0, false, "first-run"
+	r.Spec.Pool.Command = command
+	r.Spec.Health.Interval = spec.Duration(time.Hour)
+	change(&r)
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(o.Start)
+	_, err := env.ExecuteActivity(o.Start, r)
+	require.NoError(o.t, err)
+	p, known := o.Processes.Get("p/1", 3)
+	require.True(o.t, known)
+	return p
+}
+
+func (o *observedHost) next() api.ProcessEvent {
+	o.t.Helper()
+	select {
+	case e := <-o.told:
+		require.EqualValues(o.t, 3, e.Incarnation)
+		return e
+	case <-time.After(eventTimeout):
+		o.t.Fatal("nothing was told")
+		return api.ProcessEvent{}
+	}
+}
+
+func TestAHostTellsTheExitOfAProcessItHasStarted(t *testing.T) {
+	o := newObservedHost(t)
+	p := o.start(func(*api.StartRequest) {})
+	_, err := p.Stop(t.Context(), time.Nanosecond)
+	require.NoError(t, err)
+	e := o.next()
+	require.Equal(t, api.WatchExited, e.Event)
+	require.NotNil(t, e.Exit)
+	require.NotNil(t, e.Usage)
+	o.WaitMonitors()
+	require.Empty(t, o.Vitals().Processes)
+}
+
+func TestAHostTellsThatADegradedWorkerHasPassedAProbe(t *testing.T) {
+	o := newObservedHost(t)
+	p := o.start(func(r *api.StartRequest) {
+		r.Spec.Health.Interval = spec.Duration(50 * time.Millisecond)
+	})
+	health := p.Spec().Health
+	require.Equal(t, spec.HealthExec, health.Kind)
+	_, err := o.Watch(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: health, Probe: true, Failures: 1})
+	require.NoError(t, err)
+	require.Equal(t, api.WatchProbePassed, o.next().Event, "the result of a degraded worker's probe is told")
+}
+
+func TestAHostTellsOnceThatItStops(t *testing.T) {
+	o := newObservedHost(t)
+	o.start(func(*api.StartRequest) {})
+	close(o.stopping)
+	require.Equal(t, api.WatchShutdown, o.next().Event)
+}
+
+func TestAHostTellsOnceThatAProcessExceedsItsRules(t *testing.T) {
+	o := newObservedHost(t)
+	p := o.start(func(r *api.StartRequest) { r.Rules.RequestLimit = 0 })
+	_, err := o.Watch(t.Context(), api.WatchRequest{
+		Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: p.Spec().Health, Rules: api.WatchRules{MaxMemoryBytes: 1},
+	})
+	require.NoError(t, err)
+	e := o.next()
+	require.Equal(t, api.WatchReplace, e.Event)
+	require.Equal(t, api.CauseMemory, e.Cause)
+	_, err = p.Stop(t.Context(), time.Nanosecond)
+	require.NoError(t, err)
+	require.Equal(t, api.WatchExited, o.next().Event, "no second finding came between")
+}
+
+func TestAHostAnnouncesAFirstAttemptOnly(t *testing.T) {
+	o := newObservedHost(t)
+	o.start(func(r *api.StartRequest) { r.Announce = &api.Announce{SpecVersion: 2, Starts: 4} })
+	starting, ready := <-o.announced, <-o.announced
+	require.Equal(t, lifecycle.Starting, starting.State)
+	require.Equal(t, lifecycle.Ready, ready.State)
+	require.EqualValues(t, 3, ready.Incarnation)
+	require.EqualValues(t, 5, ready.Starts)
+	require.Positive(t, ready.PID)
+	require.Equal(t, "first-run", ready.RunID)
+}
+
+func TestWatchReportsAProcessThatTheHostDoesNotHave(t *testing.T) {
+	o := newObservedHost(t)
+	result, err := o.Watch(t.Context(), api.WatchRequest{Process: unknown})
+	require.NoError(t, err)
+	require.Equal(t, api.WatchUnknown, result.Event)
+}

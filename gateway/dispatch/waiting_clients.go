@@ -1,0 +1,318 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// Clients that wait for a lease on any worker of a pool wait in one line per pool. The Dispatcher checks workers out for them, one
+// attempt per client at a time, and asks a worker only if it may be free:
+//
+//   - one whose lease was returned through this gateway, at once;
+//   - one that the Dispatcher itself leases and does not use, or, in the client's turn among the queued calls, between two calls;
+//   - any other one now and then, for its holder may have returned it through Temporal.
+//
+// So the number of clients that wait, and of workers, hardly matters for what waiting costs Temporal.
+
+// waitHint is the retry hint of a checkout that was refused without a wait.
+const waitHint = 20 * time.Millisecond
+
+// waitingClients are the clients that wait for a lease on a worker of one pool. The pool's lock guards them.
+type waitingClients struct {
+	waiting   []*waitingClient // in the order of their arrival
+	elsewhere workersElsewhere
+}
+
+// waitingClient is one of them.
+type waitingClient struct {
+	options tempool.CheckoutOptions
+	seq     int64
+	trying  bool   // a checkout is under way
+	worker  string // the only one to ask: it may have granted a lease, and its answer was lost
+	refusal error  // the newest
+	gone    bool
+	result  chan checkedOut // gets one value unless the client leaves
+}
+
+type checkedOut struct {
+	lease api.Lease
+	err   error
+}
+
+// waitingClients counts the clients that wait for a lease of the pool.
+func (d *Dispatcher) waitingClients(pool string) int {
+	p := d.knownPool(pool)
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.clients.waiting)
+}
+
+// awaitLease waits in the line of the pool.
+func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.CheckoutOptions, wait time.Duration) (*api.Lease, error) {
+	if o.RequestID == "" {
+		o.RequestID = uuid.NewString() // a repeated attempt after a lost answer must not take a second lease
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	if p := d.knownPool(pool); p == nil || !p.hasWorker() {
+		if _, err := d.findPool(ctx, pool); err != nil && !api.CodeOf(err).Retryable() {
+			return nil, err
+		}
+	}
+	p := d.lockPool(pool)
+	if p == nil {
+		return nil, errClosing
+	}
+	w, err := p.joinLocked(o)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	p.notify()
+	var reason func() error
+	select {
+	case r := <-w.result:
+		return r.answer()
+	case <-ctx.Done():
+		reason = func() error { return context.Cause(ctx) }
+	case <-timer.C:
+		reason = func() error {
+			switch {
+			case d.monitor.lost.Load():
+				w.refusal = api.Errorf(api.CodeUnavailable, "Temporal does not answer")
+			case w.refusal == nil:
+				w.refusal = api.Errorf(api.CodeBusy, "all are in use")
+			}
+			return api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %d ms (wait_ms): %w", pool, wait.Milliseconds(), w.refusal).After(time.Second)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case r := <-w.result: // it came at the last moment
+		return r.answer()
+	default:
+	}
+	w.gone = true
+	p.clients.remove(w)
+	return nil, reason()
+}
+
+func (r checkedOut) answer() (*api.Lease, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return &r.lease, nil
+}
+
+// joinLocked adds a client to the line.
+func (p *poolState) joinLocked(o tempool.CheckoutOptions) (*waitingClient, error) {
+	switch limit := p.specLocked().Queue.Size; {
+	case p.closed != nil:
+		return nil, p.closed
+	case len(p.clients.waiting) >= limit:
+		return nil, api.Errorf(api.CodeQueueFull, "%d clients wait for a lease of pool %s (queue.size)", limit, p.pool).After(time.Second)
+	}
+	w := &waitingClient{options: o, seq: p.queue.nextSeq(), result: make(chan checkedOut, 1)}
+	p.clients.waiting = append(p.clients.waiting, w)
+	return w, nil
+}
+
+func (c *waitingClients) remove(w *waitingClient) {
+	c.waiting = slices.DeleteFunc(c.waiting, func(other *waitingClient) bool { return other == w })
+}
+
+func (c *waitingClients) refuseAll(err error) {
+	for _, w := range c.waiting {
+		w.result <- checkedOut{err: err}
+	}
+	c.waiting = nil
+}
+
+// idle is the first client for which no checkout is under way, nil if there is none.
+func (c *waitingClients) idle() *waitingClient {
+	i := slices.IndexFunc(c.waiting, func(w *waitingClient) bool { return !w.trying })
+	if i < 0 {
+		return nil
+	}
+	return c.waiting[i]
+}
+
+// precedesCallsLocked reports whether the client came before all queued calls and none has a higher priority.
+func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
+	head := p.queue.Peek()
+	return head == nil || w.seq < head.seq && head.priority <= DefaultPriority
+}
+
+// leaseForClientsLocked checks workers out for the clients that wait.
+func (p *poolState) leaseForClientsLocked(now time.Time) {
+	for _, w := range p.clients.waiting {
+		if w.trying {
+			continue
+		}
+		if p.checkouts >= maxCheckouts {
+			break
+		}
+		u := p.prospectLocked(w, now)
+		switch {
+		case u != nil:
+			p.leaseForClientLocked(w, u)
+		case p.precedesCallsLocked(w):
+			p.returnForLocked(now)
+		}
+	}
+	if w := p.clients.idle(); w != nil && p.checkouts < maxCheckouts {
+		p.leaseElsewhereLocked(w, now)
+	}
+}
+
+// prospectLocked chooses the worker of this host that is the likeliest to be free for the client, nil if none should be asked now.
+func (p *poolState) prospectLocked(w *waitingClient, now time.Time) *upstream {
+	var best *upstream
+	rank := notNow
+	for _, u := range p.order {
+		if w.worker != "" && u.worker != w.worker {
+			continue
+		}
+		if r := p.chanceLocked(u, now); r < rank || r == rank && r != notNow && u.retryAt.Before(best.retryAt) {
+			best, rank = u, r
+		}
+	}
+	return best
+}
+
+// chance orders workers by how likely a checkout for a client succeeds.
+type chance int
+
+const (
+	surelyFree chance = iota
+	idleLease         // of the Dispatcher, which can return it
+	unknown           // it may have been returned without this gateway
+	notNow
+)
+
+func (p *poolState) chanceLocked(u *upstream, now time.Time) chance {
+	l := u.lease
+	switch {
+	case u.gone, u.draining, u.checkingOut, p.reserved[u.worker] > 0, p.leasedByOtherLocked(u), now.Before(u.retryAt):
+		return notNow
+	case l != nil && l.own:
+		if l.ended || l.requesting || u.busyLocked() {
+			return notNow
+		}
+		return idleLease
+	case u.free:
+		return surelyFree
+	case now.Before(p.pace):
+		return notNow
+	}
+	return unknown
+}
+
+// returnForLocked makes one more lease of the Dispatcher go back between two calls, unless as many do as clients wait.
+func (p *poolState) returnForLocked(now time.Time) {
+	waiting := 0
+	for _, w := range p.clients.waiting {
+		if !w.trying {
+			waiting++
+		}
+	}
+	var least *upstream
+	for _, u := range p.order {
+		l := u.lease
+		switch {
+		case l == nil || !l.own || u.gone || u.draining:
+		case l.ended || l.returnDue(now):
+			waiting--
+		case least == nil || u.inFlight < least.inFlight:
+			least = u
+		}
+	}
+	if waiting > 0 && least != nil {
+		l := least.lease
+		l.returnAt = now
+		if until := now.Add(2 * recallHold); until.Before(l.refuseAfter) {
+			l.refuseAfter = until
+		}
+	}
+}
+
+// leaseForClientLocked checks the worker out for the client, in the background. A lease of the Dispatcher's own goes back first.
+func (p *poolState) leaseForClientLocked(w *waitingClient, u *upstream) {
+	w.trying, u.checkingOut, u.forClient, u.free = true, true, true, false
+	p.checkouts++
+	own := u.lease
+	var back api.CheckinRequest
+	if own != nil && own.own {
+		u.endLeaseLocked("a client waits for the worker")
+		own.requesting = true
+		back = own.checkin(api.OutcomeOK, "")
+	}
+	p.dispatcher.work.Go(func() {
+		if back.LeaseID != "" {
+			p.checkin(u, own, back)
+		}
+		lease, err := p.dispatcher.checkoutNow(u.worker, w.options)
+		now := time.Now()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		defer p.notify()
+		u.checkingOut, u.forClient = false, false
+		p.checkouts--
+		if err == nil {
+			u.refusals, u.retryAt = 0, time.Time{}
+		} else {
+			p.refusedLocked(u, err, now)
+		}
+		p.answerLocked(w, u.worker, lease, err)
+	})
+}
+
+// checkoutNow asks a worker once.
+func (d *Dispatcher) checkoutNow(worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
+	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
+	defer cancel()
+	return d.config.Control.Checkout(ctx, worker, o)
+}
+
+// answerLocked gives the client its lease, or lets it wait on. The lease of a client that has left goes back.
+func (p *poolState) answerLocked(w *waitingClient, worker string, lease *api.Lease, err error) {
+	w.trying = false
+	switch code := api.CodeOf(err); {
+	case err == nil && w.gone, err == nil && p.closed != nil:
+		p.dispatcher.work.Go(func() { p.dispatcher.CheckinAbandoned(lease.ID) })
+	case err == nil:
+		p.adoptForLocked(*lease, w.options.RequestID)
+		p.clients.remove(w)
+		w.result <- checkedOut{lease: *lease}
+	case w.gone || p.closed != nil:
+	case !code.Retryable() && code != api.CodeWorkerNotFound:
+		p.clients.remove(w)
+		w.result <- checkedOut{err: err}
+	default:
+		w.refusal, w.worker = err, ""
+		if code == api.CodeUnavailable {
+			w.worker = worker
+		}
+	}
+}
+
+// adoptForLocked records a client's lease of this pool, if its process is here.
+func (p *poolState) adoptForLocked(lease api.Lease, requestID string) {
+	ref, err := api.ParseLeaseID(lease.ID)
+	if err != nil || lease.Host != p.dispatcher.config.HostID {
+		return
+	}
+	if u := p.upstreamOfLeaseLocked(ref); u != nil && u.adoptLocked(lease, ref, false, time.Now()) {
+		u.lease.requestID = requestID
+	}
+}

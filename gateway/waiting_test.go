@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/spec"
+)
+
+// waitingClients counts the clients that wait for a lease.
+func (e *env) waitingClients() int {
+	pools := e.gateway.Snapshot().Pools
+	if len(pools) == 0 {
+		return 0
+	}
+	return pools[0].WaitingClients
+}
+
+// waits starts a client that waits for a lease, and returns when it is in the line.
+func (e *env) waits(holder string, waitMS int64) <-chan answer {
+	e.t.Helper()
+	before := e.waitingClients()
+	got := background(func() answer {
+		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, WaitMS: waitMS})
+	})
+	require.Eventually(e.t, func() bool { return e.waitingClients() == before+1 }, timeout, poll)
+	return got
+}
+
+func (a answer) lease(t testing.TB) (lease api.Lease) {
+	t.Helper()
+	require.Equal(t, 201, a.status, "%s", a.body)
+	require.NoError(t, json.Unmarshal(a.body, &lease))
+	return lease
+}
+
+func TestClientsThatWaitForALeaseCostFewCheckouts(t *testing.T) {
+	e := open(t, 10)
+	for slot := range 100 {
+		if slot >= 10 {
+			e.control.add(api.WorkerName("p", slot), 1)
+			e.control.with(api.WorkerName("p", slot), func(worker *fakeWorker) { worker.host = "there" })
+		}
+		e.lease(slot, "somebody else")
+	}
+	before, began := e.control.count("checkout"), time.Now()
+	const wait = 4 * time.Second
+	var clients sync.WaitGroup
+	for i := range 50 {
+		clients.Go(func() {
+			a := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: fmt.Sprint("client ", i), WaitMS: wait.Milliseconds()})
+			if a.problem.Code != api.CodeQueueTimeout {
+				t.Errorf("client %d: %s", i, a.body)
+			}
+		})
+	}
+	clients.Wait()
+	asked, took := e.control.count("checkout")-before, time.Since(began)
+	t.Logf("%d checkouts in %s", asked, took)
+	require.Less(t, float64(asked)/took.Seconds(), 50.0)
+	require.Positive(t, asked)
+}
+
+func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
+	e := open(t, 1)
+	first := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "first"}).lease(t)
+	var clients []<-chan answer
+	for i := range 5 {
+		clients = append(clients, e.waits(fmt.Sprint("client ", i), 30_000))
+	}
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "pushy"}).requireProblem(t, 503, api.CodeNoWorkers)
+	lease := first
+	for i, client := range clients {
+		asked := e.control.count("checkout")
+		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+		lease = await(t, client).lease(t)
+		require.Equal(t, fmt.Sprint("client ", i), lease.Holder)
+		require.LessOrEqual(t, e.control.count("checkout"), asked+2, "a returned lease is no guess")
+	}
+}
+
+func TestAClientThatWaitsFindsAWorkerThatWasReturnedPastTheGateway(t *testing.T) {
+	e := open(t, 2)
+	held := e.lease(0, "one")
+	e.lease(1, "two")
+	client := e.waits("me", 30_000)
+	_, err := e.control.CheckinNow(t.Context(), api.CheckinRequest{LeaseID: held.ID})
+	require.NoError(t, err)
+	require.Equal(t, "p/0", await(t, client).lease(t).Worker)
+}
+
+func TestAClientThatWaitsGetsAWorkerOfAnotherHost(t *testing.T) {
+	e := open(t, 1)
+	e.lease(0, "one")
+	e.control.add("p/7", 1)
+	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
+	got := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 30_000}).lease(t)
+	require.Equal(t, "p/7", got.Worker)
+}
+
+// A client that waits and the queued calls of the pool take turns.
+func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
+	e := open(t, 1)
+	made, stop := e.callers(4)
+	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
+	for range 5 {
+		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5_000}).lease(t)
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+		before := made.Load()
+		require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "calls go on")
+	}
+	stop()
+}
+
+func TestAClientThatWaitsGetsAnIdleLeaseOfTheGateway(t *testing.T) {
+	e := open(t, 1, idleReturn(time.Hour))
+	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5_000}).lease(t)
+	require.Equal(t, "p/0", lease.Worker)
+	e.control.with("p/0", func(worker *fakeWorker) { require.Equal(t, int64(1), worker.usage.Requests) })
+}
+
+func TestALeaseGrantedToAClientThatHasLeftGoesBack(t *testing.T) {
+	e := open(t, 1)
+	gate := make(chan struct{})
+	e.control.mu.Lock()
+	e.control.gate = gate
+	e.control.mu.Unlock()
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 50}).requireProblem(t, 503, api.CodeQueueTimeout)
+	close(gate)
+	require.Eventually(t, func() bool {
+		free := false
+		e.control.with("p/0", func(worker *fakeWorker) { free = worker.seq == 1 && worker.lease == nil })
+		return free
+	}, timeout, poll)
+}
+
+func TestTheLineOfClientsIsBounded(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Queue.Size = 2 }))
+	e.lease(0, "somebody else")
+	one, two := e.waits("one", 2_000), e.waits("two", 2_000)
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "three", WaitMS: 2_000}).requireProblem(t, 429, api.CodeQueueFull)
+	await(t, one).requireProblem(t, 503, api.CodeQueueTimeout)
+	await(t, two).requireProblem(t, 503, api.CodeQueueTimeout)
+}
+
+func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
+	e := open(t, 2)
+	ask := func(holder string, waitMS int64) answer {
+		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS})
+	}
+	mine := ask("me", 0).lease(t)
+	require.Equal(t, mine.ID, ask("me", 0).lease(t).ID)
+	require.Equal(t, mine.ID, ask("me", 1000).lease(t).ID)
+	require.NotEqual(t, mine.ID, ask("you", 1000).lease(t).ID, "a request id counts for its holder")
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+mine.ID, nil).status)
+	require.Equal(t, 2, e.control.count("checkout"))
+}

@@ -1,0 +1,27 @@
+//go:build !cluster
+
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/internal/devserver"
+)
+
+// server is the Temporal server of one test: a development server with a SQLite file.
+type server = *devserver.Server
+
+func startServer(t *testing.T, dir string, arguments ...string) server {
+	t.Helper()
+	s, err := devserver.Start(t.Context(), devserver.Options{
+		DBFile: filepath.Join(dir, "temporal.db"), UIPort: devserver.NoUI,
+		Progress: func(sentence string) { t.Log(sentence) }, ExtraArgs: arguments,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
+	return s
+}

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/sessions"
+)
+
+// sessionWorkflow runs a workflow that moves sessions, and requires that it continues as new on its way.
+func (env *testEnv) sessionWorkflow(id, name string, run any) (moves api.SessionMoves) {
+	env.t.Helper()
+	execution, err := env.client.Temporal().ExecuteWorkflow(env.t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: api.TaskQueue}, name, run)
+	require.NoError(env.t, err)
+	require.NoError(env.t, execution.Get(env.t.Context(), &moves))
+	answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
+	require.NoError(env.t, err)
+	last := answer.GetWorkflowExecutionInfo()
+	require.NotEqual(env.t, last.GetFirstRunId(), last.GetExecution().GetRunId(), "%s continued as new", id)
+	return moves
+}
+
+// Sessions move to another worker and back by workflows that continue as new after each page, and a lease is renewed; then the pool drains the
+// worker and restarts it.
+func TestSessionWorkflowsContinueAsNewAndAPoolDrainsAWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("drained")
+	s, _ := movingSpec(t, "drained", 2)
+	pool := env.startPool(s)
+	gateway := env.gatewayClient("drained")
+	const count = 1_100 // more than a page of each worker
+	var onFirst atomic.Int64
+	var clients errgroup.Group
+	clients.SetLimit(8)
+	for i := range count {
+		clients.Go(func() error {
+			if storeInSession(t, gateway, "drained", fmt.Sprint("s", i), fmt.Sprint("value", i)) == api.WorkerName("drained", 0) {
+				onFirst.Add(1)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, clients.Wait())
+	require.False(t, t.Failed())
+	worker, none := 0, spec.Duration(0)
+	moves := env.sessionWorkflow(api.EvacuateWorkerWorkflowID("drained", worker), api.WorkflowEvacuateWorker,
+		sessions.EvacuateRun{Pool: "drained", EvacuateRequest: api.EvacuateRequest{Worker: worker, ExcludeFor: &none}, ContinueEvery: 1})
+	require.EqualValues(t, onFirst.Load(), moves.Moved)
+	moves = env.sessionWorkflow(api.RebalanceSessionsWorkflowID("drained"), api.WorkflowRebalanceSessions,
+		sessions.RebalanceRun{RebalanceSessionsRequest: api.RebalanceSessionsRequest{Pool: "drained"}, ContinueEvery: 1})
+	require.Equal(t, count/2, moves.Moved)
+	migration, err := pool.Evacuate(t.Context(), api.EvacuateRequest{Worker: worker})
+	require.NoError(t, err)
+	moves, err = migration.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, count/2, moves.Moved)
+	for i := range 20 {
+		require.Equal(t, fmt.Sprintf(`"value%d"`, i), mustRequest(t, gateway, "POST", "/v1/pools/drained/call/kept_here", `[]`, fmt.Sprint("s", i)))
+	}
+
+	var lease *tempool.Lease
+	require.Eventually(t, func() bool { // the gateway gives the worker up when it has no calls
+		lease, err = pool.CheckoutOnce(t.Context(), worker, tempool.CheckoutOptions{Holder: "me", TTL: time.Minute, NoRenew: true})
+		return err == nil
+	}, waitTimeout, 100*time.Millisecond)
+	expires := lease.Expires()
+	require.NoError(t, lease.Renew(t.Context()))
+	require.True(t, lease.Expires().After(expires))
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+
+	before := env.waitState(pool, worker, lifecycle.Ready)
+	handle, err := env.client.Temporal().UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: api.PoolWorkflowID("drained"), UpdateName: api.UpdateDrain, WaitForStage: client.WorkflowUpdateStageCompleted,
+		Args: []any{api.Control{Worker: &worker, Reason: "maintenance"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, handle.Get(t.Context(), nil))
+	env.waitState(pool, worker, lifecycle.Stopped)
+	_, err = pool.Restart(t.Context(), api.RestartRequest{Worker: &worker, Reason: "maintenance is over"})
+	require.NoError(t, err)
+	after := env.waitState(pool, worker, lifecycle.Ready)
+	require.Equal(t, before.Incarnation+1, after.Incarnation)
+}
+
+func TestALeaseIsTakenBySignalAndARotationIsGranted(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("signalled")
+	s := echoSpec("signalled", 2)
+	s.Rotation.MaxRequests = 5
+	pool := env.startPool(s)
+	send := func(name string, request any) {
+		t.Helper()
+		require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), api.WorkerWorkflowID("signalled", 0), "", name, request))
+	}
+	send(api.SignalCheckout, api.CheckoutRequest{Holder: "me", RequestID: "by signal"})
+	lease := env.waitState(pool, 0, lifecycle.Busy).Lease
+	require.Equal(t, "me", lease.Holder)
+	send(api.SignalCheckin, api.CheckinRequest{LeaseID: lease.ID, Usage: api.Usage{Requests: 20, TotalMS: 20}})
+	env.waitFor(pool, "the worker has rotated", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[0].Rotations == 1 && v.Workers[1].Incarnation == 1
+	})
+}

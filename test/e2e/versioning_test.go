@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+const testDeployment = "tempool"
+
+func (env *testEnv) startBuild(hostID, build string) *agent {
+	return env.startAgent(hostID, "--capacity", "4", "--deployment", testDeployment, "--build-id", build)
+}
+
+// promote makes a build the current version of the deployment, as temporal worker deployment set-current-version does.
+func (env *testEnv) promote(build string) {
+	env.t.Helper()
+	handle := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment)
+	var err error
+	require.Eventually(env.t, func() bool {
+		_, err = handle.SetCurrentVersion(env.t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
+		return err == nil
+	}, waitTimeout, 200*time.Millisecond, "%v", &err)
+}
+
+// waitBuild waits until workflows run on a build.
+func (env *testEnv) waitBuild(build string, workflows ...string) {
+	env.t.Helper()
+	for _, id := range workflows {
+		var last string
+		require.Eventually(env.t, func() bool {
+			answer, err := env.client.Temporal().DescribeWorkflowExecution(env.t.Context(), id, "")
+			last = answer.GetWorkflowExecutionInfo().GetVersioningInfo().GetDeploymentVersion().GetBuildId()
+			return err == nil && last == build
+		}, waitTimeout, 100*time.Millisecond, "%s runs on build %s, not on %s", id, &last, build)
+	}
+}
+
+// A pool is upgraded from one build to another and back while holders take leases and callers call: the first agent, then the current version,
+// then the second agent.
+func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agents := map[string]*agent{"one": env.startBuild("one", "1.0"), "two": env.startBuild("two", "1.0")}
+	s := echoSpec("upgraded", 4)
+	s.Rotation.MaxRequests = 0
+	pool := env.startPool(s)
+	ids := []string{api.PoolWorkflowID("upgraded")}
+	for slot := range s.Pool.Size {
+		ids = append(ids, api.WorkerWorkflowID("upgraded", slot))
+	}
+	env.waitBuild("1.0", ids...)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	leases := &leaseLoad{pool: pool}
+	group.Go(func() { leases.run(ctx, "holder") })
+	var answered atomic.Int64
+	for i := range 4 {
+		group.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
+				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
+				if !assert.NoError(t, err, "no call fails") || !assert.Equal(t, body, string(answer)) {
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	goOn := func(what string) {
+		t.Helper()
+		calls, granted := answered.Load(), leases.granted.Load()
+		require.Eventually(t, func() bool { return answered.Load() > calls+50 && leases.granted.Load() > granted+3 }, waitTimeout, 10*time.Millisecond,
+			"%s: calls and leases go on", what)
+	}
+	for _, build := range []string{"2.0", "1.0"} {
+		agents["one"].stop()
+		agents["one"] = env.startBuild("one", build)
+		goOn("one agent of build " + build)
+		before := env.waitFor(pool, "all workers have a process", func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
+		env.promote(build)
+		goOn("build " + build + " is current")
+		env.waitBuild(build, ids[1:]...)
+		after := env.waitFor(pool, "all workers have a process", func(v api.PoolWorkers) bool { return inService(v) == s.Pool.Size })
+		for i := range before.Workers {
+			require.Equal(t, before.Workers[i].PID, after.Workers[i].PID, "another build restarts no process")
+		}
+		agents["two"].stop()
+		agents["two"] = env.startBuild("two", build)
+		goOn("two agents of build " + build)
+	}
+	cancel()
+	group.Wait()
+	leases.requireExclusive(t)
+	env.waitReady(pool, s.Pool.Size)
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "so that the pool has a workflow task"})
+	require.NoError(t, err)
+	env.waitBuild("1.0", ids...)
+	env.waitFor(pool, "the workers have restarted", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
+	t.Logf("%d calls, %d leases", answered.Load(), leases.granted.Load())
+}
+
+func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("plain", "--capacity", "1")
+	pool := env.startPool(echoSpec("moving", 1))
+	worker := api.WorkerWorkflowID("moving", 0)
+	before := env.waitState(pool, 0, lifecycle.Ready)
+	lease := func() {
+		t.Helper()
+		lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+		require.NoError(t, err)
+		require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	}
+	versioned := env.startBuild("versioned", "1.0")
+	lease()
+	env.waitBuild("1.0", worker)
+	_, err := env.client.Temporal().WorkerDeploymentClient().GetHandle(testDeployment).SetCurrentVersion(t.Context(),
+		client.WorkerDeploymentSetCurrentVersionOptions{IgnoreMissingTaskQueues: true})
+	require.NoError(t, err)
+	versioned.stop()
+	lease()
+	env.waitBuild("", worker)
+	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID, "the process of the unversioned agent served all along")
+}
+
+// callUntilStarted repeats a call while no worker has started it: an agent that is replaced takes its workers elsewhere, and they start there first.
+func callUntilStarted(ctx context.Context, pool *tempool.Pool, method string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	for {
+		answer, err := pool.CallRaw(ctx, method, body)
+		var coded *api.Error
+		if !errors.As(err, &coded) || coded.Started || ctx.Err() != nil {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// inService counts the workers with a process that serves.
+func inService(v api.PoolWorkers) (n int) {
+	for _, worker := range v.Workers {
+		if worker.State.InService() {
+			n++
+		}
+	}
+	return n
+}
+
+// formatHeader marks the workflows that a client starts as runs of a newer build.
+type formatHeader struct {
+	interceptor.ClientInterceptorBase
+	interceptor.ClientOutboundInterceptorBase
+}
+
+func (f *formatHeader) InterceptClient(next interceptor.ClientOutboundInterceptor) interceptor.ClientOutboundInterceptor {
+	f.Next = next
+	return f
+}
+
+func (f *formatHeader) ExecuteWorkflow(ctx context.Context, in *interceptor.ClientExecuteWorkflowInput) (client.WorkflowRun, error) {
+	mark, err := converter.GetDefaultDataConverter().ToPayload(1_000_000)
+	if err != nil {
+		return nil, err
+	}
+	interceptor.Header(ctx)["tempool-state-format"] = mark
+	return f.Next.ExecuteWorkflow(ctx, in)
+}
+
+func TestAnAgentLeavesARunOfANewerBuildToANewerAgent(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	old := env.startAgent("old")
+	newer, err := client.Dial(client.Options{
+		HostPort: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(),
+		Interceptors: []interceptor.ClientInterceptor{&formatHeader{}},
+	})
+	require.NoError(t, err)
+	defer newer.Close()
+	user := tempool.NewClient(newer, env.server.Namespace())
+	defer user.Close()
+	require.NoError(t, user.StartPool(t.Context(), api.PoolStart{Pool: "newer", Spec: echoSpec("newer", 1)}))
+
+	id := api.PoolWorkflowID("newer")
+	require.Eventually(t, func() bool {
+		_, byType := env.countEvents(id)
+		return byType[enums.EVENT_TYPE_WORKFLOW_TASK_FAILED] > 0
+	}, waitTimeout, 50*time.Millisecond)
+	answer, err := newer.DescribeWorkflowExecution(t.Context(), id, "")
+	require.NoError(t, err)
+	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, answer.GetWorkflowExecutionInfo().GetStatus(), "it waits for a newer agent")
+	log, err := os.ReadFile(old.log)
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(log), "an agent with a newer build continues it"), "the log says why")
+	require.NoError(t, newer.TerminateWorkflow(t.Context(), id, "", "end of the test"))
+}

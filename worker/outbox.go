@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// announceDelay is how long an agent collects what it reports to a pool.
+	announceDelay = 100 * time.Millisecond
+	// deliveryTimeout bounds one attempt to deliver a message; between two attempts deliveryPause doubles up to deliveryMaxPause.
+	deliveryTimeout  = 5 * time.Second
+	deliveryPause    = 200 * time.Millisecond
+	deliveryMaxPause = 5 * time.Second
+)
+
+// outbox delivers what this agent observes to the workflows of workers and pools, each message until Temporal has accepted it. Only the
+// newest message of a kind waits, so an outbox stays small while Temporal is away.
+type outbox struct {
+	signal func(ctx context.Context, workflowID, name string, message any) error
+	log    *slog.Logger
+
+	mu         sync.Mutex
+	events     map[eventTarget][]api.ProcessEvent
+	started    map[string]map[int]api.StartedProcess // by pool and slot
+	from       func() api.ProcessesStarted           // the sender, without processes
+	deliveries sync.WaitGroup
+	life       context.Context // of the deliveries
+	end        context.CancelFunc
+}
+
+type eventTarget struct{ worker, runID string }
+
+func newOutbox(signal func(ctx context.Context, workflowID, name string, message any) error, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
+	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}}
+	o.life, o.end = context.WithCancel(context.Background())
+	return o
+}
+
+// tell delivers an observation to a worker's workflow. It replaces one of the same kind about the same incarnation that still waits.
+func (o *outbox) tell(worker, runID string, e api.ProcessEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	target := eventTarget{worker, runID}
+	waiting, delivering := o.events[target]
+	waiting = slices.DeleteFunc(waiting, func(w api.ProcessEvent) bool { return w.Incarnation == e.Incarnation && w.Event == e.Event })
+	o.events[target] = append(waiting, e)
+	if delivering {
+		return
+	}
+	o.deliveries.Go(func() {
+		o.deliver(api.PoolWorkflowID("")+worker, api.SignalProcessEvents, 0, func() (any, bool) {
+			events := o.events[target]
+			if len(events) == 0 {
+				delete(o.events, target)
+				return nil, false
+			}
+			o.events[target] = nil
+			return api.ProcessEvents{RunID: runID, Events: events}, true
+		})
+	})
+}
+
+// announce reports a process to the pool of its worker, with others that start at that time.
+func (o *outbox) announce(worker string, p api.StartedProcess) {
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return // it belongs to no pool
+	}
+	p.Slot = slot
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waiting, delivering := o.started[pool]
+	if waiting == nil {
+		waiting = map[int]api.StartedProcess{}
+		o.started[pool] = waiting
+	}
+	waiting[slot] = p
+	if delivering {
+		return
+	}
+	o.deliveries.Go(func() {
+		o.deliver(api.PoolWorkflowID(pool), api.SignalProcessesStarted, announceDelay, func() (any, bool) {
+			waiting := o.started[pool]
+			if len(waiting) == 0 {
+				delete(o.started, pool)
+				return nil, false
+			}
+			o.started[pool] = map[int]api.StartedProcess{}
+			message := o.from()
+			for _, p := range waiting {
+				message.Processes = append(message.Processes, p)
+			}
+			return message, true
+		})
+	})
+}
+
+// deliver sends what next returns, which it calls under the lock, until there is nothing more. A workflow that has closed gets nothing.
+func (o *outbox) deliver(workflowID, name string, delay time.Duration, next func() (any, bool)) {
+	for {
+		if delay > 0 {
+			o.pause(delay)
+		}
+		o.mu.Lock()
+		message, more := next()
+		o.mu.Unlock()
+		if !more {
+			return
+		}
+		for pause := deliveryPause; ; pause = min(2*pause, deliveryMaxPause) {
+			ctx, cancel := context.WithTimeout(o.life, deliveryTimeout)
+			err := o.signal(ctx, workflowID, name, message)
+			cancel()
+			var closed *serviceerror.NotFound
+			if err == nil || errors.As(err, &closed) || o.life.Err() != nil {
+				break
+			}
+			o.log.Warn("message not delivered; trying again", "workflow", workflowID, "signal", name, "error", err)
+			o.pause(pause)
+		}
+	}
+}
+
+func (o *outbox) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-o.life.Done():
+	case <-timer.C:
+	}
+}
+
+// close waits until all messages are delivered or ctx ends. Nothing may be told or announced afterwards.
+func (o *outbox) close(ctx context.Context) {
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		o.deliveries.Wait()
+	}()
+	select {
+	case <-delivered:
+	case <-ctx.Done():
+	}
+	o.end()
+	<-delivered
+}

@@ -1,0 +1,81 @@
+package pool
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/tempool/tempool/api"
+)
+
+// A pool continues as new when it waits for nothing whose result the end of the run would lose. A run that is overdue does not wait for that:
+// carry turns what is under way into state, and takeOver takes it up again.
+
+// mayContinue reports whether the run continues as new now.
+func (p *pool) mayContinue() bool {
+	if p.MustContinue() {
+		return true
+	}
+	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping {
+		return false
+	}
+	for i := range p.Roster { // the result of a start or an end would be lost
+		if s := p.Roster[i]; s.isStarting() || (s.Removing && !s.Gone) {
+			return false
+		}
+	}
+	return true
+}
+
+// carry is the state for the next run.
+func (p *pool) carry() Run {
+	if p.allocation.inFlight > 0 {
+		p.NextRebalance = p.Now() // the hosts are asked again
+	}
+	for i := range p.Roster {
+		if s := &p.Roster[i]; s.isStarting() { // the next run starts it again; one that runs after all is told to end
+			s.Gone, s.Reason = true, "the pool continued as new before this worker had started"
+		}
+	}
+	for _, m := range p.Undelivered() {
+		if m.Name != api.SignalRestart {
+			p.Unsent = append(p.Unsent, m)
+			continue
+		}
+		var r api.Restart // the next run sends it with the spec, which is too large to be carried for each worker
+		if s := p.target(m.To); s != nil && json.Unmarshal(m.Argument, &r) == nil {
+			s.Restart = &pendingRestart{Cause: r.Cause, Reason: r.Reason, InPlace: r.InPlace}
+		}
+	}
+	return p.Run
+}
+
+// takeOver takes up what was under way when the previous run ended.
+func (p *pool) takeOver() {
+	p.Resend(p.Unsent)
+	p.Unsent = nil
+}
+
+// target is the slot of a worker's workflow, or nil.
+func (p *pool) target(workflowID string) *slot {
+	_, number, err := api.ParseWorkerName(strings.TrimPrefix(workflowID, api.PoolWorkflowID("")))
+	if err != nil {
+		return nil
+	}
+	return p.slot(number)
+}
+
+// undelivered takes the failure of a signal to a worker.
+func (p *pool) undelivered(workflowID, name string, _ error) {
+	s := p.target(workflowID)
+	if s == nil || s.Gone {
+		return
+	}
+	switch name {
+	case api.SignalRestart:
+		s.markLost("worker workflow had closed before its restart")
+	case api.SignalEnd:
+		if s.Removing {
+			s.markLost("worker workflow had closed before it was asked to end")
+		}
+	}
+}

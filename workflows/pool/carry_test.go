@@ -1,0 +1,90 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestAnOverduePoolContinuesWhileAWorkerIsRemoved(t *testing.T) {
+	p := newFakePool(t)
+	p.updateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.At(31*time.Second-100*time.Millisecond, func() {
+		require.Equal(t, 2, p.runs, "the run continues as new before the worker has ended")
+		require.Len(t, p.status().Workers, 3)
+	})
+	p.At(35*time.Second, func() {
+		require.Len(t, p.status().Workers, 2)
+		require.Equal(t, 2, p.open())
+	})
+	p.stopAt(40 * time.Second)
+	p.run(poolOf(3))
+	require.Zero(t, p.open())
+}
+
+func TestAnOverduePoolContinuesWhileItStops(t *testing.T) {
+	p := newFakePool(t)
+	p.stopAt(30 * time.Second)
+	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.At(31*time.Second-100*time.Millisecond, func() {
+		require.Equal(t, 2, p.runs)
+		require.True(t, p.status().Stopping)
+	})
+	p.run(poolOf(3))
+	require.Zero(t, p.open())
+	require.Len(t, p.started, 3)
+}
+
+func TestAnOverduePoolSendsAgainWhatWasNotDelivered(t *testing.T) {
+	p := newFakePool(t)
+	p.At(30*time.Second, func() {
+		p.slowSignals = time.Hour
+		p.update(api.UpdateRestart, api.RestartRequest{Worker: new(int), Reason: "new moon"})
+		p.env.SignalWorkflow(api.SignalRotationRequest, api.RotationRequest{Slot: 1, Incarnation: 1, Cause: api.CauseUptime})
+	})
+	p.overdueAt(30*time.Second + 100*time.Millisecond)
+	p.At(30*time.Second+200*time.Millisecond, func() {
+		require.Equal(t, 1, p.runs, "the run gives signals time to arrive")
+		refused := p.update(api.UpdateScale, api.ScaleRequest{Size: 3})
+		p.In(time.Millisecond, func() {
+			var coded *temporal.ApplicationError
+			require.ErrorAs(t, refused.Rejected, &coded)
+			require.Equal(t, string(api.CodeContinuing), coded.Type())
+		})
+	})
+	p.At(35*time.Second, func() { p.slowSignals = 0 })
+	p.At(40*time.Second, func() {
+		require.Equal(t, 2, p.runs)
+		require.Len(t, p.workers[0].timesOf(api.SignalRestart), 1)
+		require.Len(t, p.workers[1].timesOf(api.SignalRotationGrant), 1)
+		for _, w := range p.status().Workers {
+			require.Equal(t, lifecycle.Ready, w.State)
+			require.EqualValues(t, 2, w.Incarnation)
+		}
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(2))
+}
+
+func TestAPoolAnnouncesOnceThatItContinues(t *testing.T) {
+	p := newFakePool(t)
+	p.At(30*time.Second, func() {
+		p.slowSignals = 50 * time.Millisecond
+		p.env.SignalWorkflow(api.SignalForceContinue, nil)
+	})
+	for at := 30*time.Second + 20*time.Millisecond; at < 31*time.Second; at += 20 * time.Millisecond {
+		p.At(at, func() { p.env.SignalWorkflow(api.SignalStartRequested, api.StartRequested{Slot: 99}) })
+	}
+	p.At(31*time.Second, func() {
+		require.Equal(t, 2, p.runs)
+		require.Equal(t, 1, p.announced[0], "signals that arrive meanwhile cause no second announcement")
+	})
+	p.stopAt(time.Minute)
+	p.run(poolOf(1))
+}

@@ -1,0 +1,87 @@
+package pool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/worker"
+)
+
+func TestAGrantThatIsNotUsedDoesNotKeepOthersFromRotating(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(3)
+	timeout := worker.GrantTimeout(run.Spec) + grantMargin
+	p.At(5*time.Second, func() { p.workers[0].deaf = true })
+	for at := 10 * time.Second; at < timeout+10*time.Minute; at += 5 * time.Minute {
+		p.requestRotationAt(at, 0)
+		p.requestRotationAt(at+time.Second, 1)
+		p.requestRotationAt(at+2*time.Second, 2)
+	}
+	p.At(timeout-time.Second, func() {
+		require.NotEmpty(t, p.workers[0].timesOf(api.SignalRotationGrant))
+		require.Empty(t, p.workers[1].timesOf(api.SignalRotationGrant), "one at a time")
+	})
+	p.At(timeout+10*time.Minute, func() {
+		for _, w := range p.status().Workers[1:] {
+			require.EqualValues(t, 2, w.Incarnation)
+		}
+	})
+	p.stopAt(timeout + 20*time.Minute)
+	p.run(run)
+}
+
+func TestARolloutPassesOverAWorkerThatDoesNotBeginToRestart(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(3)
+	timeout := worker.GrantTimeout(run.Spec) + grantMargin
+	p.At(5*time.Second, func() { p.workers[1].deaf = true })
+	p.updateAt(10*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
+	p.At(timeout, func() {
+		require.Equal(t, []int{1}, p.status().Rollout.Current)
+		require.Equal(t, []int{2}, p.status().Rollout.Waiting)
+	})
+	p.At(timeout+13*time.Second, func() {
+		require.Equal(t, []int{1}, p.status().Rollout.Overdue)
+	})
+	p.At(timeout+30*time.Second, func() {
+		require.Nil(t, p.status().Rollout)
+		require.EqualValues(t, 2, p.status().Workers[2].Incarnation)
+		require.Equal(t, lifecycle.Ready, p.status().Workers[1].State)
+	})
+	p.stopAt(timeout + time.Minute)
+	p.run(run)
+}
+
+func TestAWorkerThatTestsTheBreakerForTooLongMakesWayForAnother(t *testing.T) {
+	p := newFakePool(t)
+	run := poolOf(3)
+	ask := func(at time.Duration, number int) {
+		p.signalAt(at, api.SignalStartRequested, api.StartRequested{Slot: number, Incarnation: 2})
+	}
+	pending := func(number int) {
+		w := p.workers[number]
+		w.generation++
+		w.entry.Incarnation = 2
+		w.tell(lifecycle.Pending)
+	}
+	p.At(5*time.Second, func() {
+		pending(0)
+		p.workers[1].entry.Starts, p.workers[1].entry.StartsFailed = 7, 6
+		pending(1)
+	})
+	ask(10*time.Second, 0)
+	for at := 11 * time.Second; at < 30*time.Minute; at += 10 * time.Minute {
+		ask(at, 1)
+	}
+	p.At(10*time.Minute, func() {
+		require.Len(t, p.workers[0].timesOf(api.SignalStartPermitted), 1)
+		require.Empty(t, p.workers[1].timesOf(api.SignalStartPermitted))
+	})
+	p.At(25*time.Minute, func() { require.Len(t, p.workers[1].timesOf(api.SignalStartPermitted), 1) })
+	p.stopAt(30 * time.Minute)
+	p.run(run)
+}

@@ -1,0 +1,151 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// The workers of a pool have the numbers from 0 to size-1, until it is scaled down: then the workers go that are missed least, and their
+// numbers are vacant until it is scaled up again.
+
+// MemberState says which numbers have a worker. The zero value is 0 to size-1.
+type MemberState struct {
+	// Top is the number above the highest one with a worker; 0 is the size.
+	Top int `json:"top,omitempty"`
+	// Vacant are the numbers below Top without a worker, ascending.
+	Vacant []int `json:"vacant,omitempty"`
+}
+
+// members scales the pool.
+type members struct {
+	*pool
+	asking bool // for the leases on the workers
+}
+
+func (p *pool) top() int { return cmp.Or(p.Top, p.Size) }
+
+// isMember reports whether a number has a worker that is to stay.
+func (p *pool) isMember(number int) bool {
+	_, vacant := slices.BinarySearch(p.Vacant, number)
+	return number >= 0 && number < p.top() && !vacant
+}
+
+// memberNumbers are the numbers of all workers that are to stay.
+func (p *pool) memberNumbers() []int {
+	var numbers []int
+	for number := range p.top() {
+		if p.isMember(number) {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// excess is by how many workers the pool is larger than its size.
+func (p *pool) excess() int { return p.top() - len(p.Vacant) - p.Size }
+
+// resize sets the size. New workers get the lowest vacant numbers; shrink chooses those that go.
+func (m *members) resize(size int) {
+	if size < m.Size && workflow.GetVersion(m.Ctx, "scale-down-choice", workflow.DefaultVersion, 1) >= 1 {
+		m.Top = m.top()
+	}
+	m.Size = size
+	for m.excess() < 0 && len(m.Vacant) > 0 {
+		m.Vacant = m.Vacant[1:]
+	}
+	if m.Top > 0 {
+		m.Top = max(m.Top, m.Top-m.excess())
+	}
+	m.trim()
+}
+
+// trim removes vacant numbers at the top.
+func (m *members) trim() {
+	for len(m.Vacant) > 0 && m.Vacant[len(m.Vacant)-1] == m.Top-1 {
+		m.Vacant = m.Vacant[:len(m.Vacant)-1]
+		m.Top--
+	}
+	if len(m.Vacant) == 0 && m.Top == m.Size {
+		m.Top, m.Vacant = 0, nil
+	}
+}
+
+// shrink chooses the workers that go: those out of service, then those without a lease, then those that a gateway has leased, each time the
+// highest numbers first. Leases are asked for only if workers in service have to go.
+func (m *members) shrink() {
+	excess := m.excess()
+	if excess <= 0 || m.Stopping || m.asking {
+		return
+	}
+	var serving []int
+	down := slices.DeleteFunc(m.memberNumbers(), func(number int) bool {
+		s := m.slot(number)
+		if s == nil || !s.isServing() {
+			return false
+		}
+		serving = append(serving, number)
+		return true
+	})
+	if excess <= len(down) {
+		slices.SortStableFunc(down, func(a, b int) int { return cmp.Or(cmp.Compare(m.rankDown(a), m.rankDown(b)), cmp.Compare(b, a)) })
+		m.vacate(down[:excess])
+		return
+	}
+	m.vacate(down)
+	m.askLeases(serving)
+}
+
+// rankDown orders workers that are out of service: those come first whose end costs least.
+func (m *members) rankDown(number int) int {
+	s := m.slot(number)
+	switch {
+	case s == nil, s.Gone, s.Resting:
+		return 0
+	case s.State == lifecycle.Suspended, s.State == lifecycle.Draining:
+		return 2
+	}
+	return 1
+}
+
+// leasesTimeout bounds the question after the leases on workers.
+const leasesTimeout = 10 * time.Second
+
+// askLeases lets the workers go that are in service and have the least important lease, once these are known. If they do not become known, the
+// highest numbers go.
+func (m *members) askLeases(serving []int) {
+	m.asking = true
+	ctx := workflow.WithLocalActivityOptions(m.Ctx, workflow.LocalActivityOptions{
+		StartToCloseTimeout: leasesTimeout, ScheduleToCloseTimeout: leasesTimeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary: "leases on the workers of pool " + m.name(),
+	})
+	m.OnFuture(workflow.ExecuteLocalActivity(ctx, api.ActivityWorkerLeases, api.WorkerLeasesRequest{Pool: m.name(), Slots: serving}), func(f workflow.Future) {
+		m.asking = false
+		var leases api.WorkerLeasesResult
+		if err := f.Get(m.Ctx, &leases); err != nil {
+			workflow.GetLogger(m.Ctx).Warn("leases on workers unknown; the highest numbers go", "pool", m.name(), "error", err)
+		}
+		serving = slices.DeleteFunc(serving, func(number int) bool { return !m.isMember(number) })
+		slices.SortStableFunc(serving, func(a, b int) int {
+			return cmp.Or(cmp.Compare(leases.Of(a), leases.Of(b)), cmp.Compare(b, a))
+		})
+		m.vacate(serving[:max(0, min(m.excess(), len(serving)))])
+	})
+}
+
+// vacate lets workers go.
+func (m *members) vacate(numbers []int) {
+	if len(numbers) == 0 {
+		return
+	}
+	workflow.GetLogger(m.Ctx).Info("scaling down", "pool", m.name(), "size", m.Size, "workers", numbers)
+	m.Vacant = append(m.Vacant, numbers...)
+	slices.Sort(m.Vacant)
+	m.trim()
+}

@@ -1,0 +1,54 @@
+package pool
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// numbers are the numbers of the workers that are to stay.
+func (p *fakePool) numbers() (numbers []int) {
+	for _, w := range p.status().Workers {
+		if !w.Removing {
+			numbers = append(numbers, w.Slot)
+		}
+	}
+	return numbers
+}
+
+func TestScaleDownTakesTheWorkersThatAreMissedLeast(t *testing.T) {
+	for _, every := range []int{0, 1, 2, 3, 5} {
+		t.Run(fmt.Sprintf("a new run every %d iterations", every), func(t *testing.T) {
+			p := newFakePool(t)
+			p.leases = map[int]api.HolderKind{0: api.HolderNone, 1: api.HolderGateway, 3: api.HolderClient, 5: api.HolderClient}
+			p.At(5*time.Second, func() { p.workers[2].rest(lifecycle.Failed, "gave up") })
+			p.At(5*time.Second, func() { p.workers[4].tell(lifecycle.Degraded) })
+			p.updateAt(10*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4})
+			p.At(20*time.Second, func() { require.Equal(t, []int{0, 1, 3, 5}, p.numbers(), "workers out of service go first") })
+			p.updateAt(30*time.Second, api.UpdateScale, api.ScaleRequest{Size: 2})
+			p.At(40*time.Second, func() {
+				require.Equal(t, []int{3, 5}, p.numbers(), "then those that no client has leased")
+				require.Equal(t, 2, p.open())
+			})
+			p.updateAt(50*time.Second, api.UpdateScale, api.ScaleRequest{Size: 7})
+			p.At(time.Minute, func() {
+				require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, p.numbers(), "new workers get the vacant numbers")
+				require.EqualValues(t, 1, p.workers[3].entry.Incarnation)
+				require.Greater(t, p.workers[0].run.LeaseSeq+p.workers[0].entry.Incarnation, int64(1), "which are not used twice")
+			})
+			p.At(65*time.Second, func() { p.leases = nil })
+			p.updateAt(70*time.Second, api.UpdateScale, api.ScaleRequest{Size: 3})
+			p.At(80*time.Second, func() { require.Len(t, p.numbers(), 3, "it scales down also while nobody answers") })
+			p.stopAt(2 * time.Minute)
+			run := poolOf(6)
+			run.ContinueEvery = every
+			p.run(run)
+			require.Zero(t, p.open())
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/workflow"
+)
+
+// StateFormat is the number of the format of the state that a run receives: its fields, and what their values mean. Raise it in every release
+// that adds a field or a value, so that an agent of an earlier release never continues such a run: it would drop what it does not know.
+const StateFormat = 1
+
+// stateFormatHeader is the header of a run with the StateFormat of the build that wrote its input. Without it, the format is 1 or older.
+const stateFormatHeader = "tempool-state-format"
+
+// Interceptors returns what every Temporal worker that runs the registered workflows needs. It marks the state that a run hands to the next one, or
+// to a child, with StateFormat. The workflow task of a run whose state is newer than this build fails, and Temporal retries it until an agent with
+// a newer build takes it.
+func Interceptors() []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat}}
+}
+
+type stateFormats struct {
+	interceptor.WorkerInterceptorBase
+	known int
+}
+
+func (s *stateFormats) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known}
+}
+
+// checkedRun refuses a run with newer state.
+type checkedRun struct {
+	interceptor.WorkflowInboundInterceptorBase
+	known int
+}
+
+func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return r.Next.Init(&markedRun{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, known: r.known})
+}
+
+func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	if mark, marked := interceptor.WorkflowHeader(ctx)[stateFormatHeader]; marked {
+		var format int
+		if err := converter.GetDefaultDataConverter().FromPayload(mark, &format); err != nil {
+			panic(fmt.Sprintf("unreadable header %s: %v", stateFormatHeader, err))
+		}
+		if format > r.known { // a panic fails the workflow task; an error would end the workflow
+			panic(fmt.Sprintf("the state of this run has format %d, and this build knows formats up to %d; an agent with a newer build continues it: upgrade this agent",
+				format, r.known))
+		}
+	}
+	return r.Next.ExecuteWorkflow(ctx, in)
+}
+
+// markedRun marks the state that leaves a run.
+type markedRun struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	known int
+}
+
+func (r *markedRun) NewContinueAsNewError(ctx workflow.Context, definition any, args ...any) error {
+	r.mark(ctx)
+	return r.Next.NewContinueAsNewError(ctx, definition, args...)
+}
+
+func (r *markedRun) ExecuteChildWorkflow(ctx workflow.Context, workflowType string, args ...any) workflow.ChildWorkflowFuture {
+	r.mark(ctx)
+	return r.Next.ExecuteChildWorkflow(ctx, workflowType, args...)
+}
+
+func (r *markedRun) mark(ctx workflow.Context) {
+	mark, err := converter.GetDefaultDataConverter().ToPayload(r.known)
+	if err != nil {
+		panic(err) // a number
+	}
+	interceptor.WorkflowHeader(ctx)[stateFormatHeader] = mark
+}

@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+// A worker continues as new when nothing is under way that the next run would have to start again. A run that is overdue does not wait for
+// that: carry turns whatever is under way into state, and takeOver takes it up again. A start under way is given up, and its incarnation number
+// is not used again; everything else goes on where it was.
+
+// CarriedState is what was under way when the previous run ended.
+type CarriedState struct {
+	Requests []PendingRequest `json:"requests,omitempty"`
+	Unsent   []loop.Message   `json:"unsent,omitempty"` // signals to the pool
+	// ResetLease is the expired lease after which the process is being reset.
+	ResetLease string `json:"reset_lease,omitempty"`
+	// Drain is until when the incarnation drains.
+	Drain drainDeadline `json:"drain,omitzero"`
+}
+
+// drainDeadline is until when an incarnation drains.
+type drainDeadline struct {
+	Incarnation int64     `json:"incarnation"`
+	At          time.Time `json:"at"`
+}
+
+// mayContinue reports whether the run continues as new now.
+func (w *worker) mayContinue() bool {
+	return w.MustContinue() || w.ContinueDue(w.ContinueEvery) && w.isIdle() && !w.tasks.hasResults() && w.surge.started == nil
+}
+
+// isIdle reports whether the next run has nothing to start again.
+func (w *worker) isIdle() bool {
+	if w.Successor != nil || len(w.Draining) > 0 {
+		return false
+	}
+	switch w.Machine.State {
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+		return !w.tasks.probe.Running() && !w.leases.isResetting()
+	case lifecycle.Pending:
+		return true
+	}
+	return w.Resting
+}
+
+// carry is the state for the next run.
+func (w *worker) carry() Run {
+	if w.tasks.start.Running() {
+		w.giveUpStart()
+	}
+	if w.tasks.probe.Running() {
+		w.NextCheckpoint = w.Now()
+	}
+	if !w.tasks.reset.Running() {
+		w.ResetLease = ""
+	}
+	w.surge.carry()
+	w.Requests, w.Unsent = w.requests.pending(), w.Undelivered()
+	return w.Run
+}
+
+// giveUpStart ends a start whose result no run will get. The host notices by the start's heartbeats, and ends the process.
+func (w *worker) giveUpStart() {
+	w.HighestIncarnation = max(w.HighestIncarnation, w.Machine.Incarnation+int64(max(1, w.starter.attempts))-1)
+	if w.Machine.State == lifecycle.Starting {
+		const reason = "start given up: the history of the workflow was too long to wait for it"
+		w.setIntent(IntentReplace, reason)
+		w.transition(lifecycle.StartFailed, reason)
+	}
+}
+
+// takeOver takes up what was under way when the previous run ended.
+func (w *worker) takeOver() {
+	w.requests.restore(w.Requests)
+	w.Resend(w.Unsent)
+	w.Requests, w.Unsent = nil, nil
+	if w.ResetLease != "" {
+		w.activities.reset(w.ResetLease)
+	}
+	w.surge.resume()
+}
+
+// overLength reports whether the history is so long that new leases have to wait for the next run.
+func (w *worker) overLength() bool { return w.IsOverdue() }
