@@ -21,6 +21,9 @@ func toExit(e process.Exit) lifecycle.Exit {
 	return lifecycle.Exit{Killed: e.Killed, CutCall: e.CutCall, Interrupted: e.Interrupted, Code: e.Code, Signal: e.Signal, Error: e.Error}
 }
 
+// Outcome is how a process has ended.
+func Outcome(e process.Exit) lifecycle.State { return lifecycle.Outcome(toExit(e), false) }
+
 // toSample returns nil for the zero Sample.
 func toSample(s process.Sample) *api.Sample {
 	if s.At.IsZero() {

@@ -42,6 +42,7 @@ type WorkerState struct {
 	Lease       *Lease           `json:"lease"`
 	AsOf        time.Time        `json:"as_of,omitzero"` // Temporal's time of the newest workflow task
 	Since       time.Time        `json:"since"`
+	UpdatedAt   time.Time        `json:"updated_at,omitzero"` // when state or health last changed
 	Reason      string           `json:"reason"`
 	SpecVersion int64            `json:"spec_version"`
 	LeaseSeq    int64            `json:"lease_seq"` // of the newest lease ever granted; gateways fence by it
@@ -105,6 +106,8 @@ type Metrics struct {
 	// RotationsByReason and RestartsByReason count the replaced incarnations by Cause: planned ones, and all others.
 	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
 	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+	// EndedByOutcome counts the processes that have ended by their outcome: stopped, finished, failed or killed.
+	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
 	// CallsCut counts the calls still in flight when rotation.drain_timeout passed, and the cancelled ones that the worker did not give up.
 	CallsCut int64 `json:"calls_cut,omitempty"`
 	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.

@@ -95,6 +95,7 @@ const (
 	RotationObserved NoteKind = "observed"        // policy.mode = "observe" did not carry out a rotation
 	GaveUp           NoteKind = "gave_up"         // the worker failed too often and waits for an operator
 	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
+	ProcessKilled    NoteKind = "process_killed"  // a process that was replaced did not stop within its grace
 )
 
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
@@ -106,7 +107,7 @@ type Event struct {
 	Kind EventKind `json:"kind"`
 	// Reason is a sentence for the record. An Exited event without one is recorded with Exit's own sentence.
 	Reason string `json:"reason,omitempty"`
-	// Metadata goes into the record as it is; Next copies it.
+	// Metadata goes into the record as it is; Next copies it. An Exited event without one is recorded with Exit's.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Exit decides the outcome. It is required if Kind is Exited, and ignored otherwise.
 	Exit *Exit `json:"exit,omitempty"`

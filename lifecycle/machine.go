@@ -85,7 +85,7 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 	if !ok {
 		return m, IllegalTransitionError{State: m.State, Event: e.Kind}
 	}
-	reason := e.Reason
+	reason, metadata := e.Reason, copied(e.Metadata)
 	if e.Kind == Exited {
 		if e.Exit == nil {
 			return m, ErrExitMissing
@@ -93,6 +93,9 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 		to = Outcome(*e.Exit, m.StopRequested)
 		if reason == "" {
 			reason = e.Exit.String()
+		}
+		if metadata == nil {
+			metadata = e.Exit.Metadata()
 		}
 	}
 
@@ -121,7 +124,7 @@ func Next(m Machine, e Event, now time.Time) (Machine, error) {
 		DurationMS:  max(0, now.Sub(m.Since).Milliseconds()),
 		Timestamp:   now,
 		Incarnation: next.Incarnation,
-		Metadata:    copied(e.Metadata),
+		Metadata:    metadata,
 	})
 	return next, nil
 }

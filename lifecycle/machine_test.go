@@ -138,6 +138,21 @@ func TestIntentDecidesTheOutcome(t *testing.T) {
 	}
 }
 
+func TestTheFactsOfAnExitAreRecordedAsData(t *testing.T) {
+	for want, exit := range map[string]lifecycle.Exit{
+		`{"code":"0"}`: {},
+		`{"code":"3"}`: {Code: 3},
+		`{"code":"-1","signal":"SIGKILL","forced":"true"}`: {Code: -1, Signal: "SIGKILL", Killed: true},
+		`{"code":"0","error":"host lost"}`:                 {Error: "host lost"},
+	} {
+		after, err := lifecycle.Next(in(lifecycle.Ready), lifecycle.Event{Kind: lifecycle.Exited, Exit: &exit}, epoch)
+		require.NoError(t, err)
+		text, err := json.Marshal(after.Ring[0].Metadata)
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(text))
+	}
+}
+
 func TestACleanExitAfterAnyRequestToEndIsStopped(t *testing.T) {
 	clean := lifecycle.Event{Kind: lifecycle.Exited, Exit: &lifecycle.Exit{}}
 	for from, kinds := range page {

@@ -1,6 +1,9 @@
 package lifecycle
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Exit is how a process ended.
 type Exit struct {
@@ -35,6 +38,21 @@ func Outcome(exit Exit, stopRequested bool) State {
 	default:
 		return Finished
 	}
+}
+
+// Metadata is the exit as data, for the record: code, signal, forced (by KILL after the grace) and error, as far as they are set.
+func (x Exit) Metadata() map[string]string {
+	data := map[string]string{"code": strconv.Itoa(x.Code)}
+	if x.Signal != "" {
+		data["signal"] = x.Signal
+	}
+	if x.Killed {
+		data["forced"] = "true"
+	}
+	if x.Error != "" {
+		data["error"] = x.Error
+	}
+	return data
 }
 
 // String is a sentence about the end of a process, for records and logs.

@@ -48,6 +48,13 @@ func alerts(p PoolFacts) []Alert {
 	return list
 }
 
+func killedProcesses(workers []WorkerFacts) (n int64) {
+	for _, w := range workers {
+		n += w.Ended[lifecycle.Killed]
+	}
+	return n
+}
+
 func rankOf(s Severity) int {
 	if s == SeverityCritical {
 		return 0
@@ -67,6 +74,7 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 	switch {
 	case w.Unreachable != "":
 		warn("It could not be queried: %s", sentence(w.Unreachable))
+	case w.Resting && w.State == lifecycle.Finished: // as recovery.restart says
 	case w.Resting:
 		warn("It stays down until an operator restarts it: %s", sentence(w.Reason))
 	case w.State.Outcome():
@@ -117,7 +125,7 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 	if p.Halted != "" {
 		say("Fix the spec or the program and apply it again, or apply the previous spec: ctl pool apply -f pool.toml.")
 	}
-	if names := which(func(w WorkerFacts) bool { return w.Resting }); len(names) > 0 {
+	if names := which(func(w WorkerFacts) bool { return w.Resting && w.State != lifecycle.Finished }); len(names) > 0 {
 		say("Find out what ended %s (ctl history %s), fix it, and restart: ctl workers restart %s%s.", listed(names), names[0], p.Pool, slotFlag(names))
 	}
 	if names := which(func(w WorkerFacts) bool { return w.State == lifecycle.Suspended }); len(names) > 0 {
@@ -138,6 +146,9 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 		return w.Requests >= enoughCalls && float64(w.Failed) > muchFailed*float64(w.Requests)
 	}); len(names) > 0 {
 		say("Investigate the failing calls of %s: the agent's log has the program's output, the callers have the errors.", listed(names))
+	}
+	if killed := killedProcesses(p.Workers); killed > 0 {
+		say("Make the program end on SIGTERM, or raise pool.stop_grace: %s did not stop within it and had to be killed.", counted(killed, "process"))
 	}
 	for _, w := range measured {
 		if w.Observed != "" {

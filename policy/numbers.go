@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -41,10 +42,13 @@ func shown(d time.Duration) string {
 // megabytes formats bytes in units of 1000².
 func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes)/bytesPerMB) }
 
-// counted is "1 failure", "2 failures".
+// counted is "1 failure", "2 failures", "2 processes".
 func counted[N int | int64](n N, noun string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return fmt.Sprintf("%d %s", n, noun)
+	case strings.HasSuffix(noun, "s"):
+		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

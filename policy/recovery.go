@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tempool/tempool/lifecycle"
 )
 
 // backoffJitter spreads each backoff by this fraction up and down, so that workers that crashed together do not restart together.
@@ -11,6 +13,8 @@ const backoffJitter = 0.10
 
 // Recovery is how a worker restarts after its process ended without a request.
 type Recovery struct {
+	// Restart is when there is a next process at all.
+	Restart RestartMode
 	// MaxConsecutiveFailures is the number of consecutive failures at which the worker gives up; 0 or less is never.
 	MaxConsecutiveFailures int
 	// The delay before the restart after consecutive failure n ≥ 2 of a short-lived process is BackoffInitial × BackoffMultiplier^(n−2),
@@ -20,6 +24,29 @@ type Recovery struct {
 	BackoffMultiplier float64
 	// HealthyReset is how long a process has to be healthy to reset the count of failures.
 	HealthyReset time.Duration
+}
+
+// RestartMode is after which ends that nobody requested a worker starts its next process.
+type RestartMode string
+
+// The modes. An empty mode is RestartAlways.
+const (
+	RestartAlways    RestartMode = "always"
+	RestartOnFailure RestartMode = "on-failure" // not after exit code 0
+	RestartNever     RestartMode = "never"
+)
+
+// AfterEnd decides about the modes of Restart, and about a program that has finished: Rest if the worker starts no next process, Restart at once
+// after a clean exit of a life that was not short, and else Watch: it is a failure, about which Next decides.
+func (r Recovery) AfterEnd(outcome lifecycle.State, shortLived bool, cause string) Decision {
+	finished := outcome == lifecycle.Finished
+	switch {
+	case r.Restart == RestartNever, r.Restart == RestartOnFailure && finished:
+		return Decision{Action: Rest, Reason: fmt.Sprintf("Not restarting (recovery.restart = %q): %s", r.Restart, cause)}
+	case finished && !shortLived:
+		return Decision{Action: Restart, Reason: "Restarting immediately: " + cause}
+	}
+	return Decision{Action: Watch, Reason: cause}
 }
 
 // Next decides what follows consecutive failure number n, as CountFailure counts: Restart, at first immediately and later after a backoff, or
@@ -51,6 +78,9 @@ func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Dec
 // MaxAttempts is how many attempts a start may make until the next delay exceeds most, or the worker gives up: at least 1, at most MaxStartAttempts.
 // failuresInARow is the number of consecutive failures before the first attempt.
 func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
+	if r.Restart == RestartNever {
+		return 1
+	}
 	for n := 1; n < MaxStartAttempts; n++ {
 		failed := failuresInARow + n
 		if r.MaxConsecutiveFailures > 0 && failed >= r.MaxConsecutiveFailures || failed > 1 && r.backoff(failed, 1) > most {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 )
 
@@ -119,6 +120,37 @@ func TestALongerLifeCostsNoMoreThanTheFirstBackoff(t *testing.T) {
 	slow := recovery
 	slow.BackoffInitial = 2 * time.Second
 	require.InDelta(t, 2*time.Second, slow.Next(5, false, "x", 0.5).Delay, 1000)
+}
+
+func TestWhatFollowsAnEndDependsOnTheMode(t *testing.T) {
+	for _, c := range []struct {
+		mode    policy.RestartMode
+		outcome lifecycle.State
+		short   bool
+		want    policy.Action
+	}{
+		{"", lifecycle.Finished, false, policy.Restart}, // as before there were modes
+		{policy.RestartAlways, lifecycle.Finished, false, policy.Restart},
+		{policy.RestartAlways, lifecycle.Finished, true, policy.Watch}, // a failure
+		{policy.RestartAlways, lifecycle.Failed, false, policy.Watch},
+		{policy.RestartAlways, lifecycle.Killed, false, policy.Watch},
+		{policy.RestartOnFailure, lifecycle.Finished, false, policy.Rest},
+		{policy.RestartOnFailure, lifecycle.Finished, true, policy.Rest},
+		{policy.RestartOnFailure, lifecycle.Failed, false, policy.Watch},
+		{policy.RestartNever, lifecycle.Finished, false, policy.Rest},
+		{policy.RestartNever, lifecycle.Failed, true, policy.Rest},
+		{policy.RestartNever, lifecycle.Killed, false, policy.Rest},
+	} {
+		d := policy.Recovery{Restart: c.mode}.AfterEnd(c.outcome, c.short, "exited with code 0")
+		require.Equal(t, c.want, d.Action, "%+v", c)
+		require.Contains(t, d.Reason, "exited with code 0")
+		if c.want == policy.Rest {
+			require.Contains(t, d.Reason, "recovery.restart")
+		}
+	}
+	never := recovery
+	never.Restart = policy.RestartNever
+	require.Equal(t, 1, never.MaxAttempts(0, time.Hour), "a start is not attempted again either")
 }
 
 func TestOnlyLivesOfLessThanASecondHaveAProbation(t *testing.T) {

@@ -51,8 +51,9 @@ type WorkerFacts struct {
 	CPUPercent          float64
 	OpenFiles, Threads  int
 	Uptime              time.Duration
-	Restarts            map[string]int64 // unplanned, by cause, in all its life
-	Rotations           map[string]int64 // planned, by cause
+	Restarts            map[string]int64          // unplanned, by cause, in all its life
+	Rotations           map[string]int64          // planned, by cause
+	Ended               map[lifecycle.State]int64 // processes that have ended, by outcome
 	ConsecutiveFailures int
 	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, ReplacementFailed why the
 	// last replacement failed, and Rotated why the last one was wanted.
@@ -103,7 +104,11 @@ type WorkerHealth struct {
 	Grade  Grade            `json:"grade"`
 	Score  *float64         `json:"score"`
 	ForS   float64          `json:"for_s"` // seconds in this state
-	Why    string           `json:"why,omitempty"`
+	// MemoryBytes, CPUPercent and UptimeS are null if the worker's figures are not known.
+	MemoryBytes *int64   `json:"memory_bytes"`
+	CPUPercent  *float64 `json:"cpu_percent"` // 100 is one core
+	UptimeS     *float64 `json:"uptime_s"`
+	Why         string   `json:"why,omitempty"`
 }
 
 // Resources is the total usage of the workers.
@@ -128,6 +133,8 @@ type Performance struct {
 	SlowestMS   float64          `json:"slowest_ms,omitempty"`
 	Restarts    map[string]int64 `json:"restarts"`
 	Rotations   map[string]int64 `json:"rotations"`
+	// Ended counts the processes that have ended, by outcome.
+	Ended map[lifecycle.State]int64 `json:"ended"`
 }
 
 // Severity is how much an alert matters.
@@ -159,6 +166,10 @@ func NewReport(p PoolFacts) Report {
 		}
 		if w.Since.IsZero() {
 			health.ForS = 0
+		}
+		if w.Measured {
+			uptime := w.Uptime.Seconds()
+			health.MemoryBytes, health.CPUPercent, health.UptimeS = &w.MemoryBytes, &w.CPUPercent, &uptime
 		}
 		if health.Why == "" && w.Replacing != "" {
 			health.Why = "being replaced: " + w.Replacing
@@ -224,7 +235,7 @@ func resources(measured []WorkerFacts) *Resources {
 }
 
 func performance(measured []WorkerFacts) *Performance {
-	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}}
+	p := &Performance{Restarts: map[string]int64{}, Rotations: map[string]int64{}, Ended: map[lifecycle.State]int64{}}
 	var took time.Duration
 	for _, w := range measured {
 		p.Requests += w.Requests
@@ -238,6 +249,9 @@ func performance(measured []WorkerFacts) *Performance {
 		}
 		for cause, n := range w.Rotations {
 			p.Rotations[cause] += n
+		}
+		for outcome, n := range w.Ended {
+			p.Ended[outcome] += n
 		}
 	}
 	if p.Requests > 0 {

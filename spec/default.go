@@ -21,7 +21,7 @@ func Default() Spec {
 			DrainTimeout: seconds(5), MaxUnavailable: 1, Surge: true,
 		},
 		Recovery: Recovery{
-			MaxConsecutiveFailures: 10, BackoffInitial: millis(100), BackoffMax: seconds(60), BackoffMultiplier: 3.0,
+			Restart: RestartAlways, MaxConsecutiveFailures: 10, BackoffInitial: millis(100), BackoffMax: seconds(60), BackoffMultiplier: 3.0,
 			HealthyReset: seconds(60),
 		},
 		Lease:      Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},

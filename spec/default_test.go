@@ -48,6 +48,7 @@ rotation.max_uptime="24h"
 rotation.drain_timeout="5s"
 rotation.max_unavailable=1
 rotation.surge=true
+recovery.restart="always"
 recovery.max_consecutive_failures=10
 recovery.backoff_initial="100ms"
 recovery.backoff_max="60s"

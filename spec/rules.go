@@ -118,6 +118,7 @@ var rules = []rule{
 	positiveDuration("rotation.drain_timeout"),
 	integerRange("rotation.max_unavailable", 1, maxWorkers),
 
+	oneOf("recovery.restart", RestartAlways, RestartOnFailure, RestartNever),
 	integerRange("recovery.max_consecutive_failures", 1, maxCount),
 	positiveDuration("recovery.backoff_initial"),
 	positiveDuration("recovery.backoff_max"),

@@ -28,6 +28,13 @@ const (
 	HealthExec = "exec" // a command exits with 0
 )
 
+// Values of recovery.restart: after which ends that nobody requested a worker starts its next process.
+const (
+	RestartAlways    = "always"
+	RestartOnFailure = "on-failure" // not after exit code 0
+	RestartNever     = "never"
+)
+
 // Values of lease.on_expiry: what happens to a worker whose lease expires.
 const (
 	ExpiryReplace = "replace"
@@ -188,6 +195,8 @@ type Rotation struct {
 
 // Recovery configures the restart of crashed workers.
 type Recovery struct {
+	// Restart is one of the Restart values.
+	Restart string `json:"restart" toml:"restart"`
 	// MaxConsecutiveFailures failures put the worker into state failed until an operator restarts it.
 	MaxConsecutiveFailures int `json:"max_consecutive_failures" toml:"max_consecutive_failures"`
 	// The delay before consecutive restart n, from the second on, is BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax.

@@ -227,6 +227,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
 	a.stores.add(p)
+	p.AfterEnd(func() { a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit())) })
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.

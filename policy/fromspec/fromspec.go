@@ -10,7 +10,7 @@ import (
 func Recovery(s spec.Spec) policy.Recovery {
 	r := s.Recovery
 	return policy.Recovery{
-		MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
+		Restart: policy.RestartMode(r.Restart), MaxConsecutiveFailures: r.MaxConsecutiveFailures, BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(),
 		BackoffMultiplier: r.BackoffMultiplier, HealthyReset: r.HealthyReset.D(),
 	}
 }

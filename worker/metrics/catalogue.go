@@ -53,14 +53,15 @@ var (
 
 // Pools, as counted by this agent's gateway and activities.
 var (
-	callSeconds   = define(Histogram, "tempool_pool_call_duration_seconds", "Duration of calls that a worker of this host received, from dispatch to the end of the response.", "pool")
-	queueLength   = define(Gauge, "tempool_pool_queue_length", "Calls that wait in this gateway for a worker.", "pool")
-	queueSeconds  = define(Histogram, "tempool_pool_queue_wait_seconds", "Time calls waited in this gateway, whatever the outcome. Calls that found a free worker are not included.", "pool")
-	callsRefused  = define(Counter, "tempool_pool_calls_refused_total", "Calls that this gateway refused before a worker received them.", "pool", "code")
-	startSeconds  = define(Histogram, "tempool_pool_start_duration_seconds", "Time from the spawn of a process on this host until it was ready.", "pool")
-	startFailures = define(Counter, "tempool_pool_start_failures_total", "Starts on this host that did not become ready.", "pool")
-	decisions     = define(Counter, "tempool_pool_decisions_total", "Decisions about workers that this host made without their workflow.", "pool", "decision")
-	probeFailures = define(Counter, "tempool_pool_probe_failures_total", "Failed health checks on this host.", "pool")
+	callSeconds    = define(Histogram, "tempool_pool_call_duration_seconds", "Duration of calls that a worker of this host received, from dispatch to the end of the response.", "pool")
+	queueLength    = define(Gauge, "tempool_pool_queue_length", "Calls that wait in this gateway for a worker.", "pool")
+	queueSeconds   = define(Histogram, "tempool_pool_queue_wait_seconds", "Time calls waited in this gateway, whatever the outcome. Calls that found a free worker are not included.", "pool")
+	callsRefused   = define(Counter, "tempool_pool_calls_refused_total", "Calls that this gateway refused before a worker received them.", "pool", "code")
+	startSeconds   = define(Histogram, "tempool_pool_start_duration_seconds", "Time from the spawn of a process on this host until it was ready.", "pool")
+	startFailures  = define(Counter, "tempool_pool_start_failures_total", "Starts on this host that did not become ready.", "pool")
+	decisions      = define(Counter, "tempool_pool_decisions_total", "Decisions about workers that this host made without their workflow.", "pool", "decision")
+	processesEnded = define(Counter, "tempool_pool_processes_ended_total", "Processes on this host that were ready and have ended, by outcome; killed ones did not stop within pool.stop_grace.", "pool", "outcome")
+	probeFailures  = define(Counter, "tempool_pool_probe_failures_total", "Failed health checks on this host.", "pool")
 )
 
 // Sessions of pools, on this host.

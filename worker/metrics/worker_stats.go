@@ -9,6 +9,7 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -19,6 +20,7 @@ type workerStats struct {
 
 	startDuration                           *prometheus.HistogramVec // by pool
 	startFailures, probeFailures, decisions *prometheus.CounterVec   // by pool
+	ended                                   *prometheus.CounterVec   // by pool and outcome
 
 	mu      sync.Mutex
 	workers map[string]*workerStat // by worker
@@ -56,6 +58,7 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 		startDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: startSeconds.Name, Help: startSeconds.Help, Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, startSeconds.Labels),
+		ended:         counter(processesEnded),
 		startFailures: counter(startFailures), probeFailures: counter(probeFailures), decisions: counter(decisions),
 		workers: make(map[string]*workerStat), pools: make(map[string]time.Time),
 	}
@@ -63,7 +66,7 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 
 // vectors are what the registry collects beside the collector.
 func (l *workerStats) vectors() []prometheus.Collector {
-	return []prometheus.Collector{l.startDuration, l.startFailures, l.probeFailures, l.decisions}
+	return []prometheus.Collector{l.startDuration, l.startFailures, l.ended, l.probeFailures, l.decisions}
 }
 
 // workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
@@ -93,6 +96,11 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 		l.startDuration.WithLabelValues(pool)
 		l.startFailures.WithLabelValues(pool)
 		l.probeFailures.WithLabelValues(pool)
+		for _, outcome := range lifecycle.States() {
+			if outcome.Outcome() {
+				l.ended.WithLabelValues(pool, string(outcome))
+			}
+		}
 		for _, d := range activities.Decisions() {
 			l.decisions.WithLabelValues(pool, string(d))
 		}
@@ -151,6 +159,16 @@ func (l *workerStats) Stopping(p api.Process) {
 	}
 }
 
+// Ended counts a process that was ready and has ended.
+func (m *Metrics) Ended(worker string, outcome lifecycle.State) {
+	m.stats.mu.Lock()
+	defer m.stats.mu.Unlock()
+	if pool, ok := m.stats.poolLocked(worker); ok {
+		m.stats.ended.WithLabelValues(pool, string(outcome)).Inc()
+	}
+}
+
+// Decided implements activities.Observer.
 func (l *workerStats) Decided(worker string, d activities.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,5 +233,6 @@ func (l *workerStats) sweepLocked(withProcess map[string]bool, now time.Time) {
 		l.startFailures.Delete(byPool)
 		l.probeFailures.Delete(byPool)
 		l.decisions.DeletePartialMatch(byPool)
+		l.ended.DeletePartialMatch(byPool)
 	}
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -173,7 +174,9 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
 		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TTLMS: l.ttl(r.TTLMS).Milliseconds(), TokenHash: r.TokenHash,
 	}
-	l.transition(lifecycle.Checkout, fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder))
+	l.transitionAt(lifecycle.Event{
+		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder), Metadata: leaseMetadata(&lease),
+	}, now)
 	l.Lease = &lease
 	l.Counters.LeasesGranted++
 	l.Counters.LastGrantAt = now
@@ -268,6 +271,10 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		l.refuse(fmt.Sprintf("checkin: outcome is %q; it must be ok, error or close", r.Outcome))
 		return
 	}
+	metadata := leaseMetadata(l.Lease)
+	if r.Outcome == api.OutcomeError {
+		metadata["error"], metadata["failure_count"] = display.Shorten(r.Error), strconv.Itoa(l.LeaseErrors)
+	}
 	l.countUsage(r.Usage, l.Machine.Incarnation)
 	l.Lease = nil
 	if l.Machine.State == lifecycle.Busy {
@@ -278,9 +285,18 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		case lifecycle.Unhealthy:
 			l.Cause = api.CauseUnhealthy
 		}
-		l.transition(kind, reason)
+		l.transitionAt(lifecycle.Event{Kind: kind, Reason: reason, Metadata: metadata}, l.Now())
 	}
 	l.WakeUp()
+}
+
+// leaseMetadata is a lease as the data of a transition.
+func leaseMetadata(lease *api.Lease) map[string]string {
+	data := map[string]string{"lease_id": lease.ID, "holder": lease.Holder}
+	if lease.Session != "" {
+		data["session"] = lease.Session
+	}
+	return data
 }
 
 // checkinForbidden is why the sender of a checkin may not return the lease that it names, or nil.
@@ -309,7 +325,7 @@ func (l *leases) expire() bool {
 	reason := fmt.Sprintf("lease %s of %q expired; the state of the process is unknown", l.Lease.ID, l.Lease.Holder)
 	l.Cause = api.CauseLease
 	l.setIntent(IntentReplace, reason)
-	l.transition(lifecycle.LeaseExpired, reason)
+	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)}, l.Now())
 	l.Lease = nil
 	return true
 }

@@ -12,7 +12,8 @@ func (r reporter) state() (api.WorkerState, error) {
 	s := api.WorkerState{
 		Worker: r.name(), State: r.Machine.State, Health: r.Machine.Health,
 		Incarnation: r.Machine.Incarnation, Host: r.Process.Host, PID: r.Process.PID,
-		Lease: r.leases.leaseAt(r.Now()), AsOf: r.Now(), LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, Reason: r.reason(), SpecVersion: r.SpecVersion,
+		Lease: r.leases.leaseAt(r.Now()), AsOf: r.Now(), LeaseSeq: r.LeaseSeq, Since: r.Machine.Since, UpdatedAt: r.Machine.UpdatedAt,
+		Reason: r.reason(), SpecVersion: r.SpecVersion,
 		LastRefusal: r.LastRefusal, Limits: r.Process.Limits, LimitsApplied: r.Process.LimitsApplied,
 		Draining: r.surge.drainingNumbers(), LastRotation: r.LastRotation,
 	}
@@ -37,7 +38,7 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 		PeakMemoryBytes: c.PeakMemoryBytes, LastRequestAt: timeOrNil(c.LastRequestAt),
 		Restarts: max(0, r.Machine.Incarnation-1), ConsecutiveFailures: r.Failures,
 		Rotations: c.Rotations, RotationsByReason: c.RotationsByReason, RestartsByReason: c.RestartsByReason,
-		CallsCut: c.CallsCut, LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
+		EndedByOutcome: c.EndedByOutcome, CallsCut: c.CallsCut, LeasesGranted: c.LeasesGranted, LeasesRefused: c.LeasesRefused,
 	}
 	if c.RequestsServed > 0 {
 		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)

@@ -65,6 +65,17 @@ func (w *worker) recoverOrGiveUp() {
 		healthy = w.Now().Sub(started)
 	}
 	recovery := fromspec.Recovery(w.Spec)
+	switch end := recovery.AfterEnd(w.Machine.State, recovery.IsShortLived(healthy), w.lastReason()); end.Action {
+	case policy.Rest:
+		w.Resting, w.TrialPause = true, 0
+		w.Wait.Reason = end.Reason
+		w.warn("worker rests", end.Reason)
+		return
+	case policy.Restart:
+		w.ShortLived = false
+		w.starter.beginIncarnation(end.Reason)
+		return
+	}
 	w.Failures, w.ShortLived = recovery.CountFailure(w.Failures, healthy), recovery.IsShortLived(healthy)
 	decision := recovery.Next(w.Failures, w.ShortLived, w.lastReason(), w.backoffRandom())
 	if w.TrialPause > decision.Delay {

@@ -186,4 +186,6 @@ type Counters struct {
 	// By cause: rotations, and all other replacements of an incarnation.
 	RotationsByReason map[string]int64 `json:"rotations_by_reason,omitempty"`
 	RestartsByReason  map[string]int64 `json:"restarts_by_reason,omitempty"`
+	// EndedByOutcome counts processes that have ended by their outcome.
+	EndedByOutcome map[string]int64 `json:"ended_by_outcome,omitempty"`
 }

@@ -48,6 +48,8 @@ type drainingIncarnation struct {
 type surge struct {
 	*worker
 	started *loop.Result[api.StartResult] // of the successor, for attemptSwitch
+	// switching is set while the machine leaves an incarnation whose process still runs.
+	switching bool
 }
 
 // startSuccessor starts the next incarnation beside the current one.
@@ -146,8 +148,10 @@ func (s *surge) switchOver() {
 		Reported: s.Process.Reported, Disruption: true,
 	}
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
+	s.switching = true               // the old process is counted when it has ended
 	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
 		"replaced by incarnation %d, ready on host %s; process %d finishes its calls and is stopped", next.Incarnation, next.Ready.Host, old.PID))
+	s.switching = false
 	s.activate()
 	s.startDrain(old)
 }
@@ -207,6 +211,12 @@ func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	if err := s.activities.stopIncarnation(d).Get(ctx, &result); err != nil {
 		workflow.GetLogger(ctx).Warn("drained incarnation not stopped", "worker", s.name(), "incarnation", d.Incarnation, "error", err)
 		return
+	}
+	outcome := lifecycle.Outcome(result.Exit, true)
+	s.countEnd(outcome)
+	if outcome == lifecycle.Killed {
+		s.record(lifecycle.ProcessKilled, fmt.Sprintf("Process %d of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
+			d.PID, d.Incarnation, s.Spec.Pool.StopGrace))
 	}
 	if result.Usage == nil {
 		return

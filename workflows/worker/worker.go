@@ -170,6 +170,17 @@ func (w *worker) transitionAt(event lifecycle.Event, at time.Time) {
 		panic(err)
 	}
 	w.Machine = machine
+	if event.Exit != nil && !w.surge.switching {
+		w.countEnd(machine.State)
+	}
+}
+
+// countEnd counts a process that has ended.
+func (w *worker) countEnd(outcome lifecycle.State) {
+	if w.Counters.EndedByOutcome == nil {
+		w.Counters.EndedByOutcome = map[string]int64{}
+	}
+	w.Counters.EndedByOutcome[string(outcome)]++
 }
 
 // record puts a decision that moves nothing into the history.

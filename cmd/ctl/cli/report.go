@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -81,6 +82,10 @@ func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
 	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
 	f.BaselineBytes, f.MaxMemoryBytes = w.BaselineBytes, w.MaxMemoryBytes
 	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, seconds(w.UptimeS)
+	f.Ended = map[lifecycle.State]int64{}
+	for outcome, n := range w.EndedByOutcome {
+		f.Ended[lifecycle.State(outcome)] = n
+	}
 	f.Restarts, f.Rotations, f.ConsecutiveFailures = w.RestartsByReason, w.RotationsByReason, w.ConsecutiveFailures
 	addRotations(&f, w)
 	return f

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// leave makes the only worker of a pool exit with a code.
+func leave(t *testing.T, gateway *http.Client, pool, code string) {
+	t.Helper()
+	response, err := gateway.Post("http://gateway/v1/pools/"+pool+"/call/leave", "application/json", strings.NewReader("["+code+"]"))
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, response.Body)
+	require.NoError(t, response.Body.Close())
+	require.NotEqual(t, http.StatusOK, response.StatusCode, "it exits during the call")
+}
+
+// ended returns the newest transition into an outcome.
+func ended(t *testing.T, pool *tempool.Pool) lifecycle.Transition {
+	t.Helper()
+	history, err := pool.History(t.Context(), 0)
+	require.NoError(t, err)
+	for i := len(history) - 1; i >= 0; i-- {
+		if history[i].To.Outcome() && !history[i].IsNote() {
+			return history[i]
+		}
+	}
+	require.Fail(t, "no end in the history")
+	return lifecycle.Transition{}
+}
+
+// A program that exits with code 0 has finished, and one that exits with another has failed. recovery.restart says what follows.
+func TestRestartDependsOnHowTheProgramEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode, code string
+		rests      bool
+		outcome    lifecycle.State
+	}{
+		"always-0":     {spec.RestartAlways, "0", false, lifecycle.Finished},
+		"on-failure-0": {spec.RestartOnFailure, "0", true, lifecycle.Finished},
+		"on-failure-3": {spec.RestartOnFailure, "3", false, lifecycle.Failed},
+		"never-3":      {spec.RestartNever, "3", true, lifecycle.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.startAgent(name)
+			s := pythonSpec(name, 1, "ends.py")
+			s.Recovery.Restart = c.mode
+			pool := env.startPool(s)
+			sleep(t, 1100*time.Millisecond) // a life of less than a second would be a failure
+			leave(t, env.gatewayClient(name), name, c.code)
+			if c.rests {
+				state := env.waitState(pool, 0, c.outcome)
+				require.Contains(t, state.Reason, "recovery.restart")
+				require.False(t, state.UpdatedAt.Before(state.Since))
+				_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
+				require.NoError(t, err)
+			}
+			view := env.waitFor(pool, "it serves again", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+			end := ended(t, pool)
+			require.Equal(t, c.outcome, end.To)
+			require.Equal(t, c.code, end.Metadata["code"])
+			require.EqualValues(t, 1, view.Workers[0].EndedByOutcome[string(c.outcome)])
+			if c.outcome == lifecycle.Finished {
+				require.Zero(t, view.Workers[0].ConsecutiveFailures, "a clean end is no failure")
+			}
+		})
+	}
+}
+
+// A process that does not end on SIGTERM is killed after its grace, and counted as killed: with a successor beside it, and without.
+func TestAProcessThatMustBeKilledIsCountedAsKilled(t *testing.T) {
+	for name, surge := range map[string]bool{"surge": true, "in-place": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.startAgent(name)
+			s := pythonSpec(name, 1, "ends.py")
+			s.Pool.Env["OBSTINATE"], s.Pool.StopGrace, s.Rotation.Surge = "1", spec.Duration(500*time.Millisecond), surge
+			pool := env.startPool(s)
+			_, err := pool.Restart(t.Context(), api.RestartRequest{Reason: "by hand"})
+			require.NoError(t, err)
+			view := env.waitFor(pool, "the old process was killed", func(v api.PoolWorkers) bool {
+				return v.Ready == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].EndedByOutcome["killed"] == 1
+			})
+			require.Equal(t, map[string]int64{"killed": 1}, view.Workers[0].EndedByOutcome, "it is counted once")
+			history, err := pool.History(t.Context(), 0)
+			require.NoError(t, err)
+			found := false
+			for _, step := range history {
+				killed := step.To == lifecycle.Killed && step.Metadata["forced"] == "true"
+				found = found || killed || step.Event == lifecycle.EventKind(lifecycle.ProcessKilled) && strings.Contains(step.Reason, "pool.stop_grace")
+			}
+			require.True(t, found, "%+v", history)
+			response, err := env.gatewayClient(name).Get("http://gateway/metrics")
+			require.NoError(t, err)
+			text, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Contains(t, string(text), `tempool_pool_processes_ended_total{outcome="killed",pool="`+name+`"} 1`)
+		})
+	}
+}
+
+// A lease leaves its holder, session and id in the history as data.
+func TestALeaseIsRecordedAsData(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("recorded")
+	pool := env.startPool(echoSpec("recorded", 1))
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Session: "s1", Wait: waitTimeout})
+	require.NoError(t, err)
+	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "it broke"}))
+	state := env.waitState(pool, 0, lifecycle.Degraded)
+	require.False(t, state.UpdatedAt.IsZero())
+	history, err := pool.History(t.Context(), 0)
+	require.NoError(t, err)
+	last := map[lifecycle.EventKind]map[string]string{}
+	for _, step := range history {
+		last[step.Event] = step.Metadata
+	}
+	want := map[string]string{"holder": "me", "session": "s1", "lease_id": lease.ID}
+	require.Equal(t, want, last[lifecycle.Checkout])
+	want["error"], want["failure_count"] = "it broke", "1"
+	require.Equal(t, want, last[lifecycle.CheckinError])
+}
