@@ -17,8 +17,9 @@ type codec interface {
 	// appendRequest returns the body to be written after head, or appends it and returns nil. timeout is in ms, negative for none.
 	appendRequest(dst []byte, id uint32, r Request, timeout int64) (head, body []byte, err error)
 	appendNotify(dst []byte, r Request) (head, body []byte, err error)
-	// appendCancel appends the message that cancels id; there may be none.
-	appendCancel(dst []byte, id uint32, method string) []byte
+	// cancel returns the messages that cancel id: one to send at once, and one to send if half of CancelGrace has passed without a response.
+	// Either may be nil.
+	cancel(id uint32, method string) (now, late []byte)
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
 	read(c *conn) error

@@ -130,8 +130,8 @@ func (d *frames) appendMessage(dst []byte, f Frame, timeout int64) (head, body [
 	return append(head, f.Payload...), nil, nil
 }
 
-func (d *frames) appendCancel(dst []byte, id uint32, _ string) []byte {
-	return appendEmptyFrame(dst, FrameCancel, id)
+func (d *frames) cancel(id uint32, _ string) (now, late []byte) {
+	return appendEmptyFrame(nil, FrameCancel, id), nil
 }
 
 func (d *frames) appendPing(dst []byte, id uint32) []byte {

@@ -335,15 +335,31 @@ func (c *conn) abandon(x *Exchange) abandonResult {
 func (c *conn) cancelLocked(call *inflightCall) []byte {
 	id, method := call.id, call.method
 	call.exchange, call.ctx, call.headers = nil, nil, nil
-	call.cancelTimer = time.AfterFunc(c.o.CancelGrace, func() {
+	expired := func() {
 		c.mu.Lock()
 		due := call.id == id
 		c.mu.Unlock()
 		if due {
 			c.fail(ErrUnanswered)
 		}
+	}
+	now, late := c.codec.cancel(id, method)
+	if late == nil {
+		call.cancelTimer = time.AfterFunc(c.o.CancelGrace, expired)
+		return now
+	}
+	call.cancelTimer = time.AfterFunc(c.o.CancelGrace/2, func() {
+		c.mu.Lock()
+		due := call.id == id && c.err == nil
+		if due {
+			call.cancelTimer = time.AfterFunc(c.o.CancelGrace/2, expired)
+		}
+		c.mu.Unlock()
+		if due {
+			c.sendCancel(late)
+		}
 	})
-	return c.codec.appendCancel(nil, id, method)
+	return now
 }
 
 // sendCancel sends a cancel message, which may be empty.

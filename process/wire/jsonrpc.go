@@ -17,8 +17,8 @@ type jsonrpc struct {
 // NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and closes both; r.Close
 // must unblock a Read. framing is one of the Framing constants.
 //
-// An LSP server or Erlang port gets $/cancelRequest for a cancelled call, an MCP server (line) notifications/cancelled. Either way the call
-// stays in flight until the server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as
+// An LSP server or Erlang port gets $/cancelRequest for a cancelled call; an MCP server (line) gets notifications/cancelled if it has not
+// responded after half of Options.CancelGrace, since few MCP servers respond to a call after that. Either way the call stays in flight until the server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as
 // the response to a ping, shows that the server has stopped working on the call.
 //
 // What the program prints between messages goes to Options.OnOutput, as far as the framing can tell the two apart: line and content-length.
@@ -94,15 +94,16 @@ func paramsOf(payload []byte) ([]byte, error) {
 	return payload, nil
 }
 
-func (d *jsonrpc) appendCancel(dst []byte, id uint32, method string) []byte {
+// cancel tells an MCP server late: it may not respond to a call that it knows to be cancelled, and only the response ends the call.
+func (d *jsonrpc) cancel(id uint32, method string) (now, late []byte) {
 	number := strconv.FormatUint(uint64(id), 10)
-	if d.framingName != FramingLine {
-		return d.framing.wrap(dst, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`)))
+	switch {
+	case d.framingName != FramingLine:
+		return d.framing.wrap(nil, message(0, "$/cancelRequest", []byte(`{"id":`+number+`}`))), nil
+	case method == "initialize":
+		return nil, nil // MCP forbids to cancel it; without a response the Conn ends
 	}
-	if method == "initialize" {
-		return dst // MCP forbids to cancel it; without a response the Conn ends
-	}
-	return d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
+	return nil, d.framing.wrap(nil, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
