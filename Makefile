@@ -16,7 +16,7 @@ test: check go-test
 
 # Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
 # without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
-NOT_SHORT      = test/e2e|internal/starter|internal/devserver|examples/lsp|examples/mcp|examples/programs
+NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/lsp|examples/mcp|examples/programs
 NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
 test-short:
 	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')
@@ -78,10 +78,12 @@ bench: temporal-server
 	$(GO) run ./test/bench
 
 # Long runs: ten thousand leases on one worker, a thousand rotations, ten minutes of calls with a worker killed every second, ten
-# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers, a month in half an hour.
+# thousand sessions on eight workers, a minute without Temporal, a crash loop of four workers, a month in half an hour; an hour of large
+# programs on the defaults.
 soak: temporal-server
 	$(GO) test -count=1 -timeout 90m -parallel 1 ./test/e2e -run 'TestACompressedMonth|TestManyLeases|TestManyRotations|TestWithWorkersKilled|TestManySessions|TestGatewayCallsSucceed|TestACrashLoop' -v \
 		-month 30m -pairs 10000 -rotations 1000 -soak 10m -sessions 10000 -outage 60s -crashers 4
+	$(GO) test -count=1 -timeout 90m -parallel 2 ./test/e2e -run 'TestALargeProgram' -v -steady 1h
 
 # Records workflow histories for test/replay, in a folder named after the next version, and checks that each message of a workflow is in one.
 RECORD_VERSION ?= v0.1

@@ -40,7 +40,7 @@ func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*t
 	call := gatewayCall{client: p.client, path: path, options: p.call, body: body}
 	return p.tryGateways(ctx, poolRequest{
 		send:           func(endpoint string) (*transport.Reply, error) { return call.send(ctx, endpoint) },
-		retryElsewhere: retryElsewhere,
+		retryElsewhere: mayAnswerCall,
 		body:           body,
 	})
 }
@@ -49,6 +49,7 @@ func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*t
 type gatewayCall struct {
 	client  *Client
 	path    string
+	lease   string // the token of the lease that the call is under; "" for none
 	options CallOptions
 	body    transport.Body
 }
@@ -57,6 +58,9 @@ func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Repl
 	header, err := g.options.header(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if g.lease != "" {
+		header.Set(api.HeaderLeaseToken, g.lease)
 	}
 	request := transport.Request{Method: http.MethodPost, Path: g.path, Header: header, Body: g.body}
 	if g.options.Timeout > 0 {
@@ -69,8 +73,8 @@ func (g gatewayCall) send(ctx context.Context, endpoint string) (*transport.Repl
 	return reply, err
 }
 
-// retryElsewhere reports whether another gateway may answer a call that failed with err.
-func retryElsewhere(err error) bool {
+// mayAnswerCall reports whether another gateway may answer a call that failed with err.
+func mayAnswerCall(err error) bool {
 	if transport.MayHaveStarted(err) {
 		return false
 	}

@@ -37,7 +37,7 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 	var err error
 	if s.client.fixed != nil { // the gateway has counted the usage
 		path := leasePath(s.lease.ID) + "?outcome=" + url.QueryEscape(string(outcome))
-		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path}, &api.CheckinResult{})
+		err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodDelete, Path: path, Header: s.header()}, &api.CheckinResult{})
 	} else if err = s.client.Checkin(ctx, request); err == nil && seen {
 		s.tellGateway()
 	}
@@ -54,7 +54,7 @@ func (s *leaseState) checkin(ctx context.Context, outcome api.Outcome) error {
 // tellGateway tells the lease's gateway, without waiting for it, that Temporal has the checkin: clients that wait there for a worker get this one
 // at once. A gateway that does not hear of it finds out a little later.
 func (s *leaseState) tellGateway() {
-	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Timeout: tellTimeout}
+	request := transport.Request{Method: http.MethodDelete, Path: leasePath(s.lease.ID) + "?recorded=true", Header: s.header(), Timeout: tellTimeout}
 	_ = s.client.goBackground(func(ctx context.Context) {
 		if reply, err := s.client.transport.Do(ctx, s.gateway(), request); err == nil {
 			_ = reply.Close()

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +24,8 @@ type CheckoutOptions struct {
 	Slot    *int          // a particular worker; nil: any
 	// RequestID makes the checkout idempotent for one worker; empty: a random one.
 	RequestID string
+	// Token is the lease's secret, of 22 bytes at least; empty: a random one. A program that repeats a RequestID repeats the Token as well.
+	Token string
 	// Wait bounds how long Checkout waits for a free worker; 0: until its context ends.
 	Wait time.Duration
 	// NoRenew leaves the renewal to the caller, as for a lease that outlives this program.
@@ -43,6 +46,7 @@ const (
 // The client renews the lease in the background until its checkin, the end of ctx or Close, unless o.NoRenew: so ctx must last as long as the
 // lease is needed, and o.Wait bounds the waiting.
 func (p *Pool) Checkout(ctx context.Context, o CheckoutOptions) (*Lease, error) {
+	o.Token = cmp.Or(o.Token, api.NewLeaseToken()) // the same for each attempt
 	waiting := ctx
 	if o.Wait > 0 {
 		var cancel context.CancelFunc
@@ -132,7 +136,13 @@ func (p *Pool) tryWorkers(ctx context.Context, o CheckoutOptions, most int) (*Le
 // CheckoutOnce asks one worker for a lease, once. A refusal is an *Error whose code is the reason. The client does not renew the lease in the
 // background.
 func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*Lease, error) {
-	request := api.CheckoutRequest{RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds()}
+	token := cmp.Or(o.Token, api.NewLeaseToken())
+	if strings.HasPrefix(o.Holder, api.GatewayHolderPrefix) {
+		token = "" // nobody uses a gateway's own lease over HTTP
+	}
+	request := api.CheckoutRequest{
+		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
+	}
 	requested := time.Now()
 	var lease api.Lease
 	err := p.client.update(ctx, workflowUpdate{
@@ -143,6 +153,10 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 	if err != nil {
 		return nil, err
 	}
+	if lease.TokenHash != request.TokenHash { // Temporal answers an update of the same ID as before
+		return nil, api.Errorf(api.CodeInvalid, "request id %q was used for a lease with another token", request.RequestID)
+	}
+	lease.Token = token
 	return p.client.newLease(lease, requested), nil
 }
 

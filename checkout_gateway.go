@@ -46,7 +46,7 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 	if o.Slot != nil {
 		return nil, api.Errorf(api.CodeInvalid, "a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
 	}
-	o.RequestID = cmp.Or(o.RequestID, uuid.NewString())
+	o.RequestID, o.Token = cmp.Or(o.RequestID, uuid.NewString()), cmp.Or(o.Token, api.NewLeaseToken())
 	if end != nil { // a caller that is cancelled does not wait for the answer, one whose deadline passes does
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
@@ -77,6 +77,7 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOptions, wait time.Duration) (*Lease, error) {
 	body, err := transport.JSONBody(map[string]any{
 		"holder": o.Holder, "session": o.Session, "ttl_ms": o.TTL.Milliseconds(), "request_id": o.RequestID, "wait_ms": wait.Milliseconds(),
+		"token": o.Token,
 	})
 	if err != nil {
 		return nil, err
@@ -87,6 +88,7 @@ func (p *Pool) checkoutAt(ctx context.Context, endpoint string, o CheckoutOption
 	if err != nil {
 		return nil, err
 	}
+	lease.Token = o.Token
 	granted := p.client.newLease(lease, requested)
 	granted.state.seenByGateway = true
 	if p.client.fixed != nil {

@@ -29,9 +29,11 @@ type Options struct {
 	// pool that is called, or refer to gateways that do. Dial then contacts nothing; the client connects to Temporal only for other requests.
 	// Empty: the client finds the gateways in each pool's roster.
 	Gateways []string
-	// GatewayToken is the bearer token for gateways that require one. It is sent only over TLS and to loopback addresses.
+	// GatewayToken is the bearer token for gateways that require one. It is sent only over TLS and to loopback addresses. Empty: that of
+	// TEMPOOL_TOKEN, or of the file TEMPOOL_TOKEN_FILE.
 	GatewayToken string
-	// GatewayTLS is for https gateways; nil trusts the system's authorities and sends no client certificate.
+	// GatewayTLS is for https gateways; nil trusts the authorities in the PEM file TEMPOOL_CA_FILE, else the system's, and sends the client
+	// certificate of the PEM files TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE, if any.
 	GatewayTLS *tls.Config
 }
 
@@ -41,6 +43,9 @@ const dialTimeout = 10 * time.Second
 // Dial opens a Client; the caller closes it. CodeUnavailable means that Temporal does not answer within 10 s, CodeInvalid that the settings
 // are wrong.
 func Dial(ctx context.Context, o Options) (*Client, error) {
+	if err := o.gatewayEnvironment(); err != nil {
+		return nil, err
+	}
 	if len(o.Gateways) > 0 {
 		options, err := o.temporal()
 		if err != nil {

@@ -40,7 +40,7 @@ func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRe
 	return result, c.fromTemporal(err, "join host "+hostID)
 }
 
-// LeaveHost ends an epoch of a host in good order. An epoch that has ended is no error.
+// LeaveHost ends an epoch of a host whose agent shuts down. An epoch that has ended is no error.
 func (c *Client) LeaveHost(ctx context.Context, hostID string, epoch int64) error {
 	return c.update(ctx, workflowUpdate{
 		workflowID: api.HostWorkflowID(hostID), name: api.UpdateLeave, updateID: uuid.NewString(),
@@ -48,7 +48,7 @@ func (c *Client) LeaveHost(ctx context.Context, hostID string, epoch int64) erro
 	}, nil)
 }
 
-// HostStatus is how a host fares, as its workflow knows it.
+// HostStatus returns the state of a host, as its workflow last recorded it.
 func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatus, err error) {
 	err = c.query(ctx, api.HostWorkflowID(hostID), api.QueryStatus, &s)
 	return s, err

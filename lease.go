@@ -40,8 +40,8 @@ func (c *Client) newLease(lease api.Lease, requested time.Time) *Lease {
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, ttl: ttl, endpoint: lease.Endpoint, expires: requested.Add(ttl), done: make(chan struct{})}}
 }
 
-// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json. The client does not renew it in the
-// background.
+// Adopt makes a lease usable that another program checked out, for example ctl checkout -o json; calls need its Token. The client does not
+// renew it in the background.
 func (c *Client) Adopt(lease api.Lease) *Lease {
 	// The lease's TTL is unknown, so a renewal asks for that of the spec.
 	return &Lease{Lease: lease, state: &leaseState{client: c, lease: lease, endpoint: lease.Endpoint, expires: lease.ExpiresAt, done: make(chan struct{})}}

@@ -63,7 +63,7 @@ func (l *Lease) send(verb string) sender {
 		if endpoint == "" {
 			return nil, api.Errorf(api.CodeUnavailable, "cannot call worker %s: its host has no gateway", l.Worker)
 		}
-		call := gatewayCall{client: l.state.client, path: path, options: l.options, body: body}
+		call := gatewayCall{client: l.state.client, path: path, lease: l.state.lease.Token, options: l.options, body: body}
 		reply, err := call.send(ctx, endpoint)
 		if others := transport.OtherGateways(err); len(others) > 0 && others[0] != endpoint && !body.Consumed() {
 			l.state.setGateway(others[0])

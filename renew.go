@@ -20,24 +20,27 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return l.state.renew(ctx)
 }
 
-// Renew extends a lease to ttl from now (0: the spec's lease.ttl) and returns it. It fails with lease_fenced, lease_not_found,
-// worker_not_found, invalid or unavailable.
-func (c *Client) Renew(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
-	lease, err := c.renew(ctx, leaseID, ttl)
+// Renew extends a lease to ttl from now (0: the spec's lease.ttl) and returns it. lease is ID, or ID~TOKEN: then the token must be the
+// lease's, and calls can be made under the lease returned. It fails with lease_fenced, lease_not_found, worker_not_found, forbidden, invalid or
+// unavailable.
+func (c *Client) Renew(ctx context.Context, lease string, ttl time.Duration) (*Lease, error) {
+	id, token := api.SplitLeaseID(lease)
+	renewed, err := c.renew(ctx, id, api.HashLeaseToken(token), ttl)
 	if err != nil {
 		return nil, err
 	}
-	return c.Adopt(lease), nil
+	renewed.Token = token
+	return c.Adopt(renewed), nil
 }
 
-func (c *Client) renew(ctx context.Context, leaseID string, ttl time.Duration) (lease api.Lease, err error) {
+func (c *Client) renew(ctx context.Context, leaseID, tokenHash string, ttl time.Duration) (lease api.Lease, err error) {
 	ref, err := api.ParseLeaseID(leaseID)
 	if err != nil {
 		return lease, err
 	}
 	err = c.update(ctx, workflowUpdate{
 		workflowID: api.WorkerWorkflowID(ref.Pool, ref.Slot), name: api.UpdateRenew, updateID: uuid.NewString(),
-		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds()}, action: "renew " + leaseID,
+		argument: api.RenewRequest{LeaseID: leaseID, TTLMS: ttl.Milliseconds(), TokenHash: tokenHash}, action: "renew " + leaseID,
 	}, &lease)
 	return lease, err
 }
@@ -49,10 +52,10 @@ func (s *leaseState) renew(ctx context.Context) error {
 	if s.client.fixed != nil {
 		var body transport.Body
 		if body, err = transport.JSONBody(map[string]int64{"ttl_ms": s.ttl.Milliseconds()}); err == nil {
-			err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Body: body}, &renewed)
+			err = s.client.askGateway(ctx, s.gateway(), transport.Request{Method: http.MethodPut, Path: leasePath(s.lease.ID), Header: s.header(), Body: body}, &renewed)
 		}
 	} else {
-		renewed, err = s.client.renew(ctx, s.lease.ID, s.ttl)
+		renewed, err = s.client.renew(ctx, s.lease.ID, "", s.ttl)
 	}
 	if err != nil {
 		return err
@@ -72,6 +75,11 @@ func (c *Client) askGateway(ctx context.Context, endpoint string, request transp
 		return err
 	}
 	return reply.ReadJSON(out)
+}
+
+// header proves to a gateway that this client may use the lease.
+func (s *leaseState) header() http.Header {
+	return http.Header{api.HeaderLeaseToken: {s.lease.Token}}
 }
 
 func leasePath(leaseID string) string { return "/v1/leases/" + url.PathEscape(leaseID) }

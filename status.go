@@ -14,7 +14,7 @@ import (
 // concurrentQueries bounds how many workers are queried at the same time.
 const concurrentQueries = 16
 
-// Status returns the pool's roster: what the pool last heard of its workers. It queries none of them. For a pool that has ended, Ended is set
+// Status returns the pool's roster: the last report of each worker. It queries none of them. For a pool that has ended, Ended is set
 // and the rest is its last state.
 func (p *Pool) Status(ctx context.Context) (s api.PoolStatus, err error) {
 	ended, err := p.client.queryUnless(ctx, api.PoolWorkflowID(p.name), api.QueryStatus, enums.QUERY_REJECT_CONDITION_NOT_OPEN, &s)
@@ -138,11 +138,13 @@ func addVitals(w *api.Worker, v api.ProcessVitals) {
 	if v.Sample == nil || v.Incarnation != w.Incarnation {
 		return
 	}
-	w.CurrentMemoryBytes, w.CPUPercent, w.OpenFiles, w.Threads = v.Sample.RSSBytes, v.Sample.CPUPercent, v.Sample.OpenFiles, v.Sample.Threads
-	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.RSSBytes)
+	w.CurrentMemoryBytes, w.MemorySource, w.CPUPercent = v.Sample.MemoryBytes, v.Sample.MemorySource, v.Sample.CPUPercent
+	w.OpenFiles, w.Threads = v.Sample.OpenFiles, v.Sample.Threads
+	w.PeakMemoryBytes = max(w.PeakMemoryBytes, v.Sample.MemoryBytes)
 	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
 	if v.Assessment != nil {
 		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
+		w.BaselineBytes, w.MaxMemoryBytes = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes
 	}
 }
 

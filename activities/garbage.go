@@ -20,14 +20,14 @@ func (h *Host) CollectGarbage(ctx context.Context, r api.CollectGarbageRequest) 
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	result := api.CollectGarbageResult{BeforeBytes: p.LatestSample().RSSBytes}
+	result := api.CollectGarbageResult{BeforeBytes: p.LatestSample().MemoryBytes}
 	if err := p.CollectGarbage(ctx); errors.Is(err, context.DeadlineExceeded) {
 		return api.CollectGarbageResult{}, nonRetryable(api.CodeDeadlineExceeded, err.Error())
 	} else if err != nil {
 		return api.CollectGarbageResult{}, fromProcess(err)
 	}
 	if sample, err := p.FreshSample(ctx); err == nil { // on an error the process is ending
-		result.AfterBytes = sample.RSSBytes
+		result.AfterBytes = sample.MemoryBytes
 	}
 	return result, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -19,6 +20,9 @@ type processHealth struct {
 
 	mu            sync.Mutex
 	samples       []policy.Observation // oldest first, at most maxSamples
+	estimated     bool                 // the memory of the newest sample is estimated
+	served        time.Time            // when a sample first found a served call; zero before
+	baseline      int64                // memory that the program needs, in bytes; 0 while that is not known
 	requestCounts []requestCount       // of the last callRateWindow
 	latest        *policy.Assessment
 	streak        policy.Streak
@@ -47,11 +51,19 @@ func (v *processHealth) add(s process.Sample, requests int64, health spec.Health
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
 		return
 	}
-	a := fromspec.Grading(health).Assess(policy.Reading{MemoryBytes: s.RSSBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests)})
-	v.latest = &a
+	if v.served.IsZero() && requests > 0 {
+		v.served = s.At
+	}
+	a := fromspec.Grading(health, v.baseline).Assess(policy.Reading{
+		MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests),
+	})
+	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
 	v.streak, v.decision = v.streak.Next(a)
-	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.RSSBytes, Score: a.Score})
+	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
 	v.samples = slices.Delete(v.samples, 0, max(0, len(v.samples)-maxSamples))
+	if v.baseline == 0 {
+		v.baseline = policy.Baseline(v.samples, v.served)
+	}
 }
 
 // callRateLocked adds a request count and returns the calls per minute over callRateWindow, or since the first sample.
@@ -96,48 +108,90 @@ func (v *processHealth) replacement(rules api.WatchRules, requests int64, age ti
 	if len(v.samples) == 0 {
 		return "", ""
 	}
-	memory := v.samples[len(v.samples)-1].MemoryBytes
-	if d := (policy.Rotation{MaxMemoryBytes: rules.MaxMemoryBytes}).Next(policy.Life{MemoryBytes: memory}, 0); d.Action == policy.Restart {
+	if d := v.memoryRotationLocked(rules); d.Action == policy.Restart {
 		return api.CauseMemory, d.Reason
 	}
 	if rules.Grade && v.decision.Action == policy.Restart && age >= rules.GradeAfter.D() {
 		return api.CauseGrade, v.decision.Reason
 	}
-	if d := prediction(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
+	if d := v.predictionLocked(rules).Next(v.samples); rules.Window > 0 && d.Action == policy.Restart {
 		return api.CausePrediction, d.Reason
 	}
 	return "", ""
+}
+
+// memoryRotationLocked decides by the memory of the newest sample.
+func (v *processHealth) memoryRotationLocked(rules api.WatchRules) policy.Decision {
+	if rules.AutoMemory && v.baseline == 0 {
+		return policy.NextWithoutBaseline(v.samples)
+	}
+	life := policy.Life{MemoryBytes: v.samples[len(v.samples)-1].MemoryBytes}
+	rotation := policy.Rotation{MaxMemoryBytes: v.maxMemoryLocked(rules)}
+	if rules.AutoMemory {
+		rotation.MemoryBaseline = v.baseline
+	}
+	return rotation.Next(life, 0)
+}
+
+// maxMemoryLocked is the memory at which the incarnation is rotated; 0 if there is no such limit, or not yet.
+func (v *processHealth) maxMemoryLocked(rules api.WatchRules) int64 {
+	switch {
+	case !rules.AutoMemory:
+		return rules.MaxMemoryBytes
+	case v.baseline > 0:
+		return policy.AutoMaxMemory(v.baseline)
+	}
+	return 0
 }
 
 // needsSample reports whether memory approaches its limit faster than the regular samples arrive.
 func (v *processHealth) needsSample(rules api.WatchRules) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := prediction(rules)
-	if p.MemoryLimitBytes <= 0 {
-		p.MemoryLimitBytes = rules.MaxMemoryBytes
+	p := v.predictionLocked(rules)
+	if rules.AutoMemory && v.baseline == 0 {
+		p.Window = max(p.Window, policy.GrowthWindow)
+		if limit := policy.GrowthLimit(v.samples); !p.LimitIsHard || limit < p.MemoryLimitBytes {
+			p.MemoryLimitBytes = limit
+		}
 	}
 	return p.NeedsMoreSamples(v.samples, process.DefaultSampleEvery)
 }
 
-func prediction(rules api.WatchRules) policy.Prediction {
-	return policy.Prediction{Window: rules.Window, Horizon: rules.Horizon.D(), MemoryLimitBytes: rules.MemoryLimitBytes}
+// isEstimated reports whether the memory of the newest sample is estimated. It must be measured before it decides about the incarnation.
+func (v *processHealth) isEstimated() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.estimated
+}
+
+// predictionLocked predicts the lower of the two limits of memory.
+func (v *processHealth) predictionLocked(rules api.WatchRules) policy.Prediction {
+	p := policy.Prediction{Window: rules.Window, Horizon: rules.Horizon.D(), MemoryLimitBytes: v.maxMemoryLocked(rules)}
+	if hard := rules.MemoryLimitBytes; hard > 0 && (p.MemoryLimitBytes == 0 || hard < p.MemoryLimitBytes) {
+		p.MemoryLimitBytes, p.LimitIsHard = hard, true
+	}
+	return p
 }
 
 // assessment returns the assessment of the newest sample; nil before the first.
-func (v *processHealth) assessment() *api.Assessment {
+func (v *processHealth) assessment(maxMemory spec.Bytes) *api.Assessment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.latest == nil {
 		return nil
 	}
-	return &api.Assessment{Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings}
+	limits := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto}
+	return &api.Assessment{
+		Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings,
+		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(limits),
+	}
 }
 
 // Score returns the health score of an incarnation, 0 to 100, by its newest sample; 100 before the first.
 func (h *Host) Score(worker string, incarnation int64) float64 {
 	if v := h.health.get(worker, incarnation); v != nil {
-		if a := v.assessment(); a != nil {
+		if a := v.assessment(0); a != nil {
 			return a.Score
 		}
 	}

@@ -18,12 +18,19 @@ func addSamples(v *processHealth, rules api.WatchRules, health spec.Health, paus
 	for i, m := range mb {
 		age := time.Duration(i) * pause
 		requests += requestsEach
-		v.add(process.Sample{At: begin.Add(age), RSSBytes: int64(m * 1e6)}, requests, health)
+		v.add(process.Sample{At: begin.Add(age), MemoryBytes: int64(m * 1e6)}, requests, health)
 		if cause, reason := v.replacement(rules, requests, age); cause != "" {
 			return i, cause, reason
 		}
 	}
 	return -1, "", ""
+}
+
+// fixedBands grades small programs.
+func fixedBands() spec.Health {
+	health := spec.Default().Health
+	health.MemoryBands = spec.Bands{100, 250, 500, 750}
+	return health
 }
 
 // linear returns a series with a constant step.
@@ -58,7 +65,7 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 		"a worker that only warms up is left alone": {predict, 0, append(linear(20, 60, 2), linear(80, 0, 40)...), -1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, cause, reason := addSamples(&processHealth{}, c.rules, spec.Default().Health, pause, c.requests, c.mb...)
+			at, cause, reason := addSamples(&processHealth{}, c.rules, fixedBands(), pause, c.requests, c.mb...)
 			require.Equal(t, c.cause, cause, reason)
 			require.Equal(t, c.at, at, reason)
 			require.Contains(t, reason, c.reason)
@@ -66,20 +73,58 @@ func TestAWatchFindsTheFirstReasonToReplace(t *testing.T) {
 	}
 }
 
+func TestAProgramIsItsOwnYardstick(t *testing.T) {
+	rules := api.WatchRules{
+		AutoMemory: true, Grade: true, Window: 10, Horizon: spec.Default().Prediction.Horizon,
+	}
+	hard := rules
+	hard.MemoryLimitBytes = 600e6
+	level := linear(800, 0, 30)
+	for name, c := range map[string]struct {
+		rules    api.WatchRules
+		requests int64 // each pause
+		pause    time.Duration
+		mb       []float64
+		cause    api.Cause
+		reason   string
+	}{
+		"a program that needs 800 MB":               {rules, 1, 10 * time.Second, linear(800, 0, 400), "", ""},
+		"one that loads them in its first call":     {rules, 1, 10 * time.Second, append([]float64{30}, linear(800, 0, 100)...), "", ""},
+		"one that waits for calls":                  {rules, 0, 10 * time.Second, append(linear(30, 0, 60), linear(800, 0, 60)...), "", ""},
+		"one that has tripled":                      {rules, 1, 10 * time.Second, append(level[:15:15], 2500), api.CauseMemory, `uses 2500 MB of memory (limit 2400 MB, rotation.max_memory = "auto", baseline 800 MB)`},
+		"one that has doubled and stays there":      {rules, 1, 10 * time.Second, append(level[:15:15], linear(1700, 0, 5)...), api.CauseGrade, `good is below 1600 (health.memory_bands = "auto", baseline 800 MB)`},
+		"one whose memory goes up and down":         {rules, 1, 10 * time.Second, append(level[:15:15], 1000, 1500, 900, 1400, 1000, 1500, 800, 1500, 900, 1000, 1300), "", ""},
+		"a leak of 20 MB a second, sampled quickly": {rules, 40, time.Second, linear(30, 20, 60), api.CauseMemory, `without levelling off (limit 537 MB, rotation.max_memory = "auto")`},
+		"a leak of 100 MB a minute":                 {rules, 1, 10 * time.Second, linear(30, 100.0/6, 400), api.CausePrediction, "would reach 537 MB (rotation.max_memory)"},
+		"a leak before a limit of the spec":         {hard, 1, time.Second, linear(30, 20, 60), api.CausePrediction, "would reach 600 MB (limits.memory)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, cause, reason := addSamples(&processHealth{}, c.rules, spec.Default().Health, c.pause, c.requests, c.mb...)
+			require.Equal(t, c.cause, cause, "sample %d: %s", at, reason)
+			require.Contains(t, reason, c.reason)
+		})
+	}
+	require.True(t, func() bool { // at the second sample, long before a baseline is known
+		v := &processHealth{}
+		addSamples(v, api.WatchRules{}, spec.Default().Health, 10*time.Second, 1, 30, 230)
+		return v.needsSample(rules)
+	}(), "a leak is sampled more often")
+}
+
 func TestCallsAreGradedPerMinute(t *testing.T) {
-	health := spec.Default().Health
+	health := fixedBands()
 	health.CallsBands = []float64{10, 30, 60, 100}
 	v := &processHealth{}
 	_, cause, reason := addSamples(v, api.WatchRules{Grade: true}, health, 10*time.Second, 15, linear(20, 0, 4)...) // 90 a minute
 	require.Equal(t, api.CauseGrade, cause)
 	require.Contains(t, reason, "calls are 90 per minute")
-	require.Equal(t, "critical", v.assessment().Grade)
+	require.Equal(t, "critical", v.assessment(0).Grade)
 }
 
 func TestTheSameSampleCountsOnce(t *testing.T) {
 	v := &processHealth{}
 	for range 10 {
-		v.add(process.Sample{At: time.Unix(100, 0), RSSBytes: 600e6}, 0, spec.Default().Health)
+		v.add(process.Sample{At: time.Unix(100, 0), MemoryBytes: 600e6}, 0, fixedBands())
 	}
 	cause, _ := v.replacement(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)

@@ -27,7 +27,8 @@ func toSample(s process.Sample) *api.Sample {
 		return nil
 	}
 	return &api.Sample{
-		At: s.At, RSSBytes: s.RSSBytes, PSSBytes: s.PSSBytes, CPUPercent: s.CPUPercent, OpenFiles: s.OpenFiles,
+		At: s.At, MemoryBytes: s.MemoryBytes, MemorySource: string(s.MemorySource), RSSBytes: s.RSSBytes, PSSBytes: s.PSSBytes,
+		CPUPercent: s.CPUPercent, OpenFiles: s.OpenFiles,
 		Threads: s.Threads, Children: s.Children, ReadBytes: s.ReadBytes, WriteBytes: s.WriteBytes,
 	}
 }

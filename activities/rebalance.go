@@ -88,7 +88,7 @@ func (h *Host) allocationClaims(ctx context.Context, p *process.Process, limits 
 		}
 		return policy.Claim{Floor: floor, Ceiling: ceiling, Use: use, Load: load, Score: score}
 	}
-	return claim(sample.RSSBytes, minMemoryShare, int64(limits.Memory)), claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
+	return claim(sample.MemoryBytes, minMemoryShare, int64(limits.Memory)), claim(int64(10*sample.CPUPercent), minCPUShare, int64(1000*limits.CPU))
 }
 
 func (h *Host) memoryBudget(r spec.Resources) (int64, error) {

@@ -60,7 +60,7 @@ func (h *Host) Start(ctx context.Context, r api.StartRequest) (api.StartResult, 
 	var delay time.Duration
 	retry := false
 	if attempt < r.MaxAttempts {
-		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, this.Reason, rand.Float64())
+		next := fromspec.Recovery(r.Spec).Next(r.Failures+1, true, this.Reason, rand.Float64())
 		if retry = next.Action == policy.Restart; retry {
 			delay = max(next.Delay, minRetryDelay)
 			this.Wait, this.Next = spec.Duration(next.Delay), next.Reason
@@ -115,31 +115,32 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	info := p.Info()
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
-		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()),
+		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)
-		if r.Rules.MaxMemoryBytes > 0 && sample.RSSBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
+		if r.Rules.MaxMemoryBytes > 0 && sample.MemoryBytes >= r.Rules.MaxMemoryBytes { // the next process would start as large
 			r.Rules.MaxMemoryBytes = 0
 		}
 	}
 	result.Rules = r.Rules
 	h.monitor(p, r.RunID, api.WatchRequest{Process: r.Process, Health: r.Spec.Health, Probe: true, Rules: r.Rules, Replaced: r.Replaced})
-	h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
+	result.Announced = h.announce(ctx, r, api.StartedProcess{State: lifecycle.Ready, PID: info.PID, Reason: result.Reason()})
 	return result, nil
 }
 
-// announce reports a first attempt to the pool, if the worker asked for it. Of later attempts the worker reports itself: their failures
-// count.
-func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) {
+// announce reports a first attempt to the pool, if the worker asked for it, and returns whether it did. Of later attempts the worker reports
+// itself: their failures count.
+func (h *Host) announce(ctx context.Context, r api.StartRequest, p api.StartedProcess) bool {
 	if r.Announce == nil || activity.GetInfo(ctx).Attempt > 1 {
-		return
+		return false
 	}
 	p.Incarnation, p.RunID, p.Announce = r.Incarnation, r.RunID, *r.Announce
 	if p.State == lifecycle.Ready {
 		p.Starts++
 	}
 	h.Announce(r.Worker, p)
+	return true
 }
 
 // probation fails if a process that became ready exits within d. It returns early, without an error, when ctx ends or the agent

@@ -51,7 +51,7 @@ func (s *Sweeper) Sweep(ctx context.Context, progress api.SweepProgress, length 
 	for {
 		activity.RecordHeartbeat(ctx, sweep.progress)
 		if err := sweep.once(ctx); err != nil && ctx.Err() == nil {
-			s.Logger.Warn("a sweep for closed workflows failed; trying again", "error", err)
+			s.Logger.Warn("sweep for closed workflows failed; retrying", "error", err)
 		}
 		if err := sweep.continueLongRuns(ctx); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("a sweep for old runs failed; trying again", "error", err)

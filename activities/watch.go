@@ -34,7 +34,8 @@ func (h *Host) exited(p *process.Process) api.WatchResult {
 }
 
 // check adds the newest sample to the incarnation's health and returns why it should be replaced; no cause means that it should not.
-// While memory approaches its limit faster than samples arrive, it takes a sample itself.
+// While memory approaches its limit faster than samples arrive, it takes a sample itself; and it measures memory that was estimated before
+// that decides.
 func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest) (api.Cause, string) {
 	health := h.health.of(p)
 	sample := p.LatestSample()
@@ -48,5 +49,13 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
-	return health.replacement(r.Rules, requests, time.Since(p.Info().ReadyAt))
+	age := time.Since(p.Info().ReadyAt)
+	cause, reason := health.replacement(r.Rules, requests, age)
+	if cause == "" || cause == api.CauseRequests || !health.isEstimated() {
+		return cause, reason
+	}
+	if exact, err := p.FreshSample(ctx); err == nil {
+		health.add(exact, requests, r.Health)
+	}
+	return health.replacement(r.Rules, requests, age)
 }

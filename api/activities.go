@@ -74,11 +74,15 @@ type StartResult struct {
 	Sample    *Sample   `json:"sample,omitempty"`
 	// Rules are those that the host checks the process against.
 	Rules WatchRules `json:"rules,omitzero"`
+	// Announced says that the host has reported the process to the pool.
+	Announced bool `json:"announced,omitempty"`
 	// TookMS is the time from spawn to ready, in milliseconds.
 	TookMS int64 `json:"took_ms"`
 	// Incarnation is the one that became ready; Failed are the attempts before it.
 	Incarnation int64           `json:"incarnation,omitempty"`
 	Failed      []FailedAttempt `json:"failed,omitempty"`
+	// Stable says that the process before it lived for a second or more, so that the worker reports this one as ready at once.
+	Stable bool `json:"stable,omitempty"`
 	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit, scheduler, kernel,
 	// gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
@@ -118,12 +122,14 @@ type Replaced struct {
 type WatchRules struct {
 	// RequestLimit is the number of requests after which to replace the incarnation, jitter included; 0 is never.
 	RequestLimit int64 `json:"request_limit,omitempty"`
-	// MaxMemoryBytes is for the whole process tree; 0 is none.
+	// MaxMemoryBytes is for the whole process tree; 0 is none. AutoMemory derives it from the incarnation's own baseline instead.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
+	AutoMemory     bool  `json:"auto_memory,omitempty"`
 	// Grade replaces the incarnation for a low grade, once it has lived for GradeAfter.
 	Grade      bool          `json:"grade,omitempty"`
 	GradeAfter spec.Duration `json:"grade_after,omitempty"`
-	// Window and Horizon configure the prediction; a Window of 0 disables it. MemoryLimitBytes is the memory not to reach; 0 is none.
+	// Window and Horizon configure the prediction; a Window of 0 disables it. MemoryLimitBytes is the memory not to reach, besides
+	// MaxMemoryBytes: limits.memory; 0 is none.
 	Window           int           `json:"window,omitempty"`
 	Horizon          spec.Duration `json:"horizon,omitempty"`
 	MemoryLimitBytes int64         `json:"memory_limit_bytes,omitempty"`
@@ -136,6 +142,10 @@ type Assessment struct {
 	Grade    string   `json:"grade"`
 	Score    float64  `json:"score"` // 0 to 100
 	Warnings []string `json:"warnings,omitempty"`
+	// BaselineBytes is the memory that the program needs, as its first minute after a call has shown; 0 while that is not known.
+	BaselineBytes int64 `json:"baseline_bytes,omitempty"`
+	// MaxMemoryBytes is the memory at which it is rotated; 0 is none.
+	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 }
 
 // DegradedProbeDelay separates a failed probe and the next one.
@@ -250,13 +260,17 @@ type StopResult struct {
 
 // Sample is the resource usage of a process tree at one moment.
 type Sample struct {
-	At         time.Time `json:"at"`
-	RSSBytes   int64     `json:"rss_bytes"`
-	PSSBytes   int64     `json:"pss_bytes,omitempty"` // 0 if it cannot be read
-	CPUPercent float64   `json:"cpu_percent"`         // since the previous sample; 100 is one core
-	OpenFiles  int       `json:"open_files"`
-	Threads    int       `json:"threads"`
-	Children   int       `json:"children"`
-	ReadBytes  int64     `json:"read_bytes"`
-	WriteBytes int64     `json:"write_bytes"`
+	At time.Time `json:"at"`
+	// MemoryBytes is what the tree costs the host. MemorySource is pss, estimate (from an earlier PSS and the growth of RSS), or rss where PSS
+	// cannot be read.
+	MemoryBytes  int64   `json:"memory_bytes"`
+	MemorySource string  `json:"memory_source,omitempty"`
+	RSSBytes     int64   `json:"rss_bytes"`
+	PSSBytes     int64   `json:"pss_bytes,omitempty"` // 0 unless MemorySource is pss
+	CPUPercent   float64 `json:"cpu_percent"`         // since the previous sample; 100 is one core
+	OpenFiles    int     `json:"open_files"`
+	Threads      int     `json:"threads"`
+	Children     int     `json:"children"`
+	ReadBytes    int64   `json:"read_bytes"`
+	WriteBytes   int64   `json:"write_bytes"`
 }

@@ -38,9 +38,11 @@ const (
 	CodeWorkerError      Code = "worker_error"
 	CodePayloadTooLarge  Code = "payload_too_large"
 	CodeRateLimited      Code = "rate_limited"
-	CodeUnavailable      Code = "unavailable" // Temporal or an agent does not answer
-	CodeCancelled        Code = "cancelled"   // the caller's context was cancelled
-	CodeHostTaken        Code = "host_taken"  // another agent holds the host id
+	CodeUnavailable      Code = "unavailable"  // Temporal or an agent does not answer
+	CodeCancelled        Code = "cancelled"    // the caller's context was cancelled
+	CodeHostTaken        Code = "host_taken"   // another agent holds the host id
+	CodeUnauthorized     Code = "unauthorized" // the gateway does not know the client
+	CodeForbidden        Code = "forbidden"    // the client lacks a right, or the token of the lease
 )
 
 // Failures of the session store.
@@ -96,6 +98,8 @@ var (
 	ErrCancelled        = &Error{Code: CodeCancelled}
 	ErrUnavailable      = &Error{Code: CodeUnavailable}
 	ErrHostTaken        = &Error{Code: CodeHostTaken}
+	ErrUnauthorized     = &Error{Code: CodeUnauthorized}
+	ErrForbidden        = &Error{Code: CodeForbidden}
 	ErrSessionNotFound  = &Error{Code: CodeSessionNotFound}
 	ErrSessionExists    = &Error{Code: CodeSessionExists}
 	ErrProgramNotFound  = &Error{Code: CodeProgramNotFound}
@@ -138,6 +142,15 @@ func CodeOf(err error) Code {
 		return coded.Code
 	}
 	return ""
+}
+
+// MessageOf returns the message of the first Error in err's chain, else err's text.
+func MessageOf(err error) string {
+	var coded *Error
+	if errors.As(err, &coded) {
+		return coded.Message
+	}
+	return err.Error()
 }
 
 // Retryable reports whether the failure is temporary, so that a retry, on this or another worker, may succeed.

@@ -1,6 +1,6 @@
 package api
 
-// Headers of a call through a gateway. Session, Timeout and Priority belong to the request, Worker and Incarnation to the answer.
+// Headers of a call through a gateway. Session, Timeout, Priority and LeaseToken belong to the request, Worker and Incarnation to the answer.
 const (
 	// HeaderSession names the session that the call is for.
 	HeaderSession = "Tempool-Session"
@@ -8,6 +8,8 @@ const (
 	HeaderTimeout = "Tempool-Timeout"
 	// HeaderPriority is the call's place in the gateway's queue, 0 to 9; the highest goes first.
 	HeaderPriority = "Tempool-Priority"
+	// HeaderLeaseToken has the token of the lease in the path.
+	HeaderLeaseToken = "Tempool-Lease-Token"
 	// HeaderWorker names the worker that answered, as POOL/SLOT.
 	HeaderWorker = "Tempool-Worker"
 	// HeaderIncarnation is the incarnation of the worker that answered.

@@ -25,7 +25,7 @@ const (
 	// HostHeartbeatTimeout is how long an agent may be silent before its host is suspect, and HostGrace how long it is suspect before its
 	// epoch is lost.
 	HostHeartbeatTimeout = 8 * time.Second
-	HostGrace            = 4 * time.Second
+	HostGrace            = 8 * time.Second
 	// HostOutageGrace replaces HostGrace where Temporal itself was away, so that the agents have had no chance to be heard.
 	HostOutageGrace = 20 * time.Second
 )
@@ -38,7 +38,7 @@ func HostEpochQueue(hostID string, epoch int64) string {
 	return HostQueue(hostID) + "/" + strconv.FormatInt(epoch, 10)
 }
 
-// HostState is how a host fares.
+// HostState is the state of a host.
 type HostState string
 
 // The states of a host.
@@ -46,7 +46,7 @@ const (
 	HostUp      HostState = "up"      // its agent heartbeats
 	HostSuspect HostState = "suspect" // its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
 	HostLost    HostState = "lost"    // its agent did not join again in time
-	HostLeft    HostState = "left"    // its agent ended in good order
+	HostLeft    HostState = "left"    // its agent shut down gracefully
 )
 
 // Alive reports whether the host's agent may still run.
@@ -66,12 +66,12 @@ type JoinRequest struct {
 	Machine  string   `json:"machine,omitempty"` // for people: which machine, boot and process
 }
 
-// JoinResult is what an agent was admitted as.
+// JoinResult is the epoch under which an agent was admitted.
 type JoinResult struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// LeaveRequest ends an epoch in good order.
+// LeaveRequest ends an epoch when its agent shuts down.
 type LeaveRequest struct {
 	Epoch int64 `json:"epoch"`
 }

@@ -13,6 +13,9 @@ type CheckoutRequest struct {
 	Session   string `json:"session,omitempty"`
 	// TTLMS is how long the lease lasts unless renewed, in milliseconds; 0 means the spec's lease.ttl.
 	TTLMS int64 `json:"ttl_ms,omitempty"`
+	// TokenHash is the HashLeaseToken of the lease's token. Without it only those who may use the Temporal namespace can use the lease, and
+	// over HTTP only clients with the right admin.
+	TokenHash string `json:"token_hash,omitempty"`
 }
 
 // Bounds of what a caller may put into a lease, in bytes: it is part of the worker's durable state.
@@ -33,6 +36,8 @@ func (r CheckoutRequest) Validate() *Error {
 		return Errorf(CodeInvalid, "request_id has %d bytes; at most %d are allowed", len(r.RequestID), MaxRequestIDBytes)
 	case len(r.Session) > MaxSessionBytes:
 		return Errorf(CodeInvalid, "session has %d bytes; at most %d are allowed", len(r.Session), MaxSessionBytes)
+	case !validTokenHash(r.TokenHash):
+		return Errorf(CodeInvalid, "token_hash has %d bytes; it must be the 64 hexadecimal digits of a SHA-256 hash", len(r.TokenHash))
 	case r.TTLMS < 0:
 		return Errorf(CodeInvalid, "ttl_ms is %d; it must be 0 (the spec's lease.ttl) or more", r.TTLMS)
 	}
@@ -43,6 +48,8 @@ func (r CheckoutRequest) Validate() *Error {
 type RenewRequest struct {
 	LeaseID string `json:"lease_id"`
 	TTLMS   int64  `json:"ttl_ms,omitempty"`
+	// TokenHash, unless it is empty, must be that of the lease: the sender passes a client's request on.
+	TokenHash string `json:"token_hash,omitempty"`
 }
 
 // Lease is the exclusive right to one worker until ExpiresAt.
@@ -60,6 +67,18 @@ type Lease struct {
 	Address   string    `json:"address,omitempty"`
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
+	// Token is the authority to use the lease over HTTP. Only the answer to the taker has it.
+	Token string `json:"token,omitempty"`
+	// TokenHash is the hash of Token; empty for a lease without one.
+	TokenHash string `json:"token_hash,omitempty"`
+}
+
+// CheckTokenHash returns CodeForbidden if hash is not that of the lease; an empty hash passes.
+func (l Lease) CheckTokenHash(hash string) *Error {
+	if hash == "" || hash == l.TokenHash {
+		return nil
+	}
+	return errLeaseToken(l.ID)
 }
 
 // Outcome is the holder's report on the worker at checkin.
@@ -85,6 +104,8 @@ type CheckinRequest struct {
 	Outcome Outcome `json:"outcome,omitempty"` // "" means ok
 	Error   string  `json:"error,omitempty"`
 	Usage   Usage   `json:"usage"`
+	// TokenHash, unless it is empty, must be that of the lease: the sender passes a client's request on.
+	TokenHash string `json:"token_hash,omitempty"`
 }
 
 // CheckinResult is the worker's state after a checkin.

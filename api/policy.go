@@ -80,7 +80,7 @@ type MemoryPressure struct {
 type WorkerMemory struct {
 	Slot        int   `json:"slot"`
 	Incarnation int64 `json:"incarnation"`
-	RSSBytes    int64 `json:"rss_bytes"`
+	MemoryBytes int64 `json:"memory_bytes"`
 }
 
 // StartRequested asks a pool that holds starts back (start.rate_per_second, or an open breaker) to release one.

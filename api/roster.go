@@ -32,7 +32,7 @@ type PoolStatus struct {
 	Workers      []RosterEntry `json:"workers"`
 }
 
-// RosterEntry is what a pool last heard of one of its slots.
+// RosterEntry is the last report of one slot to its pool.
 type RosterEntry struct {
 	Slot        int             `json:"slot"`
 	State       lifecycle.State `json:"state"`
@@ -45,7 +45,7 @@ type RosterEntry struct {
 	Reason      string          `json:"reason,omitempty"`
 	SpecVersion int64           `json:"spec_version"`
 	LeaseSeq    int64           `json:"lease_seq"`
-	Removing    bool            `json:"removing,omitempty"`    // told to end for good
+	Removing    bool            `json:"removing,omitempty"`    // is being removed from the pool
 	Gone        bool            `json:"gone,omitempty"`        // its workflow has ended
 	Resting     bool            `json:"resting,omitempty"`     // has ended and waits for an operator's restart
 	ReasonCode  ReasonCode      `json:"reason_code,omitempty"` // why it is out of service

@@ -86,6 +86,7 @@ type Metrics struct {
 	TotalCallTimeMS     int64      `json:"total_call_time_ms"`
 	AvgCallTimeMS       float64    `json:"avg_call_time_ms"`
 	CurrentMemoryBytes  int64      `json:"current_memory_bytes"`
+	MemorySource        string     `json:"memory_source,omitempty"` // of CurrentMemoryBytes; see Sample
 	PeakMemoryBytes     int64      `json:"peak_memory_bytes"`
 	CPUPercent          float64    `json:"cpu_percent"`
 	OpenFiles           int        `json:"open_files"`
@@ -106,6 +107,10 @@ type Metrics struct {
 	// MemoryLimitBytes and CPULimitCores are the limits in force, as the host last reported; 0 is none.
 	MemoryLimitBytes int64   `json:"memory_limit_bytes,omitempty"`
 	CPULimitCores    float64 `json:"cpu_limit_cores,omitempty"`
+	// BaselineBytes is the memory that the program needs, and MaxMemoryBytes that at which it is rotated, as the host last reported; 0 is
+	// not known, and none.
+	BaselineBytes  int64 `json:"baseline_bytes,omitempty"`
+	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	// Warnings has a sentence for each measure that is graded degraded or worse.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -16,76 +16,75 @@ import (
 const (
 	// maxControlBody bounds the JSON body of a request that is not a call.
 	maxControlBody = 1 << 20
-	// uncountedBody is the size up to which a body is not counted against Limits.BodyBytes: each connection may have as much anyway.
-	uncountedBody = 64 << 10
-	// bodyMemoryTimeout bounds how long a request waits for memory.
-	bodyMemoryTimeout = 30 * time.Second
+	// silenceTimeout bounds how long a client may send nothing of a body.
+	silenceTimeout = 15 * time.Second
 )
 
-// readBody reads a call's body of at most limit bytes. The caller calls release when it no longer needs the body. readBody fails with
-// CodePayloadTooLarge for a larger body, and with CodeUnavailable if other requests use all of Limits.BodyBytes.
-func (g *Gateway) readBody(ctx context.Context, w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+// readBody reads a body of at most limit bytes; its memory is freed at the end of the request. It fails with CodePayloadTooLarge for a larger
+// body, and with CodeUnavailable if other requests use all of Limits.BodyBytes.
+func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		return nil, nil, dispatch.TooLarge(limit)
+		return nil, dispatch.TooLarge(limit)
 	}
-	in := http.MaxBytesReader(w, r.Body, limit)
-	known := r.ContentLength >= 0
+	in := &bodyReader{in: http.MaxBytesReader(w, r.Body, limit), connection: http.NewResponseController(w), until: time.Now().Add(requestTimeout(r))}
 	size := r.ContentLength
-	if !known { // most are small, and a large one may be as large as the limit
-		if body, err = readUpTo(in, nil, uncountedBody); err != nil || len(body) < uncountedBody {
-			return body, func() {}, bodyError(err, limit)
-		}
-		size = limit
+	if size < 0 {
+		size = limit + 1 // one more, so that the reader reports a body that is too large
 	}
-	if release, err = g.reserveMemory(ctx, size); err != nil {
-		return nil, nil, err
-	}
-	if known {
-		body = make([]byte, size)
-		_, err = io.ReadFull(in, body)
-	} else {
-		body, err = readUpTo(in, body, limit+1) // one more, so that the reader reports a body that is too large
-	}
-	if err != nil {
-		release()
-		return nil, nil, bodyError(err, limit)
-	}
-	return body, release, nil
-}
-
-// reserveMemory reserves memory for a body of n bytes; requests get it in the order of their arrival, so that small bodies do not starve
-// a large one. A body larger than Limits.BodyBytes gets all of it.
-func (g *Gateway) reserveMemory(ctx context.Context, n int64) (release func(), err error) {
-	if n <= uncountedBody {
-		return func() {}, nil
-	}
-	n = min(n, g.config.Limits.BodyBytes)
-	ctx, cancel := context.WithTimeout(ctx, bodyMemoryTimeout)
-	defer cancel()
-	if err := g.bodies.Acquire(ctx, n); err != nil {
-		return nil, api.Errorf(api.CodeUnavailable, "no memory for the request's body: other requests use all of it (--body-memory): %w", err).After(time.Second)
-	}
-	return func() { g.bodies.Release(n) }, nil
-}
-
-// readUpTo appends to body what in holds, until body has most bytes.
-func readUpTo(in io.Reader, body []byte, most int64) ([]byte, error) {
-	for int64(len(body)) < most {
+	var body []byte
+	share := connectionOf(r).share
+	for int64(len(body)) < size {
 		if len(body) == cap(body) {
-			larger := make([]byte, len(body), min(most, max(4<<10, 4*int64(cap(body)))))
-			copy(larger, body)
-			body = larger
+			larger := nextCapacity(int64(cap(body)), size, r.ContentLength >= 0)
+			if larger > uncountedBytes {
+				if err := share.growBody(ctx, larger-share.body); err != nil {
+					return nil, err
+				}
+			}
+			grown := make([]byte, len(body), larger)
+			copy(grown, body)
+			body = grown
 		}
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && (r.ContentLength < 0 || int64(len(body)) == size) {
 			return body, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, bodyError(err, limit)
 		}
 	}
 	return body, nil
+}
+
+// nextCapacity is how much to allocate for a body of which now bytes have arrived. An announced size is believed up to uncountedBytes.
+func nextCapacity(now, size int64, announced bool) int64 {
+	if announced && size <= uncountedBytes {
+		return size
+	}
+	if announced {
+		return min(size, max(uncountedBytes, 2*now))
+	}
+	return min(size, max(4<<10, 2*now))
+}
+
+// bodyReader reads a body whose client must send something within each silenceTimeout, and everything until a time.
+type bodyReader struct {
+	in         io.Reader
+	connection *http.ResponseController
+	until      time.Time
+	reads      int
+}
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	if r.reads++; r.reads > 1 { // most bodies come with their headers
+		by := time.Now().Add(silenceTimeout)
+		if by.After(r.until) {
+			by = r.until
+		}
+		_ = r.connection.SetReadDeadline(by) // the server ends it with the body
+	}
+	return r.in.Read(p)
 }
 
 // bodyError codes the failure to read a call's body.
@@ -102,15 +101,11 @@ func bodyError(err error, limit int64) error {
 
 // readSmall reads a body of at most limit bytes that is not a call's; advice completes the error of a larger one.
 func readSmall(w http.ResponseWriter, r *http.Request, limit int64, advice string) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+	body, err := readBody(r.Context(), w, r, limit)
+	if errors.Is(err, api.ErrPayloadTooLarge) {
 		return nil, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes%s", limit, advice)
-	case err != nil:
-		return nil, api.Errorf(api.CodeInvalid, "cannot read the request's body: %w", err)
 	}
-	return body, nil
+	return body, err
 }
 
 // readJSON reads a body of one JSON object without unknown keys. An empty body is an empty object.

@@ -59,7 +59,7 @@ func TestBodyOf64MiBPassesBothWays(t *testing.T) {
 }
 
 func TestManyLargeBodiesShareTheMemory(t *testing.T) {
-	const size, budget, clients = 8 * mebibyte, 10 * mebibyte, 12
+	const size, budget, clients = 8 * mebibyte, 64 * mebibyte, 12
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
 	body := pattern(size)
 	failed := make([]error, clients)
@@ -74,38 +74,65 @@ func TestManyLargeBodiesShareTheMemory(t *testing.T) {
 	e.requireMemoryFree()
 }
 
-// requireMemoryFree asserts that no body holds memory.
+// requireMemoryFree asserts that no body and no answer holds memory.
 func (e *env) requireMemoryFree() {
 	e.t.Helper()
-	total := e.gateway.config.Limits.BodyBytes
-	require.Eventually(e.t, func() bool { return e.gateway.bodies.TryAcquire(total) }, timeout, poll, "the memory of some body was not released")
-	e.gateway.bodies.Release(total)
+	require.Eventually(e.t, func() bool { return e.gateway.memory.used() == 0 }, timeout, poll, "some memory was not released")
+}
+
+// hold occupies memory like a body.
+func (e *env) hold(n int64) *memoryShare {
+	s := &memoryShare{memory: e.gateway.memory}
+	require.NoError(e.t, s.growBody(e.t.Context(), n))
+	return s
 }
 
 func TestLargeBodyWaitsForMemoryWhileSmallOnesPass(t *testing.T) {
 	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = 10 * mebibyte }))
-	release, err := e.gateway.reserveMemory(t.Context(), 10*mebibyte)
-	require.NoError(t, err)
+	first := e.hold(10 * mebibyte)
+	exceeding := e.hold(mebibyte) // one body may
 	large := background(func() error { return e.echo(pattern(mebibyte), false) })
 	require.NoError(t, e.echo([]byte("small"), false))
-	require.NoError(t, e.echo(pattern(uncountedBody), false))
+	require.NoError(t, e.echo(pattern(uncountedBytes), false))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = e.gateway.reserveMemory(ctx, mebibyte)
-	require.ErrorIs(t, err, api.ErrUnavailable)
+	require.ErrorIs(t, (&memoryShare{memory: e.gateway.memory}).growBody(ctx, mebibyte), api.ErrUnavailable)
 	require.Empty(t, large)
-	release()
+	exceeding.release()
+	first.release()
 	require.NoError(t, await(t, large))
 	e.requireMemoryFree()
 }
 
-func TestBodyLargerThanAllMemoryGetsAllOfIt(t *testing.T) {
-	e := open(t, 0, withConfig(func(c *Config) { c.Limits.BodyBytes = mebibyte }))
-	release, err := e.gateway.reserveMemory(t.Context(), 64*mebibyte)
-	require.NoError(t, err)
-	require.False(t, e.gateway.bodies.TryAcquire(1))
-	release()
+func TestAnnouncedBodiesCostNothing(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Pool.MaxMessage = 64 * mebibyte }), withConfig(func(c *Config) { c.Limits.BodyBytes = 16 * mebibyte }))
+	for range 8 {
+		conn, err := net.Dial("unix", e.file("gw.sock"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64*mebibyte)
+		require.NoError(t, err)
+	}
+	require.NoError(t, e.echo(pattern(8*mebibyte), false))
 	e.requireMemoryFree()
+}
+
+func TestUnreadAnswersStayWithinTheMemory(t *testing.T) {
+	const size, budget, clients = 2 * mebibyte, 10 * mebibyte, 40
+	e := open(t, 1, withConfig(func(c *Config) { c.Limits.BodyBytes = budget }))
+	body := string(pattern(size))
+	served := 0
+	for range clients {
+		conn, response := e.rawCall("echo", body) // and reads nothing but the header
+		defer conn.Close()
+		if response.StatusCode == http.StatusOK {
+			served++
+		}
+		require.LessOrEqual(t, e.gateway.memory.used(), int64(budget))
+	}
+	require.GreaterOrEqual(t, served, budget/size)
+	require.Eventually(t, func() bool { return e.echo([]byte(body), false) == nil }, timeout, poll, "unread answers give way to clients that read")
+	require.LessOrEqual(t, e.gateway.memory.used(), int64(budget))
 }
 
 func TestSlowBodyBlocksNoWorker(t *testing.T) {
@@ -119,7 +146,7 @@ func TestSlowBodyBlocksNoWorker(t *testing.T) {
 		}
 		return err
 	})
-	_, err := feed.Write(pattern(2 * uncountedBody))
+	_, err := feed.Write(pattern(2 * uncountedBytes))
 	require.NoError(t, err)
 	require.NoError(t, e.echo([]byte("quick"), false))
 	require.NoError(t, feed.Close())

@@ -20,17 +20,17 @@ func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), int(priority)))
+	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), min(int(priority), principalOf(r).MaxPriority)))
 }
 
 // callLease is POST /v1/leases/{id}/call/{method}.
 func (g *Gateway) callLease(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("id")
+	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id))
+	return g.serveCall(w, r, ref.Pool, dispatch.UnderLease(id, authority))
 }
 
 // serveCall starts a call on the target and answers with the worker's answer. It returns an error only if nothing was written.
@@ -39,23 +39,26 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 	if err != nil {
 		return err
 	}
+	request.Client = principalOf(r).Name
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
 	plain, limit := g.RequestFormat(pool)
+	if r.Method != http.MethodPost && !plain {
+		w.Header().Set("Allow", http.MethodPost)
+		return api.Errorf(codeMethodNotAllowed, "%s allows POST, not %s; only workers with pool.protocol none take other methods", r.URL.Path, r.Method)
+	}
 	if request.Unbuffered = plain; plain {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a streamed body may take as long as the call
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	} else { // before a worker is chosen, so that a slow client blocks no worker
-		body, release, err := g.readBody(ctx, w, r, limit)
-		if err != nil {
+		if request.Body, err = readBody(ctx, w, r, limit); err != nil {
 			return err
 		}
-		defer release()
-		request.Body = body
 	}
 	call, err := g.Do(ctx, target, request, func(call *dispatch.Call, request dispatch.Request) error {
 		upstream, ok := call.Plain().(*plainUpstream)
 		if !ok {
-			return relay(w, call, request)
+			return relay(w, connectionOf(r).share, call, request)
 		}
 		if !plain {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.Body)), int64(len(request.Body))
@@ -71,7 +74,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, pool string,
 
 // notifyLease is POST /v1/leases/{id}/notify/{method}.
 func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("id")
+	id, authority := leaseOf(r)
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return err
@@ -83,13 +86,10 @@ func (g *Gateway) notifyLease(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := g.WithDeadline(r.Context(), timeout)
 	defer stop()
 	_, limit := g.RequestFormat(ref.Pool)
-	body, release, err := g.readBody(ctx, w, r, limit)
-	if err != nil {
+	if request.Body, err = readBody(ctx, w, r, limit); err != nil {
 		return err
 	}
-	defer release()
-	request.Body = body
-	if err = g.Notify(ctx, id, request); err == nil {
+	if err = g.Notify(ctx, id, authority, request); err == nil {
 		w.WriteHeader(http.StatusAccepted)
 	}
 	return err
@@ -108,7 +108,7 @@ func callRequest(r *http.Request, verb string) (request dispatch.Request, timeou
 
 // relay runs the call and writes its answer; a streamed answer is written chunk by chunk. It returns an error only if nothing was written.
 // It panics with http.ErrAbortHandler when an answer breaks off, so that the client sees that it is incomplete.
-func relay(w http.ResponseWriter, call *dispatch.Call, request dispatch.Request) error {
+func relay(w http.ResponseWriter, share *memoryShare, call *dispatch.Call, request dispatch.Request) error {
 	var stream *http.ResponseController
 	request.OnChunk = func(chunk []byte) error {
 		if stream == nil {
@@ -129,45 +129,20 @@ func relay(w http.ResponseWriter, call *dispatch.Call, request dispatch.Request)
 		if len(response.Body) > 0 && writeChunk(stream, w, response.Body) != nil {
 			panic(http.ErrAbortHandler)
 		}
-		_ = stream.SetWriteDeadline(time.Time{}) // the connection's next answer has its own
 		return nil
+	}
+	if err := share.holdAnswer(int64(len(response.Body))); err != nil {
+		return err
 	}
 	setWorkerHeaders(w.Header(), call)
 	headersFromWorker(w.Header(), response.Headers)
 	w.Header().Set("Content-Length", strconv.Itoa(len(response.Body)))
 	w.WriteHeader(http.StatusOK)
-	writeBody(w, response.Body)
+	_, _ = w.Write(response.Body) // fails only if the client is gone, or reads too slowly
 	return nil
 }
 
-const (
-	// writeTimeout is how long a client may leave a chunk of an answer unread.
-	writeTimeout = 30 * time.Second
-	// writeSize is how much of an answer is written under one deadline, in bytes: about what a connection buffers.
-	writeSize = 64 << 10
-)
-
-// writeBody writes an answer. It gives a large one up when the client leaves a part of it unread for writeTimeout, so that its memory is
-// freed.
-func writeBody(w http.ResponseWriter, body []byte) {
-	if len(body) <= writeSize {
-		_, _ = w.Write(body) // fails only if the client is gone
-		return
-	}
-	stream := http.NewResponseController(w)
-	for len(body) > 0 {
-		part := body[:min(len(body), writeSize)]
-		body = body[len(part):]
-		_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write(part); err != nil {
-			return
-		}
-	}
-	_ = stream.SetWriteDeadline(time.Time{}) // the connection's next answer has its own
-}
-
 func writeChunk(stream *http.ResponseController, w io.Writer, chunk []byte) error {
-	_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // test recorders have no deadlines
 	_, err := w.Write(chunk)
 	if err == nil {
 		err = stream.Flush()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -485,9 +486,14 @@ func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	lease := background(func() answer {
 		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000})
 	})
-	require.Equal(t, 201, await(t, lease).status)
-	require.Equal(t, "/x z auth=None", string(e.do("POST", "/v1/leases/p.0.1.2/call/x", "z").body))
-	crashed := e.do("POST", "/v1/leases/p.0.1.2/call/crash", nil)
+	granted := await(t, lease)
+	require.Equal(t, 201, granted.status)
+	var taken api.Lease
+	require.NoError(t, json.Unmarshal(granted.body, &taken))
+	require.Equal(t, "p.0.1.2", taken.ID)
+	path := "/v1/leases/" + taken.ID + "~" + taken.Token
+	require.Equal(t, "/x z auth=None", string(e.do("POST", path+"/call/x", "z").body))
+	crashed := e.do("POST", path+"/call/crash", nil)
 	crashed.requireProblem(t, 502, api.CodeWorkerCrashed)
 	require.True(t, crashed.problem.Started)
 }

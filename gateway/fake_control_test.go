@@ -111,7 +111,8 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	if e == nil {
 		return nil, api.Errorf(api.CodeWorkerNotFound, "no worker %s", worker)
 	}
-	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" {
+	if lease, again := b.granted[o.Holder+" "+o.RequestID]; again && o.RequestID != "" && lease.TokenHash == api.HashLeaseToken(o.Token) {
+		lease.Token = o.Token
 		return &lease, nil
 	}
 	if e.lease != nil && b.recall != nil && len(e.lease.Holder) > 8 && e.lease.Holder[:8] == api.GatewayHolderPrefix {
@@ -138,7 +139,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 	now := time.Now()
 	lease := api.Lease{
 		ID: api.LeaseID(pool, slot, e.incarnation, e.seq), Worker: worker, Seq: e.seq, Incarnation: e.incarnation, Holder: o.Holder,
-		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl),
+		Session: o.Session, Host: e.host, Endpoint: e.endpoint, GrantedAt: now, ExpiresAt: now.Add(ttl), TokenHash: api.HashLeaseToken(o.Token),
 	}
 	e.lease = &lease
 	b.history = append(b.history, fmt.Sprintf("%s to %s", lease.ID, o.Holder))
@@ -146,6 +147,7 @@ func (b *fakeControl) Checkout(ctx context.Context, worker string, o tempool.Che
 		b.granted[o.Holder+" "+o.RequestID] = lease
 	}
 	copied := lease
+	copied.Token = o.Token
 	return &copied, nil
 }
 
@@ -165,6 +167,7 @@ func (b *fakeControl) owner(leaseID string) (*fakeWorker, error) {
 }
 
 func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration) (*api.Lease, error) {
+	leaseID, token := api.SplitLeaseID(leaseID)
 	err := b.begin("renew")
 	defer b.mu.Unlock()
 	if err != nil {
@@ -172,6 +175,9 @@ func (b *fakeControl) Renew(_ context.Context, leaseID string, ttl time.Duration
 	}
 	e, err := b.owner(leaseID)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.lease.CheckTokenHash(api.HashLeaseToken(token)); err != nil {
 		return nil, err
 	}
 	if ttl == 0 {
@@ -188,6 +194,9 @@ func (b *fakeControl) checkin(r api.CheckinRequest) (api.CheckinResult, error) {
 		if e != nil {
 			e.stale++
 		}
+		return api.CheckinResult{}, err
+	}
+	if err := e.lease.CheckTokenHash(r.TokenHash); err != nil {
 		return api.CheckinResult{}, err
 	}
 	e.usage.Requests += r.Usage.Requests

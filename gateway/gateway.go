@@ -14,9 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
 )
 
@@ -29,7 +28,7 @@ type Config struct {
 	dispatch.Config
 	// Listen is a TCP address such as 127.0.0.1:7460; empty for none. Other than loopback addresses need Security.
 	Listen string
-	// Socket is the path of a Unix socket, created with mode 0600; empty for none.
+	// Socket is the path of a Unix socket, created with mode 0600, or 0660 with Security.SocketGroup; empty for none.
 	Socket   string
 	Security Security
 	Limits   Limits
@@ -37,6 +36,8 @@ type Config struct {
 	Sessions Sessions
 	// Copies moves sessions between stores. nil omits its routes.
 	Copies Copies
+	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil knows of none.
+	InWorker func(pid int) bool
 }
 
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
@@ -48,8 +49,10 @@ type Gateway struct {
 	endpoint  string
 	listeners []net.Listener
 	tcp, unix atomic.Int64 // open connections
-	bodies    *semaphore.Weighted
+	memory    *memoryBudget
 	serving   sync.WaitGroup
+	clients   *clientCounts
+	watching  context.CancelFunc // ends the watch of the files of Security
 	closeOnce sync.Once
 	closed    chan struct{}
 }
@@ -67,15 +70,19 @@ func New(config Config) (*Gateway, error) {
 	}
 	config.Limits = config.Limits.withDefaults()
 	g := &Gateway{
-		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), bodies: semaphore.NewWeighted(config.Limits.BodyBytes), closed: make(chan struct{}),
+		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes}, closed: make(chan struct{}),
+		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
 	}
 	g.registerRoutes()
 	return g, nil
 }
 
-// Handle adds a route that is not the gateway's own, such as /metrics. It must be called before Start. The route is protected like the
-// others.
-func (g *Gateway) Handle(pattern string, handler http.Handler) { g.mux.Handle(pattern, handler) }
+// Handle adds a route that is not the gateway's own, METHOD PATH, such as GET /metrics. It must be called before Start. A client needs the
+// right access.Read on every pool.
+func (g *Gateway) Handle(pattern string, handler http.Handler) {
+	method, path, _ := strings.Cut(pattern, " ")
+	g.mux.HandleFunc(pattern, route{method, path, access.Read, everyPool, handler.ServeHTTP}.guard(g.refer))
+}
 
 // Snapshot are the counts and gauges of a Gateway for metrics.
 type Snapshot struct {
@@ -100,6 +107,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	var err error
 	g.closeOnce.Do(func() {
 		defer close(g.closed)
+		g.watching()
 		g.Shut()
 		if g.server != nil {
 			err = g.server.Shutdown(ctx)

@@ -6,8 +6,21 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
 )
+
+// maxReasonBytes bounds the reason of a checkin, which becomes part of the worker's history.
+const maxReasonBytes = 1 << 10
+
+// leaseOf returns the ID of the lease in the path, and the authority to use it: its token from the path or a header.
+func leaseOf(r *http.Request) (id string, a dispatch.Authority) {
+	id, token := api.SplitLeaseID(r.PathValue("id"))
+	if token == "" {
+		token = r.Header.Get(api.HeaderLeaseToken)
+	}
+	return id, dispatch.TokenAuthority(token, principalOf(r).Has(access.Admin))
+}
 
 // postLease is POST /v1/pools/{pool}/leases.
 func (g *Gateway) postLease(w http.ResponseWriter, r *http.Request) error {
@@ -38,14 +51,20 @@ type renewRequest struct {
 
 // putLease is PUT /v1/leases/{id}.
 func (g *Gateway) putLease(ctx context.Context, r *http.Request, request renewRequest) (*api.Lease, error) {
-	return g.Renew(ctx, r.PathValue("id"), request.TTLMS)
+	id, authority := leaseOf(r)
+	return g.Renew(ctx, id, authority, request.TTLMS)
 }
 
 // deleteLease is DELETE /v1/leases/{id}?outcome=…&error=…. With recorded=true Temporal has the checkin already.
 func (g *Gateway) deleteLease(ctx context.Context, r *http.Request) (api.CheckinResult, error) {
 	query := r.URL.Query()
+	id, authority := leaseOf(r)
 	if query.Get("recorded") == "true" {
-		return api.CheckinResult{}, g.CheckedIn(r.PathValue("id"))
+		return api.CheckinResult{}, g.CheckedIn(id, authority)
 	}
-	return g.Checkin(ctx, r.PathValue("id"), api.Outcome(query.Get("outcome")), query.Get("error"))
+	reason := query.Get("error")
+	if len(reason) > maxReasonBytes {
+		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "error has %d bytes; at most %d are allowed", len(reason), maxReasonBytes)
+	}
+	return g.Checkin(ctx, id, authority, api.Outcome(query.Get("outcome")), reason)
 }

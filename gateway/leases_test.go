@@ -24,21 +24,22 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out.body, &lease))
 	require.Equal(t, "me", lease.Holder)
 	require.Equal(t, "/v1/leases/"+lease.ID, out.header.Get("Location"))
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token
 
-	got := e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "any \x00 bytes")
+	got := e.do("POST", path+"/call/echo", "any \x00 bytes")
 	require.Equal(t, http.StatusOK, got.status, "%s", got.body)
 	require.Equal(t, "any \x00 bytes", string(got.body))
 	require.Equal(t, "p/0", got.header.Get(api.HeaderWorker))
 	require.Equal(t, "1", got.header.Get(api.HeaderIncarnation))
-	require.Equal(t, 500, e.do("POST", "/v1/leases/"+lease.ID+"/call/fail", nil).status)
+	require.Equal(t, 500, e.do("POST", path+"/call/fail", nil).status)
 
-	renewed := e.do("PUT", "/v1/leases/"+lease.ID, map[string]int{"ttl_ms": 90_000})
+	renewed := e.do("PUT", path, map[string]int{"ttl_ms": 90_000})
 	require.Equal(t, http.StatusOK, renewed.status)
 	var longer api.Lease
 	require.NoError(t, json.Unmarshal(renewed.body, &longer))
 	require.True(t, longer.ExpiresAt.After(lease.ExpiresAt))
 
-	back := e.do("DELETE", "/v1/leases/"+lease.ID+"?outcome=error&error=odd", nil)
+	back := e.do("DELETE", path+"?outcome=error&error=odd", nil)
 	require.Equal(t, http.StatusOK, back.status)
 	e.control.with("p/0", func(worker *fakeWorker) {
 		require.Nil(t, worker.lease)
@@ -46,7 +47,7 @@ func TestLeaseCallIsServedByItsWorkerAndCountedAtCheckin(t *testing.T) {
 		require.Equal(t, int64(1), worker.usage.Failed)
 		require.Equal(t, []api.Outcome{api.OutcomeError}, worker.outcomes)
 	})
-	e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
+	e.do("POST", path+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
 	require.Zero(t, e.control.count("state"), "a lease checked out here needs no query")
 }
 

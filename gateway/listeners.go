@@ -7,10 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"github.com/tempool/tempool/api"
 )
@@ -25,8 +24,12 @@ const (
 type Limits struct {
 	// Connections is the number of open connections of each listener; default DefaultConnections. Further ones wait to be accepted.
 	Connections int
-	// BodyBytes is the memory of all bodies of calls that are read or in progress; default DefaultBodyBytes. Further ones wait for memory
-	// and are rejected with CodeUnavailable after 30 s. Bodies of up to 64 KiB are not counted.
+	// ClientConnections is the number of open connections of one token, certificate or address; default half of Connections. Further ones
+	// are closed. Connections over the Unix socket are not counted.
+	ClientConnections int
+	// BodyBytes is the memory of all bodies, as far as they have arrived, and of all answers that are not read yet; default DefaultBodyBytes.
+	// Further bodies wait for memory and are rejected with CodeUnavailable after 30 s; for a further answer the one that is unread for the
+	// longest is dropped. Those of up to 64 KiB are not counted.
 	BodyBytes int64
 	// HeaderBytes is the most that a request's headers may have; default 64 KiB.
 	HeaderBytes int
@@ -40,6 +43,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.Connections = cmp.Or(max(l.Connections, 0), DefaultConnections)
+	l.ClientConnections = cmp.Or(max(l.ClientConnections, 0), max(1, l.Connections/2))
 	l.BodyBytes = cmp.Or(max(l.BodyBytes, 0), DefaultBodyBytes)
 	l.HeaderBytes = cmp.Or(max(l.HeaderBytes, 0), 64<<10)
 	l.HeaderTime = cmp.Or(max(l.HeaderTime, 0), 10*time.Second)
@@ -63,11 +67,14 @@ func (g *Gateway) Start() error {
 	}
 	limits, logger := g.config.Limits, g.config.Logger
 	g.server = &http.Server{
-		Handler: auth.protect(rejectUnclean(g.mux)), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
+		Handler: g.protect(auth, rejectUnclean(g.mux)), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
 		MaxHeaderBytes: limits.HeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.countConnection,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, overSocket{}, c.LocalAddr().Network() == "unix")
-		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
+	}
+	watching, stop := context.WithCancel(context.Background())
+	g.watching = stop
+	if files := auth.files(g.config.Security); len(files) > 0 {
+		g.serving.Go(func() { watchFiles(watching, files, logger) })
 	}
 	for _, l := range g.listeners {
 		g.serving.Go(func() {
@@ -78,14 +85,6 @@ func (g *Gateway) Start() error {
 	}
 	g.Dispatcher.Start()
 	return nil
-}
-
-// overSocket is the context key of whether a request came over the Unix socket.
-type overSocket struct{}
-
-func isOverSocket(r *http.Request) bool {
-	socket, _ := r.Context().Value(overSocket{}).(bool)
-	return socket
 }
 
 // connections counts the open connections of the listener on a network.
@@ -111,33 +110,26 @@ func (g *Gateway) listen(auth *authenticator) error {
 		if err != nil {
 			return api.Errorf(api.CodeUnavailable, "cannot listen on %s; free the address or choose another with --listen: %w", g.config.Listen, err)
 		}
-		g.endpoint = auth.scheme() + "://" + advertised(g.config.Security.Advertise, listener.Addr())
-		g.listeners = append(g.listeners, auth.withTLS(netutil.LimitListener(listener, g.config.Limits.Connections)))
+		g.endpoint = cmp.Or(strings.TrimRight(g.config.Security.Advertise, "/"), auth.scheme()+"://"+listener.Addr().String())
+		g.listeners = append(g.listeners, auth.withTLS(g.bounded(listener)))
 	}
 	if g.config.Socket != "" {
-		listener, err := listenSocket(g.config.Socket)
+		listener, err := listenSocket(g.config.Socket, g.config.Security.SocketGroup)
 		if err != nil {
 			return err
 		}
 		if g.endpoint == "" {
 			g.endpoint = "unix:" + g.config.Socket
 		}
-		g.listeners = append(g.listeners, netutil.LimitListener(listener, g.config.Limits.Connections))
+		g.listeners = append(g.listeners, g.bounded(listener))
 	}
 	return nil
 }
 
-// advertised is the host and port that clients use: the configured ones, else the bound ones.
-func advertised(configured string, addr net.Addr) string {
-	if configured == "" {
-		return addr.String()
-	}
-	if _, _, err := net.SplitHostPort(configured); err == nil {
-		return configured
-	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	return net.JoinHostPort(configured, port)
+func (g *Gateway) bounded(l net.Listener) net.Listener {
+	return newBoundedListener(l, g.config.Limits.Connections, g.clients, g.memory)
 }
 
-// Endpoint is the base URL that leases name: http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener. Start sets it.
+// Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener.
+// Start sets it.
 func (g *Gateway) Endpoint() string { return g.endpoint }

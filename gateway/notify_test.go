@@ -21,7 +21,7 @@ func TestNotificationReachesTheWorkerOfItsLease(t *testing.T) {
 	require.Empty(t, response.body)
 	e.awaitHeld(e.file("a.began"))
 	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status, "the worker still serves")
-	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Request{Method: "echo", Body: []byte("x")}))
+	require.NoError(t, e.gateway.Notify(t.Context(), lease.ID, dispatch.Operator, dispatch.Request{Method: "echo", Body: []byte("x")}))
 	require.EqualValues(t, 3, e.gateway.Snapshot().Pools[0].Workers[0].Requests)
 }
 

@@ -106,6 +106,7 @@ func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *disp
 		Rewrite: func(out *httputil.ProxyRequest) {
 			out.Out.URL, out.Out.Host = u.url(method, r.URL.RawQuery), u.host()
 			out.Out.Header.Del("Authorization") // it is the gateway's
+			out.Out.Header.Del(api.HeaderLeaseToken)
 			out.SetXForwarded()
 		},
 		ModifyResponse: func(answer *http.Response) error {

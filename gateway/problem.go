@@ -17,8 +17,6 @@ import (
 const (
 	codeNotFound         api.Code = "not_found"          // no such route
 	codeMethodNotAllowed api.Code = "method_not_allowed" // the route takes another method
-	codeUnauthorized     api.Code = "unauthorized"
-	codeForbidden        api.Code = "forbidden"
 	codeInternal         api.Code = "internal"
 	codeSlowReader       api.Code = "slow_reader" // the client of a stream read too slowly
 )
@@ -58,9 +56,9 @@ var statuses = map[api.Code]int{
 	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
 	api.CodeInvalid:         http.StatusBadRequest,
 	codeMethodNotAllowed:    http.StatusMethodNotAllowed,
-	codeUnauthorized:        http.StatusUnauthorized,
+	api.CodeUnauthorized:    http.StatusUnauthorized,
 	codeSlowReader:          http.StatusRequestTimeout,
-	codeForbidden:           http.StatusForbidden,
+	api.CodeForbidden:       http.StatusForbidden,
 	api.CodeCancelled:       499, // as in nginx: the client closed the connection
 	api.CodeSessionNotFound: http.StatusNotFound, api.CodeProgramNotFound: http.StatusNotFound,
 	api.CodeSessionExists: http.StatusPreconditionFailed, api.CodeVersionConflict: http.StatusPreconditionFailed,

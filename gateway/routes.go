@@ -9,37 +9,51 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 )
 
 // answerTimeout bounds a request that is not a call and does not ask to wait.
 const answerTimeout = 30 * time.Second
 
-// route is the handler of one method on one path.
+// route is the handler of one method on one path, and what a client needs to reach it.
 type route struct {
 	method, path string
+	right        access.Rights
+	scope        scope
 	handle       http.HandlerFunc
 }
 
+// scope says which pools a client must be allowed to use for a request.
+type scope int
+
+const (
+	anyPool     scope = iota // none in particular; the answer has only pools that the client may use
+	poolInPath               // the one in the path
+	poolOfLease              // that of the lease in the path
+	poolInQuery              // the one in the query; without one, every pool
+	everyPool
+)
+
 func (g *Gateway) routes() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", orProblem(g.callPool)},
-		{http.MethodPost, "/v1/pools/{pool}/leases", orProblem(g.postLease)},
-		{http.MethodPost, "/v1/leases/{id}/call/{method...}", orProblem(g.callLease)},
-		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", orProblem(g.notifyLease)},
-		{http.MethodPut, "/v1/leases/{id}", exchangeJSON(http.StatusOK, g.putLease)},
-		{http.MethodDelete, "/v1/leases/{id}", answerJSON(http.StatusOK, g.deleteLease)},
-		{http.MethodGet, "/v1/pools", answerJSON(http.StatusOK, g.getPools)},
-		{http.MethodGet, "/v1/pools/{pool}", answerJSON(http.StatusOK, g.getPool)},
-		{http.MethodGet, "/v1/workers", answerJSON(http.StatusOK, g.getWorkers)},
-		{http.MethodGet, "/healthz", getHealth},
-		{http.MethodGet, "/readyz", g.getReady},
-		{http.MethodGet, "/openapi.json", getOpenAPI},
+		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, orProblem(g.callPool)},
+		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, orProblem(g.postLease)},
+		{http.MethodPost, "/v1/leases/{id}/call/{method...}", access.Lease, poolOfLease, orProblem(g.callLease)},
+		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", access.Lease, poolOfLease, orProblem(g.notifyLease)},
+		{http.MethodPut, "/v1/leases/{id}", access.Lease, poolOfLease, exchangeJSON(http.StatusOK, g.putLease)},
+		{http.MethodDelete, "/v1/leases/{id}", access.Lease, poolOfLease, answerJSON(http.StatusOK, g.deleteLease)},
+		{http.MethodGet, "/v1/pools", access.Read, anyPool, answerJSON(http.StatusOK, g.getPools)},
+		{http.MethodGet, "/v1/pools/{pool}", access.Read, poolInPath, answerJSON(http.StatusOK, g.getPool)},
+		{http.MethodGet, "/v1/workers", access.Read, anyPool, answerJSON(http.StatusOK, g.getWorkers)},
+		{http.MethodGet, "/healthz", 0, anyPool, getHealth},
+		{http.MethodGet, "/readyz", 0, anyPool, g.getReady},
+		{http.MethodGet, "/openapi.json", 0, anyPool, getOpenAPI},
 	}
 	if g.config.Sessions != nil {
 		routes = append(routes, sessionRoutes(g.config.Sessions)...)
 	}
 	if g.config.Copies != nil {
-		routes = append(routes, g.copyRoutes(g.config.Copies)...)
+		routes = append(routes, copyRoutes(g.config.Copies)...)
 	}
 	return routes
 }
@@ -48,7 +62,14 @@ func (g *Gateway) routes() []route {
 func (g *Gateway) registerRoutes() {
 	allowed := make(map[string][]string)
 	for _, r := range g.routes() {
-		g.mux.HandleFunc(r.method+" "+r.path, r.handle)
+		pattern := r.method + " " + r.path
+		if before, open := strings.CutSuffix(r.path, "/{method...}"); open { // the mux would redirect a path without a method
+			g.mux.HandleFunc(before, notFound)
+			if strings.HasSuffix(before, "/call") { // serveCall allows other methods for workers of protocol none
+				pattern = r.path
+			}
+		}
+		g.mux.HandleFunc(pattern, r.guard(g.refer))
 		allowed[r.path] = append(allowed[r.path], r.method)
 	}
 	for path, methods := range allowed {
@@ -56,32 +77,89 @@ func (g *Gateway) registerRoutes() {
 			methods = append(methods, http.MethodHead)
 		}
 		allow := strings.Join(methods, ", ")
+		if strings.HasSuffix(path, "/call/{method...}") { // workers of protocol none take every method
+			continue
+		}
 		g.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			writeProblem(w, api.Errorf(codeMethodNotAllowed, "%s allows %s, not %s", r.URL.Path, allow, r.Method))
 		})
-		if before, open := strings.CutSuffix(path, "/{method...}"); open { // the mux would redirect a path without a method
-			g.mux.HandleFunc(before, notFound)
-		}
 	}
 	g.mux.HandleFunc("/", notFound)
+}
+
+// guard lets those requests pass whose client has the route's right on the pools that they concern.
+func (rt route) guard(refer func(*http.Request, error) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := rt.authorize(principalOf(r), r); err != nil {
+			writeProblem(w, refer(r, err))
+			return
+		}
+		rt.handle(w, r)
+	}
+}
+
+func (rt route) authorize(p *access.Principal, r *http.Request) error {
+	if !p.Has(rt.right) {
+		return api.Errorf(api.CodeForbidden, "%s has not the right %q, which %s %s needs", p.Name, rt.right, rt.method, rt.path)
+	}
+	if p.EveryPool() {
+		return nil
+	}
+	pool := ""
+	switch rt.scope {
+	case anyPool:
+		return nil
+	case poolInPath:
+		pool = r.PathValue("pool")
+	case poolOfLease:
+		id, _ := api.SplitLeaseID(r.PathValue("id"))
+		ref, err := api.ParseLeaseID(id)
+		if err != nil {
+			return err
+		}
+		pool = ref.Pool
+	case poolInQuery:
+		pool = r.URL.Query().Get("pool")
+	}
+	if pool == "" {
+		return api.Errorf(api.CodeForbidden, "%s may use some pools only, and %s %s concerns all of them", p.Name, rt.method, rt.path)
+	}
+	if !p.MayUse(pool) {
+		return api.Errorf(api.CodeForbidden, "%s may not use pool %s", p.Name, pool)
+	}
+	return nil
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, api.Errorf(codeNotFound, "no route %s; GET /openapi.json lists the routes", r.URL.Path))
 }
 
-// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, so that no call reaches another method.
+// rejectUnclean answers 404 to a path that the mux would redirect to a cleaner one, and to one with a dot segment once it is decoded, so that
+// no call reaches another method, be it at a worker of protocol none.
 func rejectUnclean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.EscapedPath()
 		suspect := !strings.HasPrefix(asked, "/") || strings.Contains(asked, "//") || strings.Contains(asked, "/.")
+		if strings.Contains(r.URL.Path, "/.") && hasDotSegment(r.URL.Path) {
+			notFound(w, r)
+			return
+		}
 		if suspect && path.Clean("/"+asked) != strings.TrimSuffix(asked, "/") {
 			notFound(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func hasDotSegment(decoded string) bool {
+	for segment := range strings.SplitSeq(decoded, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // orProblem answers with the error of a handler that has not answered.

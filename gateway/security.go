@@ -1,105 +1,104 @@
 package gateway
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
+	"net/url"
 	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/loopback"
 )
 
-// Security protects the TCP listener. An address other than loopback needs a certificate, and a token or client certificates.
+// Security protects the TCP listener. An address other than loopback needs a certificate, and tokens or client certificates. The files are
+// read again when they change.
 type Security struct {
 	// CertFile and KeyFile are the PEM files of the server's certificate; together they enable TLS.
 	CertFile, KeyFile string
 	// ClientCAFile is a PEM file of authorities. One of them must have signed a client's certificate.
 	ClientCAFile string
-	// TokenFile holds the bearer token that every request over TCP needs, except for /healthz and /readyz.
-	TokenFile string
-	// Advertise is the host, or host and port, that leases name; default: the address bound.
+	// TokensFile is an access.File. Every request over TCP then needs the secret of one of its tokens, except for /healthz and /readyz.
+	TokensFile string
+	// Advertise is the base URL that leases and rosters name, such as https://web-1:7460; default: the address bound.
 	Advertise string
+	// SocketGroup is the name or number of the group whose members may open the Unix socket; default: nobody but this user.
+	SocketGroup string
 }
 
-// minToken is the least length of a token.
-const minToken = 16
-
-// authenticator decides which requests reach the routes.
+// authenticator finds out who sends a request.
 type authenticator struct {
-	tls      *tls.Config
-	token    *[sha256.Size]byte // of the token, so that comparing does not leak its length
-	loopback bool               // the listener is reachable from this machine only
-	origins  *http.CrossOriginProtection
+	certificates *certificates  // nil without TLS
+	tokens       *access.Tokens // nil without a tokens file
+	mutual       bool           // TLS asks for a client certificate
+	loopback     bool           // the listener is reachable from this machine only
+	origins      *http.CrossOriginProtection
+	peers        socketPeers
 }
 
-// newAuthenticator reads certificates and token. It fails for a listener that other machines can reach without authentication.
+// newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
 func newAuthenticator(c Config) (*authenticator, error) {
-	a := &authenticator{origins: http.NewCrossOriginProtection()}
+	a := &authenticator{origins: http.NewCrossOriginProtection(), peers: socketPeers{inWorker: c.InWorker, group: c.Security.SocketGroup != ""}}
 	s := c.Security
-	if err := a.loadTLS(s); err != nil {
+	var err error
+	if a.certificates, err = openCertificates(s); err != nil {
 		return nil, err
 	}
-	if s.TokenFile != "" {
-		text, err := os.ReadFile(s.TokenFile)
-		if err != nil {
-			return nil, api.Errorf(api.CodeInvalid, "cannot read the token: %w", err)
+	a.mutual = s.ClientCAFile != ""
+	if s.TokensFile != "" {
+		if a.tokens, err = access.OpenTokens(s.TokensFile); err != nil {
+			return nil, err
 		}
-		token := strings.TrimSpace(string(text))
-		if len(token) < minToken {
-			return nil, api.Errorf(api.CodeInvalid, "the token in %s has %d characters; it needs at least %d", s.TokenFile, len(token), minToken)
+	}
+	if s.Advertise != "" {
+		if u, err := url.Parse(s.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			return nil, api.Errorf(api.CodeInvalid, "--advertise is %q; write the base URL that clients reach, such as https://web-1:7460", s.Advertise)
 		}
-		sum := sha256.Sum256([]byte(token))
-		a.token = &sum
 	}
 	if c.Listen == "" {
 		return a, nil
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "%q is not a listen address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
+		return nil, api.Errorf(api.CodeInvalid, "--listen is %q, which is not an address; write HOST:PORT, such as 127.0.0.1:7460: %w", c.Listen, err)
 	}
-	a.loopback = isLoopback(host)
-	mutual := a.tls != nil && a.tls.ClientAuth == tls.RequireAndVerifyClientCert
-	if !a.loopback && (a.tls == nil || a.token == nil && !mutual) {
-		return nil, api.Errorf(api.CodeInvalid, "%s is reachable from other machines; configure a certificate and a token file or client certificates, or listen on 127.0.0.1", c.Listen)
+	if a.loopback = loopback.Host(host); a.loopback {
+		return a, nil
+	}
+	if a.certificates == nil || a.tokens == nil && !a.mutual {
+		return nil, api.Errorf(api.CodeInvalid, "--listen %s is reachable from other machines; set --tls-cert and --tls-key, and --tokens or --client-ca, or listen on 127.0.0.1", c.Listen)
+	}
+	if ip := net.ParseIP(host); s.Advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return nil, api.Errorf(api.CodeInvalid, "--listen %s is every address of this machine; name the one that clients reach with --advertise https://HOST:PORT", c.Listen)
 	}
 	return a, nil
 }
 
-func (a *authenticator) loadTLS(s Security) error {
-	if s.CertFile == "" && s.KeyFile == "" {
-		if s.ClientCAFile != "" {
-			return api.Errorf(api.CodeInvalid, "client certificates need a server certificate and key; configure both")
-		}
-		return nil
+// CheckSecurity fails with CodeInvalid if a gateway could not listen on an address, "" for none, with s: before anything else is started.
+func CheckSecurity(listen string, s Security) error {
+	_, err := newAuthenticator(Config{Listen: listen, Security: s})
+	return err
+}
+
+// reloader reads files again.
+type reloader interface{ Reload() error }
+
+// files are the files that the authenticator reads, by what reads them again.
+func (a *authenticator) files(s Security) map[reloader][]string {
+	files := map[reloader][]string{}
+	if a.certificates != nil {
+		files[a.certificates] = []string{s.CertFile, s.KeyFile, s.ClientCAFile}
 	}
-	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "cannot load certificate %q and key %q: %w", s.CertFile, s.KeyFile, err)
+	if a.tokens != nil {
+		files[a.tokens] = []string{s.TokensFile}
 	}
-	a.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	if s.ClientCAFile == "" {
-		return nil
-	}
-	pem, err := os.ReadFile(s.ClientCAFile)
-	if err != nil {
-		return api.Errorf(api.CodeInvalid, "cannot read the authorities of client certificates: %w", err)
-	}
-	a.tls.ClientCAs = x509.NewCertPool()
-	if !a.tls.ClientCAs.AppendCertsFromPEM(pem) {
-		return api.Errorf(api.CodeInvalid, "%s contains no PEM certificate", s.ClientCAFile)
-	}
-	a.tls.ClientAuth = tls.RequireAndVerifyClientCert
-	return nil
+	return files
 }
 
 func (a *authenticator) scheme() string {
-	if a.tls != nil {
+	if a.certificates != nil {
 		return "https"
 	}
 	return "http"
@@ -107,46 +106,82 @@ func (a *authenticator) scheme() string {
 
 // withTLS adds TLS to a listener if there is a certificate.
 func (a *authenticator) withTLS(l net.Listener) net.Listener {
-	if a.tls == nil {
+	if a.certificates == nil {
 		return l
 	}
-	return tls.NewListener(l, a.tls)
+	return tls.NewListener(l, a.certificates.config())
 }
 
-// protect passes requests over the Unix socket, which its file mode protects, and requests over TCP that pass check.
-func (a *authenticator) protect(next http.Handler) http.Handler {
+// nobody is a client without any right; /healthz and /readyz need none.
+var nobody = &access.Principal{Name: "nobody"}
+
+// protect finds out who sends each request. It rejects a request of a client that it does not know, and closes the connection of one that
+// has too many.
+func (g *Gateway) protect(auth *authenticator, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isOverSocket(r) {
-			if err := a.check(r); err != nil {
-				if err.Code == codeUnauthorized {
-					w.Header().Set("WWW-Authenticate", `Bearer realm="tempool"`)
-				}
-				writeProblem(w, err)
-				return
+		c := connectionOf(r)
+		principal, err := auth.identify(c, r)
+		if err == nil && c.peer == nil && principal != nobody && c.client != principal.Name {
+			if c.client = principal.Name; !g.clients.enter(c, c.client) {
+				w.Header().Set("Connection", "close")
+				err = errTooManyConnections(c.client, g.clients.most)
 			}
 		}
+		if err != nil {
+			if errors.Is(err, api.ErrUnauthorized) {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="tempool"`)
+			}
+			writeProblem(w, err)
+			return
+		}
+		c.principal = principal
+		defer c.share.release()
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (a *authenticator) check(r *http.Request) *api.Error {
-	if a.token != nil && r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !a.validToken(r.Header.Get("Authorization")) {
-		return api.Errorf(codeUnauthorized, "missing or invalid bearer token; send Authorization: Bearer TOKEN")
+// identify returns the client that sends r over c.
+func (a *authenticator) identify(c *connection, r *http.Request) (*access.Principal, error) {
+	if c.peer != nil {
+		if c.always == nil {
+			c.always = a.peers.principal(*c.peer)
+		}
+		return c.always, nil
+	}
+	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+	principal := nobody
+	if !open {
+		if principal = a.overTCP(c, r); principal == nil {
+			return nil, api.Errorf(api.CodeUnauthorized, "missing or invalid bearer token; send Authorization: Bearer TOKEN")
+		}
 	}
 	// A web page must not reach a gateway through its visitor's browser: neither across origins nor by DNS rebinding.
 	if err := a.origins.Check(r); err != nil {
-		return api.Errorf(codeForbidden, "cross-origin request from a web page: %w", err)
+		return nil, api.Errorf(api.CodeForbidden, "cross-origin request from a web page: %w", err)
 	}
-	if a.loopback && a.token == nil && !isLoopback(hostOnly(r.Host)) {
-		return api.Errorf(codeForbidden, "host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
+	if a.loopback && a.tokens == nil && !loopback.Host(hostOnly(r.Host)) {
+		return nil, api.Errorf(api.CodeForbidden, "host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
-	return nil
+	return principal, nil
 }
 
-func (a *authenticator) validToken(authorization string) bool {
-	scheme, token, _ := strings.Cut(authorization, " ")
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+// overTCP returns the client of a token, else of a certificate, else of a loopback address; nil for an unknown token.
+func (a *authenticator) overTCP(c *connection, r *http.Request) *access.Principal {
+	if a.tokens != nil {
+		scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return nil
+		}
+		return a.tokens.Lookup(strings.TrimSpace(secret))
+	}
+	if c.always == nil {
+		name := c.host
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			name = "certificate " + r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		c.always = &access.Principal{Name: name, Rights: access.Client, MaxPriority: access.MaxPriority}
+	}
+	return c.always
 }
 
 func hostOnly(hostPort string) string {
@@ -154,12 +189,4 @@ func hostOnly(hostPort string) string {
 		return host
 	}
 	return strings.Trim(hostPort, "[]")
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.IsLoopback()
 }

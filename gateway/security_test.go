@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
 )
 
@@ -47,18 +48,24 @@ func keys(t *testing.T, dir string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-const token = "0123456789abcdef-token"
+// tokensFile writes a file with one token, and returns it with the token's secret.
+func tokensFile(t *testing.T, dir string, pools []string, rights ...string) (path, secret string) {
+	t.Helper()
+	path = filepath.Join(dir, "tokens.toml")
+	return path, addToken(t, path, "test", pools, rights...)
+}
 
-func tokenFile(t *testing.T, dir, text string) string {
-	path := filepath.Join(dir, "token")
-	require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
-	return path
+func addToken(t *testing.T, path, name string, pools []string, rights ...string) (secret string) {
+	t.Helper()
+	secret, hash := access.NewSecret()
+	require.NoError(t, access.Add(path, access.Token{Name: name, SHA256: hash, Pools: pools, Rights: rights}))
+	return secret
 }
 
 func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := keys(t, dir)
-	tokens := tokenFile(t, dir, token)
+	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
 	for name, c := range map[string]struct {
 		listen   string
 		security Security
@@ -69,14 +76,18 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 		"loopback of IPv6":                  {"[::1]:0", Security{}, true},
 		"every address":                     {":0", Security{}, false},
 		"every address, spelled out":        {"0.0.0.0:0", Security{}, false},
-		"every address, token without TLS":  {"0.0.0.0:0", Security{TokenFile: tokens}, false},
+		"every address, token without TLS":  {"0.0.0.0:0", Security{TokensFile: tokens}, false},
 		"every address, TLS without token":  {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key}, false},
-		"every address, TLS and token":      {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, TokenFile: tokens}, true},
-		"every address, certificates":       {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, ClientCAFile: cert}, true},
+		"every address, TLS and token":      {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, TokensFile: tokens, Advertise: "https://web-1:7460"}, true},
+		"every address, certificates":       {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, ClientCAFile: cert, Advertise: "https://web-1:7460"}, true},
 		"authorities without a certificate": {"127.0.0.1:0", Security{ClientCAFile: cert}, false},
-		"a token file that is not there":    {"127.0.0.1:0", Security{TokenFile: filepath.Join(dir, "none")}, false},
+		"a token file that is not there":    {"127.0.0.1:0", Security{TokensFile: filepath.Join(dir, "none")}, false},
 		"a key that is none":                {"127.0.0.1:0", Security{CertFile: cert, KeyFile: cert}, false},
 		"no port":                           {"127.0.0.1", Security{}, false},
+		"every address, not advertised":     {"0.0.0.0:0", Security{CertFile: cert, KeyFile: key, TokensFile: tokens}, false},
+		"one address, TLS and token":        {"10.1.2.3:0", Security{CertFile: cert, KeyFile: key, TokensFile: tokens}, true},
+		"advertised host without scheme":    {"127.0.0.1:0", Security{Advertise: "web-1:7460"}, false},
+		"advertised path":                   {"127.0.0.1:0", Security{Advertise: "https://web-1/tempool"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newAuthenticator(Config{Listen: c.listen, Security: c.security})
@@ -87,8 +98,8 @@ func TestListenerBeyondLoopbackNeedsAuthentication(t *testing.T) {
 			}
 		})
 	}
-	_, err := newAuthenticator(Config{Security: Security{TokenFile: tokenFile(t, dir, "short")}})
-	require.Equal(t, api.CodeInvalid, api.CodeOf(err), "a short token")
+	_, err := newAuthenticator(Config{Listen: "0.0.0.0:7460"})
+	require.ErrorContains(t, err, "--tls-cert and --tls-key, and --tokens or --client-ca", "the error names the flags")
 }
 
 // overTCP returns the status of one request.
@@ -123,9 +134,10 @@ func TestTokenIsRequiredOverTCPOnly(t *testing.T) {
 	pemText, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	require.True(t, pool.AppendCertsFromPEM(pemText))
+	tokens, token := tokensFile(t, dir, []string{"*"}, "read")
 	e := open(t, 0, withConfig(func(c *Config) {
 		c.Listen = "127.0.0.1:0"
-		c.Security = Security{CertFile: cert, KeyFile: key, TokenFile: tokenFile(t, dir, token)}
+		c.Security = Security{CertFile: cert, KeyFile: key, TokensFile: tokens}
 	}))
 	endpoint := e.gateway.Endpoint()
 	require.True(t, strings.HasPrefix(endpoint, "https://127.0.0.1:"), endpoint)
@@ -190,11 +202,11 @@ func TestStaleSocketIsReplacedButNoOtherFile(t *testing.T) {
 	require.NoError(t, err)
 	left.SetUnlinkOnClose(false)
 	require.NoError(t, left.Close())
-	listener, err := listenSocket(path)
+	listener, err := listenSocket(path, "")
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 	require.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
-	_, err = listenSocket(path)
+	_, err = listenSocket(path, "")
 	require.Equal(t, api.CodeInvalid, api.CodeOf(err))
 	require.FileExists(t, path)
 }

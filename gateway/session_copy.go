@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
 )
 
@@ -18,31 +20,28 @@ type Copies interface {
 	StepSessionCopy(ctx context.Context, step api.SessionCopyStep) (api.SessionCopy, error)
 }
 
-// copyRoutes are for the host's operator. They exist on the Unix socket only, because the request names the store that gets all sessions.
-func (g *Gateway) copyRoutes(c Copies) []route {
+// copyRoutes are for the host's operator, because the request names the store that gets all sessions.
+func copyRoutes(c Copies) []route {
 	return []route{
-		{http.MethodGet, "/v1/admin/sessions/copy", g.operatorOnly(func(w http.ResponseWriter, _ *http.Request) {
+		{http.MethodGet, "/v1/admin/sessions/copy", access.Admin, everyPool, func(w http.ResponseWriter, _ *http.Request) {
 			writeJSON(w, http.StatusOK, c.SessionCopy())
-		})},
-		{http.MethodPost, "/v1/admin/sessions/copy", g.operatorOnly(exchangeJSON(http.StatusAccepted,
+		}},
+		{http.MethodPost, "/v1/admin/sessions/copy", access.Admin, everyPool, exchangeJSON(http.StatusAccepted,
 			func(ctx context.Context, r *http.Request, request api.SessionCopyRequest) (api.SessionCopy, error) {
 				return c.CopySessions(ctx, r.URL.Query().Get("pool"), request)
-			}))},
-		{http.MethodPost, "/v1/admin/sessions/copy/step", g.operatorOnly(exchangeJSON(http.StatusOK,
+			})},
+		{http.MethodPost, "/v1/admin/sessions/copy/step", access.Admin, everyPool, exchangeJSON(http.StatusOK,
 			func(ctx context.Context, _ *http.Request, step api.SessionCopyStep) (api.SessionCopy, error) {
 				return c.StepSessionCopy(ctx, step)
-			}))},
+			})},
 	}
 }
 
-// operatorOnly rejects requests that did not come over the Unix socket, and names the socket.
-func (g *Gateway) operatorOnly(handle http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !isOverSocket(r) {
-			writeProblem(w, dispatch.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket, Coded: api.Errorf(codeForbidden,
-				"%s is for the operator of host %s; send the request on that host over the agent's socket, %s", r.URL.Path, g.config.HostID, g.config.Socket)})
-			return
-		}
-		handle(w, r)
+// refer adds to the error of a request for the operator where the operator of this host may send it: to the Unix socket.
+func (g *Gateway) refer(r *http.Request, err error) error {
+	if !strings.HasPrefix(r.URL.Path, "/v1/admin/") || connectionOf(r).peer != nil || g.config.Socket == "" {
+		return err
 	}
+	return dispatch.OtherHostError{Host: g.config.HostID, Endpoint: "unix:" + g.config.Socket, Coded: api.Errorf(api.CodeForbidden,
+		"%s; the operator of host %s may send the request over the agent's socket, %s", api.MessageOf(err), g.config.HostID, g.config.Socket)}
 }

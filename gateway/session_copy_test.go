@@ -47,7 +47,7 @@ func TestSessionCopyIsAllowedOverTheSocketOnly(t *testing.T) {
 		require.NoError(t, json.NewDecoder(response.Body).Decode(&problem))
 		require.NoError(t, response.Body.Close())
 		require.Equal(t, http.StatusForbidden, response.StatusCode)
-		require.Equal(t, codeForbidden, problem.Code)
+		require.Equal(t, api.CodeForbidden, problem.Code)
 		require.Equal(t, "unix:"+e.gateway.config.Socket, problem.Endpoint, "the endpoint of the operator")
 	}
 	require.Empty(t, c.asked)

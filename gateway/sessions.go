@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/spec"
 )
@@ -29,11 +30,11 @@ type sessionHandlers struct{ Sessions }
 func sessionRoutes(s Sessions) []route {
 	h := sessionHandlers{s}
 	return []route{
-		{http.MethodGet, "/v1/sessions", answerJSON(http.StatusOK, h.listSessions)},
-		{http.MethodGet, "/v1/sessions/{session}", h.session(getSession)},
-		{http.MethodPut, "/v1/sessions/{session}", h.session(putSession)},
-		{http.MethodPatch, "/v1/sessions/{session}", h.session(patchSession)},
-		{http.MethodDelete, "/v1/sessions/{session}", h.session(deleteSession)},
+		{http.MethodGet, "/v1/sessions", access.Sessions, poolInQuery, answerJSON(http.StatusOK, h.listSessions)},
+		{http.MethodGet, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(getSession)},
+		{http.MethodPut, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(putSession)},
+		{http.MethodPatch, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(patchSession)},
+		{http.MethodDelete, "/v1/sessions/{session}", access.Sessions, poolInQuery, h.session(deleteSession)},
 	}
 }
 

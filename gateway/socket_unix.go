@@ -3,18 +3,22 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/tempool/tempool/api"
 )
 
-// listenSocket creates a Unix socket that only this user may open. It replaces a socket without a listener.
-func listenSocket(path string) (net.Listener, error) {
+// listenSocket creates a Unix socket that only this user, and the members of group unless it is "", may open. It replaces a socket without a
+// listener.
+func listenSocket(path, group string) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
 		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
@@ -27,7 +31,11 @@ func listenSocket(path string) (net.Listener, error) {
 			return nil, fmt.Errorf("remove the stale socket %s: %w", path, err)
 		}
 	}
-	listener, err := listenPrivately(path)
+	gid, err := lookUpGroup(group)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenPrivately(path, gid)
 	if err != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "cannot listen on the socket %s: %w", path, err)
 	}
@@ -35,8 +43,8 @@ func listenSocket(path string) (net.Listener, error) {
 }
 
 // listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a private folder and
-// moves it into place.
-func listenPrivately(path string) (net.Listener, error) {
+// moves it into place. With a group, -1 for none, its members may open the socket, and pass the folder that it is in.
+func listenPrivately(path string, gid int) (net.Listener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
 		return nil, err
@@ -51,7 +59,7 @@ func listenPrivately(path string) (net.Listener, error) {
 		return nil, err
 	}
 	listener.SetUnlinkOnClose(false)
-	if err = os.Chmod(created, 0o600); err == nil {
+	if err = grantSocket(created, filepath.Dir(path), gid); err == nil {
 		err = os.Rename(created, path)
 	}
 	if err != nil {
@@ -59,6 +67,29 @@ func listenPrivately(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return &socketListener{Listener: listener, path: path}, nil
+}
+
+// lookUpGroup returns the number of a group, -1 for "".
+func lookUpGroup(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
+	if gid, err := strconv.ParseUint(group, 10, 31); err == nil {
+		return int(gid), nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return -1, api.Errorf(api.CodeInvalid, "--socket-group is %q, which is not a group of this host: %w", group, err)
+	}
+	return strconv.Atoi(found.Gid)
+}
+
+// grantSocket sets the mode of a socket, and lets a group pass the folder that it will be in; the folder's files keep their own modes.
+func grantSocket(socket, folder string, gid int) error {
+	if gid < 0 {
+		return os.Chmod(socket, 0o600)
+	}
+	return errors.Join(os.Chown(socket, -1, gid), os.Chmod(socket, 0o660), os.Chown(folder, -1, gid), os.Chmod(folder, 0o710)) //nolint:gosec // no file in it is the group's
 }
 
 // maxSocketPath is a path length that fits into sockaddr_un on every Unix.

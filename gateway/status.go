@@ -9,8 +9,9 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// getPools is GET /v1/pools.
-func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWorkers, error) {
+// getPools is GET /v1/pools: those that the client may use.
+func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWorkers, error) {
+	principal := principalOf(r)
 	names, err := g.config.Control.ListPools(ctx)
 	if err != nil {
 		return nil, err
@@ -18,7 +19,10 @@ func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWork
 	slices.Sort(names)
 	pools := make([]api.PoolWorkers, 0, len(names))
 	for _, name := range names {
-		pool, err := g.config.Control.Workers(ctx, name)
+		if !principal.MayUse(name) {
+			continue
+		}
+		pool, err := g.workers(ctx, name)
 		if errors.Is(err, api.ErrPoolNotFound) {
 			continue // it has ended since
 		}
@@ -32,7 +36,18 @@ func (g *Gateway) getPools(ctx context.Context, _ *http.Request) ([]api.PoolWork
 
 // getPool is GET /v1/pools/{pool}.
 func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers, error) {
-	return g.config.Control.Workers(ctx, r.PathValue("pool"))
+	return g.workers(ctx, r.PathValue("pool"))
+}
+
+// workers lists a pool's workers without the hashes of their leases' tokens.
+func (g *Gateway) workers(ctx context.Context, name string) (api.PoolWorkers, error) {
+	pool, err := g.config.Control.Workers(ctx, name)
+	for i := range pool.Workers {
+		if lease := pool.Workers[i].Lease; lease != nil {
+			lease.TokenHash = ""
+		}
+	}
+	return pool, err
 }
 
 // getWorkers is GET /v1/workers.

@@ -1,5 +1,5 @@
-// Package lifecycle is the state machine of a pool worker: which states a worker can be in, which events move it, and what each
-// step leaves on record.
+// Package lifecycle is the state machine of a pool worker: the states of a worker, the events that change them, and the record of
+// each transition.
 //
 // The package is pure. It reads no clock, draws no random number and does no I/O: the caller brings the time, so a workflow
 // replays to the same machine and a test needs no clock. The table of allowed steps stands once, in table.go; everything else
@@ -51,7 +51,7 @@ func (s State) Live() bool { return slices.Contains(live, s) }
 // worker, which may begin its next incarnation from here.
 func (s State) Outcome() bool { return slices.Contains(outcomes, s) }
 
-// Health is the second dimension of a worker, judged by probes and never a state.
+// Health is the result of a worker's probes. It is independent of State.
 type Health string
 
 // Unhealthy, the third health, is the untyped constant declared with the events.
@@ -91,7 +91,7 @@ type NoteKind string
 
 // The notes.
 const (
-	RotationFailed   NoteKind = "rotation_failed" // the next process failed to start; this one serves on
+	RotationFailed   NoteKind = "rotation_failed" // the next process failed to start; this one stays in service
 	RotationObserved NoteKind = "observed"        // policy.mode = "observe" did not carry out a rotation
 	GaveUp           NoteKind = "gave_up"         // the worker failed too often and waits for an operator
 	LimitsApplied    NoteKind = "limits_applied"  // the process has new limits: its share of the host's budget
@@ -100,14 +100,6 @@ const (
 // Unhealthy is both an event (the failure limit was reached, the process must be replaced) and a health. The one word stands for
 // both, so the constant is untyped: it fits an EventKind and a Health alike.
 const Unhealthy = "unhealthy"
-
-// EventKinds lists every event in the order of a worker's life. The slice is the caller's.
-func EventKinds() []EventKind {
-	return []EventKind{
-		Start, Hold, Release, Stop, StartSucceeded, StartFailed, Exited, Checkout, Checkin, CheckinError, CheckinClose,
-		LeaseExpired, ProbeFailed, ProbePassed, Unhealthy, Suspend, Resume, Drain, Drained, DrainTimeout,
-	}
-}
 
 // Event is one thing that happened, as Next takes it.
 type Event struct {

@@ -46,9 +46,9 @@ type Transition struct {
 }
 
 // ErrExitMissing is Next's error for an Exited event without Exit.
-var ErrExitMissing = errors.New("an exited event needs the facts of the exit: set Event.Exit")
+var ErrExitMissing = errors.New("an exited event must say how the process ended: set Event.Exit")
 
-// IllegalTransitionError is Next's error for an event that the state does not take. Next returns it as a value: match it with errors.As and a
+// IllegalTransitionError is Next's error for an event that the state does not accept. Next returns it as a value: match it with errors.As and a
 // variable of this type.
 type IllegalTransitionError struct {
 	State State
@@ -59,13 +59,13 @@ type IllegalTransitionError struct {
 func (e IllegalTransitionError) Error() string {
 	kinds := AllowedIn(e.State)
 	if len(kinds) == 0 {
-		return fmt.Sprintf("illegal transition: there is no state %q, so it takes no event %q", e.State, e.Event)
+		return fmt.Sprintf("illegal transition: there is no state %q, so it accepts no event %q", e.State, e.Event)
 	}
 	words := make([]string, len(kinds))
 	for i, k := range kinds {
 		words[i] = string(k)
 	}
-	return fmt.Sprintf("illegal transition: a worker that is %s does not take %q; it takes %s", e.State, e.Event, strings.Join(words, ", "))
+	return fmt.Sprintf("illegal transition: a worker in state %s does not accept event %q; it accepts %s", e.State, e.Event, strings.Join(words, ", "))
 }
 
 // New is the machine of a worker whose workflow has just begun: Created, before its first incarnation.
@@ -74,7 +74,7 @@ func New(now time.Time) Machine {
 	return Machine{State: Created, Since: now, UpdatedAt: now, Health: Unknown}
 }
 
-// Next carries out one event at the time now and returns the machine after it. An event that the state does not take is an
+// Next carries out one event at the time now and returns the machine after it. An event that the state does not accept is an
 // IllegalTransitionError, an Exited event without its facts is ErrExitMissing; either way m comes back as it was.
 //
 // Start and Hold begin the next incarnation: its number goes up by one, health is Unknown, no stop is requested and it has

@@ -13,7 +13,7 @@ type step struct {
 // toOutcome marks the steps whose target depends on how the process ended.
 const toOutcome State = ""
 
-// table is the whole law: what is not in it is illegal.
+// table lists every legal transition; all others are illegal.
 var table = []step{
 	{Created, Start, Starting},
 	{Created, Hold, Pending},
@@ -72,7 +72,7 @@ var table = []step{
 	{Killed, Start, Starting},
 }
 
-// targets is the table, ready to be asked.
+// targets indexes the table by state and event.
 var targets = func() map[State]map[EventKind]State {
 	index := map[State]map[EventKind]State{}
 	for _, s := range table {

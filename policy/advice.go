@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func (w WorkerFacts) alerts(p PoolFacts) []Alert {
 		warn("Its grade is %s. %s", w.Grade, strings.Join(w.Warnings, " "))
 	}
 	if w.ReplacementFailed != "" {
-		warn("Its replacement failed and it serves on: %s", sentence(w.ReplacementFailed))
+		warn("Its replacement failed, so it stays in service: %s", sentence(w.ReplacementFailed))
 	}
 	if w.ConsecutiveFailures > 1 {
 		warn("It failed %d times in a row.", w.ConsecutiveFailures)
@@ -159,21 +160,28 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 // memoryAdvice is about the worst memory problem: workers that are rotated for it repeatedly, that a limit or the health bands will replace
 // soon, or that use far more than the others. It names the key that decides.
 func memoryAdvice(p PoolFacts, measured []WorkerFacts) string {
-	var graded, near, unlike, keys []string
-	rotated, byGrade := int64(0), int64(0)
+	var graded, near, unlike, keys, decided []string
+	rotated := int64(0)
 	sizes := make([]int64, 0, len(measured))
 	for _, w := range measured {
-		rotated += w.Rotations["memory"] + w.Rotations["prediction"]
-		byGrade += w.Rotations["grade"]
+		n := w.Rotations["memory"] + w.Rotations["prediction"] + w.Rotations["grade"]
+		rotated += n
+		if n > 0 {
+			decided = append(decided, keysIn(w.Rotated)...)
+			if len(keysIn(w.Rotated)) == 0 && w.Rotations["grade"] > 0 {
+				decided = append(decided, w.bandKeys()...)
+			}
+		}
 		if w.MemoryBytes > 0 {
 			sizes = append(sizes, w.MemoryBytes)
 		}
 	}
 	slices.Sort(sizes)
 	for _, w := range measured {
+		limit := cmp.Or(w.MaxMemoryBytes, p.MaxMemoryBytes)
 		if decided := w.bandKeys(); len(decided) > 0 {
 			graded, keys = append(graded, w.Worker), append(keys, decided...)
-		} else if p.MaxMemoryBytes > 0 && float64(w.MemoryBytes) >= nearMemoryLimit*float64(p.MaxMemoryBytes) {
+		} else if limit > 0 && float64(w.MemoryBytes) >= nearMemoryLimit*float64(limit) {
 			near = append(near, w.Worker)
 		}
 		if len(sizes) >= 3 && w.MemoryBytes >= noticeableMemory && float64(w.MemoryBytes) >= unlikeSiblings*float64(sizes[len(sizes)/2]) {
@@ -182,17 +190,23 @@ func memoryAdvice(p PoolFacts, measured []WorkerFacts) string {
 	}
 	switch {
 	case rotated >= manyRestarts:
-		return fmt.Sprintf("Look for a leak in the program, or raise rotation.max_memory (%s): workers were replaced %d times for their memory.", memoryLimit(p), rotated)
-	case byGrade >= manyRestarts:
-		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their grade.", keyList(keys), byGrade)
+		return fmt.Sprintf("Look for a leak in the program, or raise %s: workers were replaced %d times for their memory or grade.",
+			keyList(p, decided), rotated)
 	case len(graded) > 0:
-		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.", listed(graded), keyList(keys))
+		return fmt.Sprintf("Expect %s to be replaced soon for a bad grade; raise %s if the program needs that much.", listed(graded), keyList(p, keys))
 	case len(near) > 0:
-		return fmt.Sprintf("Expect %s to be replaced soon, at rotation.max_memory (%s); raise it if the program needs that much.", listed(near), memoryLimit(p))
+		return fmt.Sprintf("Expect %s to be replaced soon, at %s; raise it if the program needs that much.", listed(near), keyList(p, []string{keyMaxMemory}))
 	case len(unlike) > 0:
 		return fmt.Sprintf("Investigate %s: it uses more than twice the memory of the pool's other workers.", listed(unlike))
 	}
 	return ""
+}
+
+// keysIn are the keys of pool.toml that decide about memory and grades, as far as a reason names them.
+func keysIn(reason string) []string {
+	return slices.DeleteFunc(append([]string{keyMaxMemory, keyLimitsMemory}, bandKeys...), func(key string) bool {
+		return !strings.Contains(reason, key)
+	})
 }
 
 // bandKeys are the keys of the health bands that will replace the worker; empty if its grade will not.
@@ -200,23 +214,28 @@ func (w WorkerFacts) bandKeys() []string {
 	if w.Grade != GradeCritical && w.Grade != GradeFailing {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(bandKeys), func(key string) bool {
-		return !strings.Contains(strings.Join(w.Warnings, " "), key)
-	})
+	return keysIn(strings.Join(w.Warnings, " "))
 }
 
-// keyList is the keys without repetition, or all keys of bands if there are none.
-func keyList(keys []string) string {
+// keyList is the keys without repetition, with the value of rotation.max_memory. If it is not known which key decided, it is that one.
+func keyList(p PoolFacts, keys []string) string {
 	if len(keys) == 0 {
-		keys = bandKeys
+		keys = []string{keyMaxMemory}
 	}
 	keys = slices.Clone(keys)
 	slices.Sort(keys)
-	return strings.Join(slices.Compact(keys), ", ")
+	keys = slices.Compact(keys)
+	if i := slices.Index(keys, keyMaxMemory); i >= 0 {
+		keys[i] += " (" + memoryLimit(p) + ")"
+	}
+	return strings.Join(keys, ", ")
 }
 
 func memoryLimit(p PoolFacts) string {
-	if p.MaxMemoryBytes <= 0 {
+	switch {
+	case p.AutoMaxMemory:
+		return "auto"
+	case p.MaxMemoryBytes <= 0:
 		return "none"
 	}
 	return megabytes(p.MaxMemoryBytes)

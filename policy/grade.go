@@ -28,18 +28,22 @@ type Bands struct {
 	Critical  float64 `json:"critical"`
 }
 
-// The default bands. A spec uses those of memory by default, and leaves CPU and calls ungraded: a busy worker at 100 % CPU is healthy.
+// Bands that suit small programs. By default a spec derives the bands of memory from each program's baseline (AutoMemoryBands), and leaves
+// CPU and calls ungraded: a busy worker at 100 % CPU is healthy.
 var (
 	MemoryBandsMB       = Bands{100, 250, 500, 750}
 	CPUBandsPercent     = Bands{20, 50, 80, 95}
 	CallsPerMinuteBands = Bands{10, 30, 60, 100}
 )
 
-// The keys of the bands in pool.toml.
+// The keys of pool.toml that decide about memory and grades. Reasons name them.
 const (
-	keyMemoryBands = "health.memory_bands"
-	keyCPUBands    = "health.cpu_bands"
-	keyCallsBands  = "health.calls_bands"
+	keyMemoryBands   = "health.memory_bands"
+	keyCPUBands      = "health.cpu_bands"
+	keyCallsBands    = "health.calls_bands"
+	keyMaxMemory     = "rotation.max_memory"
+	keyAutoMaxMemory = keyMaxMemory + ` = "auto"`
+	keyLimitsMemory  = "limits.memory"
 )
 
 var bandKeys = []string{keyMemoryBands, keyCPUBands, keyCallsBands}
@@ -49,6 +53,7 @@ var gradesFromBestToWorst = [...]Grade{GradeExcellent, GradeGood, GradeDegraded,
 // Grading is the bands by which workers are graded. Zero Bands leave their measure ungraded, and the zero value grades nothing.
 type Grading struct {
 	MemoryMB       Bands // 1 MB is 1000² bytes
+	MemoryBaseline int64 // that MemoryMB was derived from, in bytes; 0 if it was not
 	CPUPercent     Bands // 100 is one core
 	CallsPerMinute Bands
 }
@@ -74,29 +79,26 @@ type Assessment struct {
 	Grade Grade `json:"grade"`
 	// Score is 0 (worst) to 100: 20 points per band, linear within it. The failing band is as wide as the critical one.
 	Score float64 `json:"score"`
+	// Key is that of the bands of the worst measure; empty for the best score.
+	Key string `json:"key,omitempty"`
 	// Warnings are sentences, one for each measure that is degraded or worse. They name the key of the bands.
 	Warnings []string `json:"warnings,omitempty"`
-}
-
-// Validate returns an error if the bands do not rise from a number above 0.
-func (b Bands) Validate() error {
-	if b != (Bands{}) && !(0 < b.Excellent && b.Excellent < b.Good && b.Good < b.Degraded && b.Degraded < b.Critical) {
-		return fmt.Errorf("grade bands must rise from excellent to critical and begin above 0; %v, %v, %v, %v do not",
-			b.Excellent, b.Good, b.Degraded, b.Critical)
-	}
-	return nil
 }
 
 // Assess grades one sample by the worst of memory, CPU and calls, as far as they have bands. The bands must be valid.
 func (g Grading) Assess(r Reading) Assessment {
 	worst := Assessment{Grade: GradeExcellent, Score: 100}
+	memoryKey := keyMemoryBands
+	if g.MemoryBaseline > 0 {
+		memoryKey += fmt.Sprintf(` = "auto", baseline %s`, megabytes(g.MemoryBaseline))
+	}
 	for _, m := range []struct {
 		bands Bands
 		value float64
 		what  string
 		key   string
 	}{
-		{g.MemoryMB, float64(r.MemoryBytes) / bytesPerMB, "memory is %.0f MB", keyMemoryBands},
+		{g.MemoryMB, float64(r.MemoryBytes) / bytesPerMB, "memory is %.0f MB", memoryKey},
 		{g.CPUPercent, r.CPUPercent, "CPU is %.0f %%", keyCPUBands},
 		{g.CallsPerMinute, r.CallsPerMinute, "calls are %.0f per minute", keyCallsBands},
 	} {
@@ -105,10 +107,10 @@ func (g Grading) Assess(r Reading) Assessment {
 		}
 		grade, score := m.bands.place(m.value)
 		if score < worst.Score {
-			worst.Grade, worst.Score = grade, score
+			worst.Grade, worst.Score, worst.Key = grade, score, m.key
 		}
 		if grade != GradeExcellent && grade != GradeGood {
-			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %g (%s).", m.value, grade, m.bands.Good, m.key))
+			worst.Warnings = append(worst.Warnings, fmt.Sprintf("Its "+m.what+": %s; good is below %.0f (%s).", m.value, grade, m.bands.Good, m.key))
 		}
 	}
 	return worst

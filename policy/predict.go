@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -25,6 +26,8 @@ type Prediction struct {
 	Horizon time.Duration
 	// MemoryLimitBytes is the memory at which the worker would be rotated or killed; 0 or less predicts from the score alone.
 	MemoryLimitBytes int64
+	// LimitIsHard says that MemoryLimitBytes is limits.memory, at which the worker would be killed.
+	LimitIsHard bool
 }
 
 // Observation is one sample of a worker, as prediction needs it.
@@ -32,6 +35,7 @@ type Observation struct {
 	At          time.Time
 	MemoryBytes int64 // of the whole process tree
 	Score       float64
+	ScoreKey    string // Assessment.Key
 }
 
 // Next decides about a worker from the samples of its incarnation, oldest first: Restart, which means to start the replacement
@@ -45,16 +49,20 @@ func (p Prediction) Next(samples []Observation) Decision {
 	if p.MemoryLimitBytes > 0 {
 		limit := float64(p.MemoryLimitBytes)
 		if t, ok := p.crossing(samples, limit, func(o Observation) float64 { return float64(o.MemoryBytes) }); ok {
+			key := keyMaxMemory
+			if p.LimitIsHard {
+				key = keyLimitsMemory
+			}
 			return Decision{Action: Restart, Reason: fmt.Sprintf(
-				"Replacing worker before it fails: memory grows by %.1f MB per minute and would reach %s in %s (fit %.2f).",
-				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), shown(t.until(limit)), t.fit)}
+				"Replacing worker before it fails: memory grows by %.1f MB per minute and would reach %s (%s) in %s (fit %.2f).",
+				t.perMinute()/bytesPerMB, megabytes(p.MemoryLimitBytes), key, shown(t.until(limit)), t.fit)}
 		}
 	}
 	// The score is turned over, so that both measures rise towards their limit.
 	if t, ok := p.crossing(samples, 100-failingScore, func(o Observation) float64 { return 100 - o.Score }); ok {
 		return Decision{Action: Restart, Reason: fmt.Sprintf(
-			"Replacing worker before it fails: score falls by %.1f per minute and would be failing in %s (fit %.2f).",
-			t.perMinute(), shown(t.until(100-failingScore)), t.fit)}
+			"Replacing worker before it fails: score falls by %.1f per minute and would be failing in %s (fit %.2f; %s).",
+			t.perMinute(), shown(t.until(100-failingScore)), t.fit, cmp.Or(samples[len(samples)-1].ScoreKey, "health bands"))}
 	}
 	if last := samples[len(samples)-1]; last.Score <= degradedScore {
 		return Decision{Action: Watch, Reason: fmt.Sprintf("Score only %.0f, but not falling.", last.Score)}

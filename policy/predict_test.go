@@ -32,15 +32,15 @@ func TestPredictionReplacesBeforeTheLimitIsCrossed(t *testing.T) {
 		want   policy.Decision
 	}{
 		{"a leak that reaches the limit within the horizon", []int64{200, 220, 240, 260, 280}, nil, policy.Decision{Action: policy.Restart,
-			Reason: "Replacing worker before it fails: memory grows by 40.0 MB per minute and would reach 500 MB in 5m30s (fit 1.00)."}},
+			Reason: "Replacing worker before it fails: memory grows by 40.0 MB per minute and would reach 500 MB (rotation.max_memory) in 5m30s (fit 1.00)."}},
 		{"a leak that is not there yet", []int64{100, 120, 140, 160, 180}, nil, policy.Decision{Action: policy.Rest, Reason: "No failure predicted."}},
 		{"a leak that is beyond the limit", []int64{420, 450, 480, 510, 540}, nil, policy.Decision{Action: policy.Restart,
-			Reason: "Replacing worker before it fails: memory grows by 60.0 MB per minute and would reach 500 MB in 0s (fit 1.00)."}},
+			Reason: "Replacing worker before it fails: memory grows by 60.0 MB per minute and would reach 500 MB (rotation.max_memory) in 0s (fit 1.00)."}},
 		{"memory that falls", []int64{490, 480, 470, 460, 450}, nil, policy.Decision{Action: policy.Rest, Reason: "No failure predicted."}},
 		{"a step", []int64{100, 100, 400, 400, 400}, nil, policy.Decision{Action: policy.Rest, Reason: "No failure predicted."}},
 		{"too few samples", []int64{300, 400, 450, 490}, nil, policy.Decision{Action: policy.Rest, Reason: "4 samples are too few for a trend."}},
 		{"a score that falls", flat, []float64{70, 65, 60, 55, 50}, policy.Decision{Action: policy.Restart,
-			Reason: "Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m0s (fit 1.00)."}},
+			Reason: "Replacing worker before it fails: score falls by 10.0 per minute and would be failing in 3m0s (fit 1.00; health bands)."}},
 		{"a score that is bad but stable", flat, []float64{50, 50, 50, 50, 50}, policy.Decision{Action: policy.Watch,
 			Reason: "Score only 50, but not falling."}},
 		{"a score that recovers", flat, []float64{30, 35, 40, 45, 50}, policy.Decision{Action: policy.Watch,

@@ -66,7 +66,7 @@ func (p Pressure) Next(sample HostMemory, now time.Time) (next Pressure, changed
 	figures := fmt.Sprintf("%.0f %% of the host's memory available; tasks stalled for memory %.0f %% of the time, all tasks %.0f %%",
 		100*sample.AvailableShare, sample.SomeAvg10, sample.FullAvg10)
 	if called := sample.level(0); severity(called) > severity(p.Level) {
-		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure up from %[2]s to %[1]s: %[3]s.", called, p.Level, figures)
+		return Pressure{Level: called}, true, fmt.Sprintf("Memory pressure rose from %[2]s to %[1]s: %[3]s.", called, p.Level, figures)
 	}
 	calm := sample.level(pressureMargin)
 	if severity(calm) >= severity(p.Level) {

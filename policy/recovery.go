@@ -13,8 +13,8 @@ const backoffJitter = 0.10
 type Recovery struct {
 	// MaxConsecutiveFailures is the number of consecutive failures at which the worker gives up; 0 or less is never.
 	MaxConsecutiveFailures int
-	// The delay before the restart after consecutive failure n ≥ 2 is BackoffInitial × BackoffMultiplier^(n−2), at most BackoffMax.
-	// A multiplier below 1 counts as 1.
+	// The delay before the restart after consecutive failure n ≥ 2 of a short-lived process is BackoffInitial × BackoffMultiplier^(n−2),
+	// at most BackoffMax, and BackoffInitial after a longer life. A multiplier below 1 counts as 1.
 	BackoffInitial    time.Duration
 	BackoffMax        time.Duration
 	BackoffMultiplier float64
@@ -22,10 +22,10 @@ type Recovery struct {
 	HealthyReset time.Duration
 }
 
-// Next decides what follows consecutive failure number n, as Counted counts: Restart, at first immediately and later after a backoff, or
-// GiveUp at MaxConsecutiveFailures. cause ends up in the reason. random, in [0,1), moves the delay by ±10 %, so a delay never exceeds
-// BackoffMax × 1.1, nor the range of time.Duration.
-func (r Recovery) Next(n int, cause string, random float64) Decision {
+// Next decides what follows consecutive failure number n, as CountFailure counts: Restart, at first immediately and later after a backoff, or
+// GiveUp at MaxConsecutiveFailures. shortLived is of the process that failed (IsShortLived). cause ends up in the reason. random, in [0,1),
+// moves the delay by ±10 %, so a delay never exceeds BackoffMax × 1.1, nor the range of time.Duration.
+func (r Recovery) Next(n int, shortLived bool, cause string, random float64) Decision {
 	if cause == "" {
 		cause = "unknown cause"
 	}
@@ -42,6 +42,9 @@ func (r Recovery) Next(n int, cause string, random float64) Decision {
 		return Decision{Action: Restart, Reason: fmt.Sprintf("Restarting immediately (%s): %s", count, cause)}
 	}
 	delay := r.backoff(n, random)
+	if !shortLived {
+		delay = r.backoff(2, random)
+	}
 	return Decision{Action: Restart, Delay: delay, Reason: fmt.Sprintf("Restarting in %s (%s): %s", shown(delay), count, cause)}
 }
 
@@ -60,13 +63,14 @@ func (r Recovery) MaxAttempts(failuresInARow int, most time.Duration) int {
 // MaxStartAttempts is the maximum number of attempts of one start.
 const MaxStartAttempts = 8
 
-// Probation is how long a process has to live before its start counts as a success, after so many consecutive failures: as long as its
-// backoff, but at least 1 s and at most 15 s. A first failure has none, unless the process was short-lived.
-func (r Recovery) Probation(failuresInARow int, brief bool) time.Duration {
-	if failuresInARow < 1 || failuresInARow == 1 && !brief {
+// Probation is how long a process has to live before its start counts as a success: after consecutive failure n of a short-lived process as
+// long as its backoff, but at least 1 s and at most 15 s; else 0. Temporal retries a start that fails, which costs a fraction of the history
+// that a crash of a started worker does.
+func (r Recovery) Probation(n int, shortLived bool) time.Duration {
+	if n < 1 || !shortLived {
 		return 0
 	}
-	return min(max(r.backoff(max(2, failuresInARow), 0.5), minProbation), maxProbation)
+	return min(max(r.backoff(max(2, n), 0.5), minProbation), maxProbation)
 }
 
 // IsShortLived reports whether a process that lived so long was short-lived: it would not have passed the shortest probation. A process that was

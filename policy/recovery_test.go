@@ -21,7 +21,7 @@ func TestACrashedWorkerComesBackFasterTheLessItCrashed(t *testing.T) {
 		0: 0, 1: 0, 2: 100 * time.Millisecond, 3: 300 * time.Millisecond, 4: 900 * time.Millisecond, 5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 24300 * time.Millisecond, 8: time.Minute, 9: time.Minute,
 	} {
-		d := recovery.Next(n, "exited with code 3", 0.5)
+		d := recovery.Next(n, true, "exited with code 3", 0.5)
 		require.Equal(t, policy.Restart, d.Action, n)
 		require.InDelta(t, want, d.Delay, 1000, n)
 		require.Contains(t, d.Reason, "exited with code 3")
@@ -29,9 +29,9 @@ func TestACrashedWorkerComesBackFasterTheLessItCrashed(t *testing.T) {
 }
 
 func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
-	require.Equal(t, policy.Restart, recovery.Next(9, "x", 0).Action)
+	require.Equal(t, policy.Restart, recovery.Next(9, true, "x", 0).Action)
 	for _, n := range []int{10, 11, math.MaxInt} {
-		d := recovery.Next(n, "exited with code 3", 0)
+		d := recovery.Next(n, true, "exited with code 3", 0)
 		require.Equal(t, policy.GiveUp, d.Action)
 		require.Zero(t, d.Delay)
 		require.Contains(t, d.Reason, "an operator restarts it")
@@ -39,16 +39,16 @@ func TestAWorkerGivesUpAtTheLimit(t *testing.T) {
 	}
 	once := recovery
 	once.MaxConsecutiveFailures = 1
-	require.Equal(t, policy.GiveUp, once.Next(1, "x", 0).Action)
+	require.Equal(t, policy.GiveUp, once.Next(1, true, "x", 0).Action)
 	never := recovery
 	never.MaxConsecutiveFailures = 0
-	require.Equal(t, policy.Restart, never.Next(math.MaxInt, "x", 0).Action)
+	require.Equal(t, policy.Restart, never.Next(math.MaxInt, true, "x", 0).Action)
 }
 
 func TestBackoffReasonsReadAsSentences(t *testing.T) {
-	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, "host lost", 0.5).Reason)
-	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, "", 0.5).Reason)
-	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: host lost", recovery.Next(10, "host lost", 0).Reason)
+	require.Equal(t, "Restarting in 2.7s (failure 5 of 10): host lost", recovery.Next(5, true, "host lost", 0.5).Reason)
+	require.Equal(t, "Restarting immediately (failure 1 of 10): unknown cause", recovery.Next(1, true, "", 0.5).Reason)
+	require.Equal(t, "Gave up after 10 failures in a row (recovery.max_consecutive_failures); the slot stays empty until an operator restarts it. Last failure: host lost", recovery.Next(10, true, "host lost", 0).Reason)
 }
 
 func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
@@ -65,18 +65,18 @@ func TestBackoffStaysWithinItsBoundsWhateverTheSettings(t *testing.T) {
 			r.BackoffMultiplier, random = odd[draw.IntN(len(odd))], odd[draw.IntN(len(odd))]
 		}
 		n := draw.IntN(math.MaxInt) >> draw.IntN(63)
-		d := r.Next(n, "x", random).Delay
+		d := r.Next(n, true, "x", random).Delay
 		require.GreaterOrEqual(t, d, time.Duration(0), "%+v %d %v", r, n, random)
 		require.LessOrEqual(t, float64(d), math.Min(float64(r.BackoffMax)*1.1000001+1, math.MaxInt64), "%+v %d %v", r, n, random)
 	}
 }
 
 func TestJitterSpreadsBackoffByATenthEitherWay(t *testing.T) {
-	low, middle, high := recovery.Next(2, "x", 0).Delay, recovery.Next(2, "x", 0.5).Delay, recovery.Next(2, "x", 0.999999).Delay
+	low, middle, high := recovery.Next(2, true, "x", 0).Delay, recovery.Next(2, true, "x", 0.5).Delay, recovery.Next(2, true, "x", 0.999999).Delay
 	require.InDelta(t, 90*time.Millisecond, low, 1000)
 	require.InDelta(t, 100*time.Millisecond, middle, 1000)
 	require.InDelta(t, 110*time.Millisecond, high, 1000)
-	require.InDelta(t, 66*time.Second, recovery.Next(9, "x", 0.999999).Delay, float64(time.Millisecond))
+	require.InDelta(t, 66*time.Second, recovery.Next(9, true, "x", 0.999999).Delay, float64(time.Millisecond))
 }
 
 func TestAGoodLifeClearsTheCountOfFailures(t *testing.T) {
@@ -109,19 +109,30 @@ func TestAttemptsWithALongDelayAreLeftToTheCaller(t *testing.T) {
 	require.Equal(t, policy.MaxStartAttempts, endless.MaxAttempts(1000, 5*time.Second))
 }
 
-func TestProbationIsAsLongAsTheBackoff(t *testing.T) {
+func TestALongerLifeCostsNoMoreThanTheFirstBackoff(t *testing.T) {
+	for n, want := range map[int]time.Duration{1: 0, 2: 100 * time.Millisecond, 3: 100 * time.Millisecond, 9: 100 * time.Millisecond} {
+		d := recovery.Next(n, false, "killed by SIGKILL", 0.5)
+		require.Equal(t, policy.Restart, d.Action, n)
+		require.InDelta(t, want, d.Delay, 1000, n)
+	}
+	require.Equal(t, policy.GiveUp, recovery.Next(10, false, "killed by SIGKILL", 0).Action, "it counts nevertheless")
+	slow := recovery
+	slow.BackoffInitial = 2 * time.Second
+	require.InDelta(t, 2*time.Second, slow.Next(5, false, "x", 0.5).Delay, 1000)
+}
+
+func TestOnlyLivesOfLessThanASecondHaveAProbation(t *testing.T) {
 	for n, want := range map[int]time.Duration{
 		0: 0, 1: time.Second, 2: time.Second, 3: time.Second, 4: time.Second, 5: 2700 * time.Millisecond,
 		6: 8100 * time.Millisecond, 7: 15 * time.Second, 100: 15 * time.Second,
 	} {
 		require.InDelta(t, want, recovery.Probation(n, true), 1000, "after %d failures", n)
+		require.Zero(t, recovery.Probation(n, false), "after %d failures", n)
 	}
-	require.Zero(t, recovery.Probation(1, false), "who has lived for a while is to be back at once")
-	require.InDelta(t, 8100*time.Millisecond, recovery.Probation(6, false), 1000)
 	require.True(t, recovery.IsShortLived(0))
 	require.True(t, recovery.IsShortLived(999*time.Millisecond))
 	require.False(t, recovery.IsShortLived(time.Second), "it has outlived what a probation would have asked of it")
 	quick := recovery
 	quick.HealthyReset = 500 * time.Millisecond
-	require.False(t, quick.IsShortLived(500*time.Millisecond), "what counts as healthy is not brief")
+	require.False(t, quick.IsShortLived(500*time.Millisecond), "what counts as healthy is not short")
 }

@@ -17,10 +17,11 @@ type PoolFacts struct {
 	Stopping    bool
 	// Rollout is the progress of a rolling restart, Halted why it halted; empty if there is none.
 	Rollout, Halted string
-	// Held is why the pool's starts are held; empty if they are not.
+	// StartsPaused is why the pool's starts are held; empty if they are not.
 	StartsPaused string
-	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never.
+	// MaxMemoryBytes is the memory at which a worker is rotated; 0 is never. AutoMaxMemory derives it from each program's baseline.
 	MaxMemoryBytes int64
+	AutoMaxMemory  bool
 	Workers        []WorkerFacts
 	At             time.Time
 }
@@ -45,15 +46,17 @@ type WorkerFacts struct {
 	CallTime            time.Duration // of all requests
 	MemoryBytes         int64         // of its whole process tree
 	PeakMemoryBytes     int64
+	BaselineBytes       int64 // memory that the program needs; 0 is not known
+	MaxMemoryBytes      int64 // at which it is rotated; 0 is none, or not known
 	CPUPercent          float64
 	OpenFiles, Threads  int
 	Uptime              time.Duration
 	Restarts            map[string]int64 // unplanned, by cause, in all its life
-	Rotations           map[string]int64 // in good order, by cause
+	Rotations           map[string]int64 // planned, by cause
 	ConsecutiveFailures int
-	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, Unreplaced why the last
-	// replacement failed.
-	Observed, Replacing, ReplacementFailed string
+	// Observed is why it would be replaced if policy.mode were not "observe", Replacing why it is being replaced, ReplacementFailed why the
+	// last replacement failed, and Rotated why the last one was wanted.
+	Observed, Replacing, ReplacementFailed, Rotated string
 }
 
 // Report is the health of a pool, its problems and their fixes. Its text is for people, its fields for programs.

@@ -107,7 +107,29 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"replaced for memory again and again": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Rotations = map[string]int64{"memory": 2, "prediction": 1, "requests": 9} })), StandingWell, nil,
-			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory."},
+			[]string{"Look for a leak in the program, or raise rotation.max_memory (500 MB): workers were replaced 3 times for their memory or grade."},
+		},
+		"replaced again and again, and the bands decided": {
+			poolOf(like(0, func(w *WorkerFacts) {
+				w.Rotations = map[string]int64{"grade": 3}
+				w.Rotated = `Replacing worker: grade failing. Its memory is 816 MB: failing; good is below 341 (health.memory_bands = "auto", baseline 90 MB).`
+			})), StandingWell, nil,
+			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
+		},
+		"replaced again and again, and a hard limit decided": {
+			poolOf(like(0, func(w *WorkerFacts) {
+				w.Rotations = map[string]int64{"prediction": 3}
+				w.Rotated = "Replacing worker before it fails: memory would reach 600 MB (limits.memory) in 3s."
+			})), StandingWell, nil,
+			[]string{"Look for a leak in the program, or raise limits.memory: workers were replaced 3 times for their memory or grade."},
+		},
+		"near a limit by its baseline": {
+			func() PoolFacts {
+				p := poolOf(like(0, func(w *WorkerFacts) { w.MemoryBytes, w.MaxMemoryBytes = 500e6, 537e6 }))
+				p.MaxMemoryBytes, p.AutoMaxMemory = 0, true
+				return p
+			}(), StandingWell, nil,
+			[]string{"Expect p/0 to be replaced soon, at rotation.max_memory (auto)"},
 		},
 		"one that is unlike its siblings": {
 			poolOf(well(0), well(1), like(2, func(w *WorkerFacts) { w.MemoryBytes = 150e6 })), StandingWell, nil,
@@ -129,7 +151,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				w.Grade, w.Warnings = GradeFailing, warnings
 			})), StandingWell,
 			[]string{"warning p/0 Its grade is failing. " + warnings[0]},
-			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their grade."},
+			[]string{"Look for a leak in the program, or raise health.memory_bands: workers were replaced 3 times for their memory or grade."},
 		},
 		"a critical grade": {
 			poolOf(like(0, func(w *WorkerFacts) { w.Grade, w.Warnings = GradeCritical, warnings })), StandingWell,
@@ -168,7 +190,7 @@ func TestAReportSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		},
 		"a replacement that came to nothing": {
 			poolOf(like(0, func(w *WorkerFacts) { w.ReplacementFailed = "no host has room" })), StandingWell,
-			[]string{"warning p/0 Its replacement failed and it serves on: no host has room."},
+			[]string{"warning p/0 Its replacement failed, so it stays in service: no host has room."},
 			[]string{"Nothing to do."},
 		},
 		"about to end": {

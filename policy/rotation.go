@@ -14,6 +14,7 @@ type Rotation struct {
 	// together are not rotated together. Memory and uptime have no jitter.
 	Jitter         float64
 	MaxMemoryBytes int64 // of the whole process tree
+	MemoryBaseline int64 // that MaxMemoryBytes was derived from; 0 if it was not
 	MaxUptime      time.Duration
 }
 
@@ -46,8 +47,12 @@ func (r Rotation) Next(life Life, random float64) Decision {
 		reached = append(reached, fmt.Sprintf("served %s (limit %d, rotation.max_requests)", counted(life.Requests, "request"), limit))
 	}
 	if r.MaxMemoryBytes > 0 && life.MemoryBytes >= r.MaxMemoryBytes {
-		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s, rotation.max_memory)",
-			megabytes(life.MemoryBytes), megabytes(r.MaxMemoryBytes)))
+		key := keyMaxMemory
+		if r.MemoryBaseline > 0 {
+			key = fmt.Sprintf("%s, baseline %s", keyAutoMaxMemory, megabytes(r.MemoryBaseline))
+		}
+		reached = append(reached, fmt.Sprintf("its process tree uses %s of memory (limit %s, %s)",
+			megabytes(life.MemoryBytes), megabytes(r.MaxMemoryBytes), key))
 	}
 	if r.MaxUptime > 0 && life.Uptime >= r.MaxUptime {
 		reached = append(reached, fmt.Sprintf("up for %s (limit %s, rotation.max_uptime)", shown(life.Uptime), shown(r.MaxUptime)))

@@ -1,13 +1,11 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
@@ -22,40 +20,6 @@ type address struct {
 
 // maxSocketPath is the longest path that fits into sockaddr_un on all systems.
 const maxSocketPath = 100
-
-// portAllocator tracks the ports assigned to processes, since a port that nobody listens on yet looks free to the next process.
-type portAllocator struct {
-	mu    sync.Mutex
-	inUse map[int]bool
-}
-
-// allocate returns a free port of 127.0.0.1.
-func (a *portAllocator) allocate() (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.inUse == nil {
-		a.inUse = make(map[int]bool)
-	}
-	for range 100 {
-		listener, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return 0, fmt.Errorf("find a free port for the program: %w", err)
-		}
-		port := listener.Addr().(*net.TCPAddr).Port
-		listener.Close()
-		if !a.inUse[port] {
-			a.inUse[port] = true
-			return port, nil
-		}
-	}
-	return 0, errors.New("find a free port for the program: 100 free ports of 127.0.0.1 are all assigned to other workers")
-}
-
-func (a *portAllocator) release(port int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.inUse, port)
-}
 
 // allocateAddress allocates a port and a socket directory owned by the program's user.
 func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
@@ -79,21 +80,36 @@ func BenchmarkCrashToDone(b *testing.B) {
 	}
 }
 
-// BenchmarkSampleOf100 measures one round of the sampler over 100 workers.
+// BenchmarkSampleOf100 measures one round of the sampler over 100 workers, each a tree of ten processes, and reports what rounds every
+// DefaultSampleEvery take of one core.
 func BenchmarkSampleOf100(b *testing.B) {
 	s := benchSupervisor(b)
-	sp := runs("sleep", "1000")
+	sp := runs("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 1000 & done; sleep 1000; exit")
 	for i := range 100 {
 		_, err := s.Start(b.Context(), launch("p/"+strconv.Itoa(i), 1, sp))
 		require.NoError(b, err)
 	}
-	b.ResetTimer()
-	for range b.N {
+	round := func() {
 		t, err := s.tables.Recent(0)
 		require.NoError(b, err)
 		for _, p := range s.List() {
-			_, err := p.meter.Sample(t, p.treeKey())
+			_, err := p.meter.Sample(t, p.treeKey(), &s.pss)
 			require.NoError(b, err)
 		}
 	}
+	round() // reads PSS for the first time
+	before := cpuTime(b)
+	b.ResetTimer()
+	for range b.N {
+		round()
+	}
+	used := (cpuTime(b) - before).Seconds() / float64(b.N)
+	b.ReportMetric(100*used/DefaultSampleEvery.Seconds(), "%core")
+}
+
+// cpuTime is what this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var used unix.Rusage
+	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

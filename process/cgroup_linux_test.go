@@ -78,7 +78,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 
 	unlimited, err := s.Start(t.Context(), launch("p/1", 1, limited("exec sleep 1000", spec.Limits{OpenFiles: 50})))
 	require.NoError(t, err)
-	require.Nil(t, unlimited.plan.cgroup, "a worker without limits that need a cgroup has none")
+	require.NotNil(t, unlimited.plan.cgroup, "limits may be set later, and a cgroup is killed at once")
 }
 
 func TestAFailedStartLeavesNoCgroup(t *testing.T) {
@@ -124,9 +124,6 @@ func TestUnusableCgroupsAreLeftUnchangedWithAReason(t *testing.T) {
 		"not mounted":                       {func(fs *limits.CgroupFS) { fs.Mount = "/nowhere" }, "no cgroup v2"},
 		"another process shares the cgroup": {func(fs *limits.CgroupFS) { fs.Write = refuses(fs.Write, "subtree_control", denied) }, "no other process may share"},
 		"the agent cannot be moved":         {func(fs *limits.CgroupFS) { fs.Write = refuses(fs.Write, "cgroup.procs", denied) }, "move the agent into its own cgroup"},
-		"no usable controller": {func(fs *limits.CgroupFS) {
-			require.NoError(t, os.WriteFile(filepath.Join(fs.Mount, "system.slice/tempool.service/cgroup.controllers"), []byte("hugetlb\n"), 0o644))
-		}, "offers none of the controllers memory, cpu and pids"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, home := fakeCgroupFS(t, "memory")
@@ -140,6 +137,16 @@ func TestUnusableCgroupsAreLeftUnchangedWithAReason(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestACgroupWithoutControllersOnlyContains(t *testing.T) {
+	fs, home := fakeCgroupFS(t, "hugetlb")
+	s := open(t, func(c *Config) { c.cgroupFS = func() (limits.CgroupFS, error) { return fs, nil } })
+	require.NoDirExists(t, filepath.Join(home, limits.AgentLeaf), "without controllers the agent may stay where it is")
+	p := begin(t, s, limited("exec sleep 1000", spec.Limits{Memory: 64 << 20}))
+	require.Equal(t, map[string]limits.Mechanism{"memory": limits.BySampler}, p.LimitMechanisms())
+	require.FileExists(t, filepath.Join(p.plan.cgroup.Dir, "entered"))
+	require.Equal(t, p.plan.cgroup.Dir, p.treeKey().Cgroup, "the reaper kills it by its path")
 }
 
 func refuses(write func(string, string) error, name string, err error) func(string, string) error {

@@ -23,7 +23,7 @@ type Exit struct {
 	LogTail []string `json:"log_tail,omitempty"`
 }
 
-// Failed reports whether the program ended neither cleanly nor because it was told to.
+// Failed reports whether the program ended with an error that no stop request explains.
 func (e Exit) Failed() bool { return lifecycle.Outcome(e.Exit, false) == lifecycle.Failed }
 
 // exitStatus returns the exit code or the signal that ended a process; code -1 if the process could not be waited for.

@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 // runTestAgent hosts a supervisor whose worker runs command. It prints the PID of each reaper, and never returns.
 func runTestAgent(dir string, command []string) {
 	ctx := context.Background()
+	if err := Protect(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 	s, err := Open(ctx, Config{StateDir: dir, HostID: "test-agent", Logger: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		_, err = s.Start(ctx, Launch{Worker: "agent/0", Incarnation: 1, Spec: runs(command...)})

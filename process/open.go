@@ -107,6 +107,9 @@ func (s *Supervisor) start(ctx context.Context) error {
 	if !selfExecEnabled.Load() {
 		return coded(CodeInvalid, nil, "this program cannot start its reaper; make process.RunReaperIfAsked() the first statement of main (and of TestMain)")
 	}
+	if !tree.HasMarks() {
+		s.logger.Info("this system cannot mark processes; descendants of workers are found by their session, parents and environment")
+	}
 	if err := tree.BecomeSubreaper(); err != nil {
 		s.logger.Warn("cannot adopt orphaned descendants", "error", err)
 	}
@@ -124,6 +127,7 @@ func (s *Supervisor) start(ctx context.Context) error {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
+	s.loops.Go(func() { s.strayLoop(s.ctx) })
 	s.loops.Go(func() { s.sampleLoop(s.ctx) })
 	s.loops.Go(func() { s.enforceLoop(s.ctx) })
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool/process/launcher"
@@ -88,7 +89,7 @@ func (p *Process) connect() (wire.Conn, error) {
 	pool := p.spec.Pool
 	options := wire.Options{
 		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: cancelGrace,
-		PingMethod: p.spec.Health.Method, HostCall: p.hostCall,
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed,
 	}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
@@ -97,6 +98,12 @@ func (p *Process) connect() (wire.Conn, error) {
 		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
 	}
 	return nil, nil
+}
+
+// printed stores what a JSON-RPC program wrote to stdout between its messages.
+func (p *Process) printed(text []byte) {
+	truncated := text[:min(len(text), maxLineBytes)]
+	p.addOutput("stdout", strings.ToValidUTF8(string(truncated), "\uFFFD"))
 }
 
 func (p *Process) hostCall(ctx context.Context, method string, headers map[string]string, payload []byte) ([]byte, error) {

@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -16,6 +18,9 @@ import (
 
 // maxProbeOutput bounds the output of an exec probe in its error, in bytes.
 const maxProbeOutput = 1 << 10
+
+// probeStartTimeout bounds how long an exec probe waits until its command runs.
+const probeStartTimeout = 15 * time.Second
 
 // Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
 // the probe was skipped: the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
@@ -130,8 +135,8 @@ func (p *Process) probeHTTP(ctx context.Context, path string) error {
 	return nil
 }
 
-// probeExec runs the command with the worker's directory, environment and credentials. The command belongs to the worker's tree by its
-// cookie; its own process group is killed after it exits or times out.
+// probeExec runs the command with the worker's directory, environment, credentials, limits and sandbox. The command belongs to the worker's tree
+// by its mark; its own process group is killed after it exits or times out.
 func (p *Process) probeExec(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return coded(CodeInvalid, nil, "health.kind exec needs health.command")
@@ -144,7 +149,14 @@ func (p *Process) probeExec(ctx context.Context, command []string) error {
 	cmd := p.plan.command(program, command, dir)
 	output := &limitedBuffer{remaining: maxProbeOutput}
 	cmd.Stdout, cmd.Stderr = output, output
-	if err := p.plan.start(cmd); err != nil {
+	var worker *os.File // keeps its PID from naming another process
+	if !p.plan.sandbox.IsZero() {
+		if worker, err = tree.OpenPID(p.root); err != nil {
+			return fmt.Errorf("enter the worker's sandbox: %w", err)
+		}
+		defer worker.Close()
+	}
+	if _, err := p.plan.launch(cmd, worker, probeStartTimeout); err != nil {
 		return err
 	}
 	awaitExit := tree.WatchExit(cmd.Process.Pid)

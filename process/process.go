@@ -22,6 +22,7 @@ type Process struct {
 	spec        *spec.Spec
 	plan        *plan
 	logs        *logRing
+	output      *forwarder
 	members     *tree.MemberSet
 	meter       tree.Meter
 	finalCounts map[string]int64 // of an exit record, which has no connection
@@ -138,7 +139,10 @@ func (p *Process) Logs() []LogLine { return p.logs.all() }
 
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Known: p.members}
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
+	if p.plan.cgroup != nil {
+		key.Cgroup = p.plan.cgroup.Dir
+	}
 	select {
 	case <-p.exited:
 	default:
@@ -149,10 +153,7 @@ func (p *Process) treeKey() tree.Key {
 
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
-	err := readLines(in, func(text string) {
-		p.logs.add(LogLine{At: time.Now(), Stream: stream, Text: text})
-		p.supervisor.logger.Info(text, "worker", p.Worker(), "incarnation", p.Incarnation(), "stream", stream)
-	})
+	err := readLines(in, func(text string) { p.addOutput(stream, text) })
 	if err != nil && !errors.Is(err, os.ErrClosed) {
 		p.supervisor.logger.Warn("cannot read the output of a process", "worker", p.Worker(), "stream", stream, "error", err)
 	}

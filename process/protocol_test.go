@@ -296,7 +296,8 @@ for line in sys.stdin:
     if method == "initialize": initialised += 1
     if method == "notifications/initialized": notified += 1
     if method == "complain": sys.stderr.write("complaint\n"); sys.stderr.flush()
-    if method == "babble": print("this is not JSON", flush=True); time.sleep(1000)
+    if method == "babble": print("this is not JSON"); os.system("echo neither is this; printf 'nor this: '"); sys.stdout.flush()
+    if method == "garble": print('{"jsonrpc": "2.0", "id": 1, ', flush=True); time.sleep(1000)
     if "id" not in message: continue
     result = {"initialised": initialised, "notified": notified}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
@@ -321,9 +322,24 @@ func TestStderrOfAJSONRPCWorkerIsItsLog(t *testing.T) {
 	require.True(t, exit.Interrupted)
 }
 
-func TestAJSONRPCWorkerThatPrintsToStdoutFails(t *testing.T) {
+func TestWhatAJSONRPCWorkerPrintsToStdoutIsItsLog(t *testing.T) {
 	p := begin(t, open(t), jsonrpc())
-	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "babble"})
+	for range 3 {
+		require.JSONEq(t, `{"initialised": 1, "notified": 1}`, call(t, p, "babble", "{}"))
+	}
+	var text string
+	for _, line := range p.Logs() {
+		require.Equal(t, "stdout", line.Stream)
+		text += line.Text + "\n"
+	}
+	for _, printed := range []string{"this is not JSON", "neither is this", "nor this:"} {
+		require.Equal(t, 3, strings.Count(text, printed), text)
+	}
+}
+
+func TestAMalformedMessageFailsTheIncarnation(t *testing.T) {
+	p := begin(t, open(t), jsonrpc())
+	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "garble"})
 	require.Error(t, err)
 	exit := ends(t, p)
 	require.True(t, exit.Failed())

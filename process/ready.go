@@ -18,6 +18,11 @@ const (
 	maxListenPoll = 100 * time.Millisecond
 )
 
+// foreignListenerTimeout is how long another program may hold the port assigned to a worker before the start fails.
+const foreignListenerTimeout = time.Second
+
+var errForeignListener = errors.New("another program listens on the port assigned to this worker")
+
 var errExitedEarly = errors.New("exited before it was ready")
 
 // becomeReady waits for the handshake and runs the warm-up. It fails as soon as the process exits.
@@ -100,15 +105,26 @@ func (p *Process) markReady() bool {
 // completed: an interrupted probe knows less.
 func (p *Process) awaitListening(ctx context.Context) error {
 	var lastErr error
+	var foreignSince time.Time
 	for delay := minListenPoll; ; delay = min(2*delay, maxListenPoll) {
-		p.findAddress(ctx)
+		switch foreign := p.findAddress(ctx); {
+		case !foreign:
+			foreignSince = time.Time{}
+		case foreignSince.IsZero():
+			foreignSince = time.Now()
+		case time.Since(foreignSince) > foreignListenerTimeout:
+			return fmt.Errorf("another program listens on %s, the port assigned to this worker; the next start gets another port", p.plan.address.tcp())
+		}
 		started := time.Now()
 		err := p.Probe(ctx)
 		if err == nil {
-			if p.Info().Address == "" {
+			if p.Info().Address == "" && foreignSince.IsZero() {
 				p.setAddress(p.configuredAddress())
 			}
-			return nil
+			if foreignSince.IsZero() {
+				return nil
+			}
+			err = errForeignListener
 		}
 		if interrupted := ctx.Err() != nil; !interrupted || lastErr == nil {
 			lastErr = err
@@ -126,16 +142,20 @@ func (p *Process) awaitListening(ctx context.Context) error {
 	}
 }
 
-// findAddress sets the address if the program listens.
-func (p *Process) findAddress(ctx context.Context) {
+// findAddress sets the address if the program listens. foreign means that another program listens on its port.
+func (p *Process) findAddress(ctx context.Context) (foreign bool) {
 	a := p.plan.address
 	switch {
 	case p.Info().Address != "":
 	case accepts(ctx, "unix", a.socket):
 		p.setAddress(a.socket)
-	case accepts(ctx, "tcp", a.tcp()):
+	case !accepts(ctx, "tcp", a.tcp()):
+	case !p.ownsPort(a.port):
+		return true
+	default:
 		p.setAddress(a.tcp())
 	}
+	return false
 }
 
 // configuredAddress is the address of a healthy program that does not listen on its port or socket yet, or never will.

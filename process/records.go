@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -33,7 +34,7 @@ func (f *stateDir) recordName(worker string, incarnation int64) string {
 func (f *stateDir) writeRecord(r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = writeAtomically(f.recordName(r.Worker, r.Incarnation), append(data, '\n'))
+		err = atomicfile.Write(f.recordName(r.Worker, r.Incarnation), append(data, '\n'), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("record incarnation %d of %s in the state directory: %w", r.Incarnation, r.Worker, err)

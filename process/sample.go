@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/process/tree"
@@ -15,13 +16,15 @@ type Sample = tree.Sample
 
 // Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended.
 func (p *Process) Sample(ctx context.Context) (Sample, error) {
-	return p.sampleWithin(ctx, maxSampleAge)
+	return p.sampleWithin(ctx, maxSampleAge, &p.supervisor.pss)
 }
 
-// FreshSample is Sample with a result that is never older than the call.
-func (p *Process) FreshSample(ctx context.Context) (Sample, error) { return p.sampleWithin(ctx, 0) }
+// FreshSample is Sample with a result that is never older than the call, and whose memory is not estimated.
+func (p *Process) FreshSample(ctx context.Context) (Sample, error) {
+	return p.sampleWithin(ctx, 0, nil)
+}
 
-func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration) (Sample, error) {
+func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget *tree.PSSBudget) (Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return Sample{}, err
 	}
@@ -29,7 +32,7 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration) (Sampl
 	if err != nil {
 		return Sample{}, err
 	}
-	return p.meter.Sample(table, p.treeKey())
+	return p.meter.Sample(table, p.treeKey(), budget)
 }
 
 // LatestSample returns the newest sample, periodic ones included; its At is zero before the first.
@@ -54,11 +57,13 @@ func (s *Supervisor) sampleLoop(ctx context.Context) {
 			s.logger.Error("cannot sample processes", "error", err)
 			continue
 		}
+		// The budget for reading PSS may not suffice for all of them.
+		slices.SortStableFunc(processes, func(a, b *Process) int { return a.meter.PSSAt().Compare(b.meter.PSSAt()) })
 		for _, p := range processes {
 			if ctx.Err() != nil {
 				return
 			}
-			_, _ = p.meter.Sample(table, p.treeKey()) // fails only for a process that is ending
+			_, _ = p.meter.Sample(table, p.treeKey(), &s.pss) // fails only for a process that is ending
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
 )
@@ -19,6 +20,7 @@ import (
 // plan is everything that is decided before a process is spawned.
 type plan struct {
 	cookie      string
+	mark        tree.Mark
 	program     string
 	environ     []string
 	credentials *launcher.Credentials
@@ -26,13 +28,17 @@ type plan struct {
 	fork        func(*exec.Cmd) error
 	address     address
 	limits      limits.PerProcess
+	sandbox     sandbox.Sandbox
 	mechanisms  map[string]limits.Mechanism
 	cgroup      *limits.Cgroup // nil for none
 }
 
 func (s *Supervisor) plan(launch Launch) (plan, error) {
 	pool := launch.Spec.Pool
-	p := plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), umask: -1, fork: s.config.fork}
+	p := plan{
+		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
+		umask: -1, fork: s.config.fork,
+	}
 	if pool.Dir != "" {
 		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
 			return p, coded(CodeInvalid, err, "pool.dir %q is not a directory of this host", pool.Dir)
@@ -49,6 +55,11 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 	if p.credentials, err = lookUpCredentials(pool.User, pool.Group); err != nil {
 		return p, err
 	}
+	if p.credentials == nil && os.Geteuid() == 0 {
+		s.rootWorkers.Do(func() {
+			s.logger.Warn("workers run as root, like the agent; set pool.user, or run the agent as another user", "worker", launch.Worker)
+		})
+	}
 	ours := map[string]string{EnvWorker: launch.Worker, EnvIncarnation: p.cookie}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
@@ -59,6 +70,11 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 		}
 		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket
 	}
+	var keep []string
+	if p.address.dir != "" {
+		keep = append(keep, p.address.dir)
+	}
+	p.sandbox = sandbox.New(launch.Spec.Sandbox, pool.Dir, keep...)
 	p.environ = environment(pool, ours, os.LookupEnv)
 	p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
 	if err == nil {
@@ -77,7 +93,7 @@ func (s *Supervisor) planLimits(launch Launch, p *plan) error {
 		return coded(CodeInvalid, err, "")
 	}
 	p.limits, p.mechanisms = planned.PerProcess, planned.Mechanisms
-	if planned.UseCgroup {
+	if s.cgroups != nil { // also without limits: they can be set later, and a cgroup is killed at once
 		name := fmt.Sprintf("%s.%d.%s", strings.ReplaceAll(launch.Worker, "/", "."), launch.Incarnation, tree.RandomHex(4))
 		p.cgroup, err = s.cgroups.Create(name, planned.Cgroup)
 	}
@@ -101,8 +117,8 @@ func (p plan) start(cmd *exec.Cmd) error {
 }
 
 // launch starts cmd under the plan's limits and waits until they are in force, for at most timeout. openFiles is the limit in force if the
-// host allows fewer open files than the plan, else 0.
-func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, err error) {
+// host allows fewer open files than the plan, else 0. join is the pidfd of the process whose sandbox cmd shares; nil for a new one.
+func (p plan) launch(cmd *exec.Cmd, join *os.File, timeout time.Duration) (openFiles uint64, err error) {
 	if p.cgroup != nil {
 		afterStart, err := p.cgroup.Attach(cmd)
 		if err != nil {
@@ -110,11 +126,9 @@ func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, er
 		}
 		defer afterStart()
 	}
-	if p.limits.IsZero() {
-		return 0, p.start(cmd)
-	}
 	return launcher.Start(cmd, launcher.Options{
-		Limits: p.limits, Credentials: p.credentials, Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start, Timeout: timeout,
+		Limits: p.limits, Mark: p.mark, Sandbox: p.sandbox, Join: join, Credentials: p.credentials,
+		Env: []string{EnvIncarnation + "=" + p.cookie}, Fork: p.start, Timeout: timeout,
 	})
 }
 
@@ -123,17 +137,19 @@ func (p plan) launch(cmd *exec.Cmd, timeout time.Duration) (openFiles uint64, er
 func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	pl, err := s.plan(launch)
 	if err != nil {
+		pl.mark.Retire()
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, members: &tree.MemberSet{},
+		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
-	// The record and the reaper come first: from the fork on, somebody else must know the cookie.
+	// The record and the reaper come first: from the fork on, somebody else must know the mark and the cookie.
 	if err := s.state.writeRecord(p.record()); err != nil {
 		pl.cgroup.Remove(s.logger)
 		s.releaseAddress(pl.address)
+		pl.mark.Retire()
 		return nil, err
 	}
 	s.reaper.Watch(p.treeKey())
@@ -169,7 +185,7 @@ func (p *Process) fork() error {
 	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
 	if err == nil {
 		var openFiles uint64
-		if openFiles, err = p.plan.launch(cmd, p.spec.Start.Timeout.D()); openFiles > 0 {
+		if openFiles, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D()); openFiles > 0 {
 			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
 				"wanted", p.plan.limits.OpenFiles, "in_force", openFiles)
 		}
@@ -210,6 +226,8 @@ func (p *Process) record() record {
 // cleanUp removes all traces of the process outside it. The tree must be gone.
 func (p *Process) cleanUp() {
 	s := p.supervisor
+	p.plan.mark.Retire()
+	s.killStrays()
 	s.reaper.Forget(p.plan.cookie)
 	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
 		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)

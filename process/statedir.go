@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -44,6 +45,12 @@ func openStateDir(path, hostID string) (*stateDir, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, coded(CodeInvalid, err, "make the state directory; use another one or fix its permissions")
 		}
+	}
+	if info, err := os.Stat(path); err != nil {
+		return nil, coded(CodeInvalid, err, "look at the state directory")
+	} else if mode := info.Mode().Perm(); mode&0o002 != 0 {
+		return nil, coded(CodeInvalid, nil, "any user of this host may write to the state directory %s (mode %04o), and so make the agent kill and trust what they like; run chmod 700 on it, or use a new directory inside it",
+			path, mode)
 	}
 	f := &stateDir{path: path}
 	if err := f.acquireLock(hostID); err != nil {
@@ -96,7 +103,7 @@ func (f *stateDir) readID() (string, error) {
 		return "", coded(CodeInvalid, err, "read the id of the state directory")
 	}
 	id := tree.RandomHex(4)
-	if err := writeAtomically(name, []byte(id+"\n")); err != nil {
+	if err := atomicfile.Write(name, []byte(id+"\n"), 0o600); err != nil {
 		return "", coded(CodeInvalid, err, "write the id of the state directory")
 	}
 	return id, nil
@@ -104,20 +111,3 @@ func (f *stateDir) readID() (string, error) {
 
 // close releases the lock.
 func (f *stateDir) close() { f.lock.Close() }
-
-// writeAtomically replaces the file; a crash leaves either the old or the new content.
-func writeAtomically(name string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name())
-	}
-	return err
-}

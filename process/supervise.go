@@ -159,6 +159,7 @@ func (p *Process) finish(state *os.ProcessState, report tree.KillReport) {
 	}
 	p.pipes.close()
 	<-read
+	p.output.close()
 
 	code, signal := exitStatus(state)
 	exit := p.withLimitReason(classify(code, signal, p.currentTermination())).withOutput(p.logs)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -53,18 +54,20 @@ func (k key) String() string { return fmt.Sprintf("%s incarnation %d", k.worker,
 
 // Supervisor owns the subprocesses of one host. All methods are safe for concurrent use.
 type Supervisor struct {
-	config    Config
-	logger    *slog.Logger
-	state     *stateDir
-	reaper    *reaper.Client
-	cgroups   *limits.Cgroups // nil if unavailable
-	host      limits.Host
-	ports     portAllocator
-	tables    tree.TableCache
-	ctx       context.Context // ends when Close has stopped everything
-	cancel    context.CancelFunc
-	loops     sync.WaitGroup // sampling, enforcing and reaping orphans
-	processes sync.WaitGroup // starts in progress and live processes
+	config      Config
+	logger      *slog.Logger
+	state       *stateDir
+	reaper      *reaper.Client
+	cgroups     *limits.Cgroups // nil if unavailable
+	host        limits.Host
+	ports       portAllocator
+	tables      tree.TableCache
+	pss         tree.PSSBudget
+	rootWorkers sync.Once       // logs that workers run as root
+	ctx         context.Context // ends when Close has stopped everything
+	cancel      context.CancelFunc
+	loops       sync.WaitGroup // sampling, enforcing and reaping orphans
+	processes   sync.WaitGroup // starts in progress and live processes
 
 	mu              sync.Mutex // guards the fields below
 	closing         bool
@@ -170,6 +173,34 @@ func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	return slices.ContainsFunc(s.List(), func(p *Process) bool {
 		return e.Session == p.root.PID || p.members.Has(e.Identity)
 	})
+}
+
+// strayInterval is how often adopted processes are checked.
+const strayInterval = 5 * time.Second
+
+// strayLoop kills strays until ctx ends.
+func (s *Supervisor) strayLoop(ctx context.Context) {
+	defer tree.OwnTrees(s.ownsEntry)()
+	ticker := time.NewTicker(strayInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.killStrays()
+		}
+	}
+}
+
+// killStrays kills the adopted descendants of workers that belong to no incarnation.
+func (s *Supervisor) killStrays() {
+	killed, err := tree.KillStrays()
+	if err != nil {
+		s.logger.Error("cannot kill processes that escaped from a worker", "error", err)
+	} else if killed > 0 {
+		s.logger.Warn("killed processes that escaped from a worker", "processes", killed)
+	}
 }
 
 // recordExit moves a process from the live to the ended ones, and replaces or drops old ones.

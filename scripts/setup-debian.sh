@@ -9,6 +9,7 @@ needed=(
   "gcc gcc"                     # the race detector links with it
   "ps procps"
   "docker-compose docker-compose"
+  "chromium chromium"           # a large program, for tests of memory
 )
 
 missing=()

@@ -2,7 +2,7 @@
 // no process.
 //
 // A Session is a value. A Store holds sessions; the implementations are in packages named after their technology (memory, embedded,
-// redis), and the suite in storetest runs against each of them. HostCalls maps the host calls of workers to store operations.
+// redis), and the same tests run on each of them. HostCalls maps the host calls of workers to store operations.
 package sessions
 
 import (

@@ -14,6 +14,12 @@ const bytesAllowed = `a size such as "512MiB", "2GB" or "4096B" (units B, kB, MB
 // bytes, which only some keys allow.
 type Bytes int64
 
+// Auto, the text "auto", lets Tempool choose a size. Only rotation.max_memory allows it: the limit then follows from the memory that each
+// program needs.
+const Auto Bytes = -1
+
+const autoText = "auto"
+
 // byteUnits is ordered such that String prefers binary units and parseBytes tries "B" last.
 var byteUnits = []struct {
 	suffix string
@@ -25,8 +31,11 @@ var byteUnits = []struct {
 
 // String returns the shortest exact text. It prefers binary units.
 func (b Bytes) String() string {
-	if b == 0 {
+	switch b {
+	case 0:
 		return "0B"
+	case Auto:
+		return autoText
 	}
 	shortest := ""
 	for _, unit := range byteUnits {
@@ -63,6 +72,9 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 func parseBytes(text string) (Bytes, error) {
 	if text == "" || text == "0" {
 		return 0, nil
+	}
+	if text == autoText {
+		return Auto, nil
 	}
 	for _, unit := range byteUnits {
 		digits, found := strings.CutSuffix(text, unit.suffix)

@@ -14,10 +14,10 @@ func Default() Spec {
 		Health: Health{
 			Kind: HealthRPC, Interval: seconds(30), Checkpoint: minutes(5), Timeout: seconds(5), MaxFailures: 3,
 			Method: "ping", Path: "/", Command: []string{},
-			MemoryBands: []float64{100, 250, 500, 750}, CPUBands: []float64{}, CallsBands: []float64{},
+			MemoryBands: AutoBands, CPUBands: []float64{}, CallsBands: []float64{},
 		},
 		Rotation: Rotation{
-			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: 512 << 20, MaxUptime: hours(24),
+			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: Auto, MaxUptime: hours(24),
 			DrainTimeout: seconds(5), MaxUnavailable: 1, Surge: true,
 		},
 		Recovery: Recovery{
@@ -27,6 +27,7 @@ func Default() Spec {
 		Lease:      Lease{TTL: seconds(60), MaxTTL: hours(24), IdleReturn: seconds(2), OnExpiry: ExpiryReplace},
 		Queue:      Queue{Size: 1000, Timeout: seconds(30)},
 		Limits:     Limits{OpenFiles: 1024, CPUAffinity: []int{}},
+		Sandbox:    Sandbox{Read: []string{}, Write: []string{}, Network: NetworkHost},
 		Watch:      Watch{Paths: []string{}, Ignore: []string{}, Debounce: millis(500), Mode: WatchRolling},
 		Sessions:   Sessions{Store: StoreEmbedded, TTL: hours(1), AnonymousTTL: minutes(5), Sync: SyncAlways, Max: 10_000, OnFull: OnFullRefuse, AffinityTTL: minutes(5)},
 		Resources:  Resources{Allocation: AllocationNone, Rebalance: minutes(5)},

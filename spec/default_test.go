@@ -37,12 +37,12 @@ health.method="ping"
 health.path="/"
 health.port=0
 health.command=[]
-health.memory_bands=[100,250,500,750]
+health.memory_bands="auto"
 health.cpu_bands=[]
 health.calls_bands=[]
 rotation.max_requests=10000
 rotation.jitter=0.10
-rotation.max_memory="512MiB"
+rotation.max_memory="auto"
 rotation.max_uptime="24h"
 rotation.drain_timeout="5s"
 rotation.max_unavailable=1
@@ -88,6 +88,10 @@ prediction.enabled=true
 prediction.window=10
 prediction.horizon="5m"
 pressure.enabled=true
+sandbox.read=[]
+sandbox.write=[]
+sandbox.network="host"
+sandbox.private_tmp=false
 policy.mode="enforce"
 `
 

@@ -24,7 +24,7 @@ func TestJSONHasTheFilesSectionsAndKeys(t *testing.T) {
 	}
 	require.Zero(t, count, "JSON and TOML tags differ")
 	require.Equal(t, "24h", tree["rotation"]["max_uptime"])
-	require.Equal(t, "512MiB", tree["rotation"]["max_memory"])
+	require.Equal(t, "auto", tree["rotation"]["max_memory"])
 }
 
 func TestJSONRoundTripKeepsASpec(t *testing.T) {

@@ -95,7 +95,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`
 		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)"
-		sections  = "[pool], [start], [health], [rotation], [recovery], [lease], [queue], [limits], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
+		sections  = "[pool], [start], [health], [rotation], [recovery], [lease], [queue], [limits], [sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
 	)
 	for name, c := range map[string]struct{ file, want string }{
 		"not toml":                        {"[pool\nname = 'p'", "1: invalid TOML: expected ']' to close table name"},

@@ -106,13 +106,13 @@ var rules = []rule{
 	})},
 	integerRange("health.port", 0, 65535),
 	{"health.command", `the program and its arguments, such as ["test", "-e", "ok"]`, commandProblem},
-	bands("health.memory_bands"),
+	memoryBands("health.memory_bands"),
 	bands("health.cpu_bands"),
 	bands("health.calls_bands"),
 
 	integerRange("rotation.max_requests", 0, maxCount),
 	numberRange("rotation.jitter", 0, 0.9),
-	sizeRange("rotation.max_memory", 0, 1<<50),
+	autoSizeRange("rotation.max_memory", 0, 1<<50),
 	optionalDuration("rotation.max_uptime"),
 	positiveDuration("rotation.drain_timeout"),
 	integerRange("rotation.max_unavailable", 1, maxWorkers),
@@ -148,6 +148,9 @@ var rules = []rule{
 	integerRange("limits.nice", -20, 19),
 	integerRange("limits.oom_score_adj", -1000, 1000),
 	integerRange("limits.calls_per_minute", 0, maxCount),
+	{"sandbox.read", absolutePathsAllowed, absolutePaths},
+	{"sandbox.write", absolutePathsAllowed, absolutePaths},
+	oneOf("sandbox.network", NetworkHost, NetworkNone),
 
 	positiveDuration("watch.debounce"),
 	oneOf("watch.mode", WatchRolling, WatchAll),
@@ -170,4 +173,15 @@ var rules = []rule{
 	positiveDuration("prediction.horizon"),
 
 	oneOf("policy.mode", PolicyEnforce, PolicyObserve),
+}
+
+const absolutePathsAllowed = `absolute paths without NUL, such as ["/usr", "/srv/models"]`
+
+func absolutePaths(v any) (at, problem string) {
+	for i, path := range v.([]string) {
+		if !strings.HasPrefix(path, "/") || strings.ContainsRune(path, 0) {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%s is not an absolute path", quoteValue(path))
+		}
+	}
+	return "", ""
 }

@@ -22,6 +22,7 @@ const (
 	texts
 	integers
 	numbers
+	autoNumbers
 	variables
 	warmups
 	anything
@@ -72,6 +73,8 @@ func formOf(t reflect.Type) form {
 		return integers
 	case reflect.TypeFor[[]float64]():
 		return numbers
+	case reflect.TypeFor[Bands]():
+		return autoNumbers
 	case reflect.TypeFor[map[string]string]():
 		return variables
 	case reflect.TypeFor[[]Warmup]():
@@ -95,9 +98,10 @@ func (f form) allowed() string {
 	return [...]string{
 		text: "a string in quotes", integer: "a whole number", number: "a number", boolean: "true or false", duration: durationAllowed, size: bytesAllowed,
 		texts: `a list of strings such as ["a", "b"]`, integers: "a list of whole numbers such as [0, 1]",
-		numbers:   "a list of numbers such as [20, 50, 80, 95]",
-		variables: `a table of strings such as { LANG = "C" }`,
-		warmups:   "a list of tables", anything: "any value",
+		numbers:     "a list of numbers such as [20, 50, 80, 95]",
+		autoNumbers: `a list of numbers such as [100, 250, 500, 750], or "auto"`,
+		variables:   `a table of strings such as { LANG = "C" }`,
+		warmups:     "a list of tables", anything: "any value",
 	}[f]
 }
 
@@ -122,6 +126,11 @@ func (f form) mismatch(v any) (at, problem string) {
 	case integers:
 		return listMismatch(v, integer)
 	case numbers:
+		return listMismatch(v, number)
+	case autoNumbers:
+		if v == autoText {
+			return "", ""
+		}
 		return listMismatch(v, number)
 	case variables:
 		return tableMismatch(v)

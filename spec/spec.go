@@ -1,4 +1,4 @@
-// Package spec parses, validates and writes the spec of a pool, pool.toml.
+// Package spec parses and validates the spec of a pool, pool.toml.
 //
 // ctl sends a Spec as JSON to the pool's workflow, which passes it to the agents. The JSON has the same sections and keys as the file,
 // with durations and sizes as strings. Missing keys have their defaults. Only Load does I/O.
@@ -32,6 +32,12 @@ const (
 const (
 	ExpiryReplace = "replace"
 	ExpiryReset   = "reset"
+)
+
+// Values of sandbox.network.
+const (
+	NetworkHost = "host"
+	NetworkNone = "none"
 )
 
 // Values of sessions.store, sessions.sync, sessions.on_full, resources.allocation, watch.mode and policy.mode.
@@ -68,6 +74,7 @@ type Spec struct {
 	Lease      Lease      `json:"lease" toml:"lease"`
 	Queue      Queue      `json:"queue" toml:"queue"`
 	Limits     Limits     `json:"limits" toml:"limits"`
+	Sandbox    Sandbox    `json:"sandbox" toml:"sandbox"`
 	Watch      Watch      `json:"watch" toml:"watch"`
 	Sessions   Sessions   `json:"sessions" toml:"sessions"`
 	Resources  Resources  `json:"resources" toml:"resources"`
@@ -152,14 +159,14 @@ type Health struct {
 	Command []string `json:"command" toml:"command"`
 	// The bands grade a worker's health: four rising values at which it stops being excellent, good, degraded and critical. Empty means no
 	// grade by that measure. Memory is in MB (1000² bytes) of the process tree, CPU in percent of one core, calls per minute.
-	MemoryBands []float64 `json:"memory_bands" toml:"memory_bands"`
+	MemoryBands Bands     `json:"memory_bands" toml:"memory_bands"`
 	CPUBands    []float64 `json:"cpu_bands" toml:"cpu_bands"`
 	CallsBands  []float64 `json:"calls_bands" toml:"calls_bands"`
 }
 
 // Rotation configures when and how a healthy worker is replaced.
 type Rotation struct {
-	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit.
+	// MaxRequests, MaxMemory (of the process tree) and MaxUptime each limit an incarnation; 0 means no limit. MaxMemory may be Auto.
 	MaxRequests int `json:"max_requests" toml:"max_requests"`
 	// Jitter varies each incarnation's MaxRequests at random by up to this fraction.
 	Jitter    float64  `json:"jitter" toml:"jitter"`
@@ -223,6 +230,18 @@ type Limits struct {
 	// OOMScoreAdj, −1000 to 1000, adjusts the kernel's OOM score of the worker.
 	OOMScoreAdj    int `json:"oom_score_adj" toml:"oom_score_adj"`
 	CallsPerMinute int `json:"calls_per_minute" toml:"calls_per_minute"`
+}
+
+// Sandbox restricts what one worker's process tree reaches. It needs Linux.
+type Sandbox struct {
+	// Read are the paths that the worker may read and execute; empty means all. Write are the paths that it may write to as well; empty
+	// means all if Read is empty, else none.
+	Read  []string `json:"read" toml:"read"`
+	Write []string `json:"write" toml:"write"`
+	// Network is NetworkHost, or NetworkNone for a loopback interface of the worker's own only.
+	Network string `json:"network" toml:"network"`
+	// PrivateTmp gives the worker a /tmp and a /var/tmp of its own, in memory.
+	PrivateTmp bool `json:"private_tmp" toml:"private_tmp"`
 }
 
 // Watch restarts workers when files change.

@@ -75,20 +75,28 @@ func numberRange(key string, low, high float64) rule {
 
 // bands allows no numbers, or four rising ones above 0.
 func bands(key string) rule {
-	return rule{key, "four rising numbers above 0, such as [20, 50, 80, 95]; or [] for no grade", func(v any) (string, string) {
-		values := v.([]float64)
-		if len(values) != 0 && len(values) != 4 {
-			return "", fmt.Sprintf("has %d numbers", len(values))
+	return rule{key, bandsAllowed, func(v any) (string, string) { return bandsProblem(v.([]float64)) }}
+}
+
+// memoryBands allows what bands does, and "auto".
+func memoryBands(key string) rule {
+	return rule{key, bandsAllowed + `; or "auto"`, func(v any) (string, string) { return bandsProblem(v.(Bands)) }}
+}
+
+const bandsAllowed = "four rising numbers above 0, such as [20, 50, 80, 95]; or [] for no grade"
+
+func bandsProblem(values []float64) (at, problem string) {
+	if len(values) != 0 && len(values) != 4 {
+		return "", fmt.Sprintf("has %d numbers", len(values))
+	}
+	last := 0.0
+	for i, value := range values {
+		if !(value > last) || value > maxCount {
+			return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v is not above the number before it", value)
 		}
-		last := 0.0
-		for i, value := range values {
-			if !(value > last) || value > maxCount {
-				return fmt.Sprintf("[%d]", i), fmt.Sprintf("%v is not above the number before it", value)
-			}
-			last = value
-		}
-		return "", ""
-	}}
+		last = value
+	}
+	return "", ""
 }
 
 // minDuration keeps timers from spinning. Use it for "at once".
@@ -109,6 +117,12 @@ func sizeRange(key string, low, high Bytes) rule {
 		allowed = fmt.Sprintf(`%s up to %s; or "" for none`, bytesAllowed, high)
 	}
 	return rule{key, allowed, holds(func(b Bytes) bool { return low <= b && b <= high })}
+}
+
+// autoSizeRange is sizeRange that also allows Auto.
+func autoSizeRange(key string, low, high Bytes) rule {
+	r := sizeRange(key, low, high)
+	return rule{key, r.allowed + `; or "auto"`, holds(func(b Bytes) bool { return b == Auto || low <= b && b <= high })}
 }
 
 func oneOf(key string, words ...string) rule {

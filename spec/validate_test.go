@@ -53,6 +53,7 @@ func TestValidateTreatsNilAsEmpty(t *testing.T) {
 func TestEveryKeyHasARule(t *testing.T) {
 	free := map[string]bool{ // any value of the form will do
 		"rotation.surge": true, "watch.paths": true, "watch.ignore": true, "prediction.enabled": true, "pressure.enabled": true,
+		"sandbox.private_tmp": true,
 	}
 	s := good()
 	for _, k := range keys {
@@ -70,12 +71,12 @@ func TestEveryKeyHasARule(t *testing.T) {
 func TestRulesRejectInvalidValues(t *testing.T) {
 	for key, bad := range map[string][]any{
 		"start.rate_per_second":   {-1.0, math.Inf(1), math.NaN()},
-		"health.memory_bands":     {[]float64{1, 2, 3}, []float64{0, 1, 2, 3}, []float64{1, 3, 2, 4}, []float64{1, 2, 3, math.NaN()}, []float64{1, 2, 3, math.Inf(1)}},
+		"health.memory_bands":     {Bands{1, 2, 3}, Bands{0, 1, 2, 3}, Bands{1, 3, 2, 4}, Bands{1, 2, 3, math.NaN()}, Bands{1, 2, 3, math.Inf(1)}},
 		"health.cpu_bands":        {[]float64{50}},
 		"health.calls_bands":      {[]float64{-1, 2, 3, 4}},
 		"rotation.max_requests":   {-1},
 		"rotation.jitter":         {-0.1, 1.0, math.NaN()},
-		"rotation.max_memory":     {Bytes(-1)},
+		"rotation.max_memory":     {Bytes(-2)},
 		"rotation.max_uptime":     {seconds(-1), Duration(1)},
 		"lease.idle_return":       {Duration(0)},
 		"lease.on_expiry":         {"", "keep"},
@@ -110,6 +111,7 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"prediction.window":        {0, 2},
 		"prediction.horizon":       {Duration(0)},
 		"policy.mode":              {"", "off"},
+		"sandbox.network":          {"", "bridge"},
 		"pool.max_inflight":        {0, -1, 1001},
 		"rotation.drain_timeout":   {Duration(0)},
 		"rotation.max_unavailable": {0, 1001},

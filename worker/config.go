@@ -32,6 +32,8 @@ type Config struct {
 	StateDir string
 	// Listen is the gateway's TCP address. With "", the gateway listens on the Unix socket in StateDir only.
 	Listen string
+	// Security protects the gateway's TCP listener and its Unix socket; other addresses than loopback need it.
+	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
 	Logger *slog.Logger
@@ -82,6 +84,9 @@ func (c *Config) complete() error {
 			return fmt.Errorf("cannot find a state folder; set --state-dir: %w", err)
 		}
 		c.StateDir = filepath.Join(folder, "tempool", c.HostID)
+	}
+	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
+		return err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)

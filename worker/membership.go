@@ -104,7 +104,7 @@ func (m *membership) join(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	m.heartbeat = time.Now() // the activity is on its way
+	m.heartbeat = time.Now() // the activity has been scheduled
 	previous, same := m.worker, result.Epoch == m.request.Epoch
 	m.mu.Unlock()
 	if same {
@@ -203,7 +203,7 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch in good order, as far as Temporal answers.
+// leave ends the epoch at a shutdown, if Temporal answers.
 func (m *membership) leave(ctx context.Context) {
 	if m.stop == nil {
 		return

@@ -134,13 +134,13 @@ func (w *pressureMonitor) collectGarbage(ctx context.Context, p *process.Process
 	w.decided(p.Worker(), activities.CollectGarbage)
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
-	before := p.LatestSample().RSSBytes
+	before := p.LatestSample().MemoryBytes
 	if err := p.CollectGarbage(ctx); err != nil {
 		w.log.Info("worker did not collect garbage", "worker", p.Worker(), "error", err) // it may be serving a long call
 		return
 	}
 	if sample, err := p.FreshSample(ctx); err == nil {
-		w.log.Info("worker collected garbage", "worker", p.Worker(), "before", before, "after", sample.RSSBytes)
+		w.log.Info("worker collected garbage", "worker", p.Worker(), "before", before, "after", sample.MemoryBytes)
 	}
 }
 
@@ -154,7 +154,7 @@ const (
 // lowerLimit lowers the memory limit of a process that has one, once.
 func (w *pressureMonitor) lowerLimit(p *process.Process) {
 	limits := p.Limits()
-	use := p.LatestSample().RSSBytes
+	use := p.LatestSample().MemoryBytes
 	if _, done := w.lowered[p]; done || limits.Memory == 0 || use == 0 {
 		return
 	}
@@ -198,10 +198,10 @@ func (w *pressureMonitor) workers() map[string][]api.WorkerMemory {
 		if err != nil || !p.Spec().Pressure.Enabled {
 			continue
 		}
-		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), RSSBytes: p.LatestSample().RSSBytes})
+		all[pool] = append(all[pool], api.WorkerMemory{Slot: slot, Incarnation: p.Incarnation(), MemoryBytes: p.LatestSample().MemoryBytes})
 	}
 	for _, list := range all {
-		slices.SortStableFunc(list, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+		slices.SortStableFunc(list, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
 	}
 	return all
 }

@@ -75,7 +75,7 @@ func TestPressureIsReportedAndRelievedFromNoneToCriticalAndBack(t *testing.T) {
 
 	at(4, 3)
 	message := requireReport(policy.PressureCritical)
-	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, RSSBytes: p.LatestSample().RSSBytes}}, message.Workers)
+	require.Equal(t, []api.WorkerMemory{{Slot: 0, Incarnation: 1, MemoryBytes: p.LatestSample().MemoryBytes}}, message.Workers)
 	require.Equal(t, []int64{3 * gib, 100 * gib}, []int64{message.AvailableBytes, message.TotalBytes})
 	require.EqualValues(t, gib*3/4, p.Limits().Memory, "limits are lowered")
 
@@ -165,7 +165,7 @@ func TestALimitIsNotLoweredBelowTheUsage(t *testing.T) {
 	takeSample(t, p)
 	w, _, _ := newMonitor(t, nil)
 	w.lowerLimit(p)
-	use := p.LatestSample().RSSBytes
+	use := p.LatestSample().MemoryBytes
 	require.InDelta(t, 1.1*float64(use), float64(p.Limits().Memory), 1)
 	require.Less(t, p.Limits().Memory, spec.Bytes(gib/4))
 }

@@ -24,7 +24,7 @@ func (s *stores) resumeCopy() error {
 	s.copy = record
 	// The default bounds apply until a pool starts here and sets its own; until then nothing creates a session.
 	if _, err := s.openLocked(record.From.applyTo(spec.Default().Sessions)); err != nil {
-		s.log.Warn("opening the stores of a session copy failed; every use of them tries again", "error", err)
+		s.log.Warn("cannot open the stores of a session copy; each request retries", "error", err)
 	}
 	s.log.Info("session copy resumed", "from", record.From.String(), "to", record.To.String(), "cut_over", record.CutOver)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -107,7 +108,7 @@ func (r copyRecord) write(dir string) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = replaceFile(path, append(text, '\n'))
+		err = atomicfile.WriteDurably(path, append(text, '\n'), 0o600)
 	}
 	if err != nil {
 		return api.Errorf(api.CodeStoreUnavailable, "write the record of the session copy: %w", err)
@@ -119,42 +120,10 @@ func removeCopyRecord(dir string) error {
 	path := filepath.Join(dir, copyRecordFile)
 	err := os.Remove(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = syncFolder(filepath.Dir(path))
+		err = atomicfile.SyncFolder(filepath.Dir(path))
 	}
 	if err != nil {
 		return api.Errorf(api.CodeStoreUnavailable, "remove the record of the session copy: %w", err)
 	}
 	return nil
-}
-
-// replaceFile writes a file such that it has either the old or the new content, whenever the program or the machine stops.
-func replaceFile(path string, content []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".copy-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(file.Name()) // the first error matters
-		}
-	}()
-	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }

@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 )
 
 func main() {

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/tempool/tempool/internal/starter"
+	"github.com/tempool/tempool/cmd/starter/starter"
 	"github.com/tempool/tempool/process"
 )
 

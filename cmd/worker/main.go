@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/tempool/tempool/internal/agentcmd"
+	"github.com/tempool/tempool/cmd/worker/agentcmd"
 	"github.com/tempool/tempool/process"
 )
 

@@ -21,7 +21,7 @@ const (
 func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission, error) {
 	switch t.kind {
 	case underLease:
-		admission, err := t.upstream.admitLeaseLocked(t.ref, now)
+		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)
 		return t.upstream, admission, err
 	case oneWorker:
 		return p.admitWorkerLocked(t.worker, now)
@@ -35,7 +35,7 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 }
 
 // admitLeaseLocked decides about a call under the lease ref without changing anything.
-func (u *upstream) admitLeaseLocked(ref api.LeaseRef, now time.Time) (admission, error) {
+func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time) (admission, error) {
 	counts := u.lease != nil && u.lease.ref == ref
 	id := leaseID(ref)
 	switch {
@@ -49,6 +49,8 @@ func (u *upstream) admitLeaseLocked(ref api.LeaseRef, now time.Time) (admission,
 		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, id)
 	case counts && u.lease.own:
 		return rejected, errOwnLease(id)
+	case counts && !a.opens(u.lease.key):
+		return rejected, errForbiddenLease(id)
 	case counts && now.Before(u.lease.lease.ExpiresAt):
 		return admitted, nil
 	}

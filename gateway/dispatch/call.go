@@ -20,6 +20,8 @@ type Request struct {
 	Session string
 	// Priority of a call of a pool in the queue, MinPriority to MaxPriority; the highest goes first.
 	Priority int
+	// Client names who makes the call. A full queue displaces calls of the client that has the most in it.
+	Client string
 	// Headers go to the worker. Their names are lower case.
 	Headers map[string]string
 	Body    []byte
@@ -61,6 +63,7 @@ type Call struct {
 	cancel    context.CancelCauseFunc
 	method    string
 	onQueued  func()
+	client    string
 	response  *Response
 	completed bool // guarded by the pool's lock
 
@@ -69,7 +72,7 @@ type Call struct {
 }
 
 func newCall(ctx context.Context, r Request) *Call {
-	c := &Call{method: r.Method, onQueued: r.onQueued}
+	c := &Call{method: r.Method, client: r.Client, onQueued: r.onQueued}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	return c
 }

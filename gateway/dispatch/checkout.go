@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tempool/tempool"
@@ -25,11 +26,21 @@ type CheckoutRequest struct {
 	WaitMS int64 `json:"wait_ms,omitempty"`
 	// RequestID makes the checkout idempotent while the same worker answers.
 	RequestID string `json:"request_id,omitempty"`
+	// Token is the lease's token; "" lets the gateway make one. A repeated RequestID needs the same Token.
+	Token string `json:"token,omitempty"`
 }
 
 func (r CheckoutRequest) validate() error {
 	if invalid := (api.CheckoutRequest{RequestID: r.RequestID, Holder: r.Holder, Session: r.Session, TTLMS: r.TTLMS}).Validate(); invalid != nil {
 		return invalid
+	}
+	if strings.HasPrefix(r.Holder, api.GatewayHolderPrefix) {
+		return api.Errorf(api.CodeInvalid, "holder is %q; names that start with %s are gateways' own", r.Holder, api.GatewayHolderPrefix)
+	}
+	if r.Token != "" {
+		if invalid := api.CheckLeaseToken(r.Token); invalid != nil {
+			return invalid
+		}
 	}
 	if r.WaitMS < 0 || r.WaitMS > MaxCheckoutWait.Milliseconds() {
 		return api.Errorf(api.CodeInvalid, "wait_ms is %d; it must be from 0 to %d", r.WaitMS, MaxCheckoutWait.Milliseconds())
@@ -48,7 +59,7 @@ func (d *Dispatcher) Checkout(ctx context.Context, pool string, r CheckoutReques
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID}
+	options := tempool.CheckoutOptions{Holder: r.Holder, Session: r.Session, TTL: time.Duration(r.TTLMS) * time.Millisecond, RequestID: r.RequestID, Token: cmp.Or(r.Token, api.NewLeaseToken())}
 	if lease := d.leaseOf(pool, options); lease != nil {
 		return lease, nil
 	}
@@ -76,8 +87,10 @@ func (d *Dispatcher) leaseOf(pool string, o tempool.CheckoutOptions) *api.Lease 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, u := range p.order {
-		if l := u.lease; l != nil && !l.ended && !u.gone && l.requestID == o.RequestID && l.lease.Holder == o.Holder && now.Before(l.lease.ExpiresAt) {
+		if l := u.lease; l != nil && !l.ended && !u.gone && l.requestID == o.RequestID && l.lease.Holder == o.Holder &&
+			TokenAuthority(o.Token, false).opens(l.key) && now.Before(l.lease.ExpiresAt) {
 			lease := l.lease
+			lease.Token = o.Token
 			return &lease
 		}
 	}

@@ -10,12 +10,13 @@ import (
 
 // Target says which workers may serve a call. AnyWorker and UnderLease make one.
 type Target struct {
-	kind     targetKind
-	pool     string
-	session  string
-	priority int
-	leaseID  string
-	worker   string
+	kind      targetKind
+	pool      string
+	session   string
+	priority  int
+	leaseID   string
+	authority Authority // underLease
+	worker    string
 
 	preferred string       // anyWorker: the session's worker, "" for none; set by locate
 	ref       api.LeaseRef // underLease: set by locate
@@ -36,15 +37,17 @@ func AnyWorker(pool, session string, priority int) Target {
 	return Target{kind: anyWorker, pool: pool, session: session, priority: priority}
 }
 
-// UnderLease targets the worker of a client's lease.
-func UnderLease(id string) Target { return Target{kind: underLease, leaseID: id} }
+// UnderLease targets the worker of a client's lease, for a caller with this authority.
+func UnderLease(id string, a Authority) Target {
+	return Target{kind: underLease, leaseID: id, authority: a}
+}
 
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
 const callAttempts = 3
 
-// Call runs a call under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
+// Call runs a call of this process under a client's lease. Errors are coded; Started reports whether the worker may have seen the request.
 func (d *Dispatcher) Call(ctx context.Context, leaseID string, r Request) (*Response, error) {
-	return response(d.Do(ctx, UnderLease(leaseID), r, exchange))
+	return response(d.Do(ctx, UnderLease(leaseID, Operator), r, exchange))
 }
 
 // CallPool runs a call on any worker of the pool on this host; the call waits in the pool's queue for a free one. Errors are as Call's.
@@ -55,8 +58,8 @@ func (d *Dispatcher) CallPool(ctx context.Context, pool string, r Request) (*Res
 // Notify sends a request without an answer under a client's lease. It returns when the request was written; whether the worker acts on
 // it is unknown. It counts as a call. A worker receives what Notify and Call send under one lease in their order, if each begins after
 // the previous one returned. A worker of protocol none takes no notifications, which is CodeInvalid; other errors are as Call's.
-func (d *Dispatcher) Notify(ctx context.Context, leaseID string, r Request) error {
-	_, err := d.Do(ctx, UnderLease(leaseID), r, notify)
+func (d *Dispatcher) Notify(ctx context.Context, leaseID string, a Authority, r Request) error {
+	_, err := d.Do(ctx, UnderLease(leaseID, a), r, notify)
 	return err
 }
 
@@ -231,7 +234,7 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		return nil, err
 	}
 	limits := p.spec.Queue
-	if p.queue.Len() >= limits.Size {
+	if p.queue.Len() >= limits.Size && !p.displaceLocked(c.client) {
 		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
 	}
 	w := newWaiter(p, c, t)
@@ -242,6 +245,29 @@ func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, e
 		p.notify()
 	}
 	return w, nil
+}
+
+// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a client that has fewer even
+// then. It reports whether it did.
+func (p *poolState) displaceLocked(client string) bool {
+	counts := map[string]int{}
+	for _, w := range p.queue.heap {
+		counts[w.call.client]++
+	}
+	var last *waiter
+	for i, w := range p.queue.heap {
+		if counts[w.call.client] <= counts[client]+1 {
+			continue
+		}
+		if last == nil || counts[w.call.client] > counts[last.call.client] || counts[w.call.client] == counts[last.call.client] && p.queue.heap.Less(last.index, i) {
+			last = w
+		}
+	}
+	if last == nil || !p.queue.Remove(last) {
+		return false
+	}
+	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has the most calls in it (queue.size)", p.pool).After(time.Second)
+	return true
 }
 
 // wait waits until the queued call has started.

@@ -23,14 +23,18 @@ func (d *Dispatcher) adopt(lease api.Lease, requestID string) {
 }
 
 // Renew extends a client's lease to ttlMS milliseconds from now; 0 means the spec's lease.ttl.
-func (d *Dispatcher) Renew(ctx context.Context, id string, ttlMS int64) (*api.Lease, error) {
+func (d *Dispatcher) Renew(ctx context.Context, id string, a Authority, ttlMS int64) (*api.Lease, error) {
 	if ttlMS < 0 {
 		return nil, errTTL(ttlMS)
 	}
-	if _, err := d.clientLease(id); err != nil {
+	if _, err := d.clientLease(id, a); err != nil {
 		return nil, err
 	}
-	lease, err := d.config.Control.Renew(ctx, id, time.Duration(ttlMS)*time.Millisecond)
+	named := id
+	if a.token != "" { // the workflow compares it if this gateway could not
+		named += "~" + a.token
+	}
+	lease, err := d.config.Control.Renew(ctx, named, time.Duration(ttlMS)*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +42,15 @@ func (d *Dispatcher) Renew(ctx context.Context, id string, ttlMS int64) (*api.Le
 	return lease, nil
 }
 
-// clientLease parses the id of a lease and rejects the Dispatcher's own leases.
-func (d *Dispatcher) clientLease(id string) (api.LeaseRef, error) {
+// clientLease parses the id of a lease. It rejects the Dispatcher's own leases, and callers without the authority for the lease, as far as
+// this gateway knows the lease.
+func (d *Dispatcher) clientLease(id string, a Authority) (api.LeaseRef, error) {
 	ref, err := api.ParseLeaseID(id)
 	if err != nil {
 		return ref, err
+	}
+	if a.token == "" && !a.operator {
+		return ref, errForbiddenLease(id)
 	}
 	u := d.upstreamFor(ref)
 	if u == nil {
@@ -50,15 +58,20 @@ func (d *Dispatcher) clientLease(id string) (api.LeaseRef, error) {
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if u.lease != nil && u.lease.ref == ref && u.lease.own {
-		return ref, errOwnLease(id)
+	if l := u.lease; l != nil && l.ref == ref {
+		switch {
+		case l.own:
+			return ref, errOwnLease(id)
+		case !a.opens(l.key):
+			return ref, errForbiddenLease(id)
+		}
 	}
 	return ref, nil
 }
 
 // Checkin returns a client's lease with the usage counted under it. No call starts under the lease from then on, even if Temporal does
 // not answer. The outcome is ok, error or close, "" for ok; any other is CodeInvalid.
-func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome, reason string) (api.CheckinResult, error) {
+func (d *Dispatcher) Checkin(ctx context.Context, id string, a Authority, outcome api.Outcome, reason string) (api.CheckinResult, error) {
 	switch outcome {
 	case "":
 		outcome = api.OutcomeOK
@@ -66,7 +79,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome
 	default:
 		return api.CheckinResult{}, api.Errorf(api.CodeInvalid, "outcome is %q; it must be ok, error or close", outcome)
 	}
-	ref, err := d.clientLease(id)
+	ref, err := d.clientLease(id, a)
 	if err != nil {
 		return api.CheckinResult{}, err
 	}
@@ -76,6 +89,7 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome
 			return api.CheckinResult{}, err
 		}
 	}
+	request.TokenHash = api.HashLeaseToken(a.token)
 	result, err := d.config.Control.CheckinNow(ctx, request)
 	if err == nil {
 		d.returned(ref)
@@ -84,8 +98,8 @@ func (d *Dispatcher) Checkin(ctx context.Context, id string, outcome api.Outcome
 }
 
 // CheckedIn records that Temporal has the checkin of a client's lease: no call starts under it, and the worker goes to who waits for one.
-func (d *Dispatcher) CheckedIn(id string) error {
-	ref, err := d.clientLease(id)
+func (d *Dispatcher) CheckedIn(id string, a Authority) error {
+	ref, err := d.clientLease(id, a)
 	if err == nil {
 		d.returned(ref)
 	}
@@ -114,7 +128,7 @@ func (d *Dispatcher) returned(ref api.LeaseRef) {
 func (d *Dispatcher) CheckinAbandoned(id string) {
 	ctx, cancel := context.WithTimeout(d.life, controlTimeout)
 	defer cancel()
-	if _, err := d.Checkin(ctx, id, api.OutcomeOK, ""); err != nil {
+	if _, err := d.Checkin(ctx, id, Operator, api.OutcomeOK, ""); err != nil {
 		d.logger.Warn("could not return the lease of a disconnected client; it will expire", "lease", id, "error", err)
 	}
 }

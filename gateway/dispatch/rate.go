@@ -111,5 +111,5 @@ func (p *poolState) rateExhaustedLocked(now time.Time) error {
 }
 
 func errRateLimited(what string, limit int, wait time.Duration) *api.Error {
-	return api.Errorf(api.CodeRateLimited, "%s has used up its %d calls of this minute (limits.calls_per_minute)", what, limit).After(wait)
+	return api.Errorf(api.CodeRateLimited, "%s reached its limit of %d calls per minute (limits.calls_per_minute)", what, limit).After(wait)
 }

@@ -46,6 +46,7 @@ type upstream struct {
 type activeLease struct {
 	ref       api.LeaseRef
 	lease     api.Lease
+	key       leaseKey
 	own       bool            // the Dispatcher's
 	ended     bool            // returned or superseded: no new call
 	reason    string          // of ended
@@ -89,13 +90,15 @@ func (u *upstream) adoptLocked(lease api.Lease, ref api.LeaseRef, own bool, now 
 			return false
 		}
 		if lease.ExpiresAt.After(old.lease.ExpiresAt) {
+			lease.Token = ""
 			old.lease = lease
 		}
 		return true
 	}
 	u.supersedeLocked(ref, "a newer lease was granted")
 	u.pool.retireOlderLocked(u)
-	u.lease = &activeLease{ref: ref, lease: lease, own: own, calls: make(map[*Call]struct{}), idleSince: now}
+	lease.Token = "" // the holder's
+	u.lease = &activeLease{ref: ref, lease: lease, key: keyOf(lease), own: own, calls: make(map[*Call]struct{}), idleSince: now}
 	u.stats.granted.Add(1)
 	u.free = false
 	if u.busyLocked() {

@@ -18,6 +18,29 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
+    def do_GET(self):
+        if self.path == "/upgrade":
+            return self.upgrade()
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        answer = b"" if self.command == "HEAD" else self.path.encode()
+        self.send_response(200)
+        self.send_header("X-Method", self.command)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_PROPFIND = do_HEAD = do_GET
+
+    def upgrade(self):
+        """Answers each line in upper case, until the client leaves."""
+        self.send_response(101)
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", self.headers["Upgrade"])
+        self.end_headers()
+        self.close_connection = True
+        for line in self.rfile:
+            self.wfile.write(line.upper())
+
     def log_message(self, *_):
         pass
 

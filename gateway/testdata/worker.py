@@ -1,4 +1,6 @@
 import os
+import socket
+import sys
 import time
 
 import tempool
@@ -68,6 +70,59 @@ def stubborn(path):
     while not os.path.exists(path):
         time.sleep(0.002)
     return "let go"
+
+
+def _get(socket_path, path):
+    """Returns the status line of a GET over a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(socket_path)
+        s.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return s.makefile("rb").readline().decode()
+
+
+@tempool.method
+def get_socket(socket_path, path):
+    return _get(socket_path, path)
+
+
+def _in_child(answer, orphaned):
+    """Returns what a child answers, which has left this session and has an empty environment; its parent ends first if it is orphaned."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if not orphaned or os.fork() == 0:
+            code = "import os, sys; sys.path[:0] = %r; os.environ['ANSWER'] = '1'; exec(sys.argv[1])" % (sys.path,)
+            os.set_inheritable(writing, True)
+            os.execve(sys.executable, [sys.executable, "-c", code, answer % writing], {})
+        os._exit(0)
+    os.close(writing)
+    if orphaned:
+        os.waitpid(child, 0)
+    with open(reading) as r:
+        said = r.read()
+    if not orphaned:
+        os.waitpid(child, 0)
+    return said
+
+
+_ANSWER = """
+import os, socket
+s = socket.socket(socket.AF_UNIX)
+s.connect(%r)
+s.sendall(b"GET %s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+os.write(%%d, s.makefile("rb").readline())
+"""
+
+
+@tempool.method
+def get_socket_by_child(socket_path, path):
+    return _in_child(_ANSWER % (socket_path, path), False)
+
+
+@tempool.method
+def get_socket_by_orphan(socket_path, path):
+    return _in_child(_ANSWER % (socket_path, path), True)
 
 
 @tempool.method

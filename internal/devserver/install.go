@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tempool/tempool/internal/atomicfile"
 	"github.com/tempool/tempool/internal/installcache"
 )
 
@@ -94,11 +95,7 @@ func (i installer) recentFailure() error {
 }
 
 func (i installer) recordFailure(failure error) error {
-	scratch := i.failureNote() + ".new"
-	if err := os.WriteFile(scratch, []byte(failure.Error()+"\n"), 0o644); err != nil {
-		return fmt.Errorf("record the failed download: %w", err)
-	}
-	if err := os.Rename(scratch, i.failureNote()); err != nil {
+	if err := atomicfile.Write(i.failureNote(), []byte(failure.Error()+"\n"), 0o644); err != nil {
 		return fmt.Errorf("record the failed download: %w", err)
 	}
 	return nil

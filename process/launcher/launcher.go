@@ -1,6 +1,6 @@
-// Package launcher starts programs under per-process limits. A limit set on a process from outside comes too late for what the process
-// did before; so the agent executes its own program again as the launcher, which limits itself, takes the program's credentials and
-// executes the program.
+// Package launcher starts programs under per-process limits, marked as descendants of their incarnation, and without new privileges. What is
+// set on a process from outside comes too late for what the process did before; so the agent executes its own program again as the
+// launcher, which limits itself, takes the program's credentials and executes the program.
 package launcher
 
 import (
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -24,7 +25,11 @@ const Name = "tempool-launch"
 // Options say how to start a program.
 type Options struct {
 	Limits      limits.PerProcess
+	Mark        tree.Mark
+	Sandbox     sandbox.Sandbox
 	Credentials *Credentials // nil: the agent's own
+	// Join is the pidfd of a process of this agent whose sandbox the program shares; nil for a sandbox of its own.
+	Join *os.File
 	// Env is the launcher's environment, not the program's. It must contain the incarnation's cookie.
 	Env     []string
 	Fork    func(*exec.Cmd) error // starts the launcher, which is reaped with tree.WaitChild
@@ -47,6 +52,9 @@ type request struct {
 	Env         []string          `json:"env"`
 	Credentials *Credentials      `json:"credentials,omitempty"`
 	Limits      limits.PerProcess `json:"limits"`
+	Mark        tree.Mark         `json:"mark,omitempty"`
+	Sandbox     sandbox.Sandbox   `json:"sandbox"`
+	Agent       int               `json:"agent"` // the PID of the program that sent the request
 }
 
 // reply is the launcher's answer: one when its limits are in force, and a second one only if it cannot execute the program.
@@ -71,15 +79,23 @@ func Start(cmd *exec.Cmd, o Options) (openFiles uint64, err error) {
 		return 0, err
 	}
 	defer ours.Close()
-	program := request{Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits}
+	program := request{
+		Program: cmd.Path, Args: cmd.Args, Env: cmd.Env, Credentials: o.Credentials, Limits: o.Limits, Mark: o.Mark, Sandbox: o.Sandbox, Agent: os.Getpid(),
+	}
 	cmd.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), theirs)
-	cmd.Path, cmd.Args = self, []string{Name, strconv.Itoa(firstExtraFD + len(cmd.ExtraFiles) - 1)}
+	socket := firstExtraFD + len(cmd.ExtraFiles) - 1
+	if o.Join != nil && !o.Sandbox.IsZero() {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Join)
+		program.Sandbox.Join = socket + 1
+	}
+	program.Sandbox.Attach(cmd)
+	cmd.Path, cmd.Args = self, []string{Name, strconv.Itoa(socket)}
 	cmd.Env = append([]string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, o.Env...)
 	cmd.SysProcAttr.Credential = nil
 	err = o.Fork(cmd)
 	theirs.Close()
 	if err != nil {
-		return 0, err
+		return 0, o.Sandbox.Explain(err)
 	}
 	if err = ours.SetDeadline(time.Now().Add(o.Timeout)); err == nil {
 		if openFiles, err = awaitProgram(ours, program); err == nil {
@@ -142,7 +158,26 @@ func Run() {
 	if limited.OpenFiles, err = program.Limits.Apply(); err != nil {
 		fail(err)
 	}
+	if err := program.Mark.Set(); err != nil {
+		fail(err)
+	}
+	if os.Getppid() != program.Agent {
+		os.Exit(1) // whoever kills the descendants of a dead agent may have looked for marks before this process had one
+	}
+	if err := program.Sandbox.Enter(); err != nil {
+		fail(err)
+	}
+	files, err := program.Sandbox.OpenFiles()
+	if err != nil {
+		fail(err)
+	}
 	if err := program.Credentials.become(); err != nil {
+		fail(err)
+	}
+	if err := dropPrivileges(); err != nil {
+		fail(err)
+	}
+	if err := files.Restrict(); err != nil {
 		fail(err)
 	}
 	if err := json.NewEncoder(conn).Encode(limited); err != nil {

@@ -15,5 +15,6 @@ var errUnsupported = errors.New("not supported on this system")
 func (*Credentials) SessionAttr() *syscall.SysProcAttr { return nil }
 func (*Credentials) become() error                     { return errUnsupported }
 func SocketPair() (ours, theirs *os.File, err error)   { return nil, nil, errUnsupported }
+func dropPrivileges() error                            { return errUnsupported }
 func closeOnExec(int)                                  {}
 func execute(string, []string, []string) error         { return errUnsupported }

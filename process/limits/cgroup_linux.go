@@ -6,12 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
-
-// cgroupMount is where cgroup v2 is mounted on hosts that have its controllers.
-const cgroupMount = "/sys/fs/cgroup"
 
 // HostCgroupFS returns access to the host's cgroups.
 func HostCgroupFS() (CgroupFS, error) {
@@ -19,9 +17,25 @@ func HostCgroupFS() (CgroupFS, error) {
 	if err != nil {
 		return CgroupFS{}, fmt.Errorf("find the agent's cgroup: %w", err)
 	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return CgroupFS{}, fmt.Errorf("find where cgroup v2 is mounted: %w", err)
+	}
 	return CgroupFS{
-		Mount: cgroupMount, Self: string(self), Write: writeCgroupFile, Attach: startInCgroup, Rmdir: os.Remove, Delegated: delegatedBySystemd,
+		Mount: cgroupMount(string(mounts)), Self: string(self), Write: writeCgroupFile, Attach: startInCgroup, Rmdir: os.Remove, Delegated: delegatedBySystemd,
 	}, nil
+}
+
+// cgroupMount returns where cgroup v2 is mounted: on a host that uses version 1, too, below its usual place.
+func cgroupMount(mountinfo string) string {
+	for line := range strings.Lines(mountinfo) { // see proc_pid_mountinfo(5)
+		mount, filesystem, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(mount)
+		if strings.HasPrefix(filesystem, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
+			return fields[4]
+		}
+	}
+	return "/sys/fs/cgroup"
 }
 
 // delegatedBySystemd checks the mark of units with Delegate=yes. In the cgroup of any other unit systemd may undo changes. A cgroup that

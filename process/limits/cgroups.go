@@ -39,7 +39,7 @@ type CgroupFS struct {
 
 // Cgroups are the cgroups of one agent.
 type Cgroups struct {
-	// Controllers are the usable ones.
+	// Controllers are the usable ones. Without any, cgroups enforce no limit, but can still be killed at once.
 	Controllers map[string]bool
 
 	fs   CgroupFS
@@ -67,9 +67,6 @@ func OpenCgroups(h CgroupFS, id string) (*Cgroups, error) {
 		if slices.Contains(cgroupControllers, name) {
 			c.Controllers[name] = true
 		}
-	}
-	if len(c.Controllers) == 0 {
-		return nil, errors.New("cgroup v2 offers none of the controllers memory, cpu and pids")
 	}
 	if err := c.delegate(path); err != nil {
 		return nil, err
@@ -99,7 +96,7 @@ func (c *Cgroups) delegate(path string) error {
 		}
 		return err
 	}
-	if filepath.Base(path) != AgentLeaf {
+	if filepath.Base(path) != AgentLeaf && len(c.Controllers) > 0 {
 		if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("the agent's cgroup is not delegated to it: %w", err)
 		}

@@ -44,8 +44,6 @@ type Plan struct {
 	Mechanisms map[string]Mechanism
 	PerProcess PerProcess
 	Cgroup     CgroupLimits
-	// UseCgroup means that the incarnation gets a cgroup, if only so that limits can be set later.
-	UseCgroup bool
 }
 
 // NewPlan chooses the strongest mechanism for each limit. It fails if the host cannot enforce a limit at all; only open_files, which is
@@ -67,8 +65,6 @@ func NewPlan(sp *spec.Spec, worker string, host Host) (Plan, error) {
 	perTree("memory", "memory", l.Memory > 0)
 	perTree("cpu", "cpu", l.CPU > 0)
 	perTree("processes", "pids", l.Processes > 0)
-	plan.UseCgroup = len(host.Controllers) > 0 &&
-		(l.Memory > 0 || l.CPU > 0 || l.Processes > 0 || sp.Resources.Allocation != spec.AllocationNone)
 
 	if l.OpenFiles > 0 {
 		plan.Mechanisms["open_files"] = ByRlimit

@@ -140,8 +140,8 @@ func MeasureTree(at time.Time, members []*tree.Entry, memoryLimit int64) TreeUsa
 	}
 	var proportional int64
 	for _, m := range members {
-		pss := tree.UsageOf(m.Identity).PSS
-		if pss == 0 {
+		pss, readable := tree.PSSOf(m.Identity)
+		if !readable {
 			return usage
 		}
 		proportional += pss

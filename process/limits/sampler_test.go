@@ -119,12 +119,10 @@ func TestPlanUsesTheStrongestMechanismOfTheHost(t *testing.T) {
 		"memory": BySampler, "cpu": BySampler, "processes": BySampler, "open_files": ByRlimit, "cpu_time": ByRlimit,
 		"cpu_affinity": ByScheduler, "cpu_affinity_each": ByScheduler, "nice": ByScheduler, "oom_score_adj": ByKernel, "calls_per_minute": ByGateway,
 	}, planned.Mechanisms)
-	require.False(t, planned.UseCgroup)
 
 	planned, err = plan(all, delegated)
 	require.NoError(t, err)
 	require.Equal(t, []Mechanism{ByCgroup, BySampler, ByCgroup}, []Mechanism{planned.Mechanisms["memory"], planned.Mechanisms["cpu"], planned.Mechanisms["processes"]})
-	require.True(t, planned.UseCgroup)
 
 	for key, l := range map[string]spec.Limits{"cpu_affinity": {CPUAffinity: []int{0}}, "cpu_affinity_each": {CPUAffinityEach: 1}, "oom_score_adj": {OOMScoreAdj: 1}} {
 		_, err := plan(l, mac)

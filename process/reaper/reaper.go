@@ -5,11 +5,14 @@ package reaper
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tempool/tempool/process/tree"
 )
@@ -78,7 +81,28 @@ func readCommands(commands io.Reader) map[string]tree.Key {
 func killAll(trees map[string]tree.Key) {
 	var all sync.WaitGroup
 	for _, key := range trees {
-		all.Go(func() { tree.Kill(key) })
+		all.Go(func() {
+			tree.Kill(key)
+			removeCgroup(key.Cgroup)
+		})
 	}
 	all.Wait()
+}
+
+const (
+	cgroupRemoveTimeout = 2 * time.Second
+	cgroupRemoveRetry   = 5 * time.Millisecond
+)
+
+// removeCgroup removes the cgroup of a tree that was killed, once the last process has left it, and the cgroup of all workers after the last.
+func removeCgroup(dir string) {
+	if dir == "" {
+		return
+	}
+	for deadline := time.Now().Add(cgroupRemoveTimeout); time.Now().Before(deadline); time.Sleep(cgroupRemoveRetry) {
+		if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(filepath.Dir(dir)) // fails while it holds another
+			return
+		}
+	}
 }

@@ -3,6 +3,7 @@ package tree
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -68,10 +69,10 @@ type killer struct {
 
 // round scans and kills once. It reports whether Kill is finished.
 func (k *killer) round() bool {
-	// A cookie holder is killed during the scan, right after it is read: it may be about to fork a successor and exit. The first scan kills
+	// A process with the tree's mark is killed during the scan, right after it is read: it may be about to fork a successor and exit. The first scan kills
 	// nobody, since it must find all members: a child that cleared its environment belongs to the tree only through its parent.
 	t, err := ScanTable(func(e *Entry) {
-		if k.membersKnown && e.cookie != "" && e.cookie == k.tree.Cookie && !e.Zombie {
+		if k.membersKnown && k.tree.marks(e) && !e.Zombie {
 			k.kill(e)
 		}
 	})
@@ -85,6 +86,7 @@ func (k *killer) round() bool {
 	}
 	members := t.Members(k.tree)
 	k.membersKnown = true
+	killCgroup(k.tree.Cgroup) // after the scan, so that the members are known and their zombies can be reaped
 	if len(members) == 0 {
 		return true
 	}
@@ -105,6 +107,17 @@ func (k *killer) round() bool {
 	}
 	k.sleep()
 	return false
+}
+
+// killCgroup kills all processes of a cgroup at once. It does nothing before Linux 5.14; the tree is killed process by process in any case.
+func killCgroup(dir string) {
+	if dir == "" {
+		return
+	}
+	if file, err := os.OpenFile(filepath.Join(dir, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
+		_, _ = file.WriteString("1")
+		file.Close()
+	}
 }
 
 func (k *killer) sleep() {

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"syscall"
 
@@ -29,6 +30,20 @@ func Signal(id Identity, sig syscall.Signal) error {
 		return unix.Kill(id.PID, sig)
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// OpenPID returns a pidfd of exactly the process that id names, which may be unreaped; it fails with ESRCH if there is none.
+func OpenPID(id Identity) (*os.File, error) {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	if !id.Exists() { // the open descriptor cannot be reused for another process, so the comparison comes after the open
+		file.Close()
+		return nil, unix.ESRCH
+	}
+	return file, nil
 }
 
 // atHighPriority runs f on a thread of its own at the highest priority that this program may set. The thread ends with f.

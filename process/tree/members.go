@@ -10,6 +10,9 @@ type Key struct {
 	// Root leads the session and process group. Zero until the process was spawned.
 	Root   Identity `json:"root"`
 	Cookie string   `json:"cookie"`
+	Mark   Mark     `json:"mark,omitempty"`
+	// Cgroup is the directory of the incarnation's cgroup; empty for none.
+	Cgroup string `json:"cgroup,omitempty"`
 	// Unreaped means that nobody has waited for Root, so its number cannot have been reused for a process, session or group.
 	Unreaped bool `json:"-"`
 	// Known are members found earlier. They stay members whatever they do to their environment, session and parent.
@@ -82,6 +85,13 @@ func (t *Table) Members(k Key) []*Entry {
 	}
 	if k.Cookie != "" {
 		for _, e := range t.CookieHolders[k.Cookie] {
+			if marksProve() || t.ledByHolder(e) {
+				w.add(e)
+			}
+		}
+	}
+	if k.Mark != 0 {
+		for _, e := range t.markHolders[k.Mark] {
 			w.add(e)
 		}
 	}
@@ -100,6 +110,18 @@ func (t *Table) Members(k Key) []*Entry {
 		}
 	}
 	return living
+}
+
+// marks reports whether e carries the mark or the cookie of k's tree.
+func (k Key) marks(e *Entry) bool {
+	return k.Mark != 0 && e.mark == k.Mark || marksProve() && k.Cookie != "" && e.cookie == k.Cookie
+}
+
+// ledByHolder reports whether a cookie holder is of a session that belongs to the incarnation: its leader has the cookie, too, or is gone.
+// In a foreign session somebody has copied the cookie.
+func (t *Table) ledByHolder(e *Entry) bool {
+	leader := t.entries[e.Session]
+	return leader == nil || leader.Zombie || leader.cookie == e.cookie
 }
 
 // ownsSession reports whether the session with the root's number is the root's. That is certain while the root is unreaped. Later the

@@ -4,11 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStatAcceptsAnyCommandName(t *testing.T) {
@@ -50,6 +53,7 @@ func TestScanFindsTheCookieOfAProcessInAnExecLoop(t *testing.T) {
 	cmd := exec.Command(script)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", CookieEnv + "=execs"}
 	start(t, cmd)
+	mark(t, cmd.Process.Pid, NewMark())
 	for range 100 {
 		table, err := ScanTable(nil)
 		require.NoError(t, err)
@@ -68,6 +72,92 @@ func TestAProcessWithAnEmptyEnvironmentHasNoCookie(t *testing.T) {
 	cookie, err := readCookie(cmd.Process.Pid)
 	require.NoError(t, err)
 	require.Empty(t, cookie)
+}
+
+func TestOnlyAMarkedProcessIsOfATree(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{CookieEnv + "=copied"}
+	start(t, cmd)
+	key := Key{Cookie: "copied", Mark: NewMark()}
+	require.NotEqual(t, key.Mark, NewMark())
+	members := func() []*Entry {
+		table, err := ScanTable(nil)
+		require.NoError(t, err)
+		return table.Members(key)
+	}
+	require.Empty(t, members(), "a bystander")
+	mark(t, cmd.Process.Pid, key.Mark)
+	require.Len(t, members(), 1, "by its mark")
+	mark(t, cmd.Process.Pid, 1000)
+	require.Len(t, members(), 1, "a descendant of a worker that changed its mark, by its cookie")
+	key.Cookie = ""
+	require.Empty(t, members())
+}
+
+func TestACookieInAForeignSessionProvesNothingWithoutMarks(t *testing.T) {
+	rows := []*Entry{proc(high, 1, high, 100), proc(high+1, high, high, 101), proc(high+2, 1, high+2, 102), proc(high+3, 1, high+9, 103)}
+	rows[1].cookie, rows[2].cookie, rows[3].cookie = "c", "c", "c"
+	table := newTable(time.Now(), rows)
+	require.False(t, table.ledByHolder(rows[1]), "somebody's shell leads the session")
+	require.True(t, table.ledByHolder(rows[2]))
+	require.True(t, table.ledByHolder(rows[3]), "the leader is gone")
+}
+
+func TestOnlyStraysAreKilled(t *testing.T) {
+	require.NoError(t, BecomeSubreaper())
+	// adopt returns an orphan of this process, in a session of its own.
+	adopt := func() Identity {
+		file := filepath.Join(t.TempDir(), "pid")
+		cmd := exec.Command("sh", "-c", "setsid sh -c 'echo $$ > "+file+"; exec sleep 1000' & ")
+		require.NoError(t, cmd.Run())
+		var id Identity
+		require.Eventually(t, func() bool {
+			data, err := os.ReadFile(file)
+			pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
+			if err != nil || pid == 0 {
+				return false
+			}
+			e, err := ReadEntry(pid)
+			if err != nil || e == nil || e.Parent != os.Getpid() {
+				return false
+			}
+			id = e.Identity
+			return true
+		}, 20*time.Second, time.Millisecond)
+		t.Cleanup(func() {
+			_ = Signal(id, syscall.SIGKILL)
+			require.Eventually(t, func() bool { ReapOrphan(id); return !id.Exists() }, 20*time.Second, time.Millisecond)
+		})
+		return id
+	}
+	child := exec.Command("sleep", "1000") // of other code in this program
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	other, found := Identify(child.Process.Pid)
+	require.True(t, found)
+
+	unmarked, living, owned, retired, lowered := adopt(), adopt(), adopt(), adopt(), adopt()
+	kept, gone := NewMark(), NewMark()
+	mark(t, living.PID, kept)
+	mark(t, owned.PID, 1000)
+	mark(t, retired.PID, gone)
+	mark(t, lowered.PID, 1001)
+	t.Cleanup(kept.Retire)
+	gone.Retire()
+	t.Cleanup(OwnTrees(func(e *Entry) bool { return e.Identity == owned }))
+	killed, err := KillStrays()
+	require.NoError(t, err)
+	require.Equal(t, 2, killed)
+	for id, lives := range map[Identity]bool{other: true, unmarked: true, living: true, owned: true, retired: false, lowered: false} {
+		require.Equal(t, lives, id.Exists(), "%v of %v", id, []Identity{other, unmarked, living, owned, retired, lowered})
+	}
+}
+
+// mark gives a process a mark.
+func mark(t *testing.T, pid int, m Mark) {
+	t.Helper()
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)}, nil))
 }
 
 // start runs cmd until the end of the test.

@@ -12,9 +12,12 @@ const minCPUWindow = 200 * time.Millisecond
 
 // Sample is the resource usage of a whole tree at one moment.
 type Sample struct {
-	At       time.Time `json:"at"`
-	RSSBytes int64     `json:"rss_bytes"`
-	// PSSBytes counts shared pages proportionally, so it can be summed over workers. 0 where it cannot be read.
+	At time.Time `json:"at"`
+	// MemoryBytes is what the tree costs the host: PSS, or the best that MemorySource says.
+	MemoryBytes  int64        `json:"memory_bytes"`
+	MemorySource MemorySource `json:"memory_source"`
+	RSSBytes     int64        `json:"rss_bytes"`
+	// PSSBytes is 0 unless MemorySource is FromPSS.
 	PSSBytes int64 `json:"pss_bytes,omitempty"`
 	// CPUPercent covers the time since the previous measurement, or since the program began to run; 100 is one core. A sample less than
 	// 200 ms after the previous measurement repeats its value (0 at first), since the clock ticks of the process table are too coarse.
@@ -29,7 +32,7 @@ type Sample struct {
 
 // Usage is the resource usage of one process. Where the process table has a value already, 0 means to use that.
 type Usage struct {
-	RSS, PSS    int64
+	RSS         int64
 	CPU         time.Duration
 	threads     int
 	openFiles   int
@@ -47,6 +50,7 @@ type Meter struct {
 	cpuAt  time.Time     // when CPUPercent was measured last, and at first when the program began to run
 	io     map[Identity]Usage
 	ended  Usage // read and wrote of members that are gone
+	pss    pssReading
 }
 
 // Start sets when the program began to run, and the CPU time that its process had used before.
@@ -71,7 +75,8 @@ func (m *Meter) Latest() Sample {
 }
 
 // Sample measures the tree in t. It returns the latest sample if t is not newer, and fails with ErrEnded if t has no member of the tree.
-func (m *Meter) Sample(t *Table, key Key) (Sample, error) {
+// The budget bounds how often it reads PSS; with nil it does.
+func (m *Meter) Sample(t *Table, key Key, budget *PSSBudget) (Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !t.At.After(m.latest.At) {
@@ -81,20 +86,20 @@ func (m *Meter) Sample(t *Table, key Key) (Sample, error) {
 	if len(members) == 0 {
 		return Sample{}, ErrEnded
 	}
-	return m.measureLocked(t.At, members, UsageOf), nil
+	sample := m.measureLocked(t.At, members, UsageOf)
+	m.addMemoryLocked(&sample, members, budget, PSSOf)
+	m.latest = sample
+	return sample, nil
 }
 
-// measureLocked makes the next sample from the living members of the tree.
+// measureLocked makes the next sample, except its memory, from the living members of the tree.
 func (m *Meter) measureLocked(at time.Time, members []*Entry, usageOf func(Identity) Usage) Sample {
 	sample := Sample{At: at, Children: len(members) - 1, CPUPercent: m.latest.CPUPercent}
 	var cpu time.Duration
-	complete := true
 	io := make(map[Identity]Usage, len(members))
 	for _, member := range members {
 		used := usageOf(member.Identity)
-		complete = complete && used.PSS > 0
 		sample.RSSBytes += cmp.Or(used.RSS, member.RSS)
-		sample.PSSBytes += used.PSS
 		sample.OpenFiles += used.openFiles
 		sample.Threads += cmp.Or(used.threads, member.threads)
 		cpu += cmp.Or(used.CPU, member.CPU)
@@ -103,9 +108,6 @@ func (m *Meter) measureLocked(at time.Time, members []*Entry, usageOf func(Ident
 		io[member.Identity] = used
 		sample.ReadBytes += used.read
 		sample.WriteBytes += used.wrote
-	}
-	if !complete {
-		sample.PSSBytes = 0 // the sum would be too small
 	}
 	for id, before := range m.io {
 		if _, alive := io[id]; !alive {

@@ -6,7 +6,10 @@ import (
 	gopsutil "github.com/shirou/gopsutil/v3/process"
 )
 
-// UsageOf reads the usage of one process. macOS has no PSS and no I/O counters per process.
+// PSSOf never succeeds: macOS has no PSS.
+func PSSOf(Identity) (bytes int64, readable bool) { return 0, false }
+
+// UsageOf reads the usage of one process. macOS has no I/O counters per process.
 func UsageOf(id Identity) Usage {
 	var used Usage
 	p := &gopsutil.Process{Pid: int32(id.PID)}

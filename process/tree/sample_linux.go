@@ -2,20 +2,30 @@ package tree
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// UsageOf reads the usage of one process from /proc. A value that may not be read is 0.
+// PSSOf reads the proportional set size of one process: each page counts by the share of processes that map it. A process that has ended has
+// 0. It is not readable if the system or its owner does not permit it.
+func PSSOf(id Identity) (bytes int64, readable bool) {
+	data, err := readProc(id.PID, "smaps_rollup", make([]byte, 4096))
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOENT) && !id.Exists():
+		return 0, true
+	case err != nil:
+		return 0, false
+	}
+	return 1024 * numberAfter(data, "Pss:"), true
+}
+
+// UsageOf reads the usage of one process from /proc, except what its entry has. A value that may not be read is 0.
 func UsageOf(id Identity) Usage {
 	buffer := make([]byte, 4096)
 	var used Usage
-	if data, err := readProc(id.PID, "smaps_rollup", buffer); err == nil {
-		used.RSS = 1024 * numberAfter(data, "Rss:")
-		used.PSS = 1024 * numberAfter(data, "Pss:")
-	}
 	if data, err := readProc(id.PID, "io", buffer); err == nil {
 		used.read = numberAfter(data, "read_bytes:")
 		used.wrote = numberAfter(data, "write_bytes:")

@@ -21,7 +21,8 @@ type Entry struct {
 	pgid    int
 	Session int
 	Zombie  bool
-	cookie  string // set by ScanTable only; "" if it cannot be read
+	mark    Mark   // set by ScanTable only
+	cookie  string // set by ScanTable only; "" if it cannot be read, or if the process provably descends from no worker
 	threads int
 	RSS     int64         // bytes; 0 on systems whose table does not say
 	CPU     time.Duration // used by the process and the children it has waited for; 0 on systems whose table does not say
@@ -32,6 +33,8 @@ type Table struct {
 	At time.Time
 	// CookieHolders are the living processes by cookie. Only ScanTable fills it.
 	CookieHolders map[string][]*Entry
+	// markHolders are the living processes by mark. Only ScanTable fills it.
+	markHolders map[Mark][]*Entry
 
 	entries  map[int]*Entry
 	children map[int][]*Entry // by parent
@@ -42,13 +45,20 @@ func newTable(at time.Time, entries []*Entry) *Table {
 	t := &Table{
 		At: at, entries: make(map[int]*Entry, len(entries)),
 		children: make(map[int][]*Entry), sessions: make(map[int][]*Entry), CookieHolders: make(map[string][]*Entry),
+		markHolders: make(map[Mark][]*Entry),
 	}
 	self := os.Getpid()
 	for _, e := range entries {
 		t.entries[e.PID] = e
 		t.children[e.Parent] = append(t.children[e.Parent], e)
 		t.sessions[e.Session] = append(t.sessions[e.Session], e)
-		if e.cookie != "" && !e.Zombie && e.PID != self {
+		if e.Zombie || e.PID == self {
+			continue
+		}
+		if e.mark != 0 {
+			t.markHolders[e.mark] = append(t.markHolders[e.mark], e)
+		}
+		if e.cookie != "" {
 			t.CookieHolders[e.cookie] = append(t.CookieHolders[e.cookie], e)
 		}
 	}
@@ -71,7 +81,7 @@ func (t *Table) GroupAlive(pgid int) bool {
 	return false
 }
 
-// ReadTable reads all processes once, without their cookies.
+// ReadTable reads all processes once, without their marks and cookies.
 func ReadTable() (*Table, error) {
 	at := time.Now()
 	pids, err := listPIDs()
@@ -102,7 +112,7 @@ const (
 	maxScanRounds = 50
 )
 
-// ScanTable reads all processes with their cookies. A process may fork during the scan, so ScanTable lists the PIDs until no new one
+// ScanTable reads all processes with their marks and cookies. A process may fork during the scan, so ScanTable lists the PIDs until no new one
 // appears: every process that was alive at the last listing is then in the table. ScanTable calls visit, unless it is nil, for each
 // process right after reading it. If a process exists but cannot be read (out of descriptors, say) the scan fails, since the process
 // would look dead. A process in execve is read again in each round, for at most 1 second.
@@ -128,7 +138,10 @@ func ScanTable(visit func(*Entry)) (*Table, error) {
 			seen[pid], fresh = true, true
 			e, err := ReadEntry(pid)
 			if err == nil && e != nil && !e.Zombie {
-				e.cookie, err = readCookie(pid)
+				e.mark, err = readMark(pid)
+				if err == nil && (e.mark != 0 || !marksProve()) {
+					e.cookie, err = readCookie(pid)
+				}
 			}
 			if errors.Is(err, errExec) {
 				if err = nil; time.Since(at) < execTimeout {

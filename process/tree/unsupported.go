@@ -22,6 +22,7 @@ func ReapOrphan(Identity)                   {}
 func BootID() string                        { return "" }
 func WatchExit(int) (wait func())           { return func() {} }
 func UsageOf(Identity) Usage                { return Usage{} }
+func PSSOf(Identity) (int64, bool)          { return 0, false }
 func atHighPriority(f func())               { f() }
 
 const SIGCONT = syscall.SIGKILL

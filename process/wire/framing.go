@@ -25,35 +25,50 @@ type framing interface {
 	wrap(dst, msg []byte) []byte
 }
 
-func newFraming(name string, r io.Reader, maxMessage int64) (framing, error) {
+func newFraming(name string, r io.Reader, o Options) (framing, error) {
 	b := bufio.NewReaderSize(r, maxReadBuffer)
 	switch name {
 	case FramingLine:
-		return &lineFraming{r: b, max: maxMessage}, nil
+		return &lineFraming{r: b, max: o.MaxMessage, output: o.output}, nil
 	case FramingContentLength:
-		return &contentLengthFraming{r: b, max: maxMessage}, nil
+		return &contentLengthFraming{r: b, max: o.MaxMessage, output: o.output}, nil
 	case FramingPacket4:
-		return &packet4Framing{r: b, max: maxMessage}, nil
+		return &packet4Framing{r: b, max: o.MaxMessage}, nil
 	}
 	return nil, fmt.Errorf("framing %q: use %s, %s or %s", name, FramingLine, FramingContentLength, FramingPacket4)
 }
 
 type lineFraming struct {
-	r   *bufio.Reader
-	max int64
-	buf []byte
+	r      *bufio.Reader
+	max    int64
+	output func([]byte)
+	buf    []byte
 }
 
-// next skips empty lines and accepts CRLF line endings.
+// messageStart is how most servers begin a message; text before it on the same line was printed without a line ending.
+var messageStart = []byte(`{"jsonrpc"`)
+
+// next skips empty lines and accepts CRLF line endings. What is not JSON is output of the program.
 func (f *lineFraming) next() ([]byte, error) {
 	for {
 		line, err := f.line()
 		if err != nil {
 			return nil, err
 		}
-		if line = bytes.TrimSpace(line); len(line) > 0 {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		if line[0] == '{' || line[0] == '[' {
 			return line, nil
 		}
+		at := bytes.Index(line, messageStart)
+		if at < 0 {
+			f.output(line)
+			continue
+		}
+		f.output(line[:at])
+		return line[at:], nil
 	}
 }
 
@@ -93,45 +108,59 @@ func (f *lineFraming) wrap(dst, msg []byte) []byte { return append(append(dst, m
 const maxHeaderBlock = 8 << 10
 
 type contentLengthFraming struct {
-	r   *bufio.Reader
-	max int64
+	r      *bufio.Reader
+	max    int64
+	output func([]byte)
 }
 
+// The headers of the base protocol are Content-Length and Content-Type.
+var (
+	headerPrefix  = []byte("content-")
+	contentLength = []byte("content-length:")
+)
+
+// next reads headers and a message. Any other line before a message is output of the program, as is what precedes Content-Length on its line.
 func (f *contentLengthFraming) next() ([]byte, error) {
 	length, total := int64(-1), 0
 	for {
 		line, err := f.r.ReadSlice('\n')
-		total += len(line)
-		if total > maxHeaderBlock || errors.Is(err, bufio.ErrBufferFull) {
+		if total+len(line) > maxHeaderBlock || errors.Is(err, bufio.ErrBufferFull) {
 			return nil, violation("headers of more than %d bytes before a message", maxHeaderBlock)
 		}
 		if err != nil {
-			if err == io.EOF && total > 0 {
+			if err == io.EOF && total+len(line) > 0 {
 				err = io.ErrUnexpectedEOF
 			}
 			return nil, err
 		}
 		line = bytes.TrimRight(line, "\r\n")
-		if len(line) == 0 {
-			break
+		lower := bytes.ToLower(line)
+		at := bytes.LastIndex(lower, contentLength)
+		switch {
+		case len(line) == 0 && total == 0:
+			continue // printed between two messages
+		case len(line) == 0 && length < 0:
+			return nil, violation("a message without Content-Length")
+		case len(line) == 0:
+			return readMessage(f.r, length, f.max)
+		case at < 0 && !bytes.HasPrefix(lower, headerPrefix):
+			f.output(line)
+			continue
 		}
-		key, value, found := bytes.Cut(line, []byte(":"))
-		if !found {
-			return nil, violation("%.60q instead of a header such as Content-Length; print only messages to stdout", line)
-		}
-		if !bytes.EqualFold(bytes.TrimSpace(key), []byte("content-length")) {
+		total += len(line)
+		if at < 0 {
 			continue // such as Content-Type
 		}
-		n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 63)
+		if at > 0 {
+			f.output(line[:at])
+		}
+		value := bytes.TrimSpace(line[at+len(contentLength):])
+		n, err := strconv.ParseUint(string(value), 10, 63)
 		if err != nil || length >= 0 {
 			return nil, violation("Content-Length %.40q is not one number", value)
 		}
 		length = int64(n)
 	}
-	if length < 0 {
-		return nil, violation("a message without Content-Length")
-	}
-	return readMessage(f.r, length, f.max)
 }
 
 func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"slices"
 	"strconv"
-	"sync"
 )
 
 // jsonrpc is the codec of a JSON-RPC 2.0 client.
@@ -14,34 +12,25 @@ type jsonrpc struct {
 	framing     framing
 	framingName string
 	o           Options
-
-	mu sync.Mutex
-	// abandoned are the cancelled calls without a response, newest last: a late response is no violation. Guarded by mu.
-	abandoned []uint32
-	// cancelPings maps the ping behind a cancel to the cancelled call. Guarded by mu, bounded by maxAbandoned.
-	cancelPings map[uint32]uint32
-	pinger      *pinger
 }
-
-// maxAbandoned bounds abandoned and cancelPings.
-const maxAbandoned = 1024
 
 // NewJSONRPC starts a Conn that reads messages from r, a worker's stdout, and writes to w, its stdin. The Conn owns and closes both; r.Close
 // must unblock a Read. framing is one of the Framing constants.
 //
-// An LSP server or Erlang port gets $/cancelRequest for a cancelled call, to which it still responds. An MCP server (line) gets
-// notifications/cancelled, after which it does not respond; so a ping follows, whose response proves that the server has read the cancel.
+// An LSP server or Erlang port gets $/cancelRequest for a cancelled call, an MCP server (line) notifications/cancelled. Either way the call
+// stays in flight until the server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as
+// the response to a ping, shows that the server has stopped working on the call.
+//
+// What the program prints between messages goes to Options.OnOutput, as far as the framing can tell the two apart: line and content-length.
 //
 // Of the server's own requests, ping and those in defaultAnswers (jsonrpc_answer.go) are answered; all others fail with "method not found".
 func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn, error) {
 	o = o.withDefaults()
-	in, err := newFraming(framing, r, o.MaxMessage)
+	in, err := newFraming(framing, r, o)
 	if err != nil {
 		return nil, err
 	}
-	d := &jsonrpc{framing: in, framingName: framing, o: o, cancelPings: make(map[uint32]uint32)}
-	c := newConn(d, r, w, o)
-	d.pinger = &c.ping
+	c := newConn(&jsonrpc{framing: in, framingName: framing, o: o}, r, w, o)
 	c.start()
 	return c, nil
 }
@@ -113,46 +102,9 @@ func (d *jsonrpc) appendCancel(dst []byte, id uint32, method string) []byte {
 	if method == "initialize" {
 		return dst // MCP forbids to cancel it; without a response the Conn ends
 	}
-	dst = d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
-	d.mu.Lock()
-	full := len(d.cancelPings) >= maxAbandoned
-	d.mu.Unlock()
-	if full {
-		return dst // the server responds to calls but not to pings: wait for its response to this call
-	}
-	d.pinger.mu.Lock()
-	pingID := d.pinger.nextCancelPingID()
-	d.pinger.mu.Unlock()
-	d.mu.Lock()
-	d.cancelPings[pingID] = id
-	d.mu.Unlock()
-	return d.appendPing(dst, pingID)
+	return d.framing.wrap(dst, message(0, "notifications/cancelled", []byte(`{"requestId":`+number+`,"reason":"the caller has stopped waiting"}`)))
 }
 
 func (d *jsonrpc) appendPing(dst []byte, id uint32) []byte {
 	return d.framing.wrap(dst, message(id, d.o.PingMethod, nil))
-}
-
-// cancelConfirmed handles the response to a ping behind a cancel: the server has read the cancel and will not respond to the call.
-func (d *jsonrpc) cancelConfirmed(c *conn, pingID uint32) bool {
-	d.mu.Lock()
-	id, due := d.cancelPings[pingID]
-	if due {
-		delete(d.cancelPings, pingID)
-		if len(d.abandoned) == maxAbandoned {
-			d.abandoned = slices.Delete(d.abandoned, 0, maxAbandoned/2)
-		}
-		d.abandoned = append(d.abandoned, id)
-	}
-	d.mu.Unlock()
-	if due {
-		c.complete(id, nil, nil) // does nothing if the response has arrived after all
-	}
-	return due
-}
-
-func (d *jsonrpc) wasAbandoned(id uint32) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Contains(d.abandoned, id)
 }

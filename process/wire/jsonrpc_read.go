@@ -40,6 +40,10 @@ func (d *jsonrpc) receive(c *conn, raw []byte) error {
 	if err := json.Unmarshal(raw, &m); err != nil || len(bytes.TrimSpace(raw)) == 0 || bytes.TrimSpace(raw)[0] != '{' {
 		return violation("%.80q is not a JSON-RPC message; print to stderr, since stdout is for the protocol", raw)
 	}
+	if m.Version == "" && m.Method == nil && m.ID == nil && d.framingName == FramingLine {
+		d.o.output(raw) // such as a structured log line
+		return nil
+	}
 	if m.Version != "2.0" {
 		return violation("a message of JSON-RPC version %.20q instead of 2.0", m.Version)
 	}
@@ -78,8 +82,6 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	}
 	known := false
 	switch {
-	case id >= firstCancelPingID:
-		known = d.cancelConfirmed(c, uint32(id))
 	case id >= firstPingID:
 		known = c.ping.receivePong(uint32(id)) // an error such as "method not found" is a pong, too
 	case failure != nil:
@@ -87,7 +89,7 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	default:
 		known = c.complete(uint32(id), &Response{Payload: m.Result}, nil)
 	}
-	if !known && !d.wasAbandoned(uint32(id)) {
+	if !known {
 		return violation("unsolicited: a response with id %d, which is not in flight", id)
 	}
 	return nil

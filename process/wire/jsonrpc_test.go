@@ -38,7 +38,7 @@ func newRPC(t testing.TB, kind string, o Options) (Conn, *rpcServer) {
 	require.NoError(t, err)
 	c, err := NewJSONRPC(clientReads, clientWrites, kind, o)
 	require.NoError(t, err)
-	in, err := newFraming(kind, serverReads, DefaultMaxMessage)
+	in, err := newFraming(kind, serverReads, Options{}.withDefaults())
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, c.Close())
@@ -181,26 +181,77 @@ func TestACancelledLSPCallStillGetsAResponse(t *testing.T) {
 	require.NoError(t, c.Err())
 }
 
-func TestACancelledMCPCallEndsWithTheNextPing(t *testing.T) {
-	c, server := newRPC(t, FramingLine, Options{})
+func TestOnlyTheResponseEndsACancelledMCPCall(t *testing.T) {
+	c, server := newRPC(t, FramingLine, Options{CancelGrace: patience})
 	ctx, cancel := context.WithCancel(within(t))
-	done := callAsync(ctx, c, Request{Method: "tools/call"})
+	alice := callAsync(ctx, c, Request{Method: "tools/call"})
 	ask := server.read()
 	cancel()
-	require.ErrorIs(t, await(t, done).err, context.Canceled)
+	require.ErrorIs(t, await(t, alice).err, context.Canceled)
 	told := server.read()
 	require.Equal(t, "notifications/cancelled", told.Method)
 	require.Contains(t, string(told.Params), `"requestId":`+ask.ID.String())
-	proof := server.read()
-	require.Equal(t, "ping", proof.Method)
-	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, proof.ID)
-	require.Eventually(t, func() bool { return c.InFlight() == 0 }, patience, time.Millisecond)
 
-	// A server that answers all the same is late, not wrong.
+	bob := callAsync(within(t), c, Request{Method: "tools/call"})
+	ping := make(chan error, 1)
+	go func() { ping <- c.Ping(within(t)) }()
+	question := server.read()
+	require.Equal(t, "ping", question.Method, "Bob's call must wait")
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, question.ID)
+	require.NoError(t, await(t, ping))
+	require.Equal(t, 1, c.InFlight(), "a ping's response says nothing about the call before it")
+	require.Empty(t, bob)
+
 	server.write(`{"jsonrpc":"2.0","id":%s,"result":{}}`, ask.ID)
-	done = callAsync(within(t), c, Request{Method: "tools/list"})
-	server.write(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`, server.read().ID)
-	require.NoError(t, await(t, done).err)
+	next := server.read()
+	require.Equal(t, "tools/call", next.Method)
+	server.write(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`, next.ID)
+	require.NoError(t, await(t, bob).err)
+}
+
+func TestACancelledMCPCallWithoutAResponseBreaksTheConn(t *testing.T) {
+	c, server := newRPC(t, FramingLine, Options{CancelGrace: 10 * time.Millisecond})
+	ctx, cancel := context.WithCancel(within(t))
+	alice := callAsync(ctx, c, Request{Method: "tools/call"})
+	server.read()
+	bob := callAsync(within(t), c, Request{Method: "tools/call"})
+	cancel()
+	require.ErrorIs(t, await(t, alice).err, context.Canceled)
+	var unsent *CallError
+	require.ErrorAs(t, await(t, bob).err, &unsent)
+	require.False(t, unsent.Started)
+	require.ErrorIs(t, c.Err(), ErrUnanswered)
+	require.Equal(t, "notifications/cancelled", server.read().Method)
+	_, err := server.in.next()
+	require.ErrorIs(t, err, io.EOF, "Bob's call was not sent")
+}
+
+func TestOutputBetweenMessagesIsNoMessage(t *testing.T) {
+	for kind, raw := range map[string]string{
+		FramingLine: "Starting server...\n{\"level\":\"info\",\"msg\":\"up\"}\n\x00\x01\n\nno line ending: %s\n",
+		FramingContentLength: "Starting server...\n{\"level\":\"info\",\"msg\":\"up\"}\nTime 12:30\n\x00\x01\r\n" +
+			"no line ending: Content-Length: %[2]d\r\nContent-Type: x\r\n\r\n%[1]s",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			var output []string
+			c, server := newRPC(t, kind, Options{OnOutput: func(text []byte) { output = append(output, string(text)) }})
+			for range 2 {
+				done := callAsync(within(t), c, Request{Method: "m"})
+				message := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":5}`, server.read().ID)
+				_, err := fmt.Fprintf(server.out, raw+"%.0[1]s%.0[2]d", message, len(message))
+				require.NoError(t, err)
+				got := await(t, done)
+				require.NoError(t, got.err)
+				require.Equal(t, "5", string(got.resp.Payload))
+			}
+			require.NoError(t, c.Close())
+			text := strings.Join(output, "\n")
+			for _, printed := range []string{"Starting server...", `{"level":"info","msg":"up"}`, "\x00\x01", "no line ending:"} {
+				require.Equal(t, 2, strings.Count(text, printed), text)
+			}
+			require.NotContains(t, text, "jsonrpc")
+		})
+	}
 }
 
 func TestMCPInitializeIsNotCancelled(t *testing.T) {
@@ -249,7 +300,7 @@ func TestNotificationsOfTheServerAreAccepted(t *testing.T) {
 
 func TestProtocolViolationsBreakAJSONRPCConn(t *testing.T) {
 	for _, tc := range []struct{ kind, raw, reason string }{
-		{FramingLine, "Starting server...\n", "print to stderr"},
+		{FramingLine, "{\"jsonrpc\"\n", "print to stderr"},
 		{FramingLine, "[{}]\n", "not a JSON-RPC message"},
 		{FramingLine, `{"jsonrpc":"1.0","id":1,"result":1}` + "\n", "instead of 2.0"},
 		{FramingLine, `{"jsonrpc":"2.0","id":99,"result":1}` + "\n", "unsolicited"},
@@ -260,12 +311,12 @@ func TestProtocolViolationsBreakAJSONRPCConn(t *testing.T) {
 		{FramingLine, `{"jsonrpc":"2.0","id":{},"method":"x"}` + "\n", "an id is a string or a number"},
 		{FramingLine, strings.Repeat("x", 2000) + "\n", "limit"},
 		{FramingLine, strings.Repeat("x", 2*maxReadBuffer), "limit"},
-		{FramingContentLength, "hello world\r\n\r\n", "instead of a header such as Content-Length"},
+		{FramingContentLength, "Content-Type: x\r\nhello world\r\n\r\n", "without Content-Length"},
 		{FramingContentLength, "Content-Length: -1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "not one number"},
 		{FramingContentLength, "Content-Type: x\r\n\r\n", "without Content-Length"},
 		{FramingContentLength, "Content-Length: 1001\r\n\r\n", "the limit is 1000"},
-		{FramingContentLength, "X: " + strings.Repeat("x", maxHeaderBlock) + "\r\n", "headers of more than"},
+		{FramingContentLength, "Content-X: " + strings.Repeat("x", maxHeaderBlock) + "\r\n", "headers of more than"},
 		{FramingPacket4, "\xff\xff\xff\xff", "the limit is 1000"},
 	} {
 		c, server := newRPC(t, tc.kind, Options{MaxMessage: 1000})
@@ -298,12 +349,12 @@ func TestFramingsRoundTrip(t *testing.T) {
 	messages := []string{`{}`, `{"a":"` + strings.Repeat("x", 3*maxReadBuffer) + `"}`, `[1]`}
 	for _, kind := range framings {
 		var stream []byte
-		wrapper, err := newFraming(kind, nil, DefaultMaxMessage)
+		wrapper, err := newFraming(kind, nil, Options{}.withDefaults())
 		require.NoError(t, err)
 		for _, m := range messages {
 			stream = wrapper.wrap(stream, []byte(m))
 		}
-		reader, err := newFraming(kind, bytes.NewReader(stream), DefaultMaxMessage)
+		reader, err := newFraming(kind, bytes.NewReader(stream), Options{}.withDefaults())
 		require.NoError(t, err)
 		for _, m := range messages {
 			got, err := reader.next()
@@ -313,7 +364,7 @@ func TestFramingsRoundTrip(t *testing.T) {
 		_, err = reader.next()
 		require.ErrorIs(t, err, io.EOF)
 	}
-	_, err := newFraming("telegram", nil, 1)
+	_, err := newFraming("telegram", nil, Options{})
 	require.ErrorContains(t, err, "packet4")
 }
 

@@ -7,28 +7,18 @@ import (
 
 // pinger sends one ping at a time: concurrent Pings wait for the same pong.
 type pinger struct {
-	mu             sync.Mutex
-	last           uint32        // guarded by mu: id of the newest ping
-	lastCancelPing uint32        // guarded by mu: number of the newest ping behind a cancel
-	pong           chan struct{} // guarded by mu: closed by the pong; nil while no ping is unanswered
+	mu   sync.Mutex
+	last uint32        // guarded by mu: id of the newest ping
+	pong chan struct{} // guarded by mu: closed by the pong; nil while no ping is unanswered
 }
 
-// The ids of pings are above those of calls; the ids of pings behind a cancel are above the others.
-const (
-	firstPingID       = maxCallID
-	firstCancelPingID = firstPingID + maxCallID/2
-)
+// firstPingID is the lowest id of a ping: they are above those of calls.
+const firstPingID = maxCallID
 
 // nextID returns the id of the next ping; p.mu is held.
 func (p *pinger) nextID() uint32 {
-	p.last = firstPingID + (p.last+1)%(firstCancelPingID-firstPingID)
+	p.last = firstPingID + (p.last+1)%maxCallID
 	return p.last
-}
-
-// nextCancelPingID returns the id of the next ping behind a cancel; p.mu is held.
-func (p *pinger) nextCancelPingID() uint32 {
-	p.lastCancelPing = (p.lastCancelPing + 1) % (maxCallID / 2)
-	return firstCancelPingID + p.lastCancelPing
 }
 
 // receivePong handles a pong; false if no ping with this id is unanswered.

@@ -94,6 +94,16 @@ type Options struct {
 	// OnNotification gets each notification of a JSON-RPC worker, on the reading goroutine: it must neither block nor retain params. If it
 	// is nil they are dropped.
 	OnNotification func(method string, params []byte)
+	// OnOutput gets what a JSON-RPC program prints to stdout between its messages, line by line, on the reading goroutine: it must neither
+	// block nor retain text. If it is nil the text is dropped.
+	OnOutput func(text []byte)
+}
+
+// output passes on a line that is no message.
+func (o Options) output(text []byte) {
+	if o.OnOutput != nil {
+		o.OnOutput(text)
+	}
 }
 
 func (o Options) withDefaults() Options {

@@ -72,10 +72,17 @@ func (b *backlog) unsettled(id string) bool {
 	return pending || b.busy[id] > 0
 }
 
+// len counts the sessions that are pending or have an operation, such as a flush, in progress.
 func (b *backlog) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.pending)
+	n := len(b.pending)
+	for id := range b.busy {
+		if _, pending := b.pending[id]; !pending {
+			n++
+		}
+	}
+	return n
 }
 
 // changes counts the pending sessions that were changed, not only used.

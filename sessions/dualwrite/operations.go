@@ -52,41 +52,34 @@ func (s *Store) use(id string, use func(sessions.Store) (*sessions.Session, erro
 	return found, err
 }
 
-// Create implements sessions.Store.
 func (s *Store) Create(ctx context.Context, session *sessions.Session) (*sessions.Session, error) {
 	return s.write(ctx, session.ID, func(store sessions.Store) (*sessions.Session, error) { return store.Create(ctx, session) })
 }
 
-// Update implements sessions.Store.
 func (s *Store) Update(ctx context.Context, id string, change func(*sessions.Session) error) (*sessions.Session, error) {
 	return s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return store.Update(ctx, id, change) })
 }
 
-// Delete implements sessions.Store.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	_, err := s.write(ctx, id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Delete(ctx, id) })
 	return err
 }
 
-// Get implements sessions.Store.
 func (s *Store) Get(ctx context.Context, id string) (*sessions.Session, error) {
 	return s.use(id, func(store sessions.Store) (*sessions.Session, error) { return store.Get(ctx, id) })
 }
 
-// Touch implements sessions.Store.
 func (s *Store) Touch(ctx context.Context, id string) error {
 	_, err := s.use(id, func(store sessions.Store) (*sessions.Session, error) { return nil, store.Touch(ctx, id) })
 	return err
 }
 
-// List implements sessions.Store.
 func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.Session, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.primary.List(ctx, after, limit)
 }
 
-// Count implements sessions.Store.
 func (s *Store) Count(ctx context.Context) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -104,7 +97,6 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 	return swept, err
 }
 
-// SetBounds implements sessions.Store.
 func (s *Store) SetBounds(max int, onFull sessions.OnFull) {
 	s.ForEach(func(store sessions.Replica) { store.SetBounds(max, onFull) })
 }

@@ -98,7 +98,7 @@ func notEqual(status api.SessionCopy) error {
 	if status.Problem != "" {
 		reason = status.Problem
 	}
-	return api.Errorf(api.CodeInvalid, "the two session stores are not in step yet: %s", reason)
+	return api.Errorf(api.CodeInvalid, "the two session stores are not in sync yet: %s", reason)
 }
 
 // stopReplicator stops the background goroutine, before mu is taken for writing, so that no operation waits for it.

@@ -22,7 +22,6 @@ import (
 	"github.com/tempool/tempool/sessions/memory"
 	"github.com/tempool/tempool/sessions/redis"
 	"github.com/tempool/tempool/sessions/redis/redistest"
-	"github.com/tempool/tempool/sessions/storetest"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -31,29 +30,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const testTimeout = 60 * time.Second
 
 func noCommit() error { return nil }
-
-func TestConformanceWithoutACopy(t *testing.T) {
-	storetest.Run(t, func(_ *testing.T, config sessions.Config) sessions.Store { return New(memory.Open(config)) })
-}
-
-func TestConformanceDuringACopy(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
-		store := New(memory.Open(config))
-		store.StartCopy(memory.Open(config), false, false)
-		return store
-	})
-}
-
-func TestConformanceAfterASwap(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, config sessions.Config) sessions.Store {
-		store := New(memory.Open(config))
-		store.StartCopy(memory.Open(config), false, false)
-		awaitInStep(t, store)
-		_, err := store.SwitchRoles(t.Context(), false, noCommit)
-		require.NoError(t, err)
-		return store
-	})
-}
 
 // awaitInStep waits until a comparison has found both stores equal.
 func awaitInStep(t *testing.T, store *Store) {
@@ -266,7 +242,7 @@ func TestOperationsContinueWhileTheSecondaryIsDown(t *testing.T) {
 	require.Equal(t, api.CopyCopying, report.Phase)
 	_, err := store.SwitchRoles(t.Context(), false, noCommit)
 	require.ErrorIs(t, err, api.ErrInvalid)
-	require.ErrorContains(t, err, "not in step yet")
+	require.ErrorContains(t, err, "not in sync yet")
 	s.awaitProgress(t)
 	e.server.Restart()
 	s.awaitProgress(t)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
-	"github.com/tempool/tempool/sessions/storetest"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -26,18 +25,6 @@ func TestMain(m *testing.M) {
 		writeUntilKilled(path)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-func TestConformance(t *testing.T) {
-	for _, sync := range []Sync{SyncAlways, SyncInterval} {
-		t.Run(string(sync), func(t *testing.T) {
-			open := func(t *testing.T, config sessions.Config) sessions.Store {
-				return openStore(t, Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
-			}
-			storetest.Run(t, open)
-			storetest.RunReplica(t, open)
-		})
-	}
 }
 
 func openStore(t *testing.T, options Options) *Store {

@@ -16,7 +16,6 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
-	"github.com/tempool/tempool/sessions/storetest"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -28,26 +27,6 @@ func openStore(t *testing.T, options Options) *Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store
-}
-
-func TestConformance(t *testing.T) {
-	for name, url := range map[string]func() string{
-		"one server": func() string { return redistest.Start(t).URL() + "/1" },
-		"a cluster": func() string {
-			server := redistest.StartCluster(t)
-			return server.URL() + "?addr=" + server.Address()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			address := url()
-			var stores atomic.Int64
-			open := func(t *testing.T, config sessions.Config) sessions.Store {
-				return openStore(t, Options{Config: config, URL: address, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
-			}
-			storetest.Run(t, open)
-			storetest.RunReplica(t, open)
-		})
-	}
 }
 
 func TestConcurrentUpdatesFromTwoHostsAreAllApplied(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,24 @@ type bench struct {
 	server  *devserver.Server
 	metrics string // address of the server's metrics
 	client  *tempool.Client
+
+	ends []func(context.Context) error // what atEnd has registered, in start order
 }
+
+// within runs a part of the run and then ends what the part has started, the newest first.
+func (b *bench) within(ctx context.Context, part func() error) error {
+	outer := b.ends
+	b.ends = nil
+	failures := part()
+	for _, end := range slices.Backward(b.ends) {
+		failures = errors.Join(failures, end(context.WithoutCancel(ctx)))
+	}
+	b.ends = outer
+	return failures
+}
+
+// atEnd makes end run at the end of the current part.
+func (b *bench) atEnd(end func(context.Context) error) { b.ends = append(b.ends, end) }
 
 func newBench(ctx context.Context, rounds int) (*bench, error) {
 	root, err := repository(ctx)

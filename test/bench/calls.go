@@ -30,17 +30,15 @@ type callSide struct {
 }
 
 // measureCalls compares in-process calls, from a caller through the pool to a Python worker and back, with RoadRunner's pool.
-func measureCalls(ctx context.Context, b *bench) (err error) {
+func measureCalls(ctx context.Context, b *bench) error {
 	agent, err := b.localAgent(ctx, "calls", "")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.Stop()) }()
 	rr, err := b.startRoadrunner(ctx, callWorkers)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rr.stop()) }()
 
 	r, g := b.result, agent.Gateway()
 	var sides []*callSide
@@ -60,7 +58,6 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 		body := bytes.Repeat([]byte("x"), callBytes)
 		request := dispatch.Request{Method: "echo", Body: body, Priority: dispatch.DefaultPriority}
 		callPool := func(ctx context.Context) (*dispatch.Response, error) { return g.CallPool(ctx, pool.Name(), request) }
@@ -82,11 +79,10 @@ func measureCalls(ctx context.Context, b *bench) (err error) {
 			add(rrSingle, 1, nil)
 		}
 	}
-	leased, release, err := b.leased(ctx, g)
+	leased, err := b.leased(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, release()) }()
 	add("8 callers, max_inflight 4, client leases", callers, leased)
 
 	for round := range b.rounds {
@@ -138,30 +134,26 @@ func checkEcho(body []byte) func(*dispatch.Response, error) error {
 }
 
 // leased starts a pool and checks out its workers; the callers share the leases evenly.
-func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, release func() error, err error) {
+func (b *bench) leased(ctx context.Context, g *gateway.Gateway) (call func(context.Context, int) error, err error) {
 	pool, err := b.startPool(ctx, b.withLongLeases("leased", callWorkers, 4))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	leases := make([]*tempool.Lease, callWorkers)
 	for i := range leases {
 		if leases[i], err = pool.CheckoutOnce(ctx, i, tempool.CheckoutOptions{Holder: "bench"}); err != nil {
-			return nil, nil, errors.Join(err, stopPool(context.WithoutCancel(ctx), pool))
+			return nil, err
 		}
 	}
 	body := bytes.Repeat([]byte("x"), callBytes)
 	request := dispatch.Request{Method: "echo", Body: body}
-	call = func(ctx context.Context, caller int) error {
-		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
-	}
-	release = func() error {
-		ctx := context.WithoutCancel(ctx)
+	b.atEnd(func(ctx context.Context) (err error) {
 		for _, lease := range leases {
-			if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}); err != nil {
-				return err
-			}
+			err = errors.Join(err, b.client.Checkin(ctx, api.CheckinRequest{LeaseID: lease.ID}))
 		}
-		return stopPool(ctx, pool)
-	}
-	return call, release, nil
+		return err
+	})
+	return func(ctx context.Context, caller int) error {
+		return checkEcho(body)(g.Call(ctx, leases[caller%callWorkers].ID, request))
+	}, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -27,19 +26,16 @@ const (
 // measureCrash alternates between killing an idle worker and starting the same program without Tempool.
 //
 // Polling every 5 ms slows the worker, so every other kill polls rarely and is timed by the timestamps of the worker's history.
-func measureCrash(ctx context.Context, b *bench) (err error) {
-	agent, err := b.agent(ctx, "crash")
-	if err != nil {
+func measureCrash(ctx context.Context, b *bench) error {
+	if _, err := b.agent(ctx, "crash"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	s := b.echo("crash", 1)
 	s.Recovery.HealthyReset = spec.Duration(healthyReset)
 	pool, err := b.startPool(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 
 	r := b.result
 	bare := r.row("bare process, start to hello", "ms")

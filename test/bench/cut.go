@@ -22,19 +22,17 @@ const (
 )
 
 // measureCut kills a worker during a call, several times, and measures the time until the caller gets the error.
-func measureCut(ctx context.Context, b *bench) (err error) {
+func measureCut(ctx context.Context, b *bench) error {
 	agent, err := b.localAgent(ctx, "cut", "")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.Stop()) }()
 	s := b.withLongLeases("cut", 1, 1)
 	s.Recovery.HealthyReset = spec.Duration(healthyReset)
 	pool, err := b.startPool(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	latency := b.result.row("SIGKILL during a call until the caller's error", "ms")
 	for range killsDuringCall {
 		took, err := killDuringCall(ctx, agent.Gateway(), pool)

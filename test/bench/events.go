@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,25 +26,22 @@ const (
 )
 
 // measureEvents counts the history events of leases and of an idle day.
-func measureEvents(ctx context.Context, b *bench) (err error) {
-	agent, err := b.agent(ctx, "events")
-	if err != nil {
+func measureEvents(ctx context.Context, b *bench) error {
+	if _, err := b.agent(ctx, "events"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	if err := b.leaseEvents(ctx); err != nil {
 		return err
 	}
 	return b.idleEvents(ctx)
 }
 
-func (b *bench) leaseEvents(ctx context.Context) (err error) {
+func (b *bench) leaseEvents(ctx context.Context) error {
 	r := b.result
 	pool, err := b.startPool(ctx, b.echo("events", 1))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	bySignal := func(id string) error {
 		if err := b.client.Checkin(ctx, api.CheckinRequest{LeaseID: id}); err != nil {
 			return err
@@ -87,16 +83,14 @@ func (b *bench) leaseEvents(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *bench) idleEvents(ctx context.Context) (err error) {
+func (b *bench) idleEvents(ctx context.Context) error {
 	r := b.result
 	s := b.echo("idle", 1)
 	perDay := float64(24*time.Hour) / float64(s.Health.Checkpoint.D()) // default spec
 	s.Health.Checkpoint = spec.Duration(fastCheckpoint)
-	pool, err := b.startPool(ctx, s)
-	if err != nil {
+	if _, err := b.startPool(ctx, s); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	if _, err := b.awaitActivities(ctx, "idle", 2); err != nil { // Start and the first checkpoint
 		return err
 	}

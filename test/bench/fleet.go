@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
@@ -27,24 +28,21 @@ const (
 )
 
 // measureFleet compares the start of a pool of 100 workers with starting the same program 100 times.
-func measureFleet(ctx context.Context, b *bench) (err error) {
+func measureFleet(ctx context.Context, b *bench) error {
 	agent, err := b.agent(ctx, "fleet", "--capacity", strconv.Itoa(2*fleetSize))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	r := b.result
 	bare := r.row(fmt.Sprintf("%d bare processes, %d at a time", fleetSize, runtime.NumCPU()), "s")
 	pool := r.row(fmt.Sprintf("pool of %d, StartPool until all workers are ready", fleetSize), "s")
 	memory := r.row(fmt.Sprintf("agent RSS with %d workers", fleetSize), "MB")
 	first := r.row("agent RSS with 1 worker", "MB")
 
-	single, err := b.startPool(ctx, b.echo("first", 1)) // warms the agent up
-	if err != nil {
+	if _, err := b.startPool(ctx, b.echo("first", 1)); err != nil { // warms the agent up
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), single)) }()
-	one, err := residentMB(agent.cmd.Process.Pid)
+	one, err := residentMB(agent.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -77,19 +75,20 @@ func measureFleet(ctx context.Context, b *bench) (err error) {
 }
 
 // startFleet starts a pool, measures the time and the agent's memory, and stops the pool.
-func (b *bench) startFleet(ctx context.Context, name string, agent *child, pool, memory *series) error {
+func (b *bench) startFleet(ctx context.Context, name string, agent *exec.Cmd, pool, memory *series) error {
 	s := b.echo(name, fleetSize)
 	began := time.Now()
-	p, err := b.startPoolWithin(ctx, s, fleetPoll)
-	if err != nil {
+	return b.within(ctx, func() error {
+		if _, err := b.startPoolWithin(ctx, s, fleetPoll); err != nil {
+			return err
+		}
+		pool.add(time.Since(began).Seconds())
+		megabytes, err := residentMB(agent.Process.Pid)
+		if err == nil {
+			memory.add(megabytes)
+		}
 		return err
-	}
-	pool.add(time.Since(began).Seconds())
-	megabytes, err := residentMB(agent.cmd.Process.Pid)
-	if err == nil {
-		memory.add(megabytes)
-	}
-	return errors.Join(err, stopPool(context.WithoutCancel(ctx), p))
+	})
 }
 
 // spawnBareFleet measures the start of bare processes, one per core at a time, which is also an agent's default.

@@ -22,7 +22,7 @@ const (
 )
 
 // measureIdle opens 10,000 connections to an agent, sends one request on each, and measures calls while they are idle.
-func measureIdle(ctx context.Context, b *bench) (err error) {
+func measureIdle(ctx context.Context, b *bench) error {
 	if err := raiseFileLimit(idleConnections + idleFiles); err != nil { // the agent inherits the limit
 		return err
 	}
@@ -34,17 +34,15 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	pool, err := b.startPool(ctx, b.withLongLeases("idle", callWorkers, 1))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	url := "http://" + address + "/v1/pools/" + pool.Name() + "/call/echo"
 	if err := awaitEcho(ctx, url, webBytes); err != nil {
 		return err
 	}
-	before, err := residentMB(agent.cmd.Process.Pid)
+	before, err := residentMB(agent.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -76,7 +74,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 		}
 		conns = append(conns, conn)
 	}
-	after, err := residentMB(agent.cmd.Process.Pid)
+	after, err := residentMB(agent.Process.Pid)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -23,29 +22,24 @@ const (
 )
 
 // measureLease compares the latency of a checkout with a no-op update, then the throughput of sixteen at a time.
-func measureLease(ctx context.Context, b *bench) (err error) {
-	agent, err := b.agent(ctx, "lease")
-	if err != nil {
+func measureLease(ctx context.Context, b *bench) error {
+	if _, err := b.agent(ctx, "lease"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
-	noop, err := b.start(roleNoop, "noop", b.server.Address())
-	if err != nil {
+	if _, err := b.start(roleNoop, "noop", b.server.Address()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, noop.stop()) }()
 	pool, err := b.startPool(ctx, b.echo("lease", leaseWorkers))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	ids := make([]string, leaseWorkers)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("noop/%d", i)
 		if err := b.startNoop(ctx, ids[i]); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, b.endNoop(context.WithoutCancel(ctx), ids[i])) }()
+		b.atEnd(func(ctx context.Context) error { return b.endNoop(ctx, ids[i]) })
 	}
 	if err := b.checkoutLatency(ctx, pool, ids[0]); err != nil {
 		return err

@@ -25,6 +25,7 @@ func (b *bench) localAgent(ctx context.Context, hostID, listen string) (*worker.
 	if err != nil {
 		return nil, fmt.Errorf("start an agent in this process: %w", err)
 	}
+	b.atEnd(func(context.Context) error { return agent.Stop() })
 	return agent, nil
 }
 

@@ -109,7 +109,7 @@ func (b *bench) measure(ctx context.Context, one benchmark) error {
 	b.result = &result{Name: one.name, What: one.what, Rounds: b.rounds, LoadBefore: loadAverage()}
 	fmt.Printf("\n%s: %s\n", one.name, one.what)
 	began := time.Now()
-	if err := one.run(ctx, b); err != nil {
+	if err := b.within(ctx, func() error { return one.run(ctx, b) }); err != nil {
 		return err
 	}
 	b.result.Seconds, b.result.LoadAfter = time.Since(began).Seconds(), loadAverage()

@@ -17,7 +17,7 @@ import (
 // waitTimeout limits every wait.
 const waitTimeout = 2 * time.Minute
 
-// startPool starts a pool and waits until all workers are ready.
+// startPool starts a pool and waits until all workers are ready. The pool stops at the end of the benchmark.
 func (b *bench) startPool(ctx context.Context, s spec.Spec) (*tempool.Pool, error) {
 	return b.startPoolWithin(ctx, s, 50*time.Millisecond)
 }
@@ -28,6 +28,7 @@ func (b *bench) startPoolWithin(ctx context.Context, s spec.Spec, pause time.Dur
 		return nil, err
 	}
 	pool := b.client.Pool(s.Pool.Name)
+	b.atEnd(func(ctx context.Context) error { return stopPool(ctx, pool) })
 	return pool, awaitPool(ctx, pool, s.Pool.Size, pause)
 }
 

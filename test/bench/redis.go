@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -23,17 +21,16 @@ const redisRatioTarget = 1.3 // relative to one round trip
 // measureRedis compares session operations in Redis with plain commands on the same server. The kinds of operation alternate one by one,
 // so that all see the same load.
 func measureRedis(ctx context.Context, b *bench) (err error) {
-	server, err := b.startRedis(ctx)
+	address, err := b.startRedis(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.stop()) }()
-	store, err := redis.Open(redis.Options{URL: "redis://" + server.address, Config: sessions.Config{Max: 2 * sessionsTimed}})
+	store, err := redis.Open(redis.Options{URL: "redis://" + address, Config: sessions.Config{Max: 2 * sessionsTimed}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	client := bare.NewClient(&bare.Options{Addr: server.address})
+	client := bare.NewClient(&bare.Options{Addr: address})
 	defer func() { err = errors.Join(err, client.Close()) }()
 	body, err := smallSession(0).Body()
 	if err != nil {
@@ -96,45 +93,28 @@ func measureRedis(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// redisServer is a redis-server for this run.
-type redisServer struct {
-	cmd     *exec.Cmd
-	address string
-}
-
-func (b *bench) startRedis(ctx context.Context) (*redisServer, error) {
+// startRedis starts a redis-server and returns its address.
+func (b *bench) startRedis(ctx context.Context) (string, error) {
 	address, err := freeAddress()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	_, port, _ := net.SplitHostPort(address) // freeAddress has a port
-	folder := filepath.Join(b.dir, "redis")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("create a directory for Redis: %w", err)
-	}
-	s := &redisServer{cmd: exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "no", "--logfile", "redis.log"), address: address}
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start redis-server (scripts/setup-debian.sh installs it): %w", err)
+	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "", "--appendonly", "no")
+	// It has no data to save.
+	if err := b.launch("redis-server", server, false, func() error { return server.Process.Kill() }); err != nil {
+		return "", err
 	}
 	client := bare.NewClient(&bare.Options{Addr: address})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	for {
 		if err = client.Ping(ctx).Err(); err == nil {
-			return s, nil
+			return address, nil
 		}
 		if wait(ctx, 20*time.Millisecond) != nil {
-			return nil, errors.Join(fmt.Errorf("redis-server does not answer: %w", err), s.stop())
+			return "", fmt.Errorf("redis-server does not answer: %w", err)
 		}
 	}
-}
-
-// stop kills the server, which has no data to save.
-func (s *redisServer) stop() error {
-	if err := s.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("kill redis-server: %w", err)
-	}
-	_ = s.cmd.Wait() // always fails: it was killed
-	return nil
 }

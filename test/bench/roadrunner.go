@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,8 +13,7 @@ import (
 
 // roadrunner is RoadRunner's pool in a separate process, built from a separate module.
 type roadrunner struct {
-	cmd      *exec.Cmd
-	requests io.WriteCloser
+	requests *json.Encoder
 	results  *json.Decoder
 }
 
@@ -25,24 +23,19 @@ func (b *bench) startRoadrunner(ctx context.Context, workers int) (*roadrunner, 
 	if _, err := output(ctx, source, "go", "build", "-o", program, "."); err != nil {
 		return nil, err
 	}
-	r := &roadrunner{cmd: exec.Command(program, strconv.Itoa(workers), b.python, filepath.Join(source, "worker.py"))}
-	stdout, err := r.cmd.StdoutPipe()
-	if err == nil {
-		r.requests, err = r.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = r.cmd.Start()
-	}
-	if err != nil {
+	cmd := exec.Command(program, strconv.Itoa(workers), b.python, filepath.Join(source, "worker.py"))
+	results, errOut := cmd.StdoutPipe()
+	requests, errIn := cmd.StdinPipe()
+	if err := errors.Join(errOut, errIn); err != nil {
 		return nil, fmt.Errorf("start RoadRunner's pool: %w", err)
 	}
-	r.results = json.NewDecoder(stdout)
-	return r, nil
+	r := &roadrunner{requests: json.NewEncoder(requests), results: json.NewDecoder(results)}
+	return r, b.launch("RoadRunner's pool", cmd, true, requests.Close)
 }
 
 // perSecond measures RoadRunner for a span and returns the calls per second.
 func (r *roadrunner) perSecond(callers, bytes int, span time.Duration) (float64, error) {
-	err := json.NewEncoder(r.requests).Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()})
+	err := r.requests.Encode(map[string]any{"callers": callers, "bytes": bytes, "ms": span.Milliseconds()})
 	var result struct {
 		PerSecond float64 `json:"per_second"`
 	}
@@ -53,11 +46,4 @@ func (r *roadrunner) perSecond(callers, bytes int, span time.Duration) (float64,
 		return 0, fmt.Errorf("measure RoadRunner's pool: %w", err)
 	}
 	return result.PerSecond, nil
-}
-
-// stop ends RoadRunner and its workers.
-func (r *roadrunner) stop() error {
-	force := time.AfterFunc(stopTimeout, func() { _ = r.cmd.Process.Kill() })
-	defer force.Stop()
-	return errors.Join(r.requests.Close(), r.cmd.Wait())
 }

@@ -39,11 +39,9 @@ func measureSizing(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	agent, err := b.agent(ctx, "sizing", "--capacity", strconv.Itoa(2*sizingWorkers))
-	if err != nil {
+	if _, err := b.agent(ctx, "sizing", "--capacity", strconv.Itoa(2*sizingWorkers)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
 	if err := m.awaitHost(ctx, "sizing"); err != nil {
 		return err
 	}
@@ -93,15 +91,17 @@ func (m *sizing) report(what string, c cost) {
 
 // secondHost returns what one more host costs in a second.
 func (m *sizing) secondHost(ctx context.Context, alone cost) (c cost, err error) {
-	agent, err := m.agent(ctx, "second")
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, agent.stop()) }()
-	if err := m.awaitHost(ctx, "second"); err != nil {
-		return c, err
-	}
-	return m.rate(ctx, m.background.plus(alone), api.HostWorkflowID("second"))
+	err = m.within(ctx, func() error {
+		if _, err := m.agent(ctx, "second"); err != nil {
+			return err
+		}
+		if err := m.awaitHost(ctx, "second"); err != nil {
+			return err
+		}
+		c, err = m.rate(ctx, m.background.plus(alone), api.HostWorkflowID("second"))
+		return err
+	})
+	return c, err
 }
 
 // awaitHost waits until an agent has joined its host and has finished its start.
@@ -166,18 +166,17 @@ func (m *sizing) starts(ctx context.Context) error {
 	var values []cost
 	for round := range min(m.rounds, 5) {
 		name := fmt.Sprintf("sized-%d", round)
-		var pool *tempool.Pool
-		spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() (err error) {
-			pool, err = m.startPool(ctx, m.echo(name, sizingWorkers))
+		err := m.within(ctx, func() error {
+			spent, err := m.beyondIdle(ctx, sizingWorkers, cost{}, func() error {
+				_, err := m.startPool(ctx, m.echo(name, sizingWorkers))
+				return err
+			}, workflowsOf(name)...)
+			values = append(values, spent)
 			return err
-		}, workflowsOf(name)...)
-		if err == nil {
-			err = stopPool(context.WithoutCancel(ctx), pool)
-		}
+		})
 		if err != nil {
 			return err
 		}
-		values = append(values, spent)
 	}
 	m.report("a start", medianCost(values))
 	return nil
@@ -194,7 +193,6 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	if err := wait(ctx, sizingWindow); err != nil { // what the starts left behind
 		return err
 	}
@@ -204,15 +202,18 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	}
 	one := s
 	one.Pool.Name, one.Pool.Size = "single", 1
-	single, err := m.startPool(ctx, one)
+	var poolAndWorker cost
+	err = m.within(ctx, func() error {
+		if _, err := m.startPool(ctx, one); err != nil {
+			return err
+		}
+		if err := wait(ctx, sizingWindow); err != nil {
+			return err
+		}
+		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	if err := wait(ctx, sizingWindow); err != nil {
-		return err
-	}
-	poolAndWorker, err := m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
-	if err := errors.Join(err, stopPool(context.WithoutCancel(ctx), single)); err != nil {
 		return err
 	}
 	worker := idle.minus(poolAndWorker).times(1 / float64(sizingWorkers-1))
@@ -264,11 +265,9 @@ func (m *sizing) sample(ctx context.Context) (c cost, err error) {
 	const name = "sampled"
 	s := m.echo(name, sizingWorkers)
 	s.Health.Checkpoint = spec.Duration(sizingWindow / 10)
-	pool, err := m.startPool(ctx, s)
-	if err != nil {
+	if _, err := m.startPool(ctx, s); err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	ids := workflowsOf(name)
 	probes := func() (n int, err error) {
 		for slot := range sizingWorkers {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -20,17 +19,15 @@ const (
 )
 
 // measureSpread measures how evenly calls are distributed over a pool's workers, with sessions, which have an affinity, and without.
-func measureSpread(ctx context.Context, b *bench) (err error) {
+func measureSpread(ctx context.Context, b *bench) error {
 	agent, err := b.localAgent(ctx, "spread", "")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, agent.Stop()) }()
 	pool, err := b.startPool(ctx, b.withLongLeases("spread", spreadWorkers, 1))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopPool(context.WithoutCancel(ctx), pool)) }()
 	g, body := agent.Gateway(), bytes.Repeat([]byte("x"), callBytes)
 	request := dispatch.Request{Method: "echo", Body: body, Priority: dispatch.DefaultPriority}
 	plain := func(ctx context.Context) (*dispatch.Response, error) { return g.CallPool(ctx, pool.Name(), request) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -18,14 +17,8 @@ const (
 )
 
 // measureWeb compares calls over HTTP with gunicorn and uWSGI.
-func measureWeb(ctx context.Context, b *bench) (err error) {
-	var stops []func() error
-	defer func() {
-		for i := len(stops) - 1; i >= 0; i-- {
-			err = errors.Join(err, stops[i]())
-		}
-	}()
-	urls, err := b.startWeb(ctx, &stops)
+func measureWeb(ctx context.Context, b *bench) error {
+	urls, err := b.startWeb(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,8 +58,8 @@ func measureWeb(ctx context.Context, b *bench) (err error) {
 
 type webSide struct{ name, url string }
 
-// startWeb starts all sides and adds their stop functions to stops.
-func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide, error) {
+// startWeb starts all sides.
+func (b *bench) startWeb(ctx context.Context) ([]webSide, error) {
 	var addresses [3]string
 	for i := range addresses {
 		var err error
@@ -75,31 +68,25 @@ func (b *bench) startWeb(ctx context.Context, stops *[]func() error) ([]webSide,
 		}
 	}
 	processes := fmt.Sprint(callWorkers)
-	gunicorn, err := b.startWebserver("gunicorn", "--workers", processes, "--bind", addresses[0], "wsgi_echo:app")
-	if err != nil {
+	if err := b.startWebserver("gunicorn", "--workers", processes, "--bind", addresses[0], "wsgi_echo:app"); err != nil {
 		return nil, err
 	}
-	*stops = append(*stops, gunicorn.stop)
 	// Without this header, wrk counts each closed connection as an error.
-	uwsgi, err := b.startWebserver("uwsgi", "--plugin", "python3", "--http-socket", addresses[1], "--wsgi-file", "wsgi_echo.py",
+	err := b.startWebserver("uwsgi", "--plugin", "python3", "--http-socket", addresses[1], "--wsgi-file", "wsgi_echo.py",
 		"--callable", "app", "--master", "--processes", processes, "--need-app", "--die-on-term", "--disable-logging",
 		"--add-header", "Connection: close")
 	if err != nil {
 		return nil, err
 	}
-	*stops = append(*stops, uwsgi.stop)
-	agent, err := b.agent(ctx, "web", "--listen", addresses[2])
-	if err != nil {
+	if _, err := b.agent(ctx, "web", "--listen", addresses[2]); err != nil {
 		return nil, err
 	}
-	*stops = append(*stops, agent.stop)
 	sides := []webSide{{"gunicorn, sync", "http://" + addresses[0] + "/"}, {"uWSGI, --http-socket", "http://" + addresses[1] + "/"}}
 	for _, inflight := range []int{1, 4} {
 		pool, err := b.startPool(ctx, b.withLongLeases(fmt.Sprintf("web-%d", inflight), callWorkers, inflight))
 		if err != nil {
 			return nil, err
 		}
-		*stops = append(*stops, func() error { return stopPool(context.WithoutCancel(ctx), pool) })
 		sides = append(sides, webSide{
 			fmt.Sprintf("gateway, max_inflight %d", inflight), "http://" + addresses[2] + "/v1/pools/" + pool.Name() + "/call/echo",
 		})

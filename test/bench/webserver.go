@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,41 +16,11 @@ import (
 	"time"
 )
 
-// webserver is gunicorn or uWSGI, from a Debian package.
-type webserver struct {
-	name string
-	cmd  *exec.Cmd
-	log  *os.File
-}
-
-func (b *bench) startWebserver(name string, args ...string) (*webserver, error) {
-	s := &webserver{name: name, cmd: exec.Command(name, args...)}
-	var err error
-	if s.log, err = os.Create(filepath.Join(b.dir, name+".log")); err != nil {
-		return nil, fmt.Errorf("create the log of %s: %w", name, err)
-	}
-	s.cmd.Dir = filepath.Join(b.dir, "workers")
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
-		_ = s.log.Close()
-		return nil, fmt.Errorf("start %s (scripts/setup-bench-debian.sh installs it): %w", name, err)
-	}
-	return s, nil
-}
-
-// stop ends the server and its workers. It ignores their exit status.
-func (s *webserver) stop() error {
-	defer s.log.Close()
-	force := time.AfterFunc(stopTimeout, func() { _ = s.cmd.Process.Kill() })
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		content, _ := os.ReadFile(s.log.Name()) // best effort
-		return fmt.Errorf("%s exited during the benchmark: %w:\n%s", s.name, err, content[max(0, len(content)-4096):])
-	}
-	_ = s.cmd.Wait()
-	if !force.Stop() {
-		return fmt.Errorf("%s did not exit within %s after SIGTERM", s.name, stopTimeout)
-	}
-	return nil
+// startWebserver starts gunicorn or uWSGI, from a Debian package.
+func (b *bench) startWebserver(name string, args ...string) error {
+	server := exec.Command(name, args...)
+	server.Dir = filepath.Join(b.dir, "workers")
+	return b.launch(name, server, false, func() error { return server.Process.Signal(syscall.SIGTERM) })
 }
 
 // freeAddress returns an unused loopback address.

@@ -23,7 +23,7 @@ func defaultBackoff(failure int) time.Duration {
 	r := spec.Default().Recovery
 	return policy.Recovery{
 		BackoffInitial: r.BackoffInitial.D(), BackoffMax: r.BackoffMax.D(), BackoffMultiplier: r.BackoffMultiplier,
-	}.Next(failure, "", 0.5).Delay
+	}.Next(failure, true, "", 0.5).Delay
 }
 
 // A pool whose program always crashes gives up after exactly recovery.max_consecutive_failures, starts no more often than the backoff and

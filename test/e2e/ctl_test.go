@@ -12,9 +12,8 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/lifecycle"
-	"github.com/tempool/tempool/spec"
 )
 
 // ctl runs a command, requires its exit code and returns its output.
@@ -40,9 +39,10 @@ func TestCtlRunsAPoolFromStartToStop(t *testing.T) {
 	env := newEnv(t)
 	env.startAgent("demo")
 	file := filepath.Join(env.dir, "pool.toml")
-	content, err := spec.Encode(echoSpec("demo", 2))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, content, 0o600))
+	s := echoSpec("demo", 2)
+	content := fmt.Sprintf("[pool]\nname = %q\nsize = %d\ncommand = [%q, %q]\ndir = %q\nenv = {PYTHONPATH = %q}\n",
+		s.Pool.Name, s.Pool.Size, s.Pool.Command[0], s.Pool.Command[1], s.Pool.Dir, s.Pool.Env["PYTHONPATH"])
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 
 	env.ctl(cli.ExitOK, "setup")
 	out, _ := env.ctl(cli.ExitOK, "pool", "start", "-f", file)

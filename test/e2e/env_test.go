@@ -17,7 +17,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/agentcmd"
+	"github.com/tempool/tempool/cmd/worker/agentcmd"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/lifecycle"
 )
 

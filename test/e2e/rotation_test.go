@@ -164,7 +164,7 @@ func TestALeakingWorkerIsReplacedBeforeItsMemoryLimit(t *testing.T) {
 	env.startAgent("leak")
 	s := pythonSpec("leak", 2, "leak.py")
 	s.Prediction.Window = 3
-	s.Health.MemoryBands = nil // so that only prediction replaces workers
+	s.Rotation.MaxMemory, s.Health.MemoryBands = 512<<20, spec.Bands{} // so that only prediction replaces workers
 	pool := env.startPool(s)
 	l := startLoad(t, env.gatewayClient("leak"), "/v1/pools/leak/call/leak", 40, 1)
 	view := env.waitFor(pool, "both were replaced by prediction", func(v api.PoolWorkers) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/internal/cli"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/redis/redistest"
 	"github.com/tempool/tempool/spec"

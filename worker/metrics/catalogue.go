@@ -6,8 +6,6 @@
 package metrics
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -38,16 +36,6 @@ func define(kind Kind, name, help string, labels ...string) *Metric {
 	m := &Metric{Name: name, Kind: kind, Labels: labels, Help: help, desc: prometheus.NewDesc(name, help, labels, nil)}
 	catalogue = append(catalogue, m)
 	return m
-}
-
-// Catalogue returns the metrics of Tempool in the order of the documentation.
-func Catalogue() []Metric {
-	list := make([]Metric, len(catalogue))
-	for i, m := range catalogue {
-		list[i] = *m
-		list[i].Labels = slices.Clone(m.Labels)
-	}
-	return list
 }
 
 // The agent.
@@ -103,7 +91,7 @@ var (
 	workerFailed      = define(Counter, "tempool_worker_requests_failed_total", "Calls the worker received that failed.", "pool", "worker")
 	workerCallSeconds = define(Counter, "tempool_worker_call_seconds_total", "Time the worker spent on calls.", "pool", "worker")
 	workerInFlight    = define(Gauge, "tempool_worker_requests_in_flight", "Calls in flight on the worker.", "pool", "worker")
-	workerMemory      = define(Gauge, "tempool_worker_memory_bytes", "Resident memory of the worker's process tree.", "pool", "worker")
+	workerMemory      = define(Gauge, "tempool_worker_memory_bytes", "Memory that the worker's process tree costs the host: PSS, which counts shared pages once, or RSS where PSS cannot be read.", "pool", "worker")
 	workerCPU         = define(Gauge, "tempool_worker_cpu_cores", "CPU usage of the worker's process tree between its last two samples; 1 is one core.", "pool", "worker")
 	workerFiles       = define(Gauge, "tempool_worker_open_files", "Open files of the worker's process tree.", "pool", "worker")
 	workerThreads     = define(Gauge, "tempool_worker_threads", "Threads of the worker's process tree.", "pool", "worker")

@@ -58,7 +58,6 @@ func (s sink) byCause(m *Metric, counts map[string]int64, causes []api.Cause, la
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	snapshot := c.config.Gateway.Snapshot()
@@ -209,7 +208,7 @@ func (c *collector) workerLocked(s sink, pool string, u workerUsage, counted dis
 	s.value(workerInFlight, float64(counted.InFlight), pool, worker)
 	if u.sampled {
 		s.value(workerScore, c.config.Score(worker, incarnation), pool, worker)
-		s.value(workerMemory, float64(u.rss), pool, worker)
+		s.value(workerMemory, float64(u.memory), pool, worker)
 		s.value(workerCPU, u.cpu/100, pool, worker)
 		s.value(workerFiles, float64(u.files), pool, worker)
 		s.value(workerThreads, float64(u.threads), pool, worker)

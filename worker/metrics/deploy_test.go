@@ -37,7 +37,7 @@ func manual(t *testing.T) string {
 // stored returns the names of the time series of the catalogue.
 func stored() map[string]bool {
 	names := map[string]bool{}
-	for _, m := range Catalogue() {
+	for _, m := range catalogue {
 		if m.Kind != Histogram {
 			names[m.Name] = true
 			continue

@@ -58,8 +58,9 @@ const (
 func New(config Config) *Metrics {
 	stats := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(stats.vectors()...)
 	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK, stats,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK,
 		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status)},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{

@@ -83,7 +83,7 @@ func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 	l.sweepLocked(nil, now.Add(2*statsRetention))
 	require.Empty(t, l.workers)
 	require.Empty(t, l.pools)
-	require.Empty(t, gather(t, l), "no series is left")
+	require.Empty(t, gather(t, l.vectors()...), "no series is left")
 }
 
 func TestAPoolIsQueriedOnceForManyScrapesAndRemovedWhenItHasEnded(t *testing.T) {
@@ -127,10 +127,10 @@ func counterValue(t *testing.T, c prometheus.Counter) float64 {
 }
 
 // gather collects c through a registry.
-func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
+func gather(t *testing.T, all ...prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	require.NoError(t, registry.Register(c))
+	registry.MustRegister(all...)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	found := map[string]*dto.MetricFamily{}
@@ -208,7 +208,7 @@ func unitOf(name string) string {
 
 func TestTheManualListsExactlyTheMetrics(t *testing.T) {
 	registered := map[string]string{}
-	for _, m := range Catalogue() {
+	for _, m := range catalogue {
 		labels := make([]string, len(m.Labels))
 		for i, label := range m.Labels {
 			labels[i] = "`" + label + "`"
@@ -224,7 +224,7 @@ func TestTheManualListsExactlyTheMetrics(t *testing.T) {
 
 func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range Catalogue() {
+	for _, m := range catalogue {
 		known[m.Name] = true
 	}
 	bound := affinity.New(nil)

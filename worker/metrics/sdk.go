@@ -40,7 +40,6 @@ func (s *SDK) Handler() client.MetricsHandler { return sdkHandler{sdk: s} }
 // Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
 func (s *SDK) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
 func (s *SDK) Collect(out chan<- prometheus.Metric) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -123,7 +122,6 @@ func (h sdkHandler) WithTags(tags map[string]string) client.MetricsHandler {
 	return sdkHandler{sdk: h.sdk, tags: all, key: key.String()}
 }
 
-// Counter implements client.MetricsHandler.
 func (h sdkHandler) Counter(name string) client.MetricsCounter {
 	counter, ok := seriesOf(h, name+"_total", func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) })
 	if !ok {
@@ -132,7 +130,6 @@ func (h sdkHandler) Counter(name string) client.MetricsCounter {
 	return sdkCounter{counter}
 }
 
-// Gauge implements client.MetricsHandler.
 func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 	gauge, ok := seriesOf(h, name, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) })
 	if !ok {
@@ -141,7 +138,6 @@ func (h sdkHandler) Gauge(name string) client.MetricsGauge {
 	return sdkGauge{gauge}
 }
 
-// Timer implements client.MetricsHandler.
 func (h sdkHandler) Timer(name string) client.MetricsTimer {
 	histogram, ok := seriesOf(h, name+"_seconds", func(o prometheus.Opts) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sdkBuckets})

@@ -12,8 +12,8 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// workerStats records what the activities see of the workers of this host, and counts it by pool. It implements activities.Observer
-// and prometheus.Collector.
+// workerStats records what the activities see of the workers of this host, and counts it by pool. It implements
+// activities.Observer.
 type workerStats struct {
 	withProcess func() map[string]bool // the workers that have a process on this host
 
@@ -61,22 +61,9 @@ func newWorkerStats(withProcess func() map[string]bool) *workerStats {
 	}
 }
 
+// vectors are what the registry collects beside the collector.
 func (l *workerStats) vectors() []prometheus.Collector {
 	return []prometheus.Collector{l.startDuration, l.startFailures, l.probeFailures, l.decisions}
-}
-
-// Describe implements prometheus.Collector.
-func (l *workerStats) Describe(out chan<- *prometheus.Desc) {
-	for _, v := range l.vectors() {
-		v.Describe(out)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (l *workerStats) Collect(out chan<- prometheus.Metric) {
-	for _, v := range l.vectors() {
-		v.Collect(out)
-	}
 }
 
 // workerLocked returns the stat of an incarnation's worker, or nil if the worker has had a newer incarnation here.
@@ -114,7 +101,6 @@ func (l *workerStats) poolLocked(worker string) (pool string, ok bool) {
 	return pool, true
 }
 
-// Started implements activities.Observer.
 func (l *workerStats) Started(p api.Process, took time.Duration) {
 	withProcess := l.withProcess()
 	l.mu.Lock()
@@ -126,7 +112,6 @@ func (l *workerStats) Started(p api.Process, took time.Duration) {
 	}
 }
 
-// StartFailed implements activities.Observer.
 func (l *workerStats) StartFailed(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +120,6 @@ func (l *workerStats) StartFailed(p api.Process) {
 	}
 }
 
-// Watching implements activities.Observer.
 func (l *workerStats) Watching(r api.WatchRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +132,6 @@ func (l *workerStats) Watching(r api.WatchRequest) {
 	w.replacementsKnown, w.rotations, w.restarts = true, r.Replaced.Rotations, r.Replaced.Restarts
 }
 
-// Probed implements activities.Observer.
 func (l *workerStats) Probed(p api.Process, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +143,6 @@ func (l *workerStats) Probed(p api.Process, err error) {
 	}
 }
 
-// Stopping implements activities.Observer.
 func (l *workerStats) Stopping(p api.Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +151,6 @@ func (l *workerStats) Stopping(p api.Process) {
 	}
 }
 
-// Decided implements activities.Observer.
 func (l *workerStats) Decided(worker string, d activities.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

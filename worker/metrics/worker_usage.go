@@ -38,7 +38,7 @@ func workerStateOf(f processFacts) lifecycle.State {
 type workerUsage struct {
 	newest         *process.Process
 	sampled        bool
-	rss            int64
+	memory         int64
 	cpu            float64
 	files, threads int
 	counts         map[int64]map[string]int64 // the program's counters, by incarnation
@@ -54,7 +54,7 @@ func usageByWorker(all []*process.Process) map[string]workerUsage {
 		}
 		if sample := p.LatestSample(); !sample.At.IsZero() {
 			u.sampled = true
-			u.rss += sample.RSSBytes
+			u.memory += sample.MemoryBytes
 			u.cpu += sample.CPUPercent
 			u.files += sample.OpenFiles
 			u.threads += sample.Threads

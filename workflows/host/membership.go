@@ -57,7 +57,7 @@ func (m membership) describe(r api.JoinRequest) membership {
 	return m
 }
 
-// leave ends an epoch in good order; an older epoch changes nothing.
+// leave ends an epoch whose agent shuts down; an older epoch changes nothing.
 func (m membership) leave(epoch int64, now time.Time) membership {
 	if epoch == m.Epoch && m.State.Alive() {
 		m.setState(api.HostLeft, now)

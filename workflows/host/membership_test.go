@@ -83,7 +83,7 @@ func TestAnAgentThatTemporalCouldNotHearHasLongerToJoinAgain(t *testing.T) {
 	silent.lose(now)
 	require.Equal(t, api.HostLost, silent.State)
 	require.Equal(t, &api.EndEpochRequest{
-		Host: "gpu-1", Epoch: 3, Reason: "host gpu-1 lost: its agent was silent for 12s",
+		Host: "gpu-1", Epoch: 3, Reason: "host gpu-1 lost: its agent was silent for 16s",
 		Usage: []api.ProcessUsage{{Process: last.Processes[0].Process, Usage: last.Processes[0].Usage}},
 	}, silent.Ended)
 

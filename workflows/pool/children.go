@@ -106,7 +106,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 }
 
 // startFailed retries a workflow that could not be started, later each time. If one of the same ID is open, it is of an earlier run of a
-// pool with this name, most likely one that was terminated: it is told to end.
+// pool with this name, most likely one that was terminated: the pool ends it.
 func (c children) startFailed(number int, err error) {
 	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
 		c.signalWorker(number, api.SignalEnd, api.Control{Reason: "its pool was started again", By: "pool"})
@@ -141,7 +141,7 @@ func (c children) removeUnwanted() {
 
 func (c children) isUnwanted(s slot) bool { return c.Stopping || !c.isMember(s.Slot) }
 
-// end ends a worker for good. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
+// end ends a worker permanently. It sends a signal: a worker that expects its pool to continue as new would ignore a cancellation.
 func (c children) end(s *slot) {
 	s.Removing = true
 	if !s.Started {

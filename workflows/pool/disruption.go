@@ -61,7 +61,7 @@ func (d disruptions) done(r api.RotationDone) {
 		if t := &d.Rollout.Current[i]; t.Slot == r.Slot && t.From == r.Incarnation {
 			t.EndedOtherwise = !r.Failed
 			if r.Failed {
-				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " serves on as it was: " + display.Shorten(r.Reason)
+				d.Rollout.Halted = "halted: worker " + d.worker(r.Slot) + " stays in service unchanged: " + display.Shorten(r.Reason)
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func (p pressure) largestFirst(m api.MemoryPressure) []api.WorkerMemory {
 		return s == nil || s.Host != m.Host || s.Incarnation != w.Incarnation || !s.isServing() ||
 			p.disruptions.isGranted(w.Slot) || p.disruptions.inRollout(w.Slot) || p.isStopped(w.Slot)
 	})
-	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.RSSBytes, a.RSSBytes) })
+	slices.SortStableFunc(workers, func(a, b api.WorkerMemory) int { return cmp.Compare(b.MemoryBytes, a.MemoryBytes) })
 	return workers
 }
 
@@ -85,7 +85,7 @@ func (p pressure) stopLargest(h *hostPressure, m api.MemoryPressure) {
 	limit := (len(workers)+len(h.Stopped))/2 - len(h.Stopped)
 	for _, w := range workers[:max(0, min(limit, len(workers)))] {
 		reason := fmt.Sprintf("memory pressure on host %s is critical; this worker uses %d MB and stays down until the pressure is over. %s",
-			h.Host, w.RSSBytes/1_000_000, m.Reason)
+			h.Host, w.MemoryBytes/1_000_000, m.Reason)
 		h.Stopped = append(h.Stopped, w.Slot)
 		workflow.GetLogger(p.Ctx).Warn("stopping worker to free memory", "pool", p.name(), "worker", w.Slot, "reason", reason)
 		p.signalWorker(w.Slot, api.SignalDrain, api.Control{Reason: reason, By: "pool"})
@@ -100,7 +100,7 @@ func (p pressure) recycleLargest(h *hostPressure, m api.MemoryPressure) {
 	}
 	largest := workers[0]
 	h.Recycled = p.Now()
-	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host, largest.RSSBytes/1_000_000, m.Reason)
+	reason := fmt.Sprintf("memory pressure on host %s is high; this worker is its largest with %d MB. %s", h.Host, largest.MemoryBytes/1_000_000, m.Reason)
 	workflow.GetLogger(p.Ctx).Warn("replacing worker to free memory", "pool", p.name(), "worker", largest.Slot, "reason", reason)
 	p.Disruptions = append(p.Disruptions, disruption{Slot: largest.Slot, From: largest.Incarnation, Cause: api.CausePressure, Reason: reason, Granted: true, Since: p.Now()})
 	p.signalWorker(largest.Slot, api.SignalRestart, api.Restart{Reason: reason, By: "pool", Cause: api.CausePressure, InPlace: true})

@@ -7,6 +7,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
 )
 
@@ -52,7 +53,7 @@ func (p *pool) report() (policy.Report, error) {
 	}
 	facts := policy.PoolFacts{
 		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, StartsPaused: st.StartsPaused,
-		MaxMemoryBytes: int64(st.Spec.Rotation.MaxMemory), At: p.Now(),
+		MaxMemoryBytes: max(0, int64(st.Spec.Rotation.MaxMemory)), AutoMaxMemory: st.Spec.Rotation.MaxMemory == spec.Auto, At: p.Now(),
 	}
 	if r := st.Rollout; r != nil {
 		facts.Rollout = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current))

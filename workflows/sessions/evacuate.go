@@ -100,7 +100,7 @@ func (e *evacuation) run(ctx workflow.Context) (again bool, err error) {
 }
 
 func (e *evacuation) keepOff(ctx workflow.Context, d time.Duration) error {
-	summary := fmt.Sprintf("keep sessions off %s for %s", e.at.worker, d)
+	summary := fmt.Sprintf("exclude %s from new sessions for %s", e.at.worker, d)
 	if d == 0 {
 		summary = "allow sessions on " + e.at.worker + " again"
 	}

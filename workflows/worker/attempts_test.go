@@ -28,7 +28,7 @@ func triesOf(r api.StartRequest, n int, now time.Time) []api.FailedAttempt {
 	for i := range n {
 		try := api.FailedAttempt{Incarnation: r.Incarnation + int64(i), Began: at, Ended: at.Add(time.Second), Reason: "the model file is missing"}
 		if i+1 < r.MaxAttempts {
-			next := recovery.Next(r.Failures+i+1, try.Reason, 0.5)
+			next := recovery.Next(r.Failures+i+1, true, try.Reason, 0.5)
 			try.Wait, try.Next = spec.Duration(next.Delay), next.Reason
 			at = try.Ended.Add(next.Delay)
 		}

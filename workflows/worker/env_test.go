@@ -232,7 +232,7 @@ func (s *workerEnv) probe(_ context.Context, r api.WatchRequest) (api.ProbeResul
 	if s.onProbe != nil {
 		return s.onProbe(r)
 	}
-	return api.ProbeResult{Healthy: true, Sample: &api.Sample{RSSBytes: 1 << 20}}, nil
+	return api.ProbeResult{Healthy: true, Sample: &api.Sample{MemoryBytes: 1 << 20}}, nil
 }
 
 func (s *workerEnv) drain(_ context.Context, r api.DrainRequest) (api.DrainResult, error) {

@@ -36,11 +36,11 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	return workflow.SetUpdateHandler(ctx, api.UpdateCheckin,
+	return workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckin,
 		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 			w.leases.checkin(r)
 			return api.CheckinResult{State: w.Machine.State}, nil
-		})
+		}, failure.Validator(w.leases.checkinForbidden))
 }
 
 func (w *worker) registerSignals() {
@@ -73,7 +73,7 @@ func onSignal[T any](w *worker, name string, handle func(T)) {
 	loop.OnSignal(w.Loop, name, handle, w.refuse)
 }
 
-// absorbRequests takes requests that arrive while the process is already on its way out: they only change what follows.
+// absorbRequests takes requests that arrive while the process is already draining or stopping: they only change what follows.
 func (w *worker) absorbRequests() {
 	if r := w.requests.drain.take(); r.wanted {
 		w.restIf(r.rest)

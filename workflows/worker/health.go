@@ -194,7 +194,7 @@ func (m *monitor) setSample(s *api.Sample) {
 		return
 	}
 	m.Sample = s
-	m.Counters.PeakMemoryBytes = max(m.Counters.PeakMemoryBytes, s.RSSBytes)
+	m.Counters.PeakMemoryBytes = max(m.Counters.PeakMemoryBytes, s.MemoryBytes)
 }
 
 func (m *monitor) setAssessment(a *api.Assessment) {

@@ -39,7 +39,7 @@ func (l *leases) repeated(r api.CheckoutRequest) (*api.Lease, *api.Error) {
 	for i := range l.Grants {
 		lease := &l.Grants[i].Lease
 		switch {
-		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder:
+		case l.Grants[i].RequestID != r.RequestID || lease.Holder != r.Holder || lease.TokenHash != r.TokenHash:
 		case l.Lease != nil && l.Lease.ID == lease.ID && l.Now().Before(l.Lease.ExpiresAt):
 			return l.Lease, nil
 		case l.surge.isDrainingLease(lease.ID):
@@ -161,7 +161,7 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Worker: l.name(), Seq: l.LeaseSeq, Incarnation: l.Machine.Incarnation,
 		Holder: r.Holder, Session: r.Session,
 		Host: l.Process.Host, Endpoint: l.Process.Endpoint, Address: l.Process.Address,
-		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)),
+		GrantedAt: now, ExpiresAt: now.Add(l.ttl(r.TTLMS)), TokenHash: r.TokenHash,
 	}
 	l.transition(lifecycle.Checkout, fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder))
 	l.Lease = &lease
@@ -203,6 +203,9 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 	if stale := l.stale(r.LeaseID); stale != nil {
 		return stale
 	}
+	if forbidden := l.Lease.CheckTokenHash(r.TokenHash); forbidden != nil {
+		return forbidden
+	}
 	if err := l.ttlRefusal(r.TTLMS); err != nil {
 		return err
 	}
@@ -223,6 +226,10 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 
 // checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (l *leases) checkin(r api.CheckinRequest) {
+	if forbidden := l.checkinForbidden(r); forbidden != nil {
+		l.refuse("checkin: " + forbidden.Message)
+		return
+	}
 	if l.surge.checkinDraining(r) {
 		l.WakeUp()
 		return
@@ -266,6 +273,19 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	l.WakeUp()
 }
 
+// checkinForbidden is why the sender of a checkin may not return the lease that it names, or nil.
+func (l *leases) checkinForbidden(r api.CheckinRequest) *api.Error {
+	for _, d := range l.surge.Draining {
+		if d.Lease != nil && d.Lease.ID == r.LeaseID {
+			return d.Lease.CheckTokenHash(r.TokenHash)
+		}
+	}
+	if l.Lease != nil && l.Lease.ID == r.LeaseID {
+		return l.Lease.CheckTokenHash(r.TokenHash)
+	}
+	return nil // stale, which checkin reports
+}
+
 // expire replaces or resets a worker whose lease has expired, as lease.on_expiry says.
 func (l *leases) expire() bool {
 	if l.Lease == nil || l.Now().Before(l.Lease.ExpiresAt) {
@@ -295,6 +315,11 @@ func (l *leases) ensureTimer() {
 	case l.Lease == nil && !l.tasks.lease.Running() && l.Now().Sub(l.Counters.LastGrantAt) < ttl:
 		l.armTimer(ttl)
 	}
+}
+
+// timerFiresBefore reports whether the lease timer wakes the worker before a time, so that no other timer has to run yet.
+func (l *leases) timerFiresBefore(t time.Time) bool {
+	return l.tasks.lease.Running() && l.timerAt.Before(t)
 }
 
 func (l *leases) armTimer(after time.Duration) {

@@ -177,3 +177,36 @@ func TestARepeatedRequestNeverGetsALeaseThatHasEnded(t *testing.T) {
 	require.Equal(t, string(api.CodeLeaseFenced), refused.Type())
 	require.Equal(t, "t.0.1.2", other.Value.(*api.Lease).ID)
 }
+
+func TestALeasesTokenMustMatchIfItIsSent(t *testing.T) {
+	s := newWorkerEnv(t)
+	hash, other := api.HashLeaseToken("alice's secret"), api.HashLeaseToken("bob's secret")
+	var taken, again, guessed, theft, renewed, closed, returned, bad *workflowtest.UpdateResult
+	checkout := func(hash string) *workflowtest.UpdateResult {
+		return s.update(api.UpdateCheckout, api.CheckoutRequest{RequestID: "1", Holder: "alice", TokenHash: hash})
+	}
+	id := func() string { return taken.Value.(*api.Lease).ID }
+	s.At(time.Second, func() { taken = checkout(hash) })
+	s.At(2*time.Second, func() { again, guessed, bad = checkout(hash), checkout(other), checkout("secret") })
+	s.At(3*time.Second, func() {
+		theft = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: other})
+		renewed = s.update(api.UpdateRenew, api.RenewRequest{LeaseID: id(), TokenHash: hash})
+		closed = s.update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other, Outcome: api.OutcomeClose})
+		s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: other})()
+	})
+	s.At(4*time.Second, func() {
+		require.NotNil(t, s.state().Lease, "a checkin with another token changes nothing")
+		returned = s.update(api.UpdateCheckin, api.CheckinRequest{LeaseID: id(), TokenHash: hash})
+	})
+	s.At(5*time.Second, func() { require.Nil(t, s.state().Lease) })
+	s.At(6*time.Second, s.cancel)
+	s.run(standalone())
+	require.Equal(t, hash, taken.Value.(*api.Lease).TokenHash)
+	require.Equal(t, id(), again.Value.(*api.Lease).ID)
+	require.ErrorContains(t, guessed.Rejected, "alice")
+	require.ErrorContains(t, bad.Rejected, "token_hash")
+	require.ErrorContains(t, theft.Rejected, "another token")
+	require.ErrorContains(t, closed.Rejected, "another token")
+	require.NoError(t, renewed.Rejected)
+	require.NoError(t, returned.Rejected)
+}

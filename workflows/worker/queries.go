@@ -43,10 +43,11 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 		m.AvgCallTimeMS = float64(c.TotalCallTimeMS) / float64(c.RequestsServed)
 	}
 	if s := r.Sample; s != nil && r.Machine.State.Live() {
-		m.CurrentMemoryBytes, m.CPUPercent, m.OpenFiles, m.Threads = s.RSSBytes, s.CPUPercent, s.OpenFiles, s.Threads
+		m.CurrentMemoryBytes, m.MemorySource = s.MemoryBytes, s.MemorySource
+		m.CPUPercent, m.OpenFiles, m.Threads = s.CPUPercent, s.OpenFiles, s.Threads
 	}
-	if r.Assessment != nil {
-		m.Warnings = r.Assessment.Warnings
+	if a := r.Assessment; a != nil {
+		m.Warnings, m.BaselineBytes, m.MaxMemoryBytes = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes
 	}
 	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
 		m.StartedAt = &started

@@ -66,7 +66,7 @@ func (w *worker) recoverOrGiveUp() {
 	}
 	recovery := fromspec.Recovery(w.Spec)
 	w.Failures, w.ShortLived = recovery.CountFailure(w.Failures, healthy), recovery.IsShortLived(healthy)
-	decision := recovery.Next(w.Failures, w.lastReason(), w.backoffRandom())
+	decision := recovery.Next(w.Failures, w.ShortLived, w.lastReason(), w.backoffRandom())
 	if w.TrialPause > decision.Delay {
 		decision.Delay = w.TrialPause
 		decision.Reason += fmt.Sprintf(" (at least %s apart: this worker tests the pool's breaker)", w.TrialPause)

@@ -26,7 +26,7 @@ type rotation struct {
 	RetryAt  time.Time `json:"retry_at,omitzero"`
 }
 
-// rotationRetryDelay is how long a worker that gave up a rotation serves on before it requests the rotation again.
+// rotationRetryDelay is how long a worker that gave up a rotation waits before it requests the rotation again.
 const rotationRetryDelay = 5 * time.Minute
 
 // askInterval is after how long a worker asks its pool again. No timer measures it: the worker looks when it wakes, at its health checkpoints at
@@ -157,13 +157,13 @@ func (r rotator) nextSpec() spec.Spec {
 	return r.Spec
 }
 
-// abandonRotation gives the rotation up: the incarnation serves on. What no operator commanded is retried later.
+// abandonRotation gives the rotation up; the incarnation stays in service. A rotation that no operator requested is retried later.
 func (r rotator) abandonRotation(reason string) {
 	rotation := r.Rotation
 	rotation.Failed = reason
 	r.endRotation()
-	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation serves on", "worker", r.name(), "cause", rotation.Cause, "reason", reason)
-	r.record(lifecycle.RotationFailed, fmt.Sprintf("Serving on as incarnation %d: %s", rotation.Incarnation, reason))
+	workflow.GetLogger(r.Ctx).Warn("rotation failed; the incarnation stays in service", "worker", r.name(), "cause", rotation.Cause, "reason", reason)
+	r.record(lifecycle.RotationFailed, fmt.Sprintf("Incarnation %d stays in service: %s", rotation.Incarnation, reason))
 	r.endDisruption(rotation.Incarnation, true, reason)
 	if r.NextSpec != nil {
 		r.NextSpec = nil // a restart after a crash must not use a spec that cannot start

@@ -42,17 +42,13 @@ func (r rotator) rulesOfNext(sp spec.Spec) api.WatchRules {
 
 // rulesOf are the rules of a spec for an incarnation; those for causes that were only to be observed, and have been, are off.
 func rulesOf(sp spec.Spec, requestLimit int64, gradeRotations int, observed []api.Cause) api.WatchRules {
-	limit := int64(sp.Rotation.MaxMemory)
 	rules := api.WatchRules{
 		Limits:       true,
-		RequestLimit: requestLimit, MaxMemoryBytes: limit,
+		RequestLimit: requestLimit, MaxMemoryBytes: max(0, int64(sp.Rotation.MaxMemory)), AutoMemory: sp.Rotation.MaxMemory == spec.Auto,
 		Grade: !slices.Contains(observed, api.CauseGrade), GradeAfter: spec.Duration(policy.GradeGracePeriod(gradeRotations)),
 	}
 	if sp.Prediction.Enabled && !slices.Contains(observed, api.CausePrediction) {
-		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, limit
-		if hard := int64(sp.Limits.Memory); hard > 0 && (limit == 0 || hard < limit) {
-			rules.MemoryLimitBytes = hard
-		}
+		rules.Window, rules.Horizon, rules.MemoryLimitBytes = sp.Prediction.Window, sp.Prediction.Horizon, int64(sp.Limits.Memory)
 	}
 	return rules
 }
@@ -60,10 +56,10 @@ func rulesOf(sp spec.Spec, requestLimit int64, gradeRotations int, observed []ap
 // recordInitialMemory records the memory of an incarnation that has become ready.
 func (r rotator) recordInitialMemory() {
 	if r.Sample != nil {
-		r.Process.InitialBytes = r.Sample.RSSBytes
+		r.Process.InitialBytes = r.Sample.MemoryBytes
 	}
 	if limit := int64(r.Spec.Rotation.MaxMemory); limit > 0 && r.Process.InitialBytes >= limit {
-		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is off; raise it",
+		workflow.GetLogger(r.Ctx).Warn("process exceeds rotation.max_memory from its start, so the limit is ignored; raise it",
 			"worker", r.name(), "bytes", r.Process.InitialBytes, "max_memory", r.Spec.Rotation.MaxMemory)
 	}
 }

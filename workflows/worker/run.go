@@ -51,6 +51,8 @@ type RunningProcess struct {
 	// Reported is the usage that checkins have reported, Observed what the host has observed; see usage.go.
 	Reported api.Usage `json:"reported,omitzero"`
 	Observed api.Usage `json:"observed,omitzero"`
+	// Stable says that the process is reported as ready at once: the one before it was not short-lived.
+	Stable bool `json:"stable,omitempty"`
 	// InitialBytes is the memory of the process when it became ready.
 	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.

@@ -50,7 +50,7 @@ func (w *worker) handleTimers() bool {
 	if w.tasks.checkpoint.Take() && !w.tasks.probe.Running() && !suspended {
 		w.activities.probe()
 	}
-	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended {
+	if !w.tasks.checkpoint.Running() && !w.tasks.probe.Running() && !suspended && !w.leases.timerFiresBefore(w.NextCheckpoint) {
 		w.tasks.checkpoint.Start(w.Loop, max(0, w.NextCheckpoint.Sub(w.Now())), "next health checkpoint")
 	}
 	return false

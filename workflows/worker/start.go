@@ -75,7 +75,7 @@ func (s *starter) start() bool {
 		return true
 	}
 	if r := s.tasks.start.Take(); r != nil {
-		s.announced = s.announcing && r.Err == nil && len(r.Value.Failed) == 0
+		s.announced = r.Err == nil && r.Value.Announced
 		s.announcing = false
 		s.replayAttempts(r)
 		s.countStart(r.Err)
@@ -126,6 +126,8 @@ func (s *starter) started(r api.StartResult) {
 	s.NextCheckpoint = s.Now().Add(s.Spec.Health.Checkpoint.D())
 	if s.Failures > 0 { // an early checkpoint confirms that the worker has recovered; the worker reports it to the pool then
 		s.NextCheckpoint = s.Now().Add(min(policy.StableAfter, s.Spec.Health.Checkpoint.D()))
+	} else { // it serves the first lease, and as the checkpoint's timer until it fires
+		s.leases.armTimer(s.Spec.Lease.TTL.D())
 	}
 }
 
@@ -143,7 +145,7 @@ func (s *starter) countStart(err error) {
 func (s *starter) setProcess(r api.StartResult) {
 	s.Process = RunningProcess{
 		Host: r.Host, Epoch: r.Epoch, PID: r.PID, StartedAt: r.StartedAt, Endpoint: r.Endpoint, Address: r.Address, Limits: r.Limits,
-		RequestLimit: r.Rules.RequestLimit,
+		RequestLimit: r.Rules.RequestLimit, Stable: r.Stable,
 	}
 	s.Observing = observing{Incarnation: s.Machine.Incarnation, Probe: true, Rules: r.Rules}
 	s.monitor.setSample(r.Sample)

@@ -128,7 +128,7 @@ func (s *surge) successorFailed(reason string) {
 		s.rotator.endDisruption(rotation.Incarnation, false, reason)
 		rotation.Granted, rotation.Asked = false, false
 	}
-	decision := recovery.Next(rotation.Attempts+1, reason, s.backoffRandom())
+	decision := recovery.Next(rotation.Attempts+1, true, reason, s.backoffRandom())
 	if decision.Action == policy.Restart {
 		rotation.RetryAt = s.Now().Add(decision.Delay)
 	}

@@ -129,7 +129,7 @@ func TestTheEndSignalEndsAWorkerThatIgnoresCancellations(t *testing.T) {
 
 func TestARunThatHasCalledOffManyTasksMakesWayForTheNext(t *testing.T) {
 	s := newWorkerEnv(t)
-	const turns = 2 * loop.MaxCancelledTasks // each suspension cancels the timer of the checkpoint
+	const turns = 3 * loop.MaxCancelledTasks // each suspension cancels the timer of the checkpoint
 	for i := range turns {
 		at := time.Duration(i)*10*time.Second + 2*time.Second
 		s.At(at, s.signal(api.SignalSuspend, api.Control{}))

@@ -5,7 +5,7 @@ import { Context } from './context.js'
 import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { collected } from './garbage.js'
-import { errorPayload, respond } from './responses.js'
+import { errorPayload, logThrown, respond } from './responses.js'
 import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
@@ -159,11 +159,11 @@ export class Connection {
     const call = new Context(frame, (name, params) => this.#hostCall(0, name, params))
     this.#active++
     const response = await respond(method, call, frame.payload, this.maxMessage, () => undefined)
-    if (response.error) console.error(response.error)
+    if (response.type === frames.ERROR) logThrown(response.error)
     try {
       await call.reportCounts()
     } catch (error) {
-      console.error(error)
+      logThrown(error)
     }
     this.#active--
     if (this.#stopping) this.#endWhenIdle()

@@ -59,29 +59,50 @@ function headersOrNone(call) {
   }
 }
 
-/** Encodes anything thrown as the payload of an ERROR frame, truncated to its limit. */
+/** Encodes anything thrown as the payload of an ERROR frame, truncated to its limit. It never throws. */
 export function exceptionPayload(thrown) {
-  const error = thrown instanceof Error ? thrown : new Error(String(thrown))
+  const isError = attempt(() => thrown instanceof Error, false)
+  const own = attempt(() => thrown instanceof TempoolError, false)
   const report = {
-    code: error instanceof TempoolError ? error.code : 'error',
-    type: error.name,
-    message: error.message,
-    traceback: error.stack,
+    code: (own && text(() => thrown.code)) || 'error',
+    type: isError ? text(() => thrown.name, 'Error') : 'Error',
+    message: isError ? text(() => thrown.message, 'the error has no readable message') : text(() => String(thrown), 'a thrown value that has no text'),
+    traceback: isError ? text(() => thrown.stack) : undefined,
   }
-  if (error instanceof TempoolError) {
-    if (error.data !== undefined) report.data = jsonOrString(error.data)
-    if (error.fatal) report.fatal = true
+  if (own) {
+    const data = attempt(() => thrown.data, undefined)
+    if (data !== undefined) report.data = jsonOrString(data)
+    if (attempt(() => thrown.fatal, false)) report.fatal = true
   }
   const payload = JSON.stringify(report)
   if (Buffer.byteLength(payload) <= frames.MAX_CONTROL) return payload
-  return JSON.stringify({ ...report, data: undefined, message: report.message.slice(0, 2000), traceback: report.traceback?.slice(0, 4000) })
+  const { code, type, message, traceback, fatal } = report
+  return JSON.stringify({ code: code.slice(0, 256), type: type.slice(0, 256), message: message.slice(0, 2000), traceback: traceback?.slice(0, 4000), fatal })
+}
+
+/** Writes what a handler has thrown, and no caller gets, to stderr. It never throws. */
+export function logThrown(thrown) {
+  attempt(() => console.error(thrown), undefined) // console.error reads the properties of the program's objects
+}
+
+/** Returns what fn returns, or fallback if it throws: getters and proxies of the program may. */
+function attempt(fn, fallback) {
+  try {
+    return fn()
+  } catch {
+    return fallback
+  }
+}
+
+/** Returns the text that read returns; fallback if it throws. */
+function text(read, fallback) {
+  return attempt(() => {
+    const value = read()
+    return value === undefined ? fallback : String(value)
+  }, fallback)
 }
 
 function jsonOrString(value) {
-  try {
-    JSON.stringify(value)
-    return value
-  } catch {
-    return String(value)
-  }
+  const encoded = attempt(() => JSON.stringify(value), undefined)
+  return encoded === undefined ? text(() => String(value), 'data that cannot be encoded as JSON') : JSON.parse(encoded)
 }

@@ -5,6 +5,7 @@ import path from 'node:path'
 import { Connection } from './connection.js'
 import { ProtocolError, TempoolError } from './errors.js'
 import { MAX_METHOD } from './frames.js'
+import { logThrown } from './responses.js'
 
 const howToStart = (program) => `\
 This program is a Tempool worker: Tempool starts it, do not run it by hand.
@@ -89,7 +90,7 @@ export class Worker {
     try {
       for (const hook of this.#onStart) await hook()
     } catch (error) {
-      console.error(error)
+      logThrown(error)
       process.exit(1)
     }
     let connection
@@ -106,7 +107,7 @@ export class Worker {
       try {
         await hook()
       } catch (error) {
-        console.error(error)
+        logThrown(error)
         code = 1
       }
     }

@@ -4,8 +4,8 @@ import os
 import socket
 import struct
 
-from . import frames
-from .errors import ProtocolError
+from . import forked, frames
+from .errors import HostError, ProtocolError
 
 _READ = 64 << 10
 _unpack = frames.HEAD.unpack_from
@@ -32,6 +32,7 @@ class Stream:
         self.max_message = frames.MAX_MESSAGE
         self.buffer = b""
         self.at = 0  # buffer[:at] is consumed
+        self.detached = False
 
     def respond(self, id, payload):
         """send() optimized for the most frequent frame: a response of up to max_message bytes without headers."""
@@ -117,6 +118,27 @@ class Stream:
                 raise ProtocolError("the stream ended within a frame")
             have += n
         self.buffer, self.at = bytes(frame), 0
+
+    def detach(self):
+        """In a child of os.fork: closes the child's copy of the connection. From then on, an attempt to answer, to read the next call or to
+        stop reading ends the child; a host call raises HostError."""
+        self.socket.close()
+        try:
+            os.close(self.out)
+        except OSError:
+            pass  # it was the socket
+        self.detached = True
+        self.send, self.next = self._send_detached, self._next_detached
+        self.respond = self.stop_reading = forked.end
+
+    def _send_detached(self, kind, id, payload=b"", headers=b"", method=b""):
+        if kind == frames.HOST_CALL:
+            raise HostError("a child of os.fork cannot use the call of its parent", code="forked")
+        forked.end(error=payload if kind == frames.ERROR else None)
+
+    def _next_detached(self, wait=True):
+        if wait:
+            forked.end()
 
     def stop_reading(self):
         """Refuses further bytes, so the host knows that they were not received. Bytes received before can still be read."""

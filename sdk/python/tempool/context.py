@@ -1,16 +1,16 @@
 """The Context of a call: its headers, deadline, session and host calls."""
 
+import contextvars
 import json
 import os
 import re
-import threading
 import time
 
 from .errors import Cancelled
 from .frames import decode_headers, encode_headers
 from .session import Programs, Session
 
-_current = threading.local()
+_serving = contextvars.ContextVar("tempool_call", default=None)
 _counter_name = re.compile("[a-z0-9_]{1,64}")
 
 
@@ -19,17 +19,18 @@ def _counter(name):
 
 
 def context():
-    """Returns the Context of the call that this thread serves. Raises RuntimeError outside of a call."""
-    serving = getattr(_current, "serving", None)
+    """Returns the Context of the call that this thread or task serves, also in tasks and asyncio.to_thread calls that it starts. Raises
+    RuntimeError outside of a call."""
+    serving = _serving.get()
     found = serving.context() if serving is not None else None
     if found is None:
-        raise RuntimeError("tempool.context() must be called in a method, on the thread that runs it")
+        raise RuntimeError("tempool.context() must be called in a method, on the thread or in the task that runs it")
     return found
 
 
 def bind(serving):
-    """Sets the object whose context() returns this thread's Context; None between calls."""
-    _current.serving = serving
+    """Sets the object whose context() returns the Context of this thread or task; None between calls."""
+    _serving.set(serving)
 
 
 def incarnation():

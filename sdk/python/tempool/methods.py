@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import threading
 
 from .errors import Error
 from .frames import MAX_METHOD
@@ -35,19 +34,20 @@ def json_chunk(value):
 
 
 class Method:
-    """One handler. call(body) returns the encoded result, or an iterator of chunks if the handler streams."""
+    """One handler. call(body) returns the encoded result. Of a handler that streams or is async it returns what the handler returned:
+    an iterator, an awaitable or an async iterator, whose values to_chunk and to_payload encode."""
 
     def __init__(self, name, fn, raw, whole):
         if not 1 <= len(name.encode()) <= MAX_METHOD:
             raise ValueError("a method name must have 1 to %d bytes: %.40r" % (MAX_METHOD, name))
         self.name = name
         self.fn = fn
-        self.run = _awaiting(fn)
         self.to_payload = to_bytes if raw else to_json
         self.to_chunk = to_bytes if raw else json_chunk
-        self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
-        call = self._call_raw if raw else self._call_whole if whole else self._call_spread
-        if self.streams:
+        self.is_async = is_async(fn)
+        self.streams = _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn)
+        call = fn if raw else self._call_whole if whole else self._call_spread
+        if self.streams or self.is_async:
             self.call = call
         elif raw:
             self.call = self._result_raw
@@ -55,14 +55,11 @@ class Method:
             self.call = lambda body: to_json(call(body))
 
     def _result_raw(self, body):
-        result = self.run(body)
+        result = self.fn(body)
         return result if type(result) is bytes else to_bytes(result)
 
-    def _call_raw(self, body):
-        return self.run(body)
-
     def _call_whole(self, body):
-        return self.run(self._params(body))
+        return self.fn(self._params(body))
 
     def _call_spread(self, body):
         params = self._params(body)
@@ -74,7 +71,7 @@ class Method:
         elif params is not None:
             args = (params,)
         try:
-            return self.run(*args, **kwargs)
+            return self.fn(*args, **kwargs)
         except TypeError:
             try:
                 inspect.signature(self.fn).bind(*args, **kwargs)
@@ -91,35 +88,10 @@ class Method:
             raise Error("%s: invalid JSON in the payload: %s" % (self.name, e), code="invalid_params") from None
 
 
-_loops = threading.local()
+def is_async(fn):
+    """Reports whether fn must run on an event loop."""
+    return _is(inspect.iscoroutinefunction, fn) or _is(inspect.isasyncgenfunction, fn)
 
 
-def _event_loop():
-    loop = getattr(_loops, "loop", None)
-    if loop is None:
-        import asyncio  # a slow import that few workers need
-
-        loop = _loops.loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-    return loop
-
-
-def _awaiting(fn):
-    """Wraps an async function as a plain one, which runs it on an event loop that all calls of a thread share."""
-    if inspect.iscoroutinefunction(fn):
-        return lambda *args, **kwargs: _event_loop().run_until_complete(fn(*args, **kwargs))
-    if inspect.isasyncgenfunction(fn):
-        return lambda *args, **kwargs: _iterate(fn(*args, **kwargs))
-    return fn
-
-
-def _iterate(agen):
-    loop = _event_loop()
-    try:
-        while True:
-            try:
-                yield loop.run_until_complete(agen.__anext__())
-            except StopAsyncIteration:
-                return
-    finally:
-        loop.run_until_complete(agen.aclose())
+def _is(kind, fn):
+    return kind(fn) or kind(getattr(fn, "__call__", None))  # an object may be called, too

@@ -1,6 +1,7 @@
 """Responses: runs a handler and sends its result or its error."""
 
 import json
+import sys
 import traceback
 
 from . import frames
@@ -8,31 +9,49 @@ from .errors import Cancelled, Error
 
 
 def exception_payload(error):
-    """Encodes an exception as the payload of an ERROR frame, truncated to its limit."""
-    report = {
-        "code": error.code if isinstance(error, Error) else "error",
-        "type": type(error).__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
-    }
-    if isinstance(error, Error):
-        if error.data is not None:
-            report["data"] = _json_or_repr(error.data)
-        if error.fatal:
-            report["fatal"] = True
+    """Encodes any exception as the payload of an ERROR frame, truncated to its limit. It never raises."""
+    report = {"code": "error", "type": type(error).__name__, "message": _text(str, error), "traceback": _text(_traceback, error)}
+    try:
+        if isinstance(error, Error):
+            report["code"] = error.code if isinstance(error.code, str) else _text(str, error.code)
+            if error.fatal:
+                report["fatal"] = True
+            if error.data is not None:
+                report["data"] = _json_or_repr(error.data)
+    except BaseException as broken:  # a property of the exception raised
+        report["message"] += " (%s in the exception itself)" % type(broken).__name__
     payload = json.dumps(report).encode()
     if len(payload) > frames.MAX_CONTROL:
-        report.update(message=report["message"][:2000], traceback=report["traceback"][-4000:], data=None)
+        report.update(code=report["code"][:256], message=report["message"][:2000], traceback=report["traceback"][-4000:], data=None)
         payload = json.dumps(report).encode()
     return payload
 
 
+def _text(describe, value):
+    """Returns describe(value), also if methods of the program that it calls raise."""
+    try:
+        return describe(value)
+    except BaseException as broken:
+        return "<%s of %s raised %s>" % (describe.__name__.strip("_"), type(value).__name__, type(broken).__name__)
+
+
+def _traceback(error):
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
 def _json_or_repr(data):
     try:
-        json.dumps(data)
-        return data
-    except (TypeError, ValueError, RecursionError):
-        return repr(data)
+        return json.loads(json.dumps(data, allow_nan=False))
+    except BaseException:
+        return _text(repr, data)
+
+
+def log_exception(error):
+    """Writes an exception that no caller gets to stderr. It never raises."""
+    try:
+        print(_text(_traceback, error), end="", file=sys.stderr, flush=True)
+    except BaseException:
+        pass  # the program has replaced stderr with something that does not work
 
 
 def not_found(name, methods):
@@ -55,7 +74,9 @@ def serve(connection, method, id, body):
     """
     try:
         payload = _stream(connection, method, id, body) if method.streams else method.call(body)
-    except Exception as error:
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         send_exception(connection, id, error)
     else:
         send_result(connection, id, payload)
@@ -68,7 +89,7 @@ def send_result(connection, id, payload):
             raise Error("the result has %d bytes, the limit is %d" % (len(payload), connection.max_message), code="too_large")
         context = connection.current
         headers = b"" if context is None else context.encoded_headers()
-    except Exception as error:
+    except BaseException as error:
         send_exception(connection, id, error)
     else:
         connection.send(frames.RESPONSE, id, payload, headers)
@@ -94,10 +115,15 @@ def _stream(connection, method, id, body):
                 chunk = method.to_chunk(next(chunks))
             except StopIteration as end:
                 return b"" if end.value is None else method.to_payload(end.value)
-            if len(chunk) > connection.max_message:
-                raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")
-            connection.send(frames.CHUNK, id, chunk)
-            if connection.is_cancelled(id):
-                raise Cancelled()
+            send_chunk(connection, id, chunk)
     finally:
         chunks.close()
+
+
+def send_chunk(connection, id, chunk):
+    """Sends a piece of a stream; raises Cancelled if the call is cancelled."""
+    if len(chunk) > connection.max_message:
+        raise Error("a chunk has %d bytes, the limit is %d" % (len(chunk), connection.max_message), code="too_large")
+    connection.send(frames.CHUNK, id, chunk)
+    if connection.is_cancelled(id):
+        raise Cancelled()

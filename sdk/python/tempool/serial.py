@@ -2,10 +2,9 @@
 
 import sys
 import time
-import traceback
 from collections import deque
 
-from . import frames, garbage, responses
+from . import forked, frames, garbage, responses
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -40,8 +39,14 @@ class Serial:
         if not self.busy:
             self.stream.stop_reading()
 
+    def detach(self):
+        """In a child of os.fork: makes the child end when its handler does."""
+        self.stream.detach()
+        self.send = self.stream.send
+
     def run(self):
         bind(self)
+        forked.detach_in_children(self)
         self.send(frames.HELLO, 0, hello(self.methods))
         stream, waiting = self.stream, self.waiting
         try:
@@ -88,7 +93,9 @@ class Serial:
         """responses.serve() optimized for the common case: a handler that does not stream and does not use its Context."""
         try:
             payload = method.call(body)
-        except Exception as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             responses.send_exception(self, id, error)
             return
         if self.current is None and len(payload) <= self.stream.max_message:
@@ -156,17 +163,18 @@ class Serial:
         self.current = None
         self.call = (0, headers, time.monotonic())
         try:
-            result = method.call(body)
-            if method.streams:
-                for _ in result:
-                    pass
-        except Exception:
-            traceback.print_exc()
-        try:
-            if self.current is not None:
-                self.current.report_counts()
-        except Exception:
-            traceback.print_exc()
+            try:
+                result = method.call(body)
+                if method.streams:
+                    for _ in result:
+                        pass
+            finally:
+                if self.current is not None:
+                    self.current.report_counts()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            responses.log_exception(error)
         finally:
             self.call = None
 

@@ -1,12 +1,12 @@
-"""The concurrent server: the main thread reads frames, a fixed set of threads runs the handlers."""
+"""The concurrent server: the main thread reads frames, a fixed set of threads runs the handlers, and an event loop the async ones."""
 
+import concurrent.futures
 import queue
 import sys
 import threading
 import time
-import traceback
 
-from . import frames, garbage, responses
+from . import forked, frames, garbage, responses
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -15,16 +15,18 @@ from .uploads import Uploads
 
 
 class Threaded:
-    """Serves one connection until the host closes it or stop() is called."""
+    """Serves one connection until the host closes it or stop() is called. loop runs the async methods; None if there are none."""
 
-    def __init__(self, stream, methods, threads):
+    def __init__(self, stream, methods, threads, loop=None):
         self.stream = stream
+        self.loop = loop
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
         self.uploads = Uploads()
         self.requests = queue.SimpleQueue()  # bounded by the spec's max_inflight
         self.lock = threading.Lock()  # guards the fields below
         self.unanswered = {}  # id → the call: queued, running or cancelled
+        self.on_loop = set()  # calls of async methods
         self.host_call_id = 0  # of the latest host call
         self.host_results = {}  # host call id → the queue for its result
         self.pending = 0  # requests and notifications received and not done
@@ -46,7 +48,15 @@ class Threaded:
         if self.pending == 0:
             self.stream.stop_reading()
 
+    def detach(self):
+        """In a child of os.fork: makes the child end when its handler does. Other threads, which the child lacks, may have held the locks."""
+        self.stream.detach()
+        self.lock, self.writing = threading.Lock(), threading.Lock()
+
     def run(self):
+        forked.detach_in_children(self)
+        if self.loop is not None:
+            self.loop.on_exit = self._exit
         self.send(frames.HELLO, 0, hello(self.methods))
         workers = [threading.Thread(target=self._work, name="tempool-%d" % n, daemon=True) for n in range(self.threads)]
         for thread in workers:
@@ -61,6 +71,10 @@ class Threaded:
         with self.lock:
             for waiting in self.host_results.values():
                 waiting.put(None)
+            on_loop = list(self.on_loop)
+        for call in on_loop:
+            self.loop.call(call.cancel)
+        concurrent.futures.wait([call.future for call in on_loop])
         for thread in workers:
             thread.join()
         if self.exit is not None:
@@ -107,6 +121,10 @@ class Threaded:
             self.pending += 1
             if id:
                 self.unanswered[id] = call
+            if method.is_async:
+                self.on_loop.add(call)
+                call.future = self.loop.start(self._run_async(call))
+                return
         self.requests.put(call)
 
     def _cancel(self, id):
@@ -116,6 +134,8 @@ class Threaded:
                 call.cancelled = True
                 if not call.running:
                     del self.unanswered[id]
+                elif call.future is not None:
+                    self.loop.call(call.cancel)
         if self.uploads.drop(id) or (call is not None and not call.running):
             self.send(frames.ERROR, id, responses.error_payload("cancelled", "cancelled before it started"))
 
@@ -124,22 +144,51 @@ class Threaded:
             call = self.requests.get()
             if call is None:
                 return
-            with self.lock:
-                call.running = not call.cancelled
             try:
-                if call.running:
+                if self._begin(call):
                     call.run()
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the host is gone; the reader sees that, too
-            except (SystemExit, KeyboardInterrupt) as end:
-                self.exit = end
-                self.stream.stop_reading()
-            with self.lock:
-                self.unanswered.pop(call.id, None)
-                self.pending -= 1
-                last = self.stopping and self.pending == 0
-            if last:
-                self.stream.stop_reading()
+            except BaseException as error:
+                self._ended(call, error)
+            else:
+                self._ended(call)
+
+    async def _run_async(self, call):
+        try:
+            if self._begin(call):
+                await call.run_async()
+        except BaseException as error:
+            self._ended(call, error)
+        else:
+            self._ended(call)
+
+    def _begin(self, call):
+        with self.lock:
+            call.running = not call.cancelled
+            return call.running
+
+    def _ended(self, call, error=None):
+        """Counts a call as done. error is what ended it instead of its response."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self._exit(error)
+        elif error is not None and not isinstance(error, (BrokenPipeError, ConnectionResetError)):  # then the reader sees it, too
+            responses.log_exception(error)
+        if self.stream.detached:
+            forked.end()
+        with self.lock:
+            self.unanswered.pop(call.id, None)
+            self.on_loop.discard(call)
+            self.pending -= 1
+            last = self.stopping and self.pending == 0
+        if last:
+            self.stream.stop_reading()
+
+    def _exit(self, end):
+        """Ends the worker with the SystemExit or KeyboardInterrupt of a handler, or with what ended the event loop."""
+        if self.stream.detached:
+            code = end.code if isinstance(end, SystemExit) else 1
+            forked.end(code=code if isinstance(code, int) else 0 if code is None else 1)
+        self.exit = end
+        self.stream.stop_reading()
 
 
 class _Call:
@@ -157,30 +206,49 @@ class _Call:
         self.running = False  # both guarded by server.lock
         self.cancelled = False
         self.current = None
+        self.future = None  # of an async method
+        self.task = None  # of an async method, once it runs; used on the event loop only
 
     def run(self):
         bind(self)
         try:
             if self.id:
                 responses.serve(self, self.method, self.id, self.body)
-            else:
-                self._run_notification()
+                return
+            try:
+                result = self.method.call(self.body)
+                if self.method.streams:
+                    for _ in result:
+                        pass
+            finally:
+                self._report_counts()
         finally:
             bind(None)
 
-    def _run_notification(self):
+    async def run_async(self):
+        bind(self)
+        self.task = self.server.loop.current_task()
+        if self.id:
+            await self.server.loop.serve(self, self.method, self.id, self.body)
+            return
         try:
             result = self.method.call(self.body)
             if self.method.streams:
-                for _ in result:
+                async for _ in result:
                     pass
-        except Exception:
-            traceback.print_exc()
-        try:
-            if self.current is not None:
-                self.current.report_counts()
-        except Exception:
-            traceback.print_exc()
+            else:
+                await result
+        finally:
+            self._report_counts()
+
+    def cancel(self):
+        """Cancels the task of an async method, on the event loop."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _report_counts(self):
+        if self.current is not None:
+            self.current.report_counts()
 
     def context(self):
         if self.current is None:

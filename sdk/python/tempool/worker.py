@@ -1,13 +1,13 @@
 """The Worker: registers methods and hooks, and serves them with run()."""
 
 import os
-import signal
 import sys
-import traceback
 
+from . import forked
 from .connection import Stream
 from .errors import ProtocolError
-from .methods import Method
+from .methods import Method, is_async
+from .responses import log_exception
 from .serial import Serial
 from .threaded import Threaded
 
@@ -37,7 +37,7 @@ class Worker:
         The payload is JSON: an object becomes keyword arguments, an array positional arguments, null or an empty payload no arguments,
         and any other value the only argument. With whole=True the decoded value is always the only argument. The result is sent as JSON.
         With raw=True the function takes and returns bytes. A generator streams the values it yields: JSON, one value per line, or bytes.
-        An async function completes before the next call starts.
+        Async functions share one event loop, on which their calls overlap, up to the spec's max_inflight; a cancelled call's task is cancelled.
         """
         if callable(name):
             return self._add(name, name.__name__, raw, whole)
@@ -50,12 +50,12 @@ class Worker:
         return fn
 
     def on_start(self, fn):
-        """Decorator: fn() runs before the worker reports ready. Load models here; an exception fails the start."""
+        """Decorator: fn(), which may be async, runs before the worker reports ready. Load models here; an exception fails the start."""
         self._on_start.append(fn)
         return fn
 
     def on_stop(self, fn):
-        """Decorator: fn() runs when the worker stops, after its last call."""
+        """Decorator: fn(), which may be async, runs when the worker stops, after its last call."""
         self._on_stop.append(fn)
         return fn
 
@@ -86,7 +86,9 @@ class Worker:
     def run(self, threads=1):
         """Serves calls until Tempool stops this worker, then exits the process. It does not return.
 
-        Up to threads calls run concurrently; the spec's max_inflight limits how many arrive.
+        Up to threads calls of plain functions run concurrently, besides those of async functions; the spec's max_inflight limits how many
+        arrive. With one thread and no async function the calls run on the main thread. An exception of any kind fails only its call, except
+        SystemExit and KeyboardInterrupt, which end the worker.
         """
         if threads < 1:
             raise ValueError("threads must be at least 1: it is the number of calls that run concurrently")
@@ -100,10 +102,19 @@ class Worker:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(line_buffering=True)
-        server = Serial(connection, self._methods) if threads == 1 else Threaded(connection, self._methods, threads)
+        async_methods = any(method.is_async for method in self._methods.values())
+        loop = None
+        if async_methods or any(map(is_async, self._on_start + self._on_stop)):
+            from .eventloop import EventLoop  # a slow import that few workers need
+
+            loop = EventLoop()
+        if threads == 1 and not async_methods:
+            server = Serial(connection, self._methods)
+        else:
+            server = Threaded(connection, self._methods, threads, loop)
         for hook in self._on_start:
-            hook()
-        signal.signal(signal.SIGTERM, lambda *_: server.stop())
+            _run_hook(hook, loop)
+        forked.stop_on_sigterm(server)
         try:
             server.run()
         except ProtocolError as e:
@@ -114,11 +125,20 @@ class Worker:
         code = 0
         for hook in self._on_stop:
             try:
-                hook()
-            except Exception:
-                traceback.print_exc()
+                _run_hook(hook, loop)
+            except Exception as error:
+                log_exception(error)
                 code = 1
+        if loop is not None:
+            loop.close()
         return code
+
+
+def _run_hook(hook, loop):
+    if is_async(hook):
+        loop.start(hook()).result()
+    else:
+        hook()
 
 
 def _descriptor(name):

@@ -62,6 +62,7 @@ class ALease(unittest.TestCase):
                 self.assertIsNone(lease.notify("tools/n", {"y": 2}))
             asked = leases.asked[0].json()
             self.assertTrue(asked.pop("request_id"))
+            self.assertGreaterEqual(len(asked.pop("token")), 22)
             self.assertEqual(asked, {"holder": "me", "session": "s1", "ttl_ms": 30000, "wait_ms": 2000})
             self.assertEqual([(a.method, a.path) for a in leases.asked[1:]], [
                 ("POST", "/v1/leases/p.0.1.7/call/m"), ("POST", "/v1/leases/p.0.1.7/call/m"),

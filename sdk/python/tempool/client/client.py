@@ -1,6 +1,7 @@
 """The Client and its pools."""
 
 import os
+import secrets
 import socket
 import ssl
 import time
@@ -26,7 +27,8 @@ class Client:
 
     token is the gateways' bearer token; token_file is a file that contains it. The client sends it over https, Unix sockets and loopback
     only, never unencrypted over a network. ca_file contains the CA certificates for https, instead of the system's; cert_file and key_file
-    are a client certificate. tls is an ssl.SSLContext to use instead of these files.
+    are a client certificate. tls is an ssl.SSLContext to use instead of these files. TEMPOOL_TOKEN or TEMPOOL_TOKEN_FILE, TEMPOOL_CA_FILE,
+    TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE in the environment stand for what is not given.
 
     timeout in seconds is the default for each request, retries included. retries is how often a request that no worker has received is
     sent again, for example after queue_full.
@@ -44,6 +46,12 @@ class Client:
             raise ValueError("no endpoint given; use for example %s" % DEFAULT_ENDPOINT)
         if token is not None and token_file is not None:
             raise ValueError("token and token_file exclude each other")
+        if token is None and token_file is None:
+            token, token_file = os.environ.get("TEMPOOL_TOKEN") or None, os.environ.get("TEMPOOL_TOKEN_FILE") or None
+            if token is not None:
+                token_file = None
+        if tls is None and not (ca_file or cert_file or key_file):
+            ca_file, cert_file, key_file = (os.environ.get("TEMPOOL_" + name) or None for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"))
         if token_file is not None:
             with open(token_file, encoding="utf-8") as f:
                 token = f.read().strip()
@@ -117,7 +125,8 @@ class Pool(Caller):
             raise Invalid("ttl must be above 0 seconds, not %r" % (ttl,), "invalid")
         wait = min(self._client.timeout if wait is None else wait, _MAX_WAIT)
         began = time.monotonic()
-        request = {"holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
+        token = secrets.token_urlsafe(24)  # the lease's secret: whoever has it can use the lease
+        request = {"token": token, "holder": holder or "%s:%d" % (socket.gethostname(), os.getpid()), "request_id": str(uuid.uuid4()), "wait_ms": int(wait * 1000)}
         if session is not None:
             request["session"] = session
         if ttl is not None:
@@ -125,7 +134,7 @@ class Pool(Caller):
         reply = self._client.balancer.request(
             "POST", self._path + "/leases", {"Content-Type": "application/json"}, encode(request), began + wait + self._client.timeout,
             retry_until=began + wait)
-        return Lease(self._client, reply.gateway, decode(reply.read()), ttl)
+        return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token), ttl)
 
     def _send(self, method, body, timeout, session, priority, headers):
         path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))

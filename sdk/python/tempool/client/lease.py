@@ -34,6 +34,7 @@ class Lease(Caller):
         self.session = granted.get("session") or None
         self.granted = granted  # the gateway's complete answer
         self._path = "/v1/leases/" + segment(self.id, "a lease id")
+        self._token = {"Tempool-Lease-Token": granted["token"]} if granted.get("token") else {}
         # The gateway's clock may differ, so only differences between its times are used.
         self._clock_offset = time.monotonic() - parse_time(granted["granted_at"])
         self._until = self._clock_offset + parse_time(granted["expires_at"])  # in time.monotonic() seconds
@@ -99,6 +100,7 @@ class Lease(Caller):
 
     def _request(self, method, path, headers, body, deadline, idempotent=False):
         """Sends a request to the lease's gateway, which may be another one than the gateway that granted it."""
+        headers = dict(headers, **self._token)
         try:
             return self._client.balancer.request(method, path, headers, body, deadline, idempotent, only=self._gateway)
         except LeaseNotFound as e:

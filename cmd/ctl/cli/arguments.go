@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
+	"github.com/tempool/tempool/sessions"
+)
+
+// Names of arguments in usage lines; checkArguments checks an argument by its name.
+const (
+	argPool         = "POOL"
+	argWorker       = "POOL/N"
+	argPoolOrWorker = "POOL[/N]"
+	argCount        = "N"
+	argLease        = "LEASE"
+	argSession      = "SESSION"
+)
+
+// exactly requires these arguments, named as in the usage line.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return command.Usagef("%s takes exactly %s; it got %s", cmd.CommandPath(), strings.Join(names, " "), plural(len(args), "argument"))
+		}
+		return checkArguments(names, args)
+	}
+}
+
+// atMostOne allows one argument.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return command.Usagef("%s takes at most one %s; it got %d arguments", cmd.CommandPath(), name, len(args))
+		}
+		return checkArguments([]string{name}, args)
+	}
+}
+
+// noArguments allows no argument.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return command.Usagef("%s takes no arguments; it got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// checkArguments checks the form of each argument, before any request is sent.
+func checkArguments(names, args []string) error {
+	for i, arg := range args {
+		var err error
+		switch names[i] {
+		case argPool:
+			err = checkPoolName(arg)
+		case argWorker:
+			_, _, err = workerName(arg)
+		case argPoolOrWorker:
+			_, _, err = poolOrWorker(arg)
+		case argCount:
+			_, err = workerCount(arg)
+		case argLease:
+			_, err = api.ParseLeaseID(leaseID(arg))
+		case argSession:
+			err = sessions.CheckID(arg)
+		}
+		if err != nil {
+			_, message := describe(err)
+			return command.Usagef("%s", message)
+		}
+	}
+	return nil
+}
+
+func checkPoolName(name string) error {
+	if pool, _, err := api.ParseWorkerName(name); err == nil {
+		return command.Usagef("%q is a worker, not a pool; write %s", name, pool)
+	}
+	if invalid := api.CheckPoolName(name, api.CodeInvalid); invalid != nil {
+		return command.Usagef("%s", invalid.Message)
+	}
+	return nil
+}
+
+// workerName parses POOL/N.
+func workerName(name string) (pool string, slot int, err error) {
+	pool, slot, err = api.ParseWorkerName(name)
+	if err != nil {
+		return "", 0, command.Usagef("%q is not a worker; write POOL/N, for example python/0", name)
+	}
+	return pool, slot, nil
+}
+
+// poolOrWorker parses POOL or POOL/N; slot is nil for a whole pool.
+func poolOrWorker(name string) (pool string, slot *int, err error) {
+	if !strings.Contains(name, "/") {
+		return name, nil, checkPoolName(name)
+	}
+	pool, number, err := workerName(name)
+	return pool, &number, err
+}
+
+// workerCount parses the number of workers of a pool.
+func workerCount(text string) (int, error) {
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 1 {
+		return 0, command.Usagef("%q is not a number of workers; give a whole number of at least 1, or stop the pool to have none", text)
+	}
+	return count, nil
+}

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/internal/command"
+)
+
+// callFlags are the flags of commands that call a pool.
+type callFlags struct {
+	gatewayFlags
+	session  string
+	priority int
+}
+
+// callingCommand makes c run with the pool that its first argument names, and defines the flags of calls.
+func (a *app) callingCommand(c *cobra.Command, o *callFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
+	f := c.Flags()
+	f.StringVar(&o.session, "session", "", "session of the call; prefers the worker that served the session last")
+	f.IntVar(&o.priority, "priority", 0, "priority in the queue, 0 to 9, highest first")
+	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long a call may take, including the wait for a worker")
+	checkFlags(c, func(*cobra.Command) error {
+		if o.priority < 0 || o.priority > 9 {
+			return command.Usagef("--priority is %d; give a number from 0 to 9", o.priority)
+		}
+		return nil
+	})
+	return a.gatewayCommand(c, &o.gatewayFlags, run)
+}
+
+func (a *app) callOptions(o callFlags) tempool.CallOptions {
+	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout, Header: http.Header{"Content-Type": {"application/json"}}}
+}
+
+// callArguments requires POOL METHOD and allows a body.
+func callArguments(cmd *cobra.Command, args []string) error {
+	if len(args) < 2 || len(args) > 3 {
+		return command.Usagef("%s takes POOL METHOD and at most one BODY; it got %s", cmd.CommandPath(), plural(len(args), "argument"))
+	}
+	if args[1] == "" {
+		return command.Usagef("METHOD is empty; name the method to call")
+	}
+	return checkArguments([]string{argPool}, args[:1])
+}
+
+// callResult is the result of ctl call.
+type callResult struct {
+	Worker      string  `json:"worker"`
+	Incarnation int64   `json:"incarnation"`
+	Endpoint    string  `json:"endpoint"`
+	TookMS      float64 `json:"took_ms"`
+	// One of these is set: Result for a JSON answer, Text for other text, Base64 for other bytes.
+	Result json.RawMessage `json:"result,omitempty"`
+	Text   *string         `json:"text,omitempty"`
+	Base64 *string         `json:"base64,omitempty"`
+}
+
+func (r *callResult) setBody(answer []byte) {
+	switch {
+	case json.Valid(answer):
+		r.Result = answer
+	case utf8.Valid(answer):
+		r.Text = new(string(answer))
+	default:
+		r.Base64 = new(base64.StdEncoding.EncodeToString(answer))
+	}
+}
+
+func (a *app) callCommand() *cobra.Command {
+	var flags callFlags
+	return a.callingCommand(&cobra.Command{
+		Use:   "call POOL METHOD [BODY|-]",
+		Short: "Call a method on a pool",
+		Long: `Call a method on a free worker of a pool and print the answer as it arrives.
+
+BODY is the request body, usually JSON; - reads it from standard input; without BODY the request is empty. With -o json ctl prints the
+complete answer in an object that also names the worker: as result if the answer is JSON, else as text or base64.`,
+		Example: `  ctl call hello greet '{"name": "you"}'
+  cat request.json | ctl call hello greet -
+  ctl call hello status --gateway http://127.0.0.1:7460
+  ctl call hello status --session anna --timeout 5m -o json | jq .worker`,
+		Args: callArguments,
+	}, &flags, func(ctx context.Context, p pool, args []string) error {
+		var body any
+		switch {
+		case len(args) == 3 && args[2] == "-":
+			body = a.in
+		case len(args) == 3:
+			body = []byte(args[2])
+		}
+		var result callResult
+		options := a.callOptions(flags)
+		options.Answered = func(answer tempool.Answer) {
+			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
+		}
+		started := a.now()
+		var buffer bytes.Buffer
+		out := a.out
+		if a.format == formatJSON {
+			out = &buffer
+		}
+		endsLine := true
+		for chunk, err := range p.Calls(options).Stream(ctx, args[1], body) {
+			if err != nil {
+				return err
+			}
+			if _, err := out.Write(chunk); err != nil {
+				return err
+			}
+			endsLine = bytes.HasSuffix(chunk, []byte("\n"))
+		}
+		if a.format == formatJSON {
+			result.TookMS = float64(a.now().Sub(started).Microseconds()) / 1000
+			result.setBody(buffer.Bytes())
+			return writeJSON(a.out, result)
+		}
+		if a.outTerminal && !endsLine { // the prompt starts on a new line
+			_, err := io.WriteString(a.out, "\n")
+			return err
+		}
+		return nil
+	})
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
+)
+
+// Codes of failures that arise in ctl itself.
+const (
+	codeUsage       api.Code = "usage"
+	codeInterrupted api.Code = "interrupted"
+	codeTimeout     api.Code = "timeout"    // a wait took longer than its limit
+	codeUnexpected  api.Code = "unexpected" // an error without a code
+)
+
+// describe returns the code and the message of an error.
+func describe(err error) (api.Code, string) {
+	var usage command.UsageError
+	var coded *api.Error
+	switch {
+	case errors.As(err, &usage):
+		return codeUsage, usage.Error()
+	case errors.Is(err, context.Canceled):
+		return codeInterrupted, "interrupted; the operation continues in Temporal, run ctl ps to follow it"
+	case errors.As(err, &coded):
+		return coded.Code, cmp.Or(coded.Message, string(coded.Code))
+	}
+	return codeUnexpected, err.Error()
+}
+
+// fail prints an error to stderr, in the format of -o, and returns the exit code.
+func (a *app) fail(err error) int {
+	code, message := describe(err)
+	if a.format == formatJSON {
+		var failure struct {
+			Error struct {
+				Code    api.Code `json:"code"`
+				Message string   `json:"message"`
+			} `json:"error"`
+		}
+		failure.Error.Code, failure.Error.Message = code, message
+		_ = writeJSON(a.err, failure) // an unwritable stderr cannot be reported anywhere
+	} else {
+		fmt.Fprintf(a.err, "ctl: %s\n", message)
+	}
+	if code == codeUsage {
+		return ExitUsage
+	}
+	return ExitFailed
+}

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tempool/tempool/api"
+)
+
+func (a *app) poolCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "pool",
+		Short: "Start, stop, change and list pools",
+		Example: `  ctl pool start -f pool.toml
+  ctl pool status python
+  ctl pool stop python`,
+	},
+		a.poolStartCommand(), a.poolStopCommand(), a.poolStatusCommand(), a.poolListCommand(), a.poolScaleCommand(), a.poolApplyCommand(),
+	)
+}
+
+func (a *app) poolStatusCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "status POOL",
+		Short: "Show a pool, its workers and why workers are out of service",
+		Example: `  ctl pool status python
+  ctl pool status python -o json | jq .ready`,
+		Args:              exactly(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		view, err := a.poolWorkers(ctx, cp, args[0])
+		if err != nil {
+			return err
+		}
+		return a.printResult(view, func(text *strings.Builder) { writeStatus(text, view) })
+	})
+}
+
+// writeStatus writes the table of ctl pool status: the pool, its workers, and the full reason of each worker out of service.
+func writeStatus(text *strings.Builder, view api.PoolWorkers) {
+	rows := [][]string{{"Spec version", fmt.Sprint(view.SpecVersion)}}
+	if view.Rollout != nil {
+		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
+	}
+	table(text, []string{"Pool", view.Pool}, rows)
+	writeWorkers(text, []api.PoolWorkers{view})
+	for _, worker := range view.Workers {
+		if reason := reasonOutOfService(worker); reason != "" {
+			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
+		}
+	}
+}
+
+// poolSummary is one pool in ctl pool list.
+type poolSummary struct {
+	Pool        string       `json:"pool"`
+	Size        int          `json:"size"`
+	Ready       int          `json:"ready"`
+	SpecVersion int64        `json:"spec_version"`
+	Stopping    bool         `json:"stopping,omitempty"`
+	Rollout     *api.Rollout `json:"rollout,omitempty"`
+	// Error says why the pool did not answer; the numbers are 0 then.
+	Error string `json:"error,omitempty"`
+}
+
+func (a *app) poolListCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List the running pools",
+		Example: `  ctl pool list
+  ctl pool list -o json | jq -r '.[].pool'`,
+		Args: noArguments,
+	}, func(ctx context.Context, cp controlPlane, _ []string) error {
+		pools, err := allPools(ctx, a, cp, a.poolSummary)
+		if err != nil {
+			return err
+		}
+		return a.printResult(pools, func(text *strings.Builder) { writePools(text, pools) })
+	})
+}
+
+// poolSummary returns a summary even of a pool that does not answer.
+func (a *app) poolSummary(ctx context.Context, cp controlPlane, name string) (poolSummary, error) {
+	s, err := a.poolStatus(ctx, cp, name)
+	if err != nil {
+		_, message := describe(err)
+		return poolSummary{Pool: name, Error: message}, nil
+	}
+	return poolSummary{Pool: name, Size: s.Size, Ready: s.Ready, SpecVersion: s.SpecVersion, Stopping: s.Stopping, Rollout: s.Rollout}, nil
+}
+
+// writePools writes the table of ctl pool list.
+func writePools(text *strings.Builder, pools []poolSummary) {
+	var rows [][]string
+	for _, p := range pools {
+		note := p.Error
+		switch {
+		case note != "":
+		case p.Stopping:
+			note = "stopping"
+		case p.Rollout != nil:
+			note = rolloutSummary(p.Rollout)
+		}
+		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)})
+	}
+	table(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
+}
+
+func (a *app) poolScaleCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "scale POOL N",
+		Short: "Set the number of workers of a pool",
+		Long: `Set the number of workers of a pool and return immediately. New workers start in the background; surplus workers, those with the
+highest numbers, drain and stop.`,
+		Example: `  ctl pool scale python 8
+  ctl pool scale python 2 -o json`,
+		Args:              exactly(argPool, argCount),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		name := args[0]
+		size, err := workerCount(args[1])
+		if err != nil {
+			return err
+		}
+		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).Scale(ctx, size) })
+		if err != nil {
+			return err
+		}
+		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name, plural(result.From, "worker"), result.To, name)
+	})
+}
+
+func (a *app) poolStatus(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {
+	return send(ctx, a, cp.Pool(name).Status)
+}
+
+func (a *app) poolWorkers(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
+	return send(ctx, a, cp.Pool(name).Workers)
+}
+
+func (a *app) poolRoster(ctx context.Context, cp controlPlane, name string) (api.PoolWorkers, error) {
+	return send(ctx, a, cp.Pool(name).Roster)
+}
+
+// concurrentPools bounds how many pools ctl queries concurrently; each query goes to all workers of the pool.
+const concurrentPools = 4
+
+// allPools calls get for every running pool and returns the results in the order of the pools' names, with the errors of all
+// pools joined. It leaves out pools that failed or have stopped meanwhile.
+func allPools[T any](ctx context.Context, a *app, cp controlPlane, get func(ctx context.Context, cp controlPlane, name string) (T, error)) ([]T, error) {
+	names, err := send(ctx, a, cp.ListPools)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	results, failures := make([]T, len(names)), make([]error, len(names))
+	var group errgroup.Group
+	group.SetLimit(concurrentPools)
+	for i, name := range names {
+		group.Go(func() error {
+			results[i], failures[i] = get(ctx, cp, name)
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions above return no error
+	answered := []T{}
+	for i, result := range results {
+		switch {
+		case failures[i] == nil:
+			answered = append(answered, result)
+		case errors.Is(failures[i], api.ErrPoolNotFound):
+			failures[i] = nil
+		}
+	}
+	return answered, errors.Join(failures...)
+}
+
+// poolQuery says what a command prints about pools.
+type poolQuery[T any] struct {
+	get    func(ctx context.Context, cp controlPlane, name string) (T, error)
+	extend func(ctx context.Context, all []T) // adds to the results of get, if set
+	write  func(text *strings.Builder, all []T)
+}
+
+// printPools prints the result of q for the pool in args, or a list of results for all running pools. If pools fail, it prints
+// the others and returns the error.
+func printPools[T any](ctx context.Context, a *app, cp controlPlane, args []string, q poolQuery[T]) error {
+	var all []T
+	var failed error
+	if len(args) == 1 {
+		one, err := q.get(ctx, cp, args[0])
+		if err != nil {
+			return err
+		}
+		all = []T{one}
+	} else {
+		all, failed = allPools(ctx, a, cp, q.get)
+	}
+	if q.extend != nil {
+		q.extend(ctx, all)
+	}
+	if len(all) == 0 && failed != nil {
+		return failed
+	}
+	var result any = all
+	if len(args) == 1 {
+		result = all[0]
+	}
+	if err := a.printResult(result, func(text *strings.Builder) { q.write(text, all) }); err != nil {
+		return err
+	}
+	return failed
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "ps [POOL]",
+		Short: "Show the workers of a pool, or of all pools",
+		Long: `Show the workers of a pool, or of all pools: state, requests, memory, uptime, host and lease holder.
+
+It reads the pool's roster and what the hosts report every few seconds, and asks no worker: requests, memory and leases are those of the
+present process, and a lease whose holder has not called through a gateway yet is missing. ctl workers stats asks each worker.
+
+The first line also shows whether the gateways reach Temporal, as far as ctl reaches the gateways.
+
+WHY says why a worker is out of service; ctl pool status POOL shows the full reason.`,
+		Example: `  ctl ps
+  ctl ps python
+  ctl ps python -o json | jq '.workers[] | select(.state != "ready")'`,
+		Args:              atMostOne(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolRoster, extend: a.addControlPlane, write: writeWorkers})
+	})
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	return a.controlPlaneCommand(&cobra.Command{
+		Use:   "stats [POOL]",
+		Short: "Show resource usage and counters of workers",
+		Long: `Show the resource usage of each worker (memory of its process tree, CPU, open files, threads; 100 % is one core) and its counters
+over all incarnations: requests, leases, restarts.`,
+		Example: `  ctl workers stats
+  ctl workers stats python
+  ctl workers stats python -o json | jq '.workers[] | {id, peak_memory_bytes}'`,
+		Args:              atMostOne(argPool),
+		ValidArgsFunction: a.completePools,
+	}, func(ctx context.Context, cp controlPlane, args []string) error {
+		return printPools(ctx, a, cp, args, poolQuery[api.PoolWorkers]{get: a.poolWorkers, write: writeStats})
+	})
+}
+
+// writeWorkers writes the table of ctl ps, with one header for the workers of all pools.
+func writeWorkers(text *strings.Builder, views []api.PoolWorkers) {
+	ready, size := 0, 0
+	var rows [][]string
+	for _, view := range views {
+		ready, size = ready+view.Ready, size+view.Size
+		for _, worker := range view.Workers {
+			rows = append(rows, workerRow(worker))
+		}
+	}
+	title := fmt.Sprintf("Workers (%d/%d ready)", ready, size)
+	if ended := endedTitle(views); ended != "" {
+		title = ended
+	}
+	if summary := controlPlaneSummary(views); summary != "" {
+		title += ", " + summary
+	}
+	fmt.Fprintln(text, title)
+	table(text, []string{"ID", "STATE", "REQUESTS", "MEMORY", "UPTIME", "AVG CALL", "INCARNATION", "HOST", "PID", "LEASE HOLDER", "WHY"}, rows)
+}
+
+// endedTitle says that a single pool has stopped; it is empty for other views.
+func endedTitle(views []api.PoolWorkers) string {
+	if len(views) != 1 || !views[0].Ended {
+		return ""
+	}
+	return fmt.Sprintf("Pool %s has stopped; this is its last state", views[0].Pool)
+}
+
+func workerRow(w api.Worker) []string {
+	holder := dash
+	if w.Lease != nil {
+		holder = w.Lease.Holder
+	}
+	return []string{
+		w.Worker, string(w.State), fmt.Sprint(w.RequestsServed), formatBytes(w.CurrentMemoryBytes), formatDuration(seconds(w.UptimeS)),
+		formatDuration(milliseconds(w.AvgCallTimeMS)), fmt.Sprint(w.Incarnation), orDash(w.Host), formatCount(w.PID), oneLine(holder, 40),
+		oneLine(reasonOutOfService(w), maxReasonRunes),
+	}
+}
+
+// reasonOutOfService says why a worker is out of service, or that it did not answer; it is empty for a worker in service.
+func reasonOutOfService(w api.Worker) string {
+	switch {
+	case w.Error != "":
+		return "no answer, showing the pool's last report: " + w.Error
+	case w.State.InService():
+		return ""
+	}
+	return w.Reason
+}
+
+// writeStats writes the table of ctl workers stats.
+func writeStats(text *strings.Builder, views []api.PoolWorkers) {
+	var rows [][]string
+	for _, view := range views {
+		for _, worker := range view.Workers {
+			rows = append(rows, statsRow(worker))
+		}
+	}
+	if ended := endedTitle(views); ended != "" {
+		fmt.Fprintln(text, ended)
+	}
+	table(text, []string{"ID", "STATE", "MEMORY", "PEAK", "CPU %", "FILES", "THREADS", "REQUESTS", "FAILED",
+		"LEASES GRANTED", "REFUSED", "RESTARTS", "FAILURES IN A ROW", "LIMITS"}, rows)
+}
+
+func statsRow(w api.Worker) []string {
+	return []string{
+		w.Worker, string(w.State), formatBytes(w.CurrentMemoryBytes), formatBytes(w.PeakMemoryBytes), fmt.Sprintf("%.1f", w.CPUPercent),
+		formatCount(w.OpenFiles), formatCount(w.Threads), fmt.Sprint(w.RequestsServed), fmt.Sprint(w.RequestsFailed),
+		fmt.Sprint(w.LeasesGranted), fmt.Sprint(w.LeasesRefused), fmt.Sprint(w.Restarts), fmt.Sprint(w.ConsecutiveFailures),
+		limitsCell(w),
+	}
+}
+
+// limitsCell lists the mechanism that enforces each limit, and the values of the memory and CPU limits.
+func limitsCell(w api.Worker) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(w.Limits)) {
+		part := limit + ":" + w.Limits[limit]
+		switch {
+		case limit == "memory" && w.MemoryLimitBytes > 0:
+			part += "=" + strings.ReplaceAll(formatBytes(w.MemoryLimitBytes), " ", "")
+		case limit == "cpu" && w.CPULimitCores > 0:
+			part += fmt.Sprintf("=%.2f", w.CPULimitCores)
+		}
+		parts = append(parts, part)
+	}
+	return orDash(strings.Join(parts, " "))
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/tempool/tempool/internal/command"
+)
+
+// root builds the command tree.
+func (a *app) root() *cobra.Command {
+	root := a.group(&cobra.Command{
+		Use:   "ctl",
+		Short: "Operate pools of warm, durable worker processes",
+		Long: `ctl operates Tempool: it starts, changes and stops pools of worker processes, shows their state, calls them and leases workers.
+
+--address and --namespace select the Temporal server. Without them ctl uses the standard settings (TEMPORAL_ADDRESS,
+TEMPORAL_NAMESPACE, TLS and API key, in the environment or a profile), else localhost:7233 and the namespace "default".
+
+Exit codes: 0 success; 1 failure, stderr says why and what to do; 2 wrong command line.
+With -o json a failure prints {"error": {"code", "message"}} to stderr.`,
+		Example: `  ctl setup
+  ctl pool start -f pool.toml
+  ctl ps
+  ctl call python measure '{"paths": ["a.py"]}'
+  ctl checkout python --holder me --wait 10s`,
+	},
+		a.setupCommand(), a.poolCommand(), a.psCommand(), a.reportCommand(), a.workersCommand(), a.historyCommand(),
+		a.callCommand(), a.benchCommand(), a.sessionsCommand(), a.checkoutCommand(), a.checkinCommand(), a.tokenCommand(), a.versionCommand(),
+	)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SetFlagErrorFunc(explainNegativeNumber)
+
+	a.format = formatTable
+	flags := root.PersistentFlags()
+	flags.VarP(choice[outputFormat]{&a.format, []string{"table", "json"}}, "output", "o", "print a table for people or JSON for programs")
+	completeFlag(root, "output", "table", "json")
+	flags.StringVar(&a.options.Address, "address", "", "Temporal's HOST:PORT (default: the standard Temporal settings, else localhost:7233)")
+	flags.StringVar(&a.options.Namespace, "namespace", "", `Temporal namespace (default: the standard Temporal settings, else "default")`)
+	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long one request to Temporal and the agents may take")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.timeout <= 0 {
+			return command.Usagef("--timeout is %s; give a duration above zero, such as 30s", a.timeout)
+		}
+		return nil
+	}
+	a.completeCobra(root)
+	return root
+}
+
+// group makes a command that only holds others.
+func (a *app) group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.AddCommand(commands...)
+	c.DisableFlagsInUseLine = true
+	c.SuggestionsMinimumDistance = 2
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return command.Usagef("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			names = append(names, sub.Name())
+		}
+		return command.Usagef("%s needs one of the commands %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
+	return c
+}
+
+// completeCobra adds examples and usage errors to the commands that cobra itself brings.
+func (a *app) completeCobra(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	examples := map[string]string{
+		"ctl help":                  "  ctl help pool start",
+		"ctl completion":            "  ctl completion bash > /etc/bash_completion.d/ctl",
+		"ctl completion bash":       "  source <(ctl completion bash)",
+		"ctl completion zsh":        `  ctl completion zsh > "${fpath[1]}/_ctl"`,
+		"ctl completion fish":       "  ctl completion fish > ~/.config/fish/completions/ctl.fish",
+		"ctl completion powershell": "  ctl completion powershell | Out-String | Invoke-Expression",
+	}
+	for _, c := range walk(root) {
+		if example, found := examples[c.CommandPath()]; found {
+			c.Example = example
+		}
+		switch c.CommandPath() {
+		case "ctl help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return command.Usagef("unknown command %q; %s --help lists the commands", strings.Join(args, " "), found.CommandPath())
+				}
+				return nil
+			}
+		case "ctl completion":
+			a.group(c)
+		}
+	}
+}
+
+// walk returns a command and all commands below it.
+func walk(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		all = append(all, walk(sub)...)
+	}
+	return all
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/command"
+)
+
+// argToken is the name of a token in usage lines.
+const argToken = "NAME"
+
+// defaultTokensFile is the tokens file without --tokens.
+const defaultTokensFile = "tokens.toml"
+
+// tokensFlag defines --tokens, the file that a command reads or changes.
+func tokensFlag(c *cobra.Command) *string {
+	path := c.Flags().String("tokens", defaultTokensFile, "the tokens file, which the agents get by their flag --tokens")
+	mustDefine(c, c.MarkFlagFilename("tokens", "toml"))
+	return path
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	return a.group(&cobra.Command{
+		Use:   "token",
+		Short: "Grant clients rights at gateways",
+		Long: `Change the file of the tokens that clients of a gateway need. An agent with --tokens FILE reads the file again within a second of a
+change. The file has only hashes: each token is printed once, when it is added.`,
+		Example: `  ctl token add ci --pools 'py*' --rights call,lease
+  ctl token list
+  ctl token remove ci`,
+	}, a.tokenAddCommand(), a.tokenListCommand(), a.tokenRemoveCommand())
+}
+
+// newToken is the result of ctl token add.
+type newToken struct {
+	access.Token
+	Secret string `json:"token"`
+}
+
+func (a *app) tokenAddCommand() *cobra.Command {
+	var token access.Token
+	var priority int
+	var path *string
+	c := a.localCommand(&cobra.Command{
+		Use:   "add NAME --rights RIGHTS",
+		Short: "Make a token and print it once",
+		Long: `Make a token and print it, once. The rights are call (call the pools), lease (check workers out and use the leases), sessions (read and
+write clients' sessions), read (the state of pools and workers, metrics) and admin (act as the operator).`,
+		Example: `  ctl token add ci --pools 'py*' --rights call,lease
+  ctl token add batch --rights call --max-priority 2 --tokens /etc/tempool/tokens.toml`,
+		Args:              exactly(argToken),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, func(_ context.Context, args []string) error {
+		secret, hash := access.NewSecret()
+		token.Name, token.SHA256, token.CreatedAt = args[0], hash, a.now().UTC().Truncate(time.Second)
+		if priority < access.MaxPriority {
+			token.MaxPriority = &priority
+		}
+		if err := access.Add(*path, token); err != nil {
+			return err
+		}
+		return a.printMessage(newToken{token, secret}, "%s", secret)
+	})
+	path = tokensFlag(c)
+	c.Flags().StringSliceVar(&token.Pools, "pools", []string{"*"}, "globs of the pools that the token is for")
+	c.Flags().StringSliceVar(&token.Rights, "rights", nil, "rights of the token: "+access.All.String())
+	c.Flags().IntVar(&priority, "max-priority", access.MaxPriority, "highest priority of the token's calls in a queue, 0 to 9; higher ones are lowered")
+	required(c, "rights")
+	completeFlag(c, "rights", access.RightNames()...)
+	checkFlags(c, func(*cobra.Command) error {
+		if priority < 0 || priority > access.MaxPriority {
+			return command.Usagef("--max-priority is %d; give a number from 0 to %d", priority, access.MaxPriority)
+		}
+		return nil
+	})
+	return c
+}
+
+func (a *app) tokenListCommand() *cobra.Command {
+	var path *string
+	c := a.localCommand(&cobra.Command{
+		Use: "list", Short: "List the tokens", Example: "  ctl token list --tokens /etc/tempool/tokens.toml", Args: noArguments,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, func(context.Context, []string) error {
+		file, err := access.ReadFile(*path)
+		if err != nil {
+			return err
+		}
+		if file.Tokens == nil {
+			file.Tokens = []access.Token{}
+		}
+		return a.printResult(file.Tokens, func(text *strings.Builder) {
+			var rows [][]string
+			for _, t := range file.Tokens {
+				created := "-"
+				if !t.CreatedAt.IsZero() {
+					created = t.CreatedAt.Format(time.RFC3339)
+				}
+				rows = append(rows, []string{t.Name, strings.Join(t.Pools, ","), strings.Join(t.Rights, ","), created})
+			}
+			table(text, []string{"NAME", "POOLS", "RIGHTS", "CREATED"}, rows)
+		})
+	})
+	path = tokensFlag(c)
+	return c
+}
+
+func (a *app) tokenRemoveCommand() *cobra.Command {
+	var path *string
+	c := a.localCommand(&cobra.Command{
+		Use: "remove NAME", Short: "Remove a token", Example: "  ctl token remove ci", Args: exactly(argToken),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, func(_ context.Context, args []string) error {
+		if err := access.Remove(*path, args[0]); err != nil {
+			return err
+		}
+		return a.printMessage(map[string]string{"removed": args[0]}, "removed token %s; gateways refuse it within a second", args[0])
+	})
+	path = tokensFlag(c)
+	return c
+}
+
+// leaseID accepts ID and ID~TOKEN, as ctl checkout and the gateways print them; ctl needs no token.
+func leaseID(text string) string {
+	id, _ := api.SplitLeaseID(text)
+	return id
+}

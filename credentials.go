@@ -1,0 +1,69 @@
+package tempool
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"strings"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Environment variables of a client's credentials for gateways.
+const (
+	envToken     = "TEMPOOL_TOKEN"
+	envTokenFile = "TEMPOOL_TOKEN_FILE"
+	envCAFile    = "TEMPOOL_CA_FILE"
+	envCertFile  = "TEMPOOL_CERT_FILE"
+	envKeyFile   = "TEMPOOL_KEY_FILE"
+)
+
+// Credentials are the files with which a client authenticates to gateways; empty names are none.
+type Credentials struct {
+	TokenFile string // with the bearer token
+	CAFile    string // PEM: the authorities of the gateways' certificates, instead of the system's
+	CertFile  string // PEM: the client's certificate
+	KeyFile   string // PEM: its private key
+}
+
+// Apply reads the files into the options that o leaves empty. A file that cannot be used is CodeInvalid.
+func (f Credentials) Apply(o *Options) error {
+	if f.TokenFile != "" && o.GatewayToken == "" {
+		text, err := os.ReadFile(f.TokenFile)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read the file of the gateways' token: %w", err)
+		}
+		o.GatewayToken = strings.TrimSpace(string(text))
+	}
+	if o.GatewayTLS != nil || f.CAFile == "" && f.CertFile == "" && f.KeyFile == "" {
+		return nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CAFile != "" {
+		text, err := os.ReadFile(f.CAFile)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read the authorities of the gateways' certificates: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return api.Errorf(api.CodeInvalid, "%s contains no PEM certificate", f.CAFile)
+		}
+	}
+	if f.CertFile != "" || f.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(f.CertFile, cmp.Or(f.KeyFile, f.CertFile))
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot load the client certificate %q and its key %q: %w", f.CertFile, f.KeyFile, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	o.GatewayTLS = config
+	return nil
+}
+
+// gatewayEnvironment sets the credentials for gateways that o leaves empty, from the environment.
+func (o *Options) gatewayEnvironment() error {
+	files := Credentials{TokenFile: os.Getenv(envTokenFile), CAFile: os.Getenv(envCAFile), CertFile: os.Getenv(envCertFile), KeyFile: os.Getenv(envKeyFile)}
+	o.GatewayToken = cmp.Or(o.GatewayToken, os.Getenv(envToken))
+	return files.Apply(o)
+}

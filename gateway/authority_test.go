@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+)
+
+// taken checks a worker out over HTTP.
+func (e *env) taken(r dispatch.CheckoutRequest) api.Lease {
+	e.t.Helper()
+	out := e.do("POST", "/v1/pools/p/leases", r)
+	require.Equal(e.t, http.StatusCreated, out.status, "%s", out.body)
+	var lease api.Lease
+	require.NoError(e.t, json.Unmarshal(out.body, &lease))
+	require.Equal(e.t, api.HashLeaseToken(lease.Token), lease.TokenHash)
+	return lease
+}
+
+func TestALeaseIsUsableByItsTakerOnly(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "call", "lease", "read")
+	root := addToken(t, tokens, "root", []string{"*"}, "lease", "admin")
+	e := open(t, 2, withTokens(tokens))
+	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	path := "/v1/leases/" + alice.ID
+	for name, c := range map[string]struct {
+		client, path string
+		headers      []string
+	}{
+		"Bob, who read the id in a listing":    {bob, path, nil},
+		"Bob with a token of his own":          {bob, path + "~" + api.NewLeaseToken(), nil},
+		"Bob with the hash from Temporal":      {bob, path, []string{api.HeaderLeaseToken, alice.TokenHash}},
+		"the operator, who has not the token":  {root, path, nil},
+		"a token that is far too long":         {bob, path, []string{api.HeaderLeaseToken, longText}},
+		"somebody with an empty token in path": {bob, path + "~", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for method, suffix := range map[string]string{"POST": "/call/echo", "PUT": "", "DELETE": "", "POST ": "/notify/echo"} {
+				status, problem := e.tcp(strings.TrimSpace(method), c.path+suffix, c.client, "", c.headers...)
+				require.Equal(t, 403, status, "%s %s: %s", method, suffix, problem.Detail)
+				require.Equal(t, api.CodeForbidden, problem.Code)
+				require.False(t, problem.Started)
+			}
+		})
+	}
+	status, _ := e.tcp("POST", path+"/call/echo", bob, "x", api.HeaderLeaseToken, alice.Token)
+	require.Equal(t, 200, status, "whoever has the token has the lease")
+	status, _ = e.tcp("PUT", path+"~"+alice.Token, bob, "{}")
+	require.Equal(t, 200, status)
+
+	bare := e.lease(1-slotOf(alice), "me") // through Temporal, without a token
+	status, _ = e.tcp("POST", "/v1/leases/"+bare.ID+"/call/echo", bob, "x")
+	require.Equal(t, 403, status)
+	status, _ = e.tcp("POST", "/v1/leases/"+bare.ID+"/call/echo", bob, "x", api.HeaderLeaseToken, api.NewLeaseToken())
+	require.Equal(t, 403, status)
+	status, _ = e.tcp("POST", "/v1/leases/"+bare.ID+"/call/echo", root, "x")
+	require.Equal(t, 200, status, "an operator")
+
+	listing := e.do("GET", "/v1/workers", nil)
+	require.Contains(t, string(listing.body), alice.ID)
+	require.NotContains(t, string(listing.body), "token")
+	require.Equal(t, 200, e.do("DELETE", path+"~"+alice.Token, nil).status)
+}
+
+var longText = strings.Repeat("a", 4096)
+
+func slotOf(lease api.Lease) int {
+	_, slot, _ := api.ParseWorkerName(lease.Worker)
+	return slot
+}
+
+func TestALeaseOnAnotherHostNeedsItsTokenToo(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	tokens, bob := tokensFile(t, t.TempDir(), []string{"*"}, "lease")
+	e := open(t, 0, withTokens(tokens))
+	e.control.add("p/7", 3)
+	e.control.with("p/7", func(worker *fakeWorker) { worker.host = "there" })
+	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	for _, method := range []string{"PUT", "DELETE"} {
+		status, _ := e.tcp(method, "/v1/leases/"+alice.ID+"~"+api.NewLeaseToken(), bob, "")
+		require.Equal(t, 403, status, "the workflow knows the token: %s", method)
+	}
+	status, _ := e.tcp("PUT", "/v1/leases/"+alice.ID+"~"+alice.Token, bob, "")
+	require.Equal(t, 200, status)
+	status, _ = e.tcp("DELETE", "/v1/leases/"+alice.ID+"~"+alice.Token, bob, "")
+	require.Equal(t, 200, status)
+}
+
+func TestARepeatedCheckoutNeedsTheSameToken(t *testing.T) {
+	e := open(t, 1)
+	token := api.NewLeaseToken()
+	first := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
+	again := e.taken(dispatch.CheckoutRequest{Holder: "me", RequestID: "r", Token: token})
+	require.Equal(t, first.ID, again.ID)
+	require.Equal(t, token, again.Token)
+	e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", RequestID: "r"}).requireProblem(t, 503, api.CodeNoWorkers)
+	for _, wrong := range []dispatch.CheckoutRequest{{Holder: "me", Token: "short"}, {Holder: "me", Token: token + "~"}, {Holder: "me", Token: longText}, {Holder: "gateway/here"}} {
+		e.do("POST", "/v1/pools/p/leases", wrong).requireProblem(t, 400, api.CodeInvalid)
+	}
+	e.do("DELETE", "/v1/leases/"+first.ID+"~"+token+"?outcome=error&error="+longText, nil).requireProblem(t, 400, api.CodeInvalid)
+}

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"sync/atomic"
+
+	"github.com/tempool/tempool/api"
+)
+
+// certificates are the server's certificate and the authorities of its clients' certificates.
+type certificates struct {
+	security Security
+	current  atomic.Pointer[tls.Config]
+}
+
+// openCertificates reads the files of s. It returns nil if s has no certificate.
+func openCertificates(s Security) (*certificates, error) {
+	if s.CertFile == "" && s.KeyFile == "" {
+		if s.ClientCAFile != "" {
+			return nil, api.Errorf(api.CodeInvalid, "--client-ca needs the server's own certificate; set --tls-cert and --tls-key")
+		}
+		return nil, nil
+	}
+	if s.CertFile == "" || s.KeyFile == "" {
+		return nil, api.Errorf(api.CodeInvalid, "--tls-cert and --tls-key belong together; set both")
+	}
+	c := &certificates{security: s}
+	return c, c.Reload()
+}
+
+// Reload reads the files again, for connections that are opened from then on. After an error everything stays as it was.
+func (c *certificates) Reload() error {
+	s := c.security
+	certificate, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+	if err != nil {
+		return api.Errorf(api.CodeInvalid, "cannot load --tls-cert %s and --tls-key %s: %w", s.CertFile, s.KeyFile, err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	if s.ClientCAFile != "" {
+		pem, err := os.ReadFile(s.ClientCAFile)
+		if err != nil {
+			return api.Errorf(api.CodeInvalid, "cannot read --client-ca: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return api.Errorf(api.CodeInvalid, "--client-ca %s contains no PEM certificate", s.ClientCAFile)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	c.current.Store(config)
+	return nil
+}
+
+// config is the TLS configuration of a listener; each connection uses the files as last read.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
+	}
+}

@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/gateway/access"
+)
+
+const (
+	// writeTimeout is how long a client may leave an answer unread without reading any of it.
+	writeTimeout = 30 * time.Second
+	// writeSize is how much is written under one deadline, in bytes: about what a connection buffers.
+	writeSize = 64 << 10
+)
+
+// connection is a client's connection. One goroutine serves it, one request after another. Each write has a deadline.
+type connection struct {
+	net.Conn
+	peer     *socketPeer // of a Unix socket; nil over TCP
+	share    *memoryShare
+	readTime time.Duration // bounds the reading of a request
+	host     string        // the client's address without its port; "" over a Unix socket
+
+	always    *access.Principal // who sends every request, if it is not a token that says so
+	principal *access.Principal // who sends the request in progress
+	client    string            // whose connection it is, as far as the requests until now say
+
+	// Guarded by the lock of clientCounts.
+	counted string // under which client's name the connection is counted
+	left    bool
+
+	writeBy time.Time    // the deadline of writes
+	wrote   atomic.Int64 // when a write last succeeded, in nanoseconds since the epoch
+	aborted atomic.Bool
+	closing func() // called once
+	closed  atomic.Bool
+}
+
+// Write writes b in parts, each of which the client must read within writeTimeout.
+func (c *connection) Write(b []byte) (n int, err error) {
+	for {
+		now := time.Now()
+		if c.writeBy.Sub(now) < writeTimeout*3/4 { // a deadline is not moved for every small write
+			c.writeBy = now.Add(writeTimeout)
+			if err := c.SetWriteDeadline(c.writeBy); err != nil {
+				return n, err
+			}
+		}
+		if c.aborted.Load() {
+			return n, net.ErrClosed
+		}
+		written, err := c.Conn.Write(b[n:min(len(b), n+writeSize)])
+		n += written
+		if err != nil {
+			return n, err
+		}
+		c.wrote.Store(now.UnixNano())
+		if n == len(b) {
+			return n, nil
+		}
+	}
+}
+
+// abort makes the write in progress, and all later ones, fail.
+func (c *connection) abort() {
+	c.aborted.Store(true)
+	_ = c.SetWriteDeadline(time.Unix(1, 0))
+}
+
+// CloseWrite lets the client read an answer to a request whose body was not read.
+func (c *connection) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return nil
+}
+
+// Close closes the connection and frees its place.
+func (c *connection) Close() error {
+	err := c.Conn.Close()
+	if c.closed.CompareAndSwap(false, true) && c.closing != nil {
+		c.closing()
+	}
+	return err
+}
+
+// connectionKey is the context key of a request's connection.
+type connectionKey struct{}
+
+// withConnection adds a connection to the context of its requests.
+func withConnection(ctx context.Context, c net.Conn, readTime time.Duration) context.Context {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	c.(*connection).readTime = readTime
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+// connectionOf is the connection that a request came over.
+func connectionOf(r *http.Request) *connection {
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	return c
+}
+
+// requestTimeout is how long reading a request may take.
+func requestTimeout(r *http.Request) time.Duration { return connectionOf(r).readTime }
+
+// principalOf is the client that sent a request.
+func principalOf(r *http.Request) *access.Principal { return connectionOf(r).principal }

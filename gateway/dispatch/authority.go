@@ -1,0 +1,52 @@
+package dispatch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Authority proves the right to use a client's lease. It is the lease's token, or for leases without a token that the caller is an operator.
+type Authority struct {
+	token    string
+	operator bool
+	any      bool
+}
+
+// Operator is the authority of this process itself, which may use every lease.
+var Operator = Authority{operator: true, any: true}
+
+// TokenAuthority is the authority of a token, "" for none; operator says that the caller may use leases that have no token.
+func TokenAuthority(token string, operator bool) Authority {
+	if token == "" {
+		return Authority{operator: operator}
+	}
+	return Authority{token: token}
+}
+
+// leaseKey is the hash of a lease's token.
+type leaseKey struct {
+	exists bool
+	hash   [sha256.Size]byte
+}
+
+func keyOf(lease api.Lease) leaseKey {
+	var k leaseKey
+	_, err := hex.Decode(k.hash[:], []byte(lease.TokenHash))
+	k.exists = err == nil && lease.TokenHash != ""
+	return k
+}
+
+// opens reports whether the authority may use the lease with the key.
+func (a Authority) opens(k leaseKey) bool {
+	if a.token == "" {
+		return a.any || a.operator && !k.exists
+	}
+	var buffer [api.MaxLeaseTokenBytes]byte
+	return k.exists && len(a.token) <= len(buffer) && sha256.Sum256(buffer[:copy(buffer[:], a.token)]) == k.hash
+}
+
+func errForbiddenLease(id string) *api.Error {
+	return api.Errorf(api.CodeForbidden, "lease %s is another client's, or its token is missing; send the token that the checkout answered, as %s or as %s~TOKEN", id, api.HeaderLeaseToken, id)
+}

@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/spec"
+)
+
+// openPlain returns an env with workers of protocol none.
+func openPlain(t *testing.T) *env {
+	script, err := filepath.Abs("testdata/server.py")
+	require.NoError(t, err)
+	return open(t, 1, withSpec(func(sp *spec.Spec) {
+		sp.Pool.Command, sp.Pool.Protocol, sp.Health.Kind = []string{"python3", script}, spec.ProtocolNone, spec.HealthTCP
+		sp.Pool.MaxInflight = 4
+	}))
+}
+
+func TestProtocolNonePassesEveryMethod(t *testing.T) {
+	e := openPlain(t)
+	for _, method := range []string{"GET", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "HEAD"} {
+		a := e.do(method, "/v1/pools/p/call/echo/"+method+"?q=1", nil)
+		require.Equal(t, 200, a.status, "%s: %s", method, a.body)
+		require.Equal(t, method, a.header.Get("X-Method"))
+	}
+	other := open(t, 1)
+	a := other.do("GET", "/v1/pools/p/call/echo", nil)
+	a.requireProblem(t, 405, codeMethodNotAllowed)
+	require.Equal(t, "POST", a.header.Get("Allow"))
+}
+
+func TestDotSegmentsReachNoWorker(t *testing.T) {
+	e := openPlain(t)
+	for _, path := range []string{"a/../secret", "%2e%2e/secret", "a/%2E%2e/%2e%2e/secret", "a%2f..%2fsecret", "./secret", "%2e", "a/.."} {
+		for _, method := range []string{"GET", "POST"} {
+			e.do(method, "/v1/pools/p/call/"+path, nil).requireProblem(t, 404, codeNotFound)
+		}
+	}
+	require.Equal(t, 200, e.do("GET", "/v1/pools/p/call/.well-known/..x/x..", nil).status)
+}
+
+// upgrade opens an upgraded connection to a worker of protocol none under a lease.
+func (e *env) upgrade(path string) (net.Conn, *bufio.Reader) {
+	e.t.Helper()
+	conn, err := net.Dial("unix", e.file("gw.sock"))
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { conn.Close() })
+	_, err = fmt.Fprintf(conn, "GET %s/call/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", path)
+	require.NoError(e.t, err)
+	in := bufio.NewReader(conn)
+	response, err := http.ReadResponse(in, nil)
+	require.NoError(e.t, err)
+	require.Equal(e.t, http.StatusSwitchingProtocols, response.StatusCode)
+	return conn, in
+}
+
+func TestProtocolNonePassesUpgradesUntilTheLeaseIsSucceeded(t *testing.T) {
+	e := openPlain(t)
+	alice := e.taken(dispatch.CheckoutRequest{Holder: "alice"})
+	conn, in := e.upgrade("/v1/leases/" + alice.ID + "~" + alice.Token)
+	for _, text := range []string{"one\n", "two\n"} {
+		_, err := io.WriteString(conn, text)
+		require.NoError(t, err)
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, strings.ToUpper(text), line)
+	}
+	_, err := e.control.CheckinNow(context.Background(), api.CheckinRequest{LeaseID: alice.ID}) // behind the gateway's back
+	require.NoError(t, err)
+	bob := e.lease(0, "bob")
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+bob.ID+"/call/x", "y").status)
+	closed := background(func() error { _, err := in.ReadString('\n'); return err })
+	require.Error(t, await(t, closed), "Alice's connection ends when Bob's lease counts")
+	e.do("GET", "/v1/leases/"+alice.ID+"~"+alice.Token+"/call/x", nil).requireProblem(t, 409, api.CodeLeaseFenced)
+}

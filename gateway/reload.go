@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// reloadInterval is how often the gateway looks for changed files.
+const reloadInterval = time.Second
+
+// stamp tells whether a file is still the one that was read.
+type stamp struct {
+	modified time.Time
+	size     int64
+	inode    os.FileInfo
+}
+
+func stampOf(file string) stamp {
+	info, err := os.Stat(file)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.ModTime(), info.Size(), info}
+}
+
+func (s stamp) same(o stamp) bool {
+	if s.inode == nil || o.inode == nil {
+		return s.inode == o.inode
+	}
+	return s.modified.Equal(o.modified) && s.size == o.size && os.SameFile(s.inode, o.inode)
+}
+
+// watched is one reader of files, and the files as it last read them.
+type watched struct {
+	reader reloader
+	files  []string
+	stamps []stamp
+}
+
+// changed reports whether a file has changed since the last call.
+func (w *watched) changed() bool {
+	changed := false
+	for i, file := range w.files {
+		if file == "" {
+			continue
+		}
+		if now := stampOf(file); !now.same(w.stamps[i]) {
+			w.stamps[i], changed = now, true
+		}
+	}
+	return changed
+}
+
+func (w *watched) reload(logger *slog.Logger) bool {
+	err := w.reader.Reload()
+	if err != nil {
+		logger.Error("a file of the gateway cannot be read again; what it said before stays in force", "error", err)
+	}
+	return err == nil
+}
+
+// watchFiles reads changed files again until ctx ends. What cannot be read is logged and stays in force as it was.
+func watchFiles(ctx context.Context, files map[reloader][]string, logger *slog.Logger) {
+	var all []*watched
+	for reader, files := range files {
+		w := &watched{reader: reader, files: files, stamps: make([]stamp, len(files))}
+		w.changed()
+		w.reload(logger) // it may have changed since it was first read
+		all = append(all, w)
+	}
+	ticker := time.NewTicker(reloadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, w := range all {
+			if w.changed() && w.reload(logger) {
+				logger.Info("the gateway has read changed files again", "files", w.files)
+			}
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions"
+)
+
+// tcp sends a request over TCP with a bearer token, "" for none, and returns the status and the code of a problem.
+func (e *env) tcp(method, path, token, body string, headers ...string) (int, Problem) {
+	e.t.Helper()
+	request, err := http.NewRequestWithContext(e.t.Context(), method, e.gateway.Endpoint()+path, strings.NewReader(body))
+	require.NoError(e.t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(e.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(e.t, err)
+	var problem Problem
+	if response.StatusCode >= 400 {
+		require.NoError(e.t, json.Unmarshal(text, &problem), "%s", text)
+	}
+	return response.StatusCode, problem
+}
+
+func withTokens(path string) option {
+	return withConfig(func(c *Config) { c.Listen, c.Security.TokensFile = "127.0.0.1:0", path })
+}
+
+func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir := t.TempDir()
+	tokens, _ := tokensFile(t, dir, []string{"nothing-here"}, "call")
+	secrets := map[access.Rights]string{}
+	for right := access.Call; right <= access.Admin; right <<= 1 {
+		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
+	}
+	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.RightNames()...)
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}))
+	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
+	for _, rt := range routes {
+		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(), "{session}", "s1").Replace(rt.path)
+		public := path == "/healthz" || path == "/readyz"
+		status, problem := e.tcp(rt.method, path, "", "{}")
+		if public {
+			require.Equal(t, 200, status, path)
+			continue
+		}
+		require.Equal(t, 401, status, "%s %s without a token", rt.method, path)
+		require.Equal(t, api.CodeUnauthorized, problem.Code)
+		status, _ = e.tcp(rt.method, path, "tempool_unknown", "{}")
+		require.Equal(t, 401, status, "%s %s with an unknown token", rt.method, path)
+		for right, secret := range secrets {
+			status, problem := e.tcp(rt.method, path, secret, "{}")
+			if rt.right == 0 || right == rt.right {
+				require.NotContains(t, []int{401, 403}, status, "%s %s with the right %s: %s", rt.method, path, right, problem.Detail)
+			} else {
+				require.Equal(t, 403, status, "%s %s with the right %s", rt.method, path, right)
+				require.Contains(t, problem.Detail, rt.right.String())
+			}
+		}
+		status, problem = e.tcp(rt.method, path, elsewhere, "{}")
+		if rt.scope == anyPool {
+			require.Equal(t, 200, status, path)
+		} else {
+			require.Equal(t, 403, status, "%s %s with a token of other pools: %s", rt.method, path, problem.Detail)
+		}
+	}
+	response, err := http.NewRequest("GET", e.gateway.Endpoint()+"/v1/workers", nil)
+	require.NoError(t, err)
+	response.Header.Set("Authorization", "Bearer "+elsewhere)
+	answer, err := http.DefaultClient.Do(response)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.JSONEq(t, "[]", string(text), "workers of other pools are not listed")
+}
+
+func TestChangedTokensApplyWithoutARestart(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	tokens, first := tokensFile(t, t.TempDir(), []string{"*"}, "read")
+	e := open(t, 0, withTokens(tokens))
+	status := func(secret string) int { status, _ := e.tcp("GET", "/v1/pools", secret, ""); return status }
+	require.Equal(t, 200, status(first))
+	second := addToken(t, tokens, "second", []string{"*"}, "read")
+	require.Eventually(t, func() bool { return status(second) == 200 }, timeout, poll)
+	require.NoError(t, access.Remove(tokens, "test"))
+	require.Eventually(t, func() bool { return status(first) == 401 }, timeout, poll)
+	require.NoError(t, os.WriteFile(tokens, []byte("half a fi"), 0o600))
+	third := addTokenTo(t, tokens)
+	require.Eventually(t, func() bool { return status(third) == 200 }, timeout, poll, "after a mistake, too")
+	require.Equal(t, 401, status(second))
+}
+
+// addTokenTo replaces a broken tokens file by one with a single token.
+func addTokenTo(t *testing.T, path string) string {
+	t.Helper()
+	require.NoError(t, os.Remove(path))
+	return addToken(t, path, "third", []string{"*"}, "read")
+}
+
+func TestAPriorityAboveTheTokensBoundIsLowered(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir := t.TempDir()
+	tokens, _ := tokensFile(t, dir, []string{"*"}, "call")
+	secret, hash := access.NewSecret()
+	require.NoError(t, access.Add(tokens, access.Token{Name: "low", SHA256: hash, Pools: []string{"*"}, Rights: []string{"call"}, MaxPriority: new(2)}))
+	high := addToken(t, tokens, "high", []string{"*"}, "call")
+	e := open(t, 1, withTokens(tokens))
+	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	call := func(secret, priority, name string) <-chan int {
+		before := e.queued()
+		done := background(func() int {
+			status, _ := e.tcp("POST", "/v1/pools/p/call/hold", secret, quoted(e.file(name)), api.HeaderPriority, priority)
+			return status
+		})
+		require.Eventually(t, func() bool { return e.queued() == before+1 }, timeout, poll)
+		return done
+	}
+	low := call(secret, "9", "low")
+	normal := call(high, "3", "normal")
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	e.awaitHeld(e.file("normal.began"))
+	require.NoFileExists(t, e.file("low.began"), "priority 9 of a token bounded to 2 is behind 3")
+	e.release(e.file("normal"))
+	e.release(e.file("low"))
+	require.Equal(t, 200, await(t, normal))
+	require.Equal(t, 200, await(t, low))
+}
+
+// queued is the number of calls in the queue of the pool.
+func (e *env) queued() int {
+	for _, pool := range e.gateway.Snapshot().Pools {
+		if pool.Pool == "p" {
+			return pool.Waiting
+		}
+	}
+	return 0
+}
+
+func TestAWorkersProcessHasNoRightOverTheSocket(t *testing.T) {
+	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) {
+		c.InWorker = c.Processes.(*process.Supervisor).Contains
+	}))
+	ask := func(method string) string {
+		a := e.do("POST", "/v1/pools/p/call/"+method, `["`+e.file("gw.sock")+`", "/v1/sessions"]`)
+		require.Equal(t, 200, a.status, "%s", a.body)
+		return string(a.body)
+	}
+	for _, method := range []string{"get_socket", "get_socket_by_child", "get_socket_by_orphan"} {
+		require.Contains(t, ask(method), "403", "a worker's process reads the sessions: %s", method)
+	}
+	require.Equal(t, 200, e.do("GET", "/v1/sessions", nil).status)
+	client := exec.CommandContext(t.Context(), "python3", "-c", getSocket, e.file("gw.sock"), "/v1/sessions")
+	out, err := client.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "200", "a process that is no worker's: %s", out)
+}
+
+// getSocket is a program that prints the status line of a GET over a Unix socket.
+const getSocket = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(b"GET " + sys.argv[2].encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+print(s.makefile("rb").readline().decode())
+`
+
+func TestConnectionsOfOneClientAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	tokens, one := tokensFile(t, dir, []string{"*"}, "read")
+	other := addToken(t, tokens, "other", []string{"*"}, "read")
+	e := open(t, 0, withTokens(tokens), withConfig(func(c *Config) { c.Limits.ClientConnections = 2 }))
+	open := func(secret string) (*http.Client, int) {
+		client := clientWith(t, nil)
+		return client, overTCP(t, client, e.gateway.Endpoint(), "/v1/pools", "Authorization", "Bearer "+secret)
+	}
+	first, status := open(one)
+	require.Equal(t, 200, status)
+	_, status = open(one)
+	require.Equal(t, 200, status)
+	_, status = open(one)
+	require.Equal(t, 429, status, "a third connection of the token")
+	_, status = open(other)
+	require.Equal(t, 200, status, "of another token")
+	first.CloseIdleConnections()
+	require.Eventually(t, func() bool { _, status := open(one); return status == 200 }, timeout, poll)
+}
+
+func TestWithoutATokensFileLoopbackIsAClientAndNoOperator(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	e := open(t, 1, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+	for path, want := range map[string]int{"/v1/pools": 200, "/v1/sessions": 200, "/v1/admin/sessions/copy": 403} {
+		status, _ := e.tcp("GET", path, "", "")
+		require.Equal(t, want, status, path)
+	}
+}

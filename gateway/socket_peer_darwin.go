@@ -1,0 +1,31 @@
+package gateway
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/process/tree"
+)
+
+// peerOf asks the kernel who opened a connection over a Unix socket.
+func peerOf(c net.Conn) *socketPeer {
+	peer := &socketPeer{}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return peer
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return peer
+	}
+	_ = raw.Control(func(fd uintptr) {
+		found, err := unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+		pid, failed := unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+		if err == nil && failed == nil {
+			peer.uid = found.Uid
+			peer.id, peer.known = tree.Identify(pid)
+		}
+	})
+	return peer
+}

@@ -1,0 +1,227 @@
+package process
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
+)
+
+// escapes returns a script that leaves a descendant behind: orphaned, in a session of its own, with no descriptor and no environment of its
+// worker's. The descendant writes its PID to file.
+func escapes(file string) string {
+	return `(/usr/bin/setsid env -i /bin/sh -c 'exec <&- >&- 2>&- 3>&- 4>&-; echo $$ > ` + file + `; exec /bin/sleep 1000' &); exec sleep 1000`
+}
+
+// disowns is escapes for a descendant that changes its mark, too.
+const disowns = `
+import os, resource, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        resource.prlimit(0, 10, (1000, 1000))
+        os.closerange(0, 1000)
+        os.execve("/bin/sh", ["sh", "-c", "echo $$ > %s; exec /bin/sleep 1000"], {})
+    os._exit(0)
+os.wait()
+time.sleep(1000)
+`
+
+func gone(t *testing.T, id tree.Identity, message string) {
+	t.Helper()
+	eventually(t, func() bool { return !lives(t, id) }, message)
+}
+
+func TestNoDescendantSurvivesItsIncarnation(t *testing.T) {
+	for name, user := range map[string]string{"the agent's user": "", "another user": "nobody"} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "contain")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+			require.NoError(t, os.Chmod(dir, 0o777))
+			file := filepath.Join(dir, "pid")
+			sp := sh(escapes(file))
+			sp.Pool.User = user
+			p := begin(t, open(t), sp)
+			escaped := pidIn(t, file)
+			eventually(t, func() bool {
+				entry, err := tree.ReadEntry(escaped.PID)
+				return err == nil && entry != nil && entry.Parent == os.Getpid()
+			}, "it must be an orphan")
+			_, err = p.Stop(t.Context(), 0)
+			require.NoError(t, err)
+			require.False(t, lives(t, escaped))
+		})
+	}
+}
+
+func TestNoDescendantSurvivesTheAgentsSIGKILL(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	agent := startTestAgent(t, t.TempDir(), "sh", "-c", escapes(file))
+	agent.reaper(t)
+	escaped := pidIn(t, file)
+	require.NoError(t, agent.Process.Kill())
+	gone(t, escaped, "the reaper must kill it")
+}
+
+func TestNoDescendantSurvivesTheNextAgent(t *testing.T) {
+	file, dir := filepath.Join(t.TempDir(), "pid"), t.TempDir()
+	agent := startTestAgent(t, dir, "sh", "-c", escapes(file))
+	reaper := agent.reaper(t)
+	escaped := pidIn(t, file)
+	require.NoError(t, tree.Signal(reaper, syscall.SIGSTOP))
+	require.NoError(t, agent.Process.Kill())
+	_ = tree.WaitChild(agent.Cmd)
+	require.NoError(t, tree.Signal(reaper, syscall.SIGKILL))
+	require.True(t, lives(t, escaped), "otherwise this test proves nothing")
+	open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
+	require.False(t, lives(t, escaped))
+}
+
+func TestAStrayIsKilledWhileItsWorkerLives(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	p := begin(t, open(t), runs("python3", "-c", fmt.Sprintf(disowns, file)))
+	stray := pidIn(t, file)
+	gone(t, stray, "an adopted process that changed its mark belongs to no known incarnation")
+	require.True(t, lives(t, p.root))
+}
+
+// bystander starts somebody's shell, in a session of its own, whose child has a copy of the environment of a worker.
+func bystander(t *testing.T, cookie string) (shell, child tree.Identity) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pid")
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("env %s=%s sh -c 'echo $$ > %s; exec sleep 1000' & wait", tree.CookieEnv, cookie, file))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, cmd.Start())
+	child = pidIn(t, file)
+	shell, found := tree.Identify(cmd.Process.Pid)
+	require.True(t, found)
+	t.Cleanup(func() {
+		_ = tree.SignalGroup(shell.PID, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return shell, child
+}
+
+func TestABystanderWithACopiedEnvironmentSurvives(t *testing.T) {
+	dir := t.TempDir()
+	config := func(c *Config) { c.StateDir = dir }
+	s := open(t, config)
+	p := begin(t, s, runs("sleep", "1000"))
+	shell, child := bystander(t, p.Info().Cookie)
+	_, err := p.Sample(t.Context())
+	require.NoError(t, err)
+	p.Kill("test")
+	ends(t, p)
+	require.True(t, lives(t, shell) && lives(t, child), "the end of the worker")
+	s.killStrays()
+	require.NoError(t, s.Close(t.Context()))
+	open(t, config)
+	require.True(t, lives(t, shell) && lives(t, child), "the next agent")
+}
+
+func TestAWorkerHasNoNewPrivilegesAndNoCoreFiles(t *testing.T) {
+	p := begin(t, open(t), sh(`grep NoNewPrivs /proc/self/status; ulimit -Hc; exec sleep 1000`))
+	eventually(t, func() bool { return len(p.Logs()) == 2 }, "no output")
+	require.Equal(t, []string{"NoNewPrivs:", "1"}, strings.Fields(p.Logs()[0].Text))
+	require.Equal(t, "0", p.Logs()[1].Text)
+}
+
+func TestAnExecProbeRunsWithinTheWorkersLimits(t *testing.T) {
+	sp := runs("sleep", "1000")
+	sp.Limits.OpenFiles, sp.Limits.Nice = 64, 3
+	sp.Health.Command = []string{"sh", "-c", `[ "$(ulimit -n) $(nice) $(ulimit -Hc)" = "64 3 0" ] && grep -q "NoNewPrivs:.1" /proc/self/status`}
+	require.NoError(t, begin(t, open(t), sp).Probe(t.Context()))
+}
+
+func TestAWorkerCannotReadTheAgentsEnvironment(t *testing.T) {
+	t.Setenv("CONTAINMENT_SECRET", "hunter2")
+	out := filepath.Join(t.TempDir(), "out")
+	agent := startTestAgent(t, t.TempDir(), "sh", "-c", "{ cat /proc/$PPID/environ; echo; echo read; } > "+out+"; exec sleep 1000")
+	agent.reaper(t)
+	var seen []byte
+	eventually(t, func() bool {
+		var err error
+		seen, err = os.ReadFile(out)
+		return err == nil && strings.Contains(string(seen), "read")
+	}, "no output")
+	require.NotContains(t, string(seen), "hunter2")
+	require.NotContains(t, string(seen), "PATH=")
+}
+
+func TestAnIncarnationIsKilledByItsCgroup(t *testing.T) {
+	s := open(t)
+	if s.cgroups == nil {
+		t.Log("this host lends no cgroup v2; TestACgroupWithoutControllersOnlyContains covers what can be")
+		return
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	p := begin(t, s, sh(escapes(file)))
+	escaped := pidIn(t, file)
+	group, err := os.ReadFile(filepath.Join(p.plan.cgroup.Dir, "cgroup.procs"))
+	require.NoError(t, err)
+	require.Contains(t, strings.Fields(string(group)), fmt.Sprint(escaped.PID))
+	tree.Kill(tree.Key{Cgroup: p.plan.cgroup.Dir})
+	gone(t, escaped, "the kernel must kill it")
+	ends(t, p)
+	require.NoDirExists(t, p.plan.cgroup.Dir)
+}
+
+func TestAStateDirectoryThatAnybodyMayWriteToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, err := Open(t.Context(), Config{StateDir: dir, HostID: "test"})
+	var invalid *Error
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, CodeInvalid, invalid.Code)
+	require.ErrorContains(t, err, dir+" (mode 0777)")
+	require.ErrorContains(t, err, "chmod 700")
+	require.NoError(t, os.Chmod(dir, 0o755))
+	open(t, func(c *Config) { c.StateDir = dir })
+}
+
+func TestAForeignListenerOnAWorkersPortIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	ready := filepath.Join(dir, "port")
+	sp := sh(`echo $PORT > ` + ready + `; exec sleep 1000`)
+	sp.Health.Kind, sp.Health.Command = spec.HealthTCP, nil
+	s := open(t)
+	started := make(chan error, 1)
+	go func() {
+		_, err := s.Start(t.Context(), launch("p/0", 1, sp))
+		started <- err
+	}()
+	var port string
+	eventually(t, func() bool {
+		data, err := os.ReadFile(ready)
+		port = strings.TrimSpace(string(data))
+		return err == nil && port != ""
+	}, "the program must get a port")
+	stranger, err := net.Listen("tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer stranger.Close()
+	require.ErrorContains(t, <-started, "another program listens on 127.0.0.1:"+port)
+}
+
+func TestPortsAreNoneThatTheKernelGivesToOthers(t *testing.T) {
+	var a portAllocator
+	last := lastEphemeralPort()
+	require.NotZero(t, last)
+	if first, _ := quietPorts(last); first == 0 {
+		return // this host leaves no others
+	}
+	for range 100 {
+		port, err := a.allocate()
+		require.NoError(t, err)
+		require.Greater(t, port, last)
+	}
+}

@@ -1,0 +1,55 @@
+// Package sandbox restricts which files and networks a worker reaches. The launcher enters a sandbox before it executes the program; all
+// descendants inherit it. Whatever the host's kernel cannot do is an error, never ignored.
+package sandbox
+
+import (
+	"path/filepath"
+
+	"github.com/tempool/tempool/spec"
+)
+
+// Sandbox is what one program may reach. The zero value restricts nothing.
+type Sandbox struct {
+	// Files restricts the file system to Read and Write, and to devices such as /dev/null. Without ReadAll, only Read and Write can be read
+	// and executed.
+	Files   bool     `json:"files,omitempty"`
+	ReadAll bool     `json:"read_all,omitempty"`
+	Read    []string `json:"read,omitempty"`
+	Write   []string `json:"write,omitempty"`
+	// NoNetwork means that only a loopback interface of the program's own exists.
+	NoNetwork bool `json:"no_network,omitempty"`
+	// PrivateTmp means an empty /tmp and /var/tmp in memory, in which only the directories of Keep are visible.
+	PrivateTmp bool     `json:"private_tmp,omitempty"`
+	Keep       []string `json:"keep,omitempty"`
+	// Join means that the program enters the network and the /tmp of the process whose pidfd has this descriptor, instead of new ones.
+	Join int `json:"join,omitempty"`
+	// Dir is the program's directory.
+	Dir string `json:"dir,omitempty"`
+}
+
+// devices can be written to in every sandbox: programs cannot do without them, and they hold nothing.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// tmpDirs are made private by PrivateTmp.
+var tmpDirs = []string{"/tmp", "/var/tmp"}
+
+// New returns the sandbox of a spec. keep are directories of the agent that the program uses: it may write to them, and they stay visible.
+func New(s spec.Sandbox, dir string, keep ...string) Sandbox {
+	box := Sandbox{
+		Files: len(s.Read)+len(s.Write) > 0, ReadAll: len(s.Read) == 0, Read: s.Read, NoNetwork: s.Network == spec.NetworkNone, PrivateTmp: s.PrivateTmp, Dir: dir,
+	}
+	box.Write = append(append(box.Write, s.Write...), keep...)
+	if s.PrivateTmp {
+		box.Write = append(box.Write, tmpDirs...)
+		box.Keep = append(box.Keep, keep...)
+		if filepath.IsAbs(dir) {
+			box.Keep = append(box.Keep, dir)
+		}
+	}
+	return box
+}
+
+// IsZero reports whether the sandbox restricts nothing.
+func (s Sandbox) IsZero() bool { return !s.Files && !s.hasNamespaces() }
+
+func (s Sandbox) hasNamespaces() bool { return s.NoNetwork || s.PrivateTmp }

@@ -1,0 +1,55 @@
+package tree
+
+import (
+	"os"
+	"sync"
+)
+
+// owners say which processes belong to a tree of theirs: *func(*Entry) bool → struct{}. All of this program's are asked, since a program adopts
+// the processes of all its trees.
+var owners sync.Map
+
+// OwnTrees makes KillStrays spare the processes for which belongs is true, until release is called.
+func OwnTrees(belongs func(*Entry) bool) (release func()) {
+	owners.Store(&belongs, struct{}{})
+	return func() { owners.Delete(&belongs) }
+}
+
+// KillStrays kills the living processes that this program has adopted, that descend from a worker, and that belong to no tree which is to
+// live, with all their descendants. It returns how many it killed. Children of other code in this program have no mark and are left alone.
+func KillStrays() (killed int, err error) {
+	t, err := ReadTable()
+	if err != nil {
+		return 0, err
+	}
+	strays := &MemberSet{ids: make(map[Identity]struct{})}
+	for _, child := range t.children[os.Getpid()] {
+		if _, started := startedChildren.pids.Load(child.PID); started || child.Zombie {
+			continue
+		}
+		if mark, err := readMark(child.PID); err == nil && mark != 0 && !isOwned(child, mark) {
+			strays.ids[child.Identity] = struct{}{}
+		}
+	}
+	if len(strays.ids) == 0 {
+		return 0, nil
+	}
+	adopted := strays.List()
+	report := Kill(Key{Known: strays})
+	for _, id := range adopted {
+		ReapOrphan(id)
+	}
+	return report.Killed, report.Err
+}
+
+func isOwned(e *Entry, mark Mark) bool {
+	if _, owned := living.Load(mark); owned {
+		return true
+	}
+	owned := false
+	owners.Range(func(key, _ any) bool {
+		owned = (*key.(*func(*Entry) bool))(e)
+		return !owned
+	})
+	return owned
+}

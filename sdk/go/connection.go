@@ -1,0 +1,328 @@
+package sdk
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+const (
+	// readBuffer is the size of the buffer of the socket.
+	readBuffer = 64 << 10
+	// maxHostCallID is the largest id of a host call.
+	maxHostCallID = 1<<30 - 1
+	// stopDelay is how long a worker that stops reads on, for requests that were sent before the host knew.
+	stopDelay = 10 * time.Millisecond
+	// garbageMethod is the notification that asks to free memory. A method of this name in the program replaces it.
+	garbageMethod = "tempool.gc"
+)
+
+// connection serves the frames of one host.
+type connection struct {
+	worker *Worker
+	in     net.Conn
+
+	outMu sync.Mutex
+	out   io.WriteCloser // in itself if there is no pipe
+
+	calls sync.WaitGroup // running handlers
+
+	mu         sync.Mutex
+	maxMessage int64
+	inFlight   map[uint32]context.CancelCauseFunc
+	uploads    map[uint32]*upload // requests whose body is not complete; nil after a refusal
+	hostCalls  map[uint32]chan hostAnswer
+	lastCall   uint32 // id of the latest host call
+	closed     bool
+}
+
+type upload struct{ request wire.Frame }
+
+type hostAnswer struct {
+	payload []byte
+	err     error
+}
+
+func newConnection(w *Worker, in net.Conn, out io.WriteCloser) *connection {
+	return &connection{
+		worker: w, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
+		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*upload), hostCalls: make(map[uint32]chan hostAnswer),
+	}
+}
+
+// serve says hello and serves until the host closes the connection or stop is called. It returns an error after a violation by the host.
+func (c *connection) serve() error {
+	hello, err := json.Marshal(map[string]any{"protocol": wire.ProtocolVersion, "sdk": "go/0.1.0", "methods": c.worker.names()})
+	if err != nil {
+		return fmt.Errorf("encode the hello: %w", err)
+	}
+	if err := c.send(wire.Frame{Type: wire.FrameHello, Payload: hello}); err != nil {
+		return err
+	}
+	err = c.read()
+	if !errors.Is(err, os.ErrDeadlineExceeded) { // the host is gone, so nobody waits for answers
+		c.abandon()
+	}
+	c.calls.Wait()
+	_ = c.out.Close() // on an error the host has closed it
+	_ = c.in.Close()
+	var broken *wire.ProtocolError
+	if errors.As(err, &broken) {
+		return broken
+	}
+	return nil
+}
+
+// stop makes serve return once the calls already received are answered.
+func (c *connection) stop() { _ = c.in.SetReadDeadline(time.Now().Add(stopDelay)) }
+
+func (c *connection) read() error {
+	in := bufio.NewReaderSize(c.in, readBuffer)
+	for {
+		c.mu.Lock()
+		limit := c.maxMessage
+		c.mu.Unlock()
+		frame, err := wire.ReadFrame(in, limit)
+		if err != nil {
+			return err
+		}
+		if err := c.handle(frame); err != nil {
+			return err
+		}
+	}
+}
+
+// abandon cancels what waits for the host.
+func (c *connection) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, cancel := range c.inFlight {
+		cancel(errCancelled)
+	}
+	for id, answer := range c.hostCalls {
+		delete(c.hostCalls, id)
+		answer <- hostAnswer{err: errClosed}
+	}
+}
+
+func (c *connection) handle(f wire.Frame) error {
+	switch f.Type {
+	case wire.FrameHello:
+		return c.hello(f.Payload)
+	case wire.FrameRequest:
+		if f.Flags&wire.FlagMore == 0 {
+			return c.request(f)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.uploads[f.ID] = &upload{f}
+	case wire.FrameChunk:
+		return c.chunk(f)
+	case wire.FrameEnd:
+		c.mu.Lock()
+		u := c.uploads[f.ID]
+		delete(c.uploads, f.ID)
+		c.mu.Unlock()
+		if u != nil {
+			return c.request(u.request)
+		}
+	case wire.FrameNotify:
+		c.notification(f)
+	case wire.FrameCancel:
+		return c.cancel(f.ID)
+	case wire.FramePing:
+		return c.send(wire.Frame{Type: wire.FramePong, ID: f.ID})
+	case wire.FrameHostResult, wire.FrameHostError:
+		return c.hostAnswered(f)
+	default:
+		return &wire.ProtocolError{Reason: fmt.Sprintf("unexpected frame of type %d: only workers send it", f.Type)}
+	}
+	return nil
+}
+
+func (c *connection) hello(payload []byte) error {
+	var hello struct {
+		Protocol   int   `json:"protocol"`
+		MaxMessage int64 `json:"max_message"`
+	}
+	switch err := json.Unmarshal(payload, &hello); {
+	case err != nil || hello.MaxMessage <= 0:
+		return &wire.ProtocolError{Reason: "malformed hello"}
+	case hello.Protocol != wire.ProtocolVersion:
+		return &wire.ProtocolError{Reason: fmt.Sprintf("the host has protocol version %d, this SDK has %d: build with the SDK of the host's release",
+			hello.Protocol, wire.ProtocolVersion)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.maxMessage = hello.MaxMessage
+	return nil
+}
+
+// chunk adds to a request's body, and refuses it when it exceeds the limit.
+func (c *connection) chunk(f wire.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.uploads[f.ID]
+	if u == nil { // the rest of a refused or cancelled request
+		return nil
+	}
+	u.request.Payload = append(u.request.Payload, f.Payload...)
+	if int64(len(u.request.Payload)) <= c.maxMessage {
+		return nil
+	}
+	c.uploads[f.ID] = nil
+	return c.sendError(f.ID, Errorf(codeTooLarge, "the request body exceeds the limit of %d bytes", c.maxMessage))
+}
+
+func (c *connection) cancel(id uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if stop, running := c.inFlight[id]; running {
+		stop(errCancelled)
+	}
+	if c.uploads[id] == nil {
+		return nil
+	}
+	c.uploads[id] = nil
+	return c.sendError(id, Errorf(codeCancelled, "cancelled before it started"))
+}
+
+// send writes one frame.
+func (c *connection) send(f wire.Frame) error {
+	data, err := wire.AppendFrame(nil, f)
+	if err != nil {
+		return err
+	}
+	c.outMu.Lock()
+	defer c.outMu.Unlock()
+	if _, err := c.out.Write(data); err != nil {
+		return fmt.Errorf("write to the host: %w", err)
+	}
+	return nil
+}
+
+func (c *connection) sendError(id uint32, err error) error {
+	return c.send(wire.Frame{Type: wire.FrameError, ID: id, Payload: errorPayload(context.Background(), err)})
+}
+
+func (c *connection) limit() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.maxMessage
+}
+
+// hostCall asks the host on behalf of a call in flight; id 0 means none.
+func (c *connection) hostCall(ctx context.Context, id uint32, method string, params, result any) error {
+	var payload []byte
+	if params != nil {
+		var err error
+		if payload, err = json.Marshal(params); err != nil {
+			return fmt.Errorf("encode the arguments of %s: %w", method, err)
+		}
+	}
+	if limit := c.limit(); int64(len(payload)) > limit {
+		return &HostError{Code: codeTooLarge, Message: fmt.Sprintf("arguments of %d bytes exceed the limit of %d", len(payload), limit)}
+	}
+	var headers map[string]string
+	if id != 0 {
+		headers = map[string]string{"call": strconv.FormatUint(uint64(id), 10)}
+	}
+	number, answered, err := c.beginHostCall()
+	if err != nil {
+		return err
+	}
+	if err := c.send(wire.Frame{Type: wire.FrameHostCall, ID: number, Method: method, Headers: headers, Payload: payload}); err != nil {
+		c.forgetHostCall(number)
+		return err
+	}
+	select {
+	case answer := <-answered:
+		if answer.err != nil || result == nil {
+			return answer.err
+		}
+		if err := json.Unmarshal(answer.payload, result); err != nil {
+			return fmt.Errorf("decode the answer to %s: %w", method, err)
+		}
+		return nil
+	case <-ctx.Done(): // the answer still comes, and is dropped
+		return context.Cause(ctx)
+	}
+}
+
+func (c *connection) beginHostCall() (uint32, chan hostAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, nil, errClosed
+	}
+	for taken := true; taken; _, taken = c.hostCalls[c.lastCall] {
+		c.lastCall = c.lastCall%maxHostCallID + 1
+	}
+	answered := make(chan hostAnswer, 1)
+	c.hostCalls[c.lastCall] = answered
+	return c.lastCall, answered, nil
+}
+
+func (c *connection) forgetHostCall(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.hostCalls, id)
+}
+
+func (c *connection) hostAnswered(f wire.Frame) error {
+	c.mu.Lock()
+	answered, asked := c.hostCalls[f.ID]
+	delete(c.hostCalls, f.ID)
+	c.mu.Unlock()
+	if !asked {
+		return &wire.ProtocolError{Reason: fmt.Sprintf("an answer to the unknown host call %d", f.ID)}
+	}
+	answer := hostAnswer{payload: f.Payload}
+	if f.Type == wire.FrameHostError {
+		refused := HostError{}
+		if err := json.Unmarshal(f.Payload, &struct {
+			Code    *string `json:"code"`
+			Message *string `json:"message"`
+		}{&refused.Code, &refused.Message}); err != nil {
+			refused = HostError{Code: "host_error", Message: "the host sent an error that is not JSON"}
+		}
+		answer.err = &refused
+	}
+	answered <- answer
+	return nil
+}
+
+// notification runs a handler whose result nobody gets.
+func (c *connection) notification(f wire.Frame) {
+	h, found := c.worker.method(f.Method)
+	switch {
+	case !found && f.Method == garbageMethod:
+		c.calls.Go(debug.FreeOSMemory)
+		return
+	case !found:
+		log.Printf("tempool: notification for the unknown method %q dropped", f.Method)
+		return
+	}
+	c.calls.Go(func() {
+		ctx, call := c.newCall(context.Background(), f)
+		if _, err := run(ctx, h, f.Payload, func([]byte) error { return nil }); err != nil {
+			log.Printf("tempool: notification %s failed: %v", f.Method, err)
+		}
+		if err := call.reportCounts(ctx); err != nil {
+			log.Printf("tempool: counters of the notification %s are lost: %v", f.Method, err)
+		}
+	})
+}

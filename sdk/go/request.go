@@ -1,0 +1,94 @@
+package sdk
+
+import (
+	"context"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+// request answers one request, on a goroutine of its own.
+func (c *connection) request(f wire.Frame) error {
+	h, found := c.worker.method(f.Method)
+	if !found {
+		return c.sendError(f.ID, Errorf(codeMethodNotFound, "method %q not found; this worker has: %s",
+			cut(f.Method, 100), cut(strings.Join(c.worker.names(), ", "), 1000)))
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c.mu.Lock()
+	c.inFlight[f.ID] = cancel
+	c.mu.Unlock()
+	c.calls.Go(func() {
+		defer cancel(nil)
+		answer := c.answer(ctx, h, f)
+		c.mu.Lock()
+		delete(c.inFlight, f.ID)
+		c.mu.Unlock()
+		if err := c.send(answer); err != nil {
+			_ = c.sendError(f.ID, err) // such as headers that are too long; on another error the host is gone
+		}
+	})
+	return nil
+}
+
+// answer runs the handler and encodes what it returns.
+func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) wire.Frame {
+	if ms, err := strconv.ParseInt(f.Headers["tempool-timeout"], 10, 64); err == nil && ms >= 0 {
+		ctx = callContext{ctx, time.Now().Add(time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond)}
+	}
+	ctx, call := c.newCall(ctx, f)
+	limit := c.limit()
+	tooLarge := func(what string, size int) error {
+		return Errorf(codeTooLarge, "%s has %d bytes, the limit is %d", what, size, limit)
+	}
+	payload, err := run(ctx, h, f.Payload, func(piece []byte) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if int64(len(piece)) > limit {
+			return tooLarge("a piece of the stream", len(piece))
+		}
+		return c.send(wire.Frame{Type: wire.FrameChunk, ID: f.ID, Payload: piece})
+	})
+	if err == nil && int64(len(payload)) > limit {
+		err = tooLarge("the result", len(payload))
+	}
+	if err != nil {
+		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(), Payload: errorPayload(ctx, err)}
+	}
+	return wire.Frame{Type: wire.FrameResponse, ID: f.ID, Headers: call.responseHeaders(), Payload: payload}
+}
+
+// maxTimeout bounds the time of a call, so that no number overflows.
+const maxTimeout = 365 * 24 * time.Hour
+
+// callContext has the deadline of its call. The host cancels the call then, which ends the context: a handler that ended by itself would answer
+// before the host reports that the time is over.
+type callContext struct {
+	context.Context
+	deadline time.Time
+}
+
+// Deadline returns the time at which the caller stops waiting.
+func (c callContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// newCall is the call of a request or notification, and its context.
+func (c *connection) newCall(ctx context.Context, f wire.Frame) (context.Context, *Call) {
+	call := &Call{Headers: f.Headers, host: func(ctx context.Context, method string, params, result any) error {
+		return c.hostCall(ctx, f.ID, method, params, result)
+	}}
+	return context.WithValue(ctx, callKey{}, call), call
+}
+
+// run calls a handler. A panic becomes an error.
+func run(ctx context.Context, h handler, body []byte, send func([]byte) error) (payload []byte, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			payload, err = nil, &panicked{value, debug.Stack()}
+		}
+	}()
+	return h(ctx, body, send)
+}

@@ -1,0 +1,89 @@
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const howToStart = `This program is a Tempool worker: Tempool starts it, do not run it by hand.
+Name it in a pool.toml, for example
+
+    [pool]
+    name = "go"
+    command = ["./%s"]
+
+and start the pool with: ctl pool start -f pool.toml
+`
+
+// Run serves calls until Tempool stops this worker, then exits the process.
+func Run() {
+	socket, found := descriptor("TEMPOOL_FD")
+	if !found {
+		fmt.Fprintf(os.Stderr, howToStart, filepath.Base(os.Args[0]))
+		os.Exit(2)
+	}
+	pipe, hasPipe := descriptor("TEMPOOL_OUT")
+	file := os.NewFile(uintptr(socket), "host")
+	in, err := net.FileConn(file)
+	if err != nil {
+		log.Fatalf("tempool: TEMPOOL_FD is not a socket: %v", err)
+	}
+	_ = file.Close() // FileConn has duplicated it
+	out := io.WriteCloser(in)
+	if hasPipe {
+		out = os.NewFile(uintptr(pipe), "answers")
+	}
+	os.Exit(program.serve(in, out))
+}
+
+// serve runs the hooks and serves one connection; it returns the exit code of the program.
+func (w *Worker) serve(in net.Conn, out io.WriteCloser) (code int) {
+	for _, hook := range w.onStart {
+		if err := hook(context.Background()); err != nil {
+			log.Printf("tempool: the start failed: %v", err)
+			return 1
+		}
+	}
+	c := newConnection(w, in, out)
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, syscall.SIGTERM) // before the hello: the host may send it right after
+	go func() {
+		<-stops
+		c.stop()
+	}()
+	if err := c.serve(); err != nil {
+		log.Printf("tempool: %v", err)
+		code = 1
+	}
+	for _, hook := range w.onStop {
+		if err := hook(); err != nil {
+			log.Printf("tempool: a hook of the stop failed: %v", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// descriptor takes the number of an open descriptor from the environment, and keeps it from children.
+func descriptor(name string) (int, bool) {
+	text := os.Getenv(name)
+	_ = os.Unsetenv(name) // fails for malformed names only
+	fd, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, false
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return 0, false
+	}
+	return fd, true
+}

@@ -1,0 +1,183 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+// serve serves the default worker's methods to the host's end of a connection, until the test ends.
+func serve(t *testing.T, o wire.Options) wire.Conn {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- newConnection(&program, theirs, theirs).serve() }()
+	host, err := wire.NewFrames(ours, ours, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, host.Close())
+		select {
+		case err := <-served:
+			require.NoError(t, err)
+		case <-time.After(time.Minute):
+			require.Fail(t, "the worker serves on after the host has gone")
+		}
+	})
+	require.NoError(t, wire.AwaitReady(t.Context(), host))
+	return host
+}
+
+// fresh gives the test a default worker of its own.
+func fresh(t *testing.T) {
+	t.Helper()
+	program = Worker{}
+	t.Cleanup(func() { program = Worker{} })
+}
+
+func TestAMethodTakesOneTypedArgument(t *testing.T) {
+	fresh(t)
+	type point struct{ X, Y int }
+	Method("point", func(_ context.Context, p point) (string, error) { return fmt.Sprint(p.X, ",", p.Y), nil })
+	Method("optional", func(_ context.Context, p *point) (bool, error) { return p == nil, nil })
+	Method("sum", func(_ context.Context, numbers []int) (sum int, _ error) {
+		for _, n := range numbers {
+			sum += n
+		}
+		return sum, nil
+	})
+	Method("raw", func(_ context.Context, text json.RawMessage) (string, error) { return string(text), nil })
+	host := serve(t, wire.Options{})
+	for _, c := range []struct{ method, payload, want, fails string }{
+		{"point", `{"X":1,"Y":2}`, `"1,2"`, ""},
+		{"point", `[{"X":1,"Y":2}]`, `"1,2"`, ""},
+		{"point", ``, `"0,0"`, ""},
+		{"point", ` null `, `"0,0"`, ""},
+		{"point", `[]`, `"0,0"`, ""},
+		{"point", `[1,2]`, ``, "point takes one argument, not 2"},
+		{"point", `{"X":"one"}`, ``, "the payload does not fit"},
+		{"point", `{`, ``, "the payload does not fit"},
+		{"optional", ``, `true`, ""},
+		{"optional", `{}`, `false`, ""},
+		{"sum", `[1,2,3]`, `6`, ""},
+		{"raw", `[1, 2]`, `"[1, 2]"`, ""},
+	} {
+		answer, err := host.Call(t.Context(), wire.Request{Method: c.method, Payload: []byte(c.payload)})
+		if c.fails == "" {
+			require.NoError(t, err, c.payload)
+			require.Equal(t, c.want, string(answer.Payload), c.payload)
+			continue
+		}
+		var failure *wire.RemoteError
+		require.ErrorAs(t, err, &failure, c.payload)
+		require.Equal(t, codeInvalidParams, failure.Code, c.payload)
+		require.Contains(t, failure.Message, c.fails)
+	}
+}
+
+func TestAPanicIsAnErrorAfterWhichTheProcessIsReplaced(t *testing.T) {
+	fresh(t)
+	Method("index", func(_ context.Context, n int) (int, error) { return []int{1}[n], nil })
+	host := serve(t, wire.Options{})
+	var failure *wire.RemoteError
+	_, err := host.Call(t.Context(), wire.Request{Method: "index", Payload: []byte("7")})
+	require.ErrorAs(t, err, &failure)
+	require.True(t, failure.Fatal)
+	require.Equal(t, "panic", failure.Type)
+	require.Contains(t, failure.Message, "index out of range")
+	require.Contains(t, failure.Traceback, "sdk_test.go")
+}
+
+func TestALongErrorIsCutAndDelivered(t *testing.T) {
+	fresh(t)
+	Method("fail", func(context.Context, any) (any, error) {
+		return nil, &Error{Message: strings.Repeat("ü", 100_000), Code: "long", Data: strings.Repeat("x", 100_000)}
+	})
+	host := serve(t, wire.Options{})
+	var failure *wire.RemoteError
+	_, err := host.Call(t.Context(), wire.Request{Method: "fail"})
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, "long", failure.Code)
+	require.Len(t, []rune(failure.Message), maxMessageText)
+}
+
+func TestAContextEndsWhenTheCallerCancelsAndKnowsTheDeadline(t *testing.T) {
+	fresh(t)
+	left := make(chan time.Duration, 1)
+	ended := make(chan error, 1)
+	Method("wait", func(ctx context.Context, _ any) (any, error) {
+		deadline, has := ctx.Deadline()
+		require.True(t, has)
+		left <- time.Until(deadline)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil, ctx.Err()
+	})
+	Stream("endless", func(ctx context.Context, _ any, send func(int) error) error {
+		for {
+			if err := send(1); err != nil {
+				ended <- err
+				return err
+			}
+		}
+	})
+	host := serve(t, wire.Options{MaxInflight: 2})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	go func() {
+		require.InDelta(t, time.Hour, <-left, float64(time.Minute))
+		cancel()
+	}()
+	_, err := host.Call(ctx, wire.Request{Method: "wait"})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, <-ended, errCancelled)
+
+	pieces := 0
+	_, err = host.Stream(t.Context(), wire.Request{Method: "endless"}, func([]byte) error {
+		if pieces++; pieces == 3 {
+			return errors.New("enough")
+		}
+		return nil
+	})
+	require.ErrorContains(t, err, "enough")
+	require.ErrorIs(t, <-ended, errCancelled)
+	require.NoError(t, host.Err(), "the connection serves on")
+}
+
+func TestTooLargeIsAnErrorAndNoViolation(t *testing.T) {
+	fresh(t)
+	Raw("echo", func(_ context.Context, body []byte) ([]byte, error) { return append(body, '!'), nil })
+	host := serve(t, wire.Options{MaxMessage: 1000})
+	var failure *wire.RemoteError
+	_, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 1000)})
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, codeTooLarge, failure.Code)
+	answer, err := host.Call(t.Context(), wire.Request{Method: "echo", Payload: make([]byte, 999)})
+	require.NoError(t, err)
+	require.Len(t, answer.Payload, 1000)
+}
+
+func TestMistakesOfTheProgramPanicAtOnce(t *testing.T) {
+	fresh(t)
+	Raw("echo", nil)
+	require.Panics(t, func() { Raw("echo", nil) }, "twice")
+	require.Panics(t, func() { Raw("", nil) })
+	require.Panics(t, func() { Raw(strings.Repeat("x", wire.MaxMethod+1), nil) })
+	require.Panics(t, func() { FromContext(t.Context()) })
+}
+
+func TestOutsideOfACallNamesAreEmpty(t *testing.T) {
+	t.Setenv("TEMPOOL_INCARNATION", "host:go/0:17:cookie")
+	t.Setenv("TEMPOOL_WORKER", "go/0")
+	require.EqualValues(t, 17, Incarnation())
+	require.Equal(t, "go/0", Name())
+	t.Setenv("TEMPOOL_INCARNATION", "nonsense")
+	require.Zero(t, Incarnation())
+}

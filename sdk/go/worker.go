@@ -1,0 +1,93 @@
+// Package sdk makes a Go program a worker of a Tempool pool.
+//
+//	func main() {
+//		sdk.Method("square", func(ctx context.Context, x float64) (float64, error) { return x * x, nil })
+//		sdk.Run()
+//	}
+//
+// Calls run concurrently, up to the spec's max_inflight. The context of a call ends when its caller cancels it or its deadline passes; FromContext
+// returns the rest of what belongs to it.
+package sdk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+// Worker holds the methods and hooks of one program. The functions of this package use a default Worker.
+type Worker struct {
+	mu      sync.Mutex
+	methods map[string]handler
+	onStart []func(context.Context) error
+	onStop  []func() error
+}
+
+// handler serves one request: it returns the payload of the response. send sends a piece of a stream.
+type handler func(ctx context.Context, body []byte, send func([]byte) error) ([]byte, error)
+
+var program Worker
+
+// add registers a handler. A name that cannot be used is a mistake of the program, so it panics.
+func (w *Worker) add(name string, h handler) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(name) < 1 || len(name) > wire.MaxMethod {
+		panic(fmt.Sprintf("a method name must have 1 to %d bytes: %.40q", wire.MaxMethod, name))
+	}
+	if _, taken := w.methods[name]; taken {
+		panic(fmt.Sprintf("method %q is already defined", name))
+	}
+	if w.methods == nil {
+		w.methods = make(map[string]handler)
+	}
+	w.methods[name] = h
+}
+
+// names returns the methods in alphabetical order.
+func (w *Worker) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := make([]string, 0, len(w.methods))
+	for name := range w.methods {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (w *Worker) method(name string) (handler, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h, found := w.methods[name]
+	return h, found
+}
+
+// OnStart registers a function that runs before the worker is ready. If it fails, so does the start.
+func OnStart(fn func(ctx context.Context) error) { program.onStart = append(program.onStart, fn) }
+
+// OnStop registers a function that runs when the worker stops, after its last call.
+func OnStop(fn func() error) { program.onStop = append(program.onStop, fn) }
+
+// OnSessionRelease registers a function that runs before a session moves from this worker to another, as a call of that session: write what this
+// process keeps of it to the session. If it fails, the session stays.
+func OnSessionRelease(fn func(ctx context.Context, id string) error) {
+	hook("session.release", fn)
+}
+
+// OnSessionLoad registers a function that runs after a session has moved to this worker, before its next call, as a call of that session.
+// If it fails, the move is undone.
+func OnSessionLoad(fn func(ctx context.Context, id string) error) { hook("session.load", fn) }
+
+// OnLeaseReset registers a function that runs after a lease has expired, if the spec has lease.on_expiry = "reset": forget what that client left
+// behind. If it fails, Tempool replaces the process.
+func OnLeaseReset(fn func(ctx context.Context) error) {
+	hook("lease.reset", func(ctx context.Context, _ string) error { return fn(ctx) })
+}
+
+func hook(name string, fn func(context.Context, string) error) {
+	Method(name, func(ctx context.Context, id string) (any, error) { return nil, fn(ctx, id) })
+}

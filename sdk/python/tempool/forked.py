@@ -1,0 +1,37 @@
+"""Children of os.fork. A child that returned from its handler would answer in its parent's place and take its parent's calls: it ends instead."""
+
+import json
+import os
+import signal
+import sys
+
+
+def detach_in_children(server):
+    """Calls server.detach() in each child that this process forks from now on."""
+    os.register_at_fork(after_in_child=server.detach)
+
+
+def stop_on_sigterm(server):
+    """Makes SIGTERM stop the server. A forked child, which inherits the handler, ends as if it had none."""
+    owner = os.getpid()
+
+    def stop(*_):
+        if os.getpid() == owner:
+            server.stop()
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def end(*_, error=None, code=0):
+    """Ends this process, a child whose handler has returned, or raised an error, given as the payload of an ERROR frame."""
+    try:
+        if error is not None:
+            code = 1
+            sys.stderr.write(json.loads(error).get("traceback", ""))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

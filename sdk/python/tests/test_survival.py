@@ -1,0 +1,133 @@
+"""What a handler may raise or do without ending the worker or disturbing the protocol."""
+
+import json
+import subprocess
+import unittest
+
+from tempool import frames
+
+from .test_worker import each_way
+
+UNPRINTABLE = """
+class Silent(Exception):
+    def __str__(self): raise ValueError("no text")
+    __repr__ = __str__
+class Rude(tempool.Error):
+    def __init__(self): super().__init__("rude", code=object(), data=Silent())
+class Own(BaseException): pass
+import asyncio
+kinds = {"cancelled": asyncio.CancelledError, "silent": Silent, "rude": Rude, "own": Own, "generator": GeneratorExit}
+@tempool.method
+def fail(kind): raise kinds[kind]()
+@tempool.method
+def stream(kind):
+    yield 1
+    raise kinds[kind]()
+@tempool.method
+def ok(): return True
+"""
+
+
+class Exceptions(unittest.TestCase):
+    @each_way
+    def test_a_worker_survives_everything_that_is_raised(self, start):
+        with start(UNPRINTABLE) as host:
+            for kind in ("cancelled", "silent", "rude", "own", "generator"):
+                for _ in range(3):
+                    failure = host.call("fail", kind)
+                    self.assertIsInstance(failure["message"], str)
+                    self.assertIsInstance(failure["code"], str)
+                id = host.request("stream", json.dumps([kind]).encode())
+                host.expect(frames.CHUNK, id)
+                host.expect(frames.ERROR, id)
+                host.send(frames.NOTIFY, 0, b"fail", payload=json.dumps([kind]).encode())
+                self.assertIs(host.call("ok"), True)
+            self.assertEqual(host.call("fail", "cancelled")["type"], "CancelledError")
+
+
+class Output(unittest.TestCase):
+    @each_way
+    def test_output_from_c_and_from_children_does_not_disturb_the_protocol(self, start):
+        with start("import ctypes, os, subprocess\n"
+                   "@tempool.method\ndef f():\n"
+                   " print('from python')\n os.write(1, b'\\x00\\x00raw\\n')\n"
+                   " c = ctypes.CDLL(None); c.puts(b'from c'); c.fflush(None)\n"
+                   " subprocess.run(['sh', '-c', 'echo from a child; echo to every descriptor | tee /dev/fd/3 /dev/fd/4 2>/dev/null'], close_fds=False)\n"
+                   " return True") as host:
+            for _ in range(3):
+                self.assertIs(host.call("f"), True)
+            for text in ("from python", "raw", "from c", "from a child"):
+                self.assertEqual(host.log().count(text), 3, host.log())
+
+
+FORKS = """
+import os, sys, time, signal
+def fork():
+    pid = os.fork()
+    if pid: return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+@tempool.method
+def returns():
+    code = fork()
+    return [code, "parent"]
+@tempool.method
+def streams():
+    yield 1
+    yield fork()
+@tempool.method
+def raises():
+    code = fork()
+    if code is None: raise RuntimeError("in the child")
+    return code
+@tempool.method
+def leaves():
+    code = fork()
+    if code is None: sys.exit(3)
+    return code
+@tempool.method
+def asks():
+    code = fork()
+    if code is None:
+        try: tempool.context().host("session.get")
+        except tempool.HostError as e: os._exit(40 + len(e.code) if tempool.context().cancelled is False else 1)
+    return code
+@tempool.method
+def note():
+    code = fork()
+    if code is not None: print("note", code)
+@tempool.method
+def term():
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(done, b'!')
+        while True: time.sleep(1)
+    os.read(ready, 1)
+    os.kill(pid, signal.SIGTERM)
+    return os.waitpid(pid, 0)[1]
+"""
+
+
+class Fork(unittest.TestCase):
+    @each_way
+    def test_a_forked_child_that_returns_ends_itself(self, start):
+        with start(FORKS) as host:
+            for _ in range(3):
+                self.assertEqual(host.call("returns"), [0, "parent"])
+            self.assertEqual(host.call("raises"), 1)
+            self.assertIn("RuntimeError: in the child", host.log())
+            self.assertEqual(host.call("leaves"), 3)
+            self.assertEqual(host.call("asks"), 40 + len("forked"))
+            self.assertEqual(host.call("term"), 15)
+            id = host.request("streams")
+            self.assertEqual(host.expect(frames.CHUNK, id)[5], b"1\n")
+            self.assertEqual(host.expect(frames.CHUNK, id)[5], b"0\n")
+            host.expect(frames.RESPONSE, id)
+            host.send(frames.NOTIFY, 0, b"note")
+            while "note 0" not in host.log():
+                self.assertEqual(host.call("returns"), [0, "parent"])
+            children = subprocess.run(["ps", "--ppid", str(host.process.pid), "-o", "pid="], capture_output=True, text=True).stdout
+            self.assertEqual(children.strip(), "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,153 @@
+package sessions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+func testFullRefuses(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{Max: 3})
+	for _, id := range []string{"a", "b"} {
+		create(t, store, id, time.Hour)
+	}
+	create(t, store, "c", time.Minute)
+	_, err := store.Create(t.Context(), &sessions.Session{ID: "d"})
+	require.ErrorIs(t, err, api.ErrStoreFull)
+	require.False(t, isLive(t, store, "d"))
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.ErrorIs(t, err, api.ErrSessionExists, "a full store still finds the existing session first")
+	_, err = store.Update(t.Context(), "a", setData("k", "1"))
+	require.NoError(t, err)
+	s.clock.advance(time.Minute) // c expires
+	create(t, store, "d", time.Hour)
+	require.NoError(t, store.Delete(t.Context(), "d"))
+	create(t, store, "e", time.Hour)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "f"})
+	require.ErrorIs(t, err, api.ErrStoreFull)
+}
+
+func testFullEvicts(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict})
+	for _, id := range []string{"a", "b", "c"} {
+		create(t, store, id, time.Hour)
+		s.clock.advance(time.Minute)
+	}
+	_, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	s.clock.advance(time.Minute)
+	create(t, store, "d", time.Hour)
+	require.False(t, isLive(t, store, "b"), "b was the least recently used")
+	s.clock.advance(time.Minute)
+	require.NoError(t, store.Touch(t.Context(), "c"))
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.ErrorIs(t, err, api.ErrSessionExists)
+	require.True(t, isLive(t, store, "d"), "a failed create evicts nothing")
+	s.clock.advance(time.Minute)
+	create(t, store, "e", time.Hour)
+	require.False(t, isLive(t, store, "a"))
+	for _, id := range []string{"c", "d", "e"} {
+		require.True(t, isLive(t, store, id), id)
+	}
+}
+
+func testConcurrentCreatesAtTheLimit(t *testing.T, s *storeEnv) {
+	const max, creators = 10, 40
+	store := s.store(sessions.Config{Max: max})
+	outcomes := make(chan error, creators)
+	var group sync.WaitGroup
+	for i := range creators {
+		group.Go(func() {
+			_, err := store.Create(t.Context(), &sessions.Session{ID: fmt.Sprint("s", i)})
+			outcomes <- err
+		})
+	}
+	group.Wait()
+	made := 0
+	for range creators {
+		if err := <-outcomes; err == nil {
+			made++
+		} else {
+			require.ErrorIs(t, err, api.ErrStoreFull)
+		}
+	}
+	require.Equal(t, max, made)
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, max, count)
+}
+
+func testSetBounds(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{Max: 1})
+	var group sync.WaitGroup
+	group.Go(func() { store.SetBounds(2, sessions.Refuse) })
+	create(t, store, "a", time.Hour)
+	_, err := store.Update(t.Context(), "a", setData("k", "1"))
+	require.NoError(t, err)
+	group.Wait()
+	s.clock.advance(time.Minute)
+	create(t, store, "b", time.Hour)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "c"})
+	require.ErrorIs(t, err, api.ErrStoreFull)
+	store.SetBounds(2, sessions.Evict)
+	create(t, store, "c", time.Hour)
+	require.False(t, isLive(t, store, "a"))
+	store.SetBounds(1, sessions.Refuse)
+	require.True(t, isLive(t, store, "b"), "a lower Max deletes nothing")
+}
+
+func testIDs(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	for _, id := range []string{"a", strings.Repeat("x", sessions.MaxID), "user:42", "...", "a{b}c%20*?[]\\\"'~", sessions.NewTemporaryID()} {
+		create(t, store, id, time.Minute)
+		got, err := store.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, id, got.ID)
+		require.True(t, isLive(t, store, id))
+		require.NoError(t, store.Delete(t.Context(), id))
+	}
+	for _, id := range []string{"", strings.Repeat("x", sessions.MaxID+1), "a/b", "a b", "ä", "a\x00", "\n", ".", ".."} {
+		invalid := &api.Error{Code: api.CodeInvalid}
+		_, err := store.Create(t.Context(), &sessions.Session{ID: id})
+		require.ErrorIs(t, err, invalid, "%q", id)
+		_, err = store.Get(t.Context(), id)
+		require.ErrorIs(t, err, invalid, "%q", id)
+		_, err = store.Update(t.Context(), id, setData("k", "1"))
+		require.ErrorIs(t, err, invalid, "%q", id)
+		require.ErrorIs(t, store.Touch(t.Context(), id), invalid, "%q", id)
+		require.ErrorIs(t, store.Delete(t.Context(), id), invalid, "%q", id)
+	}
+}
+
+func testValueLimits(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	frame, err := (&sessions.Session{Data: map[string]json.RawMessage{"k": raw(`""`)}}).Body()
+	require.NoError(t, err)
+	longest := `"` + strings.Repeat("x", sessions.MaxBody-len(frame)) + `"`
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"k": raw(longest)}})
+	require.NoError(t, err)
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, longest, string(got.Data["k"]))
+	_, err = store.Update(t.Context(), "a", setData("l", "1"))
+	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "b", Data: map[string]json.RawMessage{"k": raw(longest + " "), "l": raw("1")}})
+	require.ErrorIs(t, err, &api.Error{Code: api.CodePayloadTooLarge})
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "c", TTL: spec.Duration(sessions.MaxTTL)})
+	require.NoError(t, err)
+	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
+	_, err = store.Update(t.Context(), "c", setData("\"\\\u2028", deep))
+	require.NoError(t, err)
+	got, err = store.Get(t.Context(), "c")
+	require.NoError(t, err)
+	require.Equal(t, deep, string(got.Data["\"\\\u2028"]))
+}

@@ -1,0 +1,195 @@
+package sessions_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+func (s *storeEnv) replica(config sessions.Config) sessions.Replica {
+	store, ok := s.store(config).(sessions.Replica)
+	require.True(s.t, ok, "the store does not implement sessions.Replica")
+	return store
+}
+
+// foreign is a session as another store could have created it.
+func (s *storeEnv) foreign(id string, ttl time.Duration) *sessions.Session {
+	now := s.clock.read().UTC()
+	return &sessions.Session{
+		ID: id, Version: 7, CreatedAt: now.Add(-time.Hour), LastAccessed: now.Add(-time.Minute), TTL: spec.Duration(ttl),
+		Data: map[string]json.RawMessage{"k": raw(`"v"`)}, Programs: map[string]json.RawMessage{"p": raw("[1]")}, Metadata: map[string]json.RawMessage{},
+	}
+}
+
+func peek(t *testing.T, store sessions.Replica, id string) *sessions.Session {
+	t.Helper()
+	found, err := store.Peek(t.Context(), []string{id})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func testPut(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	want := s.foreign("a", 10*time.Minute)
+	require.NoError(t, store.Put(t.Context(), want))
+	requireSame(t, want, peek(t, store, "a"))
+	require.True(t, sessions.Equal(want, peek(t, store, "a")))
+	require.True(t, isLive(t, store, "a"))
+	s.clock.advance(9*time.Minute - time.Millisecond)
+	require.True(t, isLive(t, store, "a"), "the TTL counts from the copied last use")
+	s.clock.advance(time.Millisecond)
+	require.False(t, isLive(t, store, "a"))
+	require.Nil(t, peek(t, store, "a"))
+
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", 10*time.Minute)))
+	updated, err := store.Update(t.Context(), "a", setData("k", "2"))
+	require.NoError(t, err)
+	require.Equal(t, int64(8), updated.Version)
+	require.Equal(t, s.clock.read().UTC(), updated.LastAccessed)
+}
+
+func testPutReplaces(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	create(t, store, "a", time.Hour)
+	_, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	want := s.foreign("a", 10*time.Minute)
+	for _, version := range []int64{9, 3} {
+		want.Version = version
+		require.NoError(t, store.Put(t.Context(), want))
+		requireSame(t, want, peek(t, store, "a"))
+	}
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, count)
+}
+
+func testPutExpired(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", time.Minute)))
+	require.False(t, isLive(t, store, "a"))
+	create(t, store, "a", time.Hour)
+	require.NoError(t, store.Put(t.Context(), s.foreign("a", time.Minute)))
+	require.False(t, isLive(t, store, "a"))
+	create(t, store, "a", time.Hour)
+}
+
+func testPutIgnoresMax(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{Max: 1, OnFull: sessions.Evict})
+	for _, id := range []string{"a", "b", "c"} {
+		require.NoError(t, store.Put(t.Context(), s.foreign(id, time.Hour)))
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		require.True(t, isLive(t, store, id), id)
+	}
+}
+
+func testPutKeepsLRUOrder(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{Max: 3, OnFull: sessions.Evict})
+	for i, id := range []string{"b", "c", "a"} {
+		session := s.foreign(id, time.Hour)
+		session.LastAccessed = session.LastAccessed.Add(time.Duration([]int{2, 3, 1}[i]) * time.Second)
+		require.NoError(t, store.Put(t.Context(), session))
+	}
+	ids, err := store.IDs(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "c"}, ids)
+	create(t, store, "d", time.Hour)
+	require.False(t, isLive(t, store, "a"))
+	require.True(t, isLive(t, store, "b"))
+}
+
+func testPutInvalid(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	invalid := &api.Error{Code: api.CodeInvalid}
+	for name, corrupt := range map[string]func(*sessions.Session){
+		"no id":                      func(x *sessions.Session) { x.ID = "" },
+		"no version":                 func(x *sessions.Session) { x.Version = 0 },
+		"no creation time":           func(x *sessions.Session) { x.CreatedAt = time.Time{} },
+		"used before it was created": func(x *sessions.Session) { x.LastAccessed = x.CreatedAt.Add(-time.Second) },
+		"no ttl":                     func(x *sessions.Session) { x.TTL = 0 },
+		"ttl too long":               func(x *sessions.Session) { x.TTL = spec.Duration(sessions.MaxTTL + time.Second) },
+		"a value, not JSON":          func(x *sessions.Session) { x.Data["k"] = raw("{") },
+	} {
+		session := s.foreign("a", time.Hour)
+		corrupt(session)
+		require.ErrorIs(t, store.Put(t.Context(), session), invalid, name)
+	}
+	session := s.foreign("a", time.Hour)
+	session.Data["k"] = raw(`"` + strings.Repeat("x", sessions.MaxBody) + `"`)
+	require.ErrorIs(t, store.Put(t.Context(), session), &api.Error{Code: api.CodePayloadTooLarge})
+	require.False(t, isLive(t, store, "a"))
+	_, err := store.Peek(t.Context(), []string{"a/b"})
+	require.ErrorIs(t, err, invalid)
+}
+
+func testPeek(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	made := create(t, store, "a", time.Minute)
+	s.clock.advance(time.Minute - time.Millisecond)
+	found, err := store.Peek(t.Context(), []string{"b", "a"})
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	require.Nil(t, found[0])
+	requireSame(t, made, found[1])
+	ids, err := store.IDs(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, ids)
+	s.clock.advance(time.Millisecond)
+	require.Nil(t, peek(t, store, "a"))
+	ids, err = store.IDs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ids)
+}
+
+func testPutDuringUpdate(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	create(t, store, "a", time.Hour)
+	calls := 0
+	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
+		if calls++; calls == 1 {
+			other := s.foreign("a", time.Hour)
+			other.Version = 1
+			require.NoError(t, store.Put(t.Context(), other))
+		}
+		x.Data["n"] = raw("1")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	require.Equal(t, map[string]json.RawMessage{"k": raw(`"v"`), "n": raw("1")}, updated.Data)
+}
+
+func testConcurrentPuts(t *testing.T, s *storeEnv) {
+	store := s.replica(sessions.Config{})
+	const writers, each = 8, 25
+	var group sync.WaitGroup
+	failures := make(chan error, writers*each)
+	var want []string
+	for w := range writers {
+		for n := range each {
+			id := string(rune('a'+w)) + "-" + strings.Repeat("x", n)
+			want = append(want, id)
+			group.Go(func() { failures <- store.Put(t.Context(), s.foreign(id, time.Hour)) })
+		}
+	}
+	group.Wait()
+	for range writers * each {
+		require.NoError(t, <-failures)
+	}
+	ids, err := store.IDs(t.Context())
+	require.NoError(t, err)
+	slices.Sort(ids)
+	slices.Sort(want)
+	require.Equal(t, want, ids)
+}

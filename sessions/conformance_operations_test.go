@@ -1,0 +1,289 @@
+package sessions_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/spec"
+)
+
+func testCreate(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{TTL: 20 * time.Minute})
+	made, err := store.Create(t.Context(), &sessions.Session{
+		ID: "a", Programs: map[string]json.RawMessage{"p": raw(`{"steps":[1,2]}`)}, Data: map[string]json.RawMessage{"k": raw(`"v <>&"`), "n": raw("null")},
+		Metadata: map[string]json.RawMessage{"": raw("12345678901234567890.5")}, Version: 99,
+	})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), made.Version)
+	require.Equal(t, s.clock.read().UTC(), made.CreatedAt)
+	require.Equal(t, made.CreatedAt, made.LastAccessed)
+	require.Equal(t, spec.Duration(20*time.Minute), made.TTL)
+	require.Equal(t, raw("12345678901234567890.5"), made.Metadata[""])
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	requireSame(t, made, got)
+	empty := create(t, store, "b", time.Second)
+	require.NotNil(t, empty.Data)
+	require.NotNil(t, empty.Programs)
+	require.NotNil(t, empty.Metadata)
+	require.Equal(t, spec.Duration(time.Second), empty.TTL)
+}
+
+func testCreateExisting(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Minute)
+	_, err := store.Update(t.Context(), "a", setData("k", "1"))
+	require.NoError(t, err)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "a"})
+	require.ErrorIs(t, err, api.ErrSessionExists)
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, raw("1"), got.Data["k"])
+	s.clock.advance(time.Minute)
+	require.Equal(t, int64(1), create(t, store, "a", time.Minute).Version, "an expired session does not occupy its id")
+}
+
+func testConcurrentUpdates(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Hour)
+	const writers = 100
+	var group sync.WaitGroup
+	failures := make(chan error, writers)
+	for i := range writers {
+		group.Go(func() {
+			_, err := store.Update(t.Context(), "a", setData(fmt.Sprint("key", i), fmt.Sprint(i)))
+			failures <- err
+		})
+	}
+	group.Wait()
+	for range writers {
+		require.NoError(t, <-failures)
+	}
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Len(t, got.Data, writers)
+	for i := range writers {
+		require.Equal(t, raw(fmt.Sprint(i)), got.Data[fmt.Sprint("key", i)])
+	}
+	require.Equal(t, int64(1+writers), got.Version)
+}
+
+func testUpdate(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	made := create(t, store, "a", time.Hour)
+	s.clock.advance(time.Second)
+	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
+		x.Data, x.Programs["p"], x.Metadata = map[string]json.RawMessage{"k": raw("1")}, raw("{}"), nil
+		x.ID, x.Version, x.CreatedAt, x.LastAccessed = "b", 50, time.Time{}, time.Time{}
+		return nil
+	})
+	require.NoError(t, err)
+	want := made.Clone()
+	want.Data["k"], want.Programs["p"], want.Version, want.LastAccessed = raw("1"), raw("{}"), 2, s.clock.read().UTC()
+	requireSame(t, want, updated)
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	requireSame(t, want, got)
+	_, err = store.Update(t.Context(), "b", setData("k", "1"))
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
+}
+
+func testFailedUpdate(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	made := create(t, store, "a", time.Hour)
+	mine := errors.New("mine")
+	for name, change := range map[string]struct {
+		change func(*sessions.Session) error
+		want   error
+	}{
+		"its own error": {func(x *sessions.Session) error { x.Data["k"] = raw("1"); return mine }, mine},
+		"no JSON":       {setData("k", "{"), &api.Error{Code: api.CodeInvalid}},
+		"no UTF-8":      {setData("k", "\"\xff\""), &api.Error{Code: api.CodeInvalid}},
+		"too long":      {setData("k", `"`+strings.Repeat("x", sessions.MaxBody)+`"`), &api.Error{Code: api.CodePayloadTooLarge}},
+		"negative ttl":  {func(x *sessions.Session) error { x.TTL = -1; return nil }, &api.Error{Code: api.CodeInvalid}},
+		"ttl too long":  {func(x *sessions.Session) error { x.TTL = spec.Duration(sessions.MaxTTL + 1); return nil }, &api.Error{Code: api.CodeInvalid}},
+	} {
+		_, err := store.Update(t.Context(), "a", change.change)
+		require.ErrorIs(t, err, change.want, name)
+		got, err := store.Get(t.Context(), "a")
+		require.NoError(t, err)
+		requireSame(t, made, got)
+	}
+}
+
+func testIsolation(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	mine := &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"k": raw("1")}}
+	made, err := store.Create(t.Context(), mine)
+	require.NoError(t, err)
+	mine.Data["k"], made.Data["k"] = raw("2"), raw("3")
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, raw("1"), got.Data["k"])
+	got.Data["more"] = raw("4")
+	updated, err := store.Update(t.Context(), "a", setData("u", "5"))
+	require.NoError(t, err)
+	updated.Data["u"] = raw("6")
+	got, err = store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "u": raw("5")}, got.Data)
+}
+
+func testDelete(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Minute)
+	require.NoError(t, store.Delete(t.Context(), "a"))
+	require.False(t, isLive(t, store, "a"))
+	_, err := store.Get(t.Context(), "a")
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	_, err = store.Update(t.Context(), "a", setData("k", "1"))
+	require.ErrorIs(t, err, api.ErrSessionNotFound)
+	require.ErrorIs(t, store.Touch(t.Context(), "a"), api.ErrSessionNotFound)
+	require.ErrorIs(t, store.Delete(t.Context(), "a"), api.ErrSessionNotFound)
+}
+
+func testRecreateDuringUpdate(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Minute)
+	calls := 0
+	updated, err := store.Update(t.Context(), "a", func(x *sessions.Session) error {
+		if calls++; calls == 1 { // between the read and the write, replace it with a session of the same id, version and times
+			require.NoError(t, store.Delete(t.Context(), "a"))
+			_, err := store.Create(t.Context(), &sessions.Session{ID: "a", Data: map[string]json.RawMessage{"new": raw("true")}})
+			require.NoError(t, err)
+		}
+		x.Data["k"] = raw("1")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[string]json.RawMessage{"k": raw("1"), "new": raw("true")}, updated.Data)
+	require.Equal(t, 2, calls)
+}
+
+func testConcurrentCreates(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	const creators = 32
+	outcomes := make(chan error, creators)
+	var group sync.WaitGroup
+	for range creators {
+		group.Go(func() {
+			_, err := store.Create(t.Context(), &sessions.Session{ID: "a"})
+			outcomes <- err
+		})
+	}
+	group.Wait()
+	succeeded := 0
+	for range creators {
+		if err := <-outcomes; err == nil {
+			succeeded++
+		} else {
+			require.ErrorIs(t, err, api.ErrSessionExists)
+		}
+	}
+	require.Equal(t, 1, succeeded)
+}
+
+func testConcurrentUseAndEnd(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	const rounds, users = 30, 4
+	for round := range rounds {
+		id := fmt.Sprint("s", round)
+		create(t, store, id, time.Minute)
+		var group sync.WaitGroup
+		outcomes := make(chan error, 3*users)
+		start := make(chan struct{})
+		for range users {
+			group.Go(func() { <-start; _, err := store.Get(t.Context(), id); outcomes <- err })
+			group.Go(func() { <-start; _, err := store.Update(t.Context(), id, setData("k", "1")); outcomes <- err })
+			group.Go(func() { <-start; outcomes <- store.Touch(t.Context(), id) })
+		}
+		group.Go(func() {
+			<-start
+			if round%2 == 0 {
+				s.clock.advance(2 * time.Minute)
+			} else if err := store.Delete(t.Context(), id); err != nil {
+				outcomes <- err
+			}
+		})
+		close(start)
+		group.Wait()
+		close(outcomes)
+		for err := range outcomes {
+			if err != nil {
+				require.ErrorIs(t, err, api.ErrSessionNotFound)
+			}
+		}
+		s.clock.advance(2 * time.Minute) // an update may have extended the TTL
+		require.False(t, isLive(t, store, id))
+	}
+}
+
+func testList(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	var want []string
+	for i := range 25 {
+		id := fmt.Sprintf("s%02d", (i*7)%25)
+		create(t, store, id, time.Hour)
+		want = append(want, fmt.Sprintf("s%02d", i))
+	}
+	var got []string
+	for after := ""; ; {
+		page, err := store.List(t.Context(), after, 10)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(page), 10)
+		for _, session := range page {
+			got = append(got, session.ID)
+		}
+		after = got[len(got)-1]
+	}
+	require.Equal(t, want, got)
+	none, err := store.List(t.Context(), "", 0)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	s.clock.advance(time.Hour - time.Millisecond)
+	require.True(t, isLive(t, store, "s00"))
+	s.clock.advance(time.Millisecond)
+	require.False(t, isLive(t, store, "s00"), "List does not extend the TTL")
+}
+
+func testCancelledContext(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := store.Create(ctx, &sessions.Session{ID: "b"})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = store.Update(ctx, "a", setData("k", "1"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, store.Delete(ctx, "a"), context.Canceled)
+	require.False(t, isLive(t, store, "b"))
+	got, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Empty(t, got.Data)
+}
+
+func testClose(t *testing.T, s *storeEnv) {
+	store := s.store(sessions.Config{})
+	create(t, store, "a", time.Hour)
+	require.NoError(t, store.Close())
+	_, err := store.Get(t.Context(), "a")
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	_, err = store.Create(t.Context(), &sessions.Session{ID: "b"})
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	_, err = store.Count(t.Context())
+	require.ErrorIs(t, err, api.ErrStoreUnavailable)
+	require.NoError(t, store.Close(), "a second Close does nothing")
+}

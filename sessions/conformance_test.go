@@ -1,0 +1,203 @@
+package sessions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/dualwrite"
+	"github.com/tempool/tempool/sessions/embedded"
+	"github.com/tempool/tempool/sessions/memory"
+	"github.com/tempool/tempool/sessions/redis"
+	"github.com/tempool/tempool/sessions/redis/redistest"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openFunc opens an empty store for one test, which closes it.
+type openFunc func(t *testing.T, config sessions.Config) sessions.Store
+
+// A new kind of store belongs here.
+func TestEveryStoreConforms(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	for name, open := range map[string]openFunc{
+		"memory":                  openMemory,
+		"embedded, sync always":   embeddedOpener(embedded.SyncAlways),
+		"embedded, sync interval": embeddedOpener(embedded.SyncInterval),
+		"one Redis server":        redisOpener(redistest.Start(t).URL() + "/1"),
+		"a Redis cluster":         redisOpener(cluster.URL() + "?addr=" + cluster.Address()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, open, storeTests)
+			run(t, open, replicaTests)
+		})
+	}
+}
+
+func TestADualWriteConforms(t *testing.T) {
+	for name, open := range map[string]func(*testing.T, *dualwrite.Store, sessions.Config){
+		"without a copy": func(*testing.T, *dualwrite.Store, sessions.Config) {},
+		"during a copy":  startCopy,
+		"after a switch of roles": func(t *testing.T, store *dualwrite.Store, config sessions.Config) {
+			startCopy(t, store, config)
+			require.Eventually(t, func() bool { return store.Status().InSync }, time.Minute, 5*time.Millisecond, "%+v", store.Status())
+			_, err := store.SwitchRoles(t.Context(), false, func() error { return nil })
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(t *testing.T, config sessions.Config) sessions.Store {
+				store := dualwrite.New(memory.Open(config))
+				open(t, store, config)
+				return store
+			}, storeTests)
+		})
+	}
+}
+
+func startCopy(_ *testing.T, store *dualwrite.Store, config sessions.Config) {
+	store.StartCopy(memory.Open(config), false, false)
+}
+
+func openMemory(_ *testing.T, config sessions.Config) sessions.Store { return memory.Open(config) }
+
+func embeddedOpener(sync embedded.Sync) openFunc {
+	return func(t *testing.T, config sessions.Config) sessions.Store {
+		store, err := embedded.Open(embedded.Options{Config: config, Path: filepath.Join(t.TempDir(), "s.db"), Sync: sync})
+		require.NoError(t, err)
+		return store
+	}
+}
+
+// redisOpener opens stores on one server, each with a prefix of its own.
+func redisOpener(url string) openFunc {
+	var stores atomic.Int64
+	return func(t *testing.T, config sessions.Config) sessions.Store {
+		store, err := redis.Open(redis.Options{URL: url, Config: config, Prefix: fmt.Sprint("test", stores.Add(1), ":")})
+		require.NoError(t, err)
+		return store
+	}
+}
+
+// storeTests apply to every store.
+var storeTests = map[string]func(*testing.T, *storeEnv){
+	"Create stores a session with the given content":         testCreate,
+	"Create fails for an id in use":                          testCreateExisting,
+	"Concurrent updates are all applied":                     testConcurrentUpdates,
+	"Update changes only what clients may change":            testUpdate,
+	"A failed update changes nothing":                        testFailedUpdate,
+	"Changing a returned session does not change the store":  testIsolation,
+	"A session expires at the exact millisecond":             testExpiry,
+	"Get, Update and Touch extend the TTL":                   testUseExtendsTTL,
+	"Changing the ttl restarts it":                           testTTLChange,
+	"A clock that goes back shortens no TTL":                 testClockGoesBack,
+	"A deleted session does not exist":                       testDelete,
+	"Update detects a session deleted and created again":     testRecreateDuringUpdate,
+	"One of several concurrent creates of an id succeeds":    testConcurrentCreates,
+	"Concurrent Delete or expiry ends every other operation": testConcurrentUseAndEnd,
+	"A full store refuses to create":                         testFullRefuses,
+	"A full store evicts the least recently used session":    testFullEvicts,
+	"Concurrent creates do not exceed Max":                   testConcurrentCreatesAtTheLimit,
+	"SetBounds changes Max and OnFull":                       testSetBounds,
+	"Ids at their limits":                                    testIDs,
+	"Values at their limits":                                 testValueLimits,
+	"List pages through sessions ordered by id":              testList,
+	"DeleteExpired counts expired sessions once":             testDeleteExpired,
+	"A cancelled operation changes nothing":                  testCancelledContext,
+	"A closed store fails every operation":                   testClose,
+}
+
+// replicaTests apply to every sessions.Replica, besides storeTests.
+var replicaTests = map[string]func(*testing.T, *storeEnv){
+	"Put stores an exact copy":                             testPut,
+	"Put replaces a session of the same id":                testPutReplaces,
+	"Putting an expired session deletes the one of its id": testPutExpired,
+	"Put ignores Max":                                      testPutIgnoresMax,
+	"Put keeps the order of last use":                      testPutKeepsLRUOrder,
+	"Put rejects a session that no store can have created": testPutInvalid,
+	"Peek and IDs do not extend the TTL":                   testPeek,
+	"Update detects a session put meanwhile":               testPutDuringUpdate,
+	"Concurrent puts are all stored":                       testConcurrentPuts,
+}
+
+func run(t *testing.T, open openFunc, tests map[string]func(*testing.T, *storeEnv)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { test(t, &storeEnv{t: t, open: open, clock: newClock()}) })
+	}
+}
+
+// clock stands still until the test moves it.
+type clock struct{ now atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.now.Store(time.Now().UnixMilli())
+	return c
+}
+
+func (c *clock) read() time.Time { return time.UnixMilli(c.now.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.now.Add(d.Milliseconds()) }
+
+func (c *clock) set(moment time.Time) { c.now.Store(moment.UnixMilli()) }
+
+// storeEnv is what one test needs: a way to open stores, and their clock.
+type storeEnv struct {
+	t     *testing.T
+	open  openFunc
+	clock *clock
+}
+
+// store opens a store with the test's clock.
+func (s *storeEnv) store(config sessions.Config) sessions.Store {
+	config.Now = s.clock.read
+	store := s.open(s.t, config)
+	s.t.Cleanup(func() { require.NoError(s.t, store.Close()) })
+	return store
+}
+
+func create(t *testing.T, store sessions.Store, id string, ttl time.Duration) *sessions.Session {
+	t.Helper()
+	s, err := store.Create(t.Context(), &sessions.Session{ID: id, TTL: spec.Duration(ttl)})
+	require.NoError(t, err)
+	return s
+}
+
+func raw(text string) json.RawMessage { return json.RawMessage(text) }
+
+func setData(key, value string) func(*sessions.Session) error {
+	return func(s *sessions.Session) error { s.Data[key] = raw(value); return nil }
+}
+
+func requireSame(t *testing.T, want, got *sessions.Session) {
+	t.Helper()
+	a, err := json.Marshal(want)
+	require.NoError(t, err)
+	b, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, string(a), string(b))
+}
+
+// isLive reports whether List contains the session, and requires that Count agrees with List.
+func isLive(t *testing.T, store sessions.Store, id string) bool {
+	t.Helper()
+	all, err := store.List(t.Context(), "", 100)
+	require.NoError(t, err)
+	count, err := store.Count(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, count)
+	for _, s := range all {
+		if s.ID == id {
+			return true
+		}
+	}
+	return false
+}

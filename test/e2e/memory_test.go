@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+// steady is how long pools of large programs must run without a replacement; make soak runs them for an hour.
+var steady = flag.Duration("steady", 2*time.Minute, "duration of the tests of large programs on the defaults")
+
+// TestALeakIsReplacedOnTheDefaults leaks about 20 MB a second.
+func TestALeakIsReplacedOnTheDefaults(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("leaking")
+	pool := env.startPool(pythonSpec("leaking", 1, "leak.py"))
+	l := startLoad(t, env.gatewayClient("leaking"), "/v1/pools/leaking/call/leak", 20, 1)
+	view := env.waitForWithin(2*time.Minute, pool, "it was replaced", func(v api.PoolWorkers) bool {
+		return v.Ready == 1 && v.Workers[0].Rotations > 0
+	})
+	l.stop()
+	require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
+	worker := view.Workers[0]
+	require.Empty(t, worker.RestartsByReason)
+	require.EqualValues(t, 1, worker.RotationsByReason["memory"], "%+v", worker.LastRotation)
+	require.Contains(t, worker.LastRotation.Reason, `without levelling off (limit 537 MB, rotation.max_memory = "auto")`)
+	require.Less(t, worker.PeakMemoryBytes, int64(1500e6))
+	t.Logf("replaced at %d MB: %s", worker.PeakMemoryBytes/1e6, worker.LastRotation.Reason)
+}
+
+// TestALargeProgramIsNotReplacedForItsMemory runs programs that need much memory all the time, on the defaults.
+func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, method string
+		perSecond      int
+	}{
+		"python":   {"large.py", "ask", 20},
+		"chromium": {"browser.py", "render", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnv(t)
+			env.startAgent(name)
+			s := pythonSpec(name, 2, c.script)
+			s.Start.Timeout = spec.Duration(2 * time.Minute) // the machine may be busy; everything else is as by default
+			pool := env.startPool(s)
+			l := startLoad(t, env.gatewayClient(name), "/v1/pools/"+name+"/call/"+c.method, c.perSecond, 1)
+			var last api.PoolWorkers
+			for end := time.Now().Add(*steady); time.Now().Before(end); {
+				sleep(t, time.Second)
+				var err error
+				last, err = pool.Workers(t.Context())
+				require.NoError(t, err)
+				for _, worker := range last.Workers {
+					require.Empty(t, worker.RotationsByReason, "%s after %d calls: %+v", worker.Worker, l.calls.Load(), worker.LastRotation)
+					require.Empty(t, worker.RestartsByReason)
+				}
+			}
+			l.stop()
+			require.Zero(t, l.failed.Load(), "of %d calls: %s", l.calls.Load(), l.firstFailure())
+			for _, worker := range last.Workers {
+				require.Greater(t, worker.CurrentMemoryBytes, int64(100e6), "the program is large")
+				require.Positive(t, worker.BaselineBytes, "it has served calls for more than a minute")
+				require.GreaterOrEqual(t, worker.MaxMemoryBytes, 3*worker.BaselineBytes)
+				t.Logf("%s: %d MB (%s), baseline %d MB", worker.Worker, worker.CurrentMemoryBytes/1e6, worker.MemorySource, worker.BaselineBytes/1e6)
+			}
+		})
+	}
+}
