@@ -78,8 +78,9 @@ type sizing struct {
 	coefficients map[string]cost
 }
 
-// report adds the rows of a cost.
+// report adds the rows of a cost. A value below zero is noise.
 func (m *sizing) report(what string, c cost) {
+	c = cost{max(0, c.actions), max(0, c.persistence), max(0, c.events), max(0, c.bytes)}
 	m.coefficients[what] = c
 	m.result.row(what+": actions", "actions").add(c.actions)
 	m.result.row(what+": persistence", "operations").add(c.persistence)
