@@ -78,8 +78,9 @@ type sizing struct {
 	coefficients map[string]cost
 }
 
-// report adds the rows of a cost.
+// report adds the rows of a cost. A value below zero is noise.
 func (m *sizing) report(what string, c cost) {
+	c = cost{max(0, c.actions), max(0, c.persistence), max(0, c.events), max(0, c.bytes)}
 	m.coefficients[what] = c
 	m.result.row(what+": actions", "actions").add(c.actions)
 	m.result.row(what+": persistence", "operations").add(c.persistence)
@@ -202,15 +203,18 @@ func (m *sizing) life(ctx context.Context) (err error) {
 	}
 	one := s
 	one.Pool.Name, one.Pool.Size = "single", 1
-	single, err := m.startPool(ctx, one)
+	var poolAndWorker cost
+	err = m.within(ctx, func() error {
+		if _, err := m.startPool(ctx, one); err != nil {
+			return err
+		}
+		if err := wait(ctx, sizingWindow); err != nil {
+			return err
+		}
+		poolAndWorker, err = m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	if err := wait(ctx, sizingWindow); err != nil {
-		return err
-	}
-	poolAndWorker, err := m.rate(ctx, m.background.plus(m.ownHost).plus(idle), api.PoolWorkflowID("single"), api.WorkerWorkflowID("single", 0))
-	if err := errors.Join(err, stopPool(context.WithoutCancel(ctx), single)); err != nil {
 		return err
 	}
 	worker := idle.minus(poolAndWorker).times(1 / float64(sizingWorkers-1))
