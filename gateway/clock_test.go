@@ -23,14 +23,14 @@ func TestAHostWithAWrongClockServesAndRenewsSeldom(t *testing.T) {
 			e.control.skew = skew
 			e.control.mu.Unlock()
 			seen := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", TTLMS: 1_000}).lease(t)
-			require.Equal(t, 200, e.do("POST", "/v1/leases/"+seen.ID+"/call/echo", "x").status)
+			require.Equal(t, 200, e.do("POST", "/v1/leases/"+seen.ID+"~"+seen.Token+"/call/echo", "x").status)
 			began := time.Now()
 			for time.Since(began) < 4*time.Second { // calls of the pool, on the other worker
 				require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x", api.HeaderTimeout, "2000").status)
 			}
 			require.LessOrEqual(t, e.control.count("renew"), 5)
 			e.control.setDown(true)
-			e.do("POST", "/v1/leases/"+seen.ID+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
+			e.do("POST", "/v1/leases/"+seen.ID+"~"+seen.Token+"/call/echo", "x").requireProblem(t, 409, api.CodeLeaseFenced)
 		})
 	}
 }

@@ -14,16 +14,16 @@ import (
 func TestAPoolThatFencesStopsItsCallsWhenTemporalIsLost(t *testing.T) {
 	e := open(t, 2, withSpec(func(sp *spec.Spec) { sp.Pool.OnPartition = spec.PartitionFence }))
 	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me"}).lease(t)
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 	held := background(func() answer { return e.do("POST", "/v1/pools/p/call/hold", quoted(e.file("a"))) })
 	e.awaitHeld(e.file("a.began"))
 	e.control.setDown(true)
 	await(t, held).requireProblem(t, 503, api.CodeUnavailable)
 	e.do("POST", "/v1/pools/p/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
-	e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
+	e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").requireProblem(t, 503, api.CodeUnavailable)
 	e.control.setDown(false)
 	require.Eventually(t, func() bool { return e.do("POST", "/v1/pools/p/call/echo", "x").status == 200 }, timeout, poll)
-	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
+	require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
 }
 
 // After an outage a gateway may find that its worker lives on elsewhere. It asks once, not again and again.

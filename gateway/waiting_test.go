@@ -79,7 +79,7 @@ func TestClientsGetLeasesInTheOrderOfTheirArrival(t *testing.T) {
 	lease := first
 	for i, client := range clients {
 		asked := e.control.count("checkout")
-		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		lease = await(t, client).lease(t)
 		require.Equal(t, fmt.Sprint("client ", i), lease.Holder)
 		require.LessOrEqual(t, e.control.count("checkout"), asked+2, "a returned lease is no guess")
@@ -112,8 +112,8 @@ func TestAClientThatWaitsGetsAWorkerThatCallsKeepBusy(t *testing.T) {
 	require.Eventually(t, func() bool { return made.Load() > 20 }, timeout, poll)
 	for range 5 {
 		lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 5_000}).lease(t)
-		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"/call/echo", "x").status)
-		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID, nil).status)
+		require.Equal(t, 200, e.do("POST", "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", "x").status)
+		require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+lease.ID+"~"+lease.Token, nil).status)
 		before := made.Load()
 		require.Eventually(t, func() bool { return made.Load() > before+20 }, timeout, poll, "calls go on")
 	}
@@ -155,12 +155,12 @@ func TestTheLineOfClientsIsBounded(t *testing.T) {
 func TestARepeatedRequestGetsTheLeaseThatItsHolderHas(t *testing.T) {
 	e := open(t, 2)
 	ask := func(holder string, waitMS int64) answer {
-		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS})
+		return e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: holder, RequestID: "1", WaitMS: waitMS, Token: "the-token-of-this-request"})
 	}
 	mine := ask("me", 0).lease(t)
 	require.Equal(t, mine.ID, ask("me", 0).lease(t).ID)
 	require.Equal(t, mine.ID, ask("me", 1000).lease(t).ID)
 	require.NotEqual(t, mine.ID, ask("you", 1000).lease(t).ID, "a request id counts for its holder")
-	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+mine.ID, nil).status)
+	require.Equal(t, 200, e.do("DELETE", "/v1/leases/"+mine.ID+"~"+mine.Token, nil).status)
 	require.Equal(t, 2, e.control.count("checkout"))
 }
