@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -118,35 +117,4 @@ func TestRunsOfSleepingWorkflowsAreContinuedByTheSweeper(t *testing.T) {
 	view := env.waitFor(pool, "one worker is ready and one rests", func(v api.PoolWorkers) bool { return v.Ready == 1 })
 	require.EqualValues(t, 1, view.Workers[0].Incarnation)
 	require.Equal(t, lifecycle.Stopped, view.Workers[1].State)
-}
-
-func TestAWorkerThatWasResetGrantsNoLeaseTwice(t *testing.T) {
-	t.Parallel()
-	env := newEnv(t)
-	env.startAgent("reset-leases")
-	pool := env.startPool(echoSpec("rewind", 1))
-	granted := map[string]bool{}
-	lease := func() *tempool.Lease {
-		l, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 3 * time.Second, Wait: waitTimeout, NoRenew: true})
-		require.NoError(t, err)
-		require.False(t, granted[l.ID], "%s was granted before", l.ID)
-		granted[l.ID] = true
-		return l
-	}
-	for range 5 {
-		require.NoError(t, lease().Checkin(t.Context(), api.OutcomeOK))
-	}
-	m := &month{testEnv: env, random: rand.New(rand.NewPCG(1, 1)), ended: map[string]bool{}}
-	for range 3 {
-		run, err := m.currentRun(t.Context(), api.WorkerWorkflowID("rewind", 0))
-		require.NoError(t, err)
-		_, err = m.reset(t.Context(), api.WorkerWorkflowID("rewind", 0))
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			now, err := m.currentRun(t.Context(), api.WorkerWorkflowID("rewind", 0))
-			return err == nil && now != run
-		}, waitTimeout, 50*time.Millisecond)
-		held := lease() // a lease from before the reset may have been granted again, and expires
-		require.NoError(t, held.Checkin(t.Context(), api.OutcomeClose))
-	}
 }
