@@ -171,7 +171,7 @@ func (h *host) await() (forgotten bool, err error) {
 	epoch, state := h.Epoch, h.State
 	changed := func() bool {
 		return h.Epoch != epoch || h.State != state || h.liveness != nil && h.liveness.result.IsReady() ||
-			h.telling != nil && h.telling.result.IsReady()
+			h.telling != nil && h.telling.result.IsReady() || h.mayContinue() // updates that change nothing make a history long, too
 	}
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {

@@ -189,3 +189,16 @@ func TestAHostContinuesAsNewAtLeastDaily(t *testing.T) {
 	})
 	require.NoError(t, f.run(next))
 }
+
+func TestAHostContinuesAsNewHoweverLittleChanges(t *testing.T) {
+	f := newFleet(t)
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Minute, func() {
+		f.env.SetContinueAsNewSuggested(true)
+		f.join(api.JoinRequest{Instance: "a", Lineage: "disk", Epoch: 1})
+	})
+	err := f.run(Run{})
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, err, &again)
+	require.Equal(t, t0.Add(time.Minute), f.env.Now().UTC(), "at once, not a day later")
+}
