@@ -9,7 +9,9 @@ WORKFLOWCHECK = go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
 # Packages tested concurrently: many tests start processes and servers, which a machine with two cores must have time for.
 TEST_PACKAGES_AT_ONCE ?= 2
-TEST_TIMEOUT          ?= 20m
+TEST_TIMEOUT          ?= 40m
+# Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
+TESTS_AT_ONCE         ?= 4
 
 .PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record replay-state-fields
 
@@ -71,7 +73,7 @@ temporal-server:
 
 # Without the test cache, which does not track servers and processes.
 go-test: temporal-server
-	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
+	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
 
 # Runs the end-to-end tests on a Temporal cluster: two server processes on PostgreSQL, one of which is killed under load. The first run builds
 # the server, which takes about ten minutes. CLUSTER_TESTS chooses tests, as go test -run does.
