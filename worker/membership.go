@@ -110,6 +110,9 @@ func (m *membership) join(ctx context.Context) error {
 	if same {
 		return nil
 	}
+	if previous != nil { // before anything can start under the new epoch
+		m.lost()
+	}
 	next := m.newWorker(api.HostEpochQueue(m.hostID, result.Epoch))
 	next.RegisterActivityWithOptions(m.live, activity.RegisterOptions{Name: api.ActivityHostLiveness})
 	if err := next.Start(); err != nil {
@@ -119,7 +122,6 @@ func (m *membership) join(ctx context.Context) error {
 	m.worker, m.request.Epoch = next, result.Epoch
 	m.mu.Unlock()
 	if previous != nil {
-		m.lost()
 		previous.Stop()
 	}
 	m.log.Info("joined the host", "epoch", result.Epoch, "instance", request.Instance)
