@@ -47,16 +47,6 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 		return nil, api.Errorf(api.CodeInvalid, "a gateway chooses the worker itself; to check out a particular one, use a client without Options.Gateways")
 	}
 	o.RequestID, o.Token = cmp.Or(o.RequestID, uuid.NewString()), cmp.Or(o.Token, api.NewLeaseToken())
-	if end != nil { // a caller that is cancelled does not wait for the answer, one whose deadline passes does
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(end, func() {
-			if errors.Is(end.Err(), context.Canceled) {
-				cancel()
-			}
-		})()
-	}
 	tried := map[string]bool{}
 	var refusal error
 	for {
@@ -64,13 +54,57 @@ func (p *Pool) checkoutByGateway(ctx context.Context, end *waitEnd, gateways *ba
 		if err != nil || endpoint == nil {
 			return nil, cmp.Or(refusal, err)
 		}
-		lease, err := p.checkoutAt(ctx, endpoint.URL(), o, end.left())
+		lease, err := p.checkoutOrLeave(ctx, end, endpoint.URL(), o)
 		gateways.Release(endpoint, err)
 		if err == nil || !api.CodeOf(err).Retryable() || end.over() {
 			return lease, err
 		}
 		refusal, tried[endpoint.URL()] = err, true
 	}
+}
+
+// checkoutOrLeave asks one gateway, and returns at once if the caller is cancelled meanwhile: a lease that is granted at that moment goes back.
+func (p *Pool) checkoutOrLeave(ctx context.Context, end *waitEnd, endpoint string, o CheckoutOptions) (*Lease, error) {
+	if end == nil {
+		return p.checkoutAt(ctx, endpoint, o, 0)
+	}
+	request, stop := context.WithCancel(context.WithoutCancel(ctx))
+	bound := context.AfterFunc(ctx, stop)
+	type answer struct {
+		lease *Lease
+		err   error
+	}
+	answers := make(chan answer, 1)
+	if err := p.client.goBackground(func(closing context.Context) {
+		defer context.AfterFunc(closing, stop)()
+		lease, err := p.checkoutAt(request, endpoint, o, end.left())
+		answers <- answer{lease, err}
+	}); err != nil {
+		stop()
+		return nil, err
+	}
+	left := make(chan struct{})
+	defer context.AfterFunc(end, func() {
+		if errors.Is(end.Err(), context.Canceled) { // one whose deadline has passed waits for the answer
+			close(left)
+		}
+	})()
+	select {
+	case got := <-answers:
+		stop()
+		return got.lease, got.err
+	case <-left:
+	}
+	bound() // ctx ends with the caller; the request may go on a little
+	timer := time.AfterFunc(checkoutOverrun, stop)
+	_ = p.client.goBackground(func(ctx context.Context) {
+		defer stop()
+		defer timer.Stop()
+		if got := <-answers; got.err == nil {
+			_ = got.lease.Checkin(ctx, api.OutcomeOK) // else it expires
+		}
+	})
+	return nil, context.Cause(end)
 }
 
 // checkoutAt asks one gateway.

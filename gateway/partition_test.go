@@ -46,7 +46,7 @@ func TestAGatewayWhoseWorkerHasMovedTakesItOnce(t *testing.T) {
 func TestRenewalsAfterAnOutageDropWhatWasLost(t *testing.T) {
 	e := open(t, 3, idleReturn(time.Hour), withSpec(func(sp *spec.Spec) { sp.Lease.TTL = spec.Duration(time.Hour) }))
 	_, stop := e.callers(6)
-	require.Eventually(t, func() bool { return len(e.control.history) >= 3 }, timeout, poll)
+	require.Eventually(t, func() bool { return e.control.count("checkout") >= 3 }, timeout, poll)
 	stop()
 	e.control.setDown(true)
 	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
@@ -55,4 +55,15 @@ func TestRenewalsAfterAnOutageDropWhatWasLost(t *testing.T) {
 	require.Eventually(t, func() bool { return e.control.count("renew") >= before+3 }, timeout, poll)
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/echo", "x").status)
 	require.Equal(t, before+3, e.control.count("renew"), "each lease is renewed once")
+}
+
+// A call that starts after the loss of Temporal ends with its lease as one that began before it does.
+func TestACallThatStartsDuringAnOutageEndsWithItsLease(t *testing.T) {
+	e := open(t, 1)
+	lease := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", TTLMS: 3_000}).lease(t)
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token + "/call/"
+	require.Equal(t, 200, e.do("POST", path+"echo", "x").status)
+	e.control.setDown(true)
+	require.Eventually(t, func() bool { return !e.gateway.Health().ControlPlane }, timeout, poll)
+	e.do("POST", path+"hold", quoted(e.file("a"))).requireProblem(t, 409, api.CodeLeaseFenced)
 }

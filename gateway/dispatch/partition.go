@@ -29,10 +29,10 @@ func (p *poolState) lostControl(now time.Time) {
 }
 
 // expireLocked ends a client's lease whose time is over while Temporal cannot be asked whether it was renewed, and cancels its calls.
-// It returns the time until then.
+// It returns the time until then, also without a call: one may start before.
 func (u *upstream) expireLocked(now time.Time, lost bool) time.Duration {
 	l := u.lease
-	if !lost || l == nil || l.own || l.ended || len(l.calls) == 0 {
+	if !lost || l == nil || l.own || l.ended {
 		return idleTick
 	}
 	if left := l.expires.Sub(now); left > 0 {

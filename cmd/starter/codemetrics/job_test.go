@@ -257,5 +257,5 @@ func TestACancelledJobChecksInItsLeases(t *testing.T) {
 	s, err := Run(ctx, Config{Client: f.client, Pool: "p", Files: numbered(50), BatchFiles: 5, Concurrency: 2})
 	require.ErrorIs(t, err, context.Canceled)
 	require.LessOrEqual(t, s.Files, 15, "three calls were answered, and what the others brought does not count")
-	require.Empty(t, f.held())
+	require.Eventually(t, func() bool { return len(f.held()) == 0 }, 10*time.Second, time.Millisecond, "also a lease that was granted at that moment")
 }
