@@ -155,8 +155,8 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	_, err = pool.Scale(t.Context(), 1)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/1")) == 0
-	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed")
+		return len(readScrape(t, client).series("tempool_worker_state", "worker", "seen/0")) == 0
+	}, waitTimeout, 100*time.Millisecond, "the series of a stopped worker are removed; the suspended one goes first")
 	require.NoError(t, stopPool(t, pool))
 	require.Eventually(t, func() bool {
 		return len(readScrape(t, client).series("tempool_pool_size")) == 0

@@ -97,19 +97,19 @@ func TestAHostThatIsCutOffFromTemporalEndsLeasesOnTimeAndHealsQuietly(t *testing
 	island := env.gatewayClient("island")
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", TTL: 5 * time.Second, NoRenew: true})
 	require.NoError(t, err)
-	status, answer, _ := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+	status, answer, _ := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
 	require.Equal(t, http.StatusOK, status, answer)
 	env.startAgent("mainland")
 
 	wire.cut()
 	require.Eventually(t, func() bool {
-		_, _, code := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+		_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
 		return code == string(api.CodeLeaseFenced)
 	}, 15*time.Second, 50*time.Millisecond, "the lease outlives its time")
 	env.waitForWithin(3*time.Minute, pool, "the worker is ready on the other host", func(v api.PoolWorkers) bool {
 		return v.Ready == 1 && v.Workers[0].Host == "mainland"
 	})
-	_, _, code := post(t, island, "/v1/leases/"+lease.ID+"/call/echo", `1`)
+	_, _, code := post(t, island, "/v1/leases/"+lease.ID+"~"+lease.Token+"/call/echo", `1`)
 	require.Equal(t, string(api.CodeLeaseFenced), code)
 	before, err := pool.State(t.Context(), 0)
 	require.NoError(t, err)

@@ -120,7 +120,7 @@ func TestASecondHostGetsNoWorkerWhileSessionsAreInAFileOfTheFirst(t *testing.T) 
 	require.NoError(t, err)
 	const why = `the sessions of pool wide are in the local store of host first, which host second cannot reach; to use several hosts, set sessions.store = "redis" and sessions.url`
 	require.Eventually(t, func() bool {
-		out, _ := env.ctl(cli.ExitOK, "ps", "wide", "-o", "json")
+		out, _ := env.ctl(cli.ExitOK, "pool", "status", "wide", "-o", "json")
 		var views []api.PoolWorkers
 		var view api.PoolWorkers
 		if json.Unmarshal([]byte(out), &view) != nil && json.Unmarshal([]byte(out), &views) == nil && len(views) == 1 {

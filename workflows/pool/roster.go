@@ -97,10 +97,11 @@ func (p *pool) slots() []int {
 	return numbers
 }
 
-// workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot.
+// workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that its last report has
+// overtaken: Temporal does not keep the order of signals to another workflow.
 func (p *pool) workerChanged(c api.WorkerChanged) {
 	s := p.slot(c.Slot)
-	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation {
+	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation || s.Gone && !c.Gone && s.RunID == c.RunID {
 		return
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)

@@ -1,0 +1,32 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/loop"
+)
+
+func TestAWorkersLastReportIsNotUndoneByAnEarlierOneThatArrivesLater(t *testing.T) {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestWorkflowEnvironment()
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		p := &pool{Run: poolOf(1), Loop: loop.New(ctx)}
+		p.throttle = throttle{p}
+		p.ensure(0).RunID = "run"
+		report := api.RosterEntry{RunID: "run", Incarnation: 1, State: lifecycle.Stopping}
+		last := report
+		last.State, last.Gone = lifecycle.Stopped, true
+		p.workerChanged(api.WorkerChanged{RosterEntry: last})
+		p.workerChanged(api.WorkerChanged{RosterEntry: report})
+		require.True(t, p.slot(0).Gone)
+		require.Equal(t, lifecycle.Stopped, p.slot(0).State)
+		return nil
+	})
+	require.NoError(t, env.GetWorkflowError())
+}
