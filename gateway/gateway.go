@@ -40,6 +40,9 @@ type Config struct {
 	InWorker func(pid int) bool
 }
 
+// leavingTime is how long a gateway that closes refuses calls and asks clients to leave their connections before it closes them.
+const leavingTime = 50 * time.Millisecond
+
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
 type Gateway struct {
 	*dispatch.Dispatcher
@@ -53,6 +56,7 @@ type Gateway struct {
 	serving   sync.WaitGroup
 	clients   *clientCounts
 	watching  context.CancelFunc // ends the watch of the files of Security
+	leaving   atomic.Bool        // answers ask clients to leave their connections
 	closeOnce sync.Once
 	closed    chan struct{}
 }
@@ -108,8 +112,13 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
 		defer close(g.closed)
 		g.watching()
+		g.leaving.Store(true)
 		g.Shut()
 		if g.server != nil {
+			select { // Shutdown closes idle connections at once, also one on which a request is on its way
+			case <-time.After(leavingTime):
+			case <-ctx.Done():
+			}
 			err = g.server.Shutdown(ctx)
 		}
 		err = errors.Join(err, g.Dispatcher.Close(ctx))

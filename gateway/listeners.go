@@ -68,7 +68,7 @@ func (g *Gateway) Start() error {
 	}
 	limits, logger := g.config.Limits, g.config.Logger
 	g.server = &http.Server{
-		Handler: g.protect(auth, rejectUnclean(g.mux)), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
+		Handler: g.protect(auth, rejectUnclean(g.askToLeave(g.mux))), ReadHeaderTimeout: limits.HeaderTime, ReadTimeout: limits.ReadTime, IdleTimeout: limits.IdleTime,
 		MaxHeaderBytes: limits.HeaderBytes, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ConnState: g.countConnection,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConnection(ctx, c, limits.ReadTime) },
 	}
@@ -137,3 +137,13 @@ func (g *Gateway) bounded(l net.Listener) net.Listener {
 // Endpoint is the base URL that leases name: Security.Advertise, else http://HOST:PORT (https with TLS), or unix:PATH without a TCP listener.
 // Start sets it.
 func (g *Gateway) Endpoint() string { return g.endpoint }
+
+// askToLeave lets a gateway that closes end each connection after its next answer.
+func (g *Gateway) askToLeave(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.leaving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
