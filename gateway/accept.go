@@ -68,7 +68,7 @@ type clientCounts struct {
 	count map[string]int
 }
 
-// enter counts a connection under a client's name, and no longer under its former one. It reports false if the client has its most.
+// enter counts a connection under a client's name, and no longer under its previous one. It reports false if the client has its most.
 func (n *clientCounts) enter(c *connection, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -123,7 +123,7 @@ func TestIntentDecidesTheOutcome(t *testing.T) {
 		{"a foreign signal is an error", lifecycle.Exit{Signal: "SIGSEGV"}, true, lifecycle.Failed},
 		{"a sentence is an error", lifecycle.Exit{Error: "host lost"}, true, lifecycle.Failed},
 		{"clean, as requested", lifecycle.Exit{}, true, lifecycle.Stopped},
-		{"clean, by itself", lifecycle.Exit{}, false, lifecycle.Finished},
+		{"clean, not requested", lifecycle.Exit{}, false, lifecycle.Finished},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, lifecycle.Outcome(c.exit, c.stop))

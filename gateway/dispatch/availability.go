@@ -65,7 +65,7 @@ func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, err
 	switch {
 	case errors.Is(err, api.ErrPoolNotFound):
 		return nil, err
-	case err != nil && specKnown: // Temporal is lost: the call waits for a worker all the same
+	case err != nil && specKnown: // Temporal is lost: the call still waits for a worker
 		return p, nil
 	case err != nil:
 		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)

@@ -61,8 +61,8 @@ type activeLease struct {
 	requestID string // of the client's checkout, if it passed this gateway
 
 	// Of the Dispatcher's own lease.
-	returnAt    time.Time // from here on it goes back between two calls
-	refuseAfter time.Time // from here on no call starts
+	returnAt    time.Time // when it may go back between two calls
+	refuseAfter time.Time // when the last call may start
 	recalled    bool      // another holder has asked for the worker
 	renewAt     time.Time // after an outage: whether it still counts is to be asked
 	requesting  bool      // a renewal or a checkin is in progress

@@ -22,7 +22,7 @@ func TestMemoryIsPSSAndInBetweenItsGrowthIsThatOfRSS(t *testing.T) {
 	require.Equal(t, 1, reads, "a small change is not worth reading the page tables")
 	pss = 800
 	require.Equal(t, FromPSS, sample(2*time.Second, 1400, &budget).MemorySource, "a large one is")
-	require.Equal(t, FromPSS, sample(3*time.Second, 1400, nil).MemorySource, "who needs to be sure has no budget")
+	require.Equal(t, FromPSS, sample(3*time.Second, 1400, nil).MemorySource, "a reading that decides has no budget")
 	require.Equal(t, Estimated, sample(4*time.Second, 1400, &budget).MemorySource)
 	require.Equal(t, FromPSS, sample(3*time.Second+pssMaxAge, 1400, &budget).MemorySource, "shared pages may have changed")
 	require.Equal(t, 4, reads)

@@ -9,7 +9,7 @@ import (
 // the processes of all its trees.
 var owners sync.Map
 
-// OwnTrees makes KillStrays spare the processes for which belongs is true, until release is called.
+// OwnTrees excludes from KillStrays the processes for which belongs is true, until release is called.
 func OwnTrees(belongs func(*Entry) bool) (release func()) {
 	owners.Store(&belongs, struct{}{})
 	return func() { owners.Delete(&belongs) }

@@ -65,7 +65,7 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) wire.F
 // maxTimeout bounds the time of a call, so that no number overflows.
 const maxTimeout = 365 * 24 * time.Hour
 
-// callContext has the deadline of its call. The host cancels the call then, which ends the context: a handler that ended by itself would answer
+// callContext has the deadline of its call. The host cancels the call then, which ends the context: a handler that ended at the deadline would answer
 // before the host reports that the time is over.
 type callContext struct {
 	context.Context

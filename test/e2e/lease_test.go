@@ -151,7 +151,7 @@ func TestAnIdleWorkerCostsAtMostFourThousandEventsADay(t *testing.T) {
 	each := float64(events-firstEvents) / float64(checkpoints-firstProbes)
 	perDay := each * float64(everyDay)
 	t.Logf("%.1f events for each checkpoint, %d checkpoints a day: %.0f events", each, everyDay, perDay)
-	require.LessOrEqual(t, perDay+500, 4000.0, "with 500 events to spare for start, stop and Watch")
+	require.LessOrEqual(t, perDay+500, 4000.0, "500 events remain for starts and stops")
 }
 
 func TestAWorkerIsResetAfterAnExpiredLease(t *testing.T) {

@@ -45,7 +45,7 @@ type outbound struct {
 }
 
 // ExecuteChildWorkflow starts a stub child under an ID of its own, so that the environment does not find the worker's and
-// answers messages to it by itself.
+// answers messages to it.
 func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...any) workflow.ChildWorkflowFuture {
 	run := args[0].(worker.Run)
 	options := workflow.GetChildWorkflowOptions(ctx)

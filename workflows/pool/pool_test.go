@@ -394,7 +394,7 @@ func TestContinueAsNewChangesNothingForAPool(t *testing.T) {
 		p.updateAt(81*time.Second, api.UpdateRestart, api.RestartRequest{Worker: number(1)})
 		p.updateAt(85*time.Second, api.UpdateRestart, api.RestartRequest{Reason: "new moon"})
 		note(100 * time.Second)
-		p.updateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4}) // started in this run or the one before: gone all the same
+		p.updateAt(101*time.Second, api.UpdateScale, api.ScaleRequest{Size: 4}) // started in this run or the one before: gone in either case
 		p.At(110*time.Second, func() {
 			p.workers[3].reportGone() // unasked: somebody has cancelled it by hand
 		})

@@ -146,7 +146,7 @@ func TestEveryDecisionHasAReasonInHistoryLogAndMetrics(t *testing.T) {
 			written := &pages{}
 			s.log = log.NewStructuredLogger(slog.New(slog.NewTextHandler(written, nil)))
 			run := inPool(func(*spec.Spec) {})
-			run.Standalone = c.why == "" // who has no pool takes its turns by itself
+			run.Standalone = c.why == "" // a worker without a pool needs no grants
 			run.Spec.Prediction.Enabled = true
 			c.setUp(s, &run)
 			var counted api.Metrics

@@ -53,7 +53,7 @@ type app struct {
 	options tempool.Options
 	timeout time.Duration // of one request
 
-	running      bool   // the command line was accepted: failures from here on are no usage errors
+	running      bool   // the command line was accepted: later failures are no usage errors
 	progressLine string // the progress line last shown
 }
 

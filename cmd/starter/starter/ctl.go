@@ -14,7 +14,7 @@ import (
 // defaultPort is Temporal's default port.
 const defaultPort = 7233
 
-// ctl returns the command line that runs ctl from here on this server.
+// ctl returns the command line that runs ctl in this folder, for this server.
 func (s *starter) ctl() string {
 	var words []string
 	if address := s.temporal.Address; !isDefaultAddress(address) && os.Getenv("TEMPORAL_ADDRESS") != address {

@@ -8,7 +8,7 @@ import (
 
 // The server suggests to continue as new when a history is long, and terminates a run whose history is far longer. Usually the run
 // continues when nothing is under way that the next one would have to start again. If there always is something, or somebody sends
-// signals without end, it continues all the same at twice the suggested length.
+// signals without end, it still continues at twice the suggested length.
 
 const (
 	// maxExcess bounds by how many history events a run may be longer than the server suggested when the workflow first saw it.
