@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/tempool/tempool/gateway/access"
@@ -15,6 +16,26 @@ type socketPeer struct {
 	known bool // the kernel named it, and it was alive when its connection was accepted
 	uid   uint32
 	id    tree.Identity
+}
+
+// peerOf asks the kernel who opened a connection over a Unix socket.
+func peerOf(c net.Conn) *socketPeer {
+	peer := &socketPeer{}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return peer
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return peer
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if pid, uid, ok := credentials(int(fd)); ok {
+			peer.uid = uid
+			peer.id, peer.known = tree.Identify(pid)
+		}
+	})
+	return peer
 }
 
 // socketPeers decides what processes may do over the Unix socket.

@@ -1,31 +1,13 @@
 package gateway
 
-import (
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/tempool/tempool/process/tree"
-)
-
-// peerOf asks the kernel who opened a connection over a Unix socket.
-func peerOf(c net.Conn) *socketPeer {
-	peer := &socketPeer{}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		return peer
-	}
-	raw, err := conn.SyscallConn()
+// credentials are those of the process that connected to a Unix socket.
+func credentials(fd int) (pid int, uid uint32, ok bool) {
+	found, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
-		return peer
+		return 0, 0, false
 	}
-	_ = raw.Control(func(fd uintptr) {
-		found, err := unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
-		pid, failed := unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
-		if err == nil && failed == nil {
-			peer.uid = found.Uid
-			peer.id, peer.known = tree.Identify(pid)
-		}
-	})
-	return peer
+	pid, err = unix.GetsockoptInt(fd, unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+	return pid, found.Uid, err == nil
 }

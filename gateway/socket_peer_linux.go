@@ -1,29 +1,12 @@
 package gateway
 
-import (
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/tempool/tempool/process/tree"
-)
-
-// peerOf asks the kernel who opened a connection over a Unix socket.
-func peerOf(c net.Conn) *socketPeer {
-	peer := &socketPeer{}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		return peer
-	}
-	raw, err := conn.SyscallConn()
+// credentials are those of the process that connected to a Unix socket.
+func credentials(fd int) (pid int, uid uint32, ok bool) {
+	found, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return peer
+		return 0, 0, false
 	}
-	_ = raw.Control(func(fd uintptr) {
-		if found, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			peer.uid = found.Uid
-			peer.id, peer.known = tree.Identify(int(found.Pid))
-		}
-	})
-	return peer
+	return int(found.Pid), found.Uid, true
 }
