@@ -75,7 +75,7 @@ func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, err
 	}
 	defer p.mu.Unlock()
 	if !p.specKnown {
-		p.spec, p.specKnown = status.Spec, true
+		p.setSpecLocked(status.Spec)
 	}
 	p.rosterAt, p.rosterErr = time.Now(), availability(status, d.config.HostID)
 	return p, p.rosterErr

@@ -107,10 +107,8 @@ func (d *Dispatcher) callTimeout(t Target) time.Duration {
 		t.pool = ref.Pool
 	}
 	if p := d.knownPool(t.pool); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.specKnown {
-			return p.spec.Call.Timeout.D()
+		if timeout := time.Duration(p.timeout.Load()); timeout > 0 {
+			return timeout
 		}
 	}
 	return d.config.CallTimeout

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -29,6 +30,7 @@ type poolState struct {
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
+	timeout   atomic.Int64   // call.timeout of spec, for readers without the lock; 0 until it is known
 	ended     []endedUsage   // newest last
 	turn      int64          // the highest of any upstream
 	checkouts int            // in progress
@@ -99,7 +101,7 @@ func (p *poolState) upstreamOfLocked(proc *process.Process) *upstream {
 	}
 	p.sortLocked()
 	p.notifyFreedLocked()
-	p.spec, p.specKnown = u.spec, true
+	p.setSpecLocked(u.spec)
 	p.setRateLocked(u.worker, u.spec.Limits.CallsPerMinute)
 	p.dispatcher.work.Go(func() { p.watch(u) })
 	return u
@@ -163,6 +165,11 @@ func (p *poolState) sortLocked() {
 	slices.SortFunc(p.order, func(a, b *upstream) int {
 		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.incarnation, b.incarnation))
 	})
+}
+
+func (p *poolState) setSpecLocked(s spec.Spec) {
+	p.spec, p.specKnown = s, true
+	p.timeout.Store(int64(s.Call.Timeout))
 }
 
 // notifyFreedLocked wakes those that wait for a free slot.
