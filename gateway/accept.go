@@ -16,6 +16,7 @@ type boundedListener struct {
 	memory  *memoryBudget
 	once    sync.Once
 	closed  chan struct{}
+	err     error // of Close
 }
 
 func newBoundedListener(l net.Listener, most int, clients *clientCounts, memory *memoryBudget) *boundedListener {
@@ -56,8 +57,11 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 
 // Close stops Accept. Connections go on.
 func (l *boundedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+	l.once.Do(func() {
+		close(l.closed)
+		l.err = l.Listener.Close()
+	})
+	return l.err
 }
 
 // clientCounts counts connections by client: by address until a request says who the client is.

@@ -30,6 +30,8 @@ type connection struct {
 	principal *access.Principal // who sends the request in progress
 	client    string            // whose connection it is, as far as the requests until now say
 
+	state atomic.Int32 // opened, idle, active, left
+
 	// Guarded by the lock of clientCounts.
 	counted string // under which client's name the connection is counted
 	left    bool
@@ -94,11 +96,17 @@ type connectionKey struct{}
 
 // withConnection adds a connection to the context of its requests.
 func withConnection(ctx context.Context, c net.Conn, readTime time.Duration) context.Context {
+	own := connectionIn(c)
+	own.readTime = readTime
+	return context.WithValue(ctx, connectionKey{}, own)
+}
+
+// connectionIn is the connection under TLS, or c itself.
+func connectionIn(c net.Conn) *connection {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
-	c.(*connection).readTime = readTime
-	return context.WithValue(ctx, connectionKey{}, c)
+	return c.(*connection)
 }
 
 // connectionOf is the connection that a request came over.

@@ -40,9 +40,6 @@ type Config struct {
 	InWorker func(pid int) bool
 }
 
-// leavingTime is how long a gateway that closes refuses calls and asks clients to leave their connections before it closes them.
-const leavingTime = 50 * time.Millisecond
-
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
 type Gateway struct {
 	*dispatch.Dispatcher
@@ -56,7 +53,8 @@ type Gateway struct {
 	serving   sync.WaitGroup
 	clients   *clientCounts
 	watching  context.CancelFunc // ends the watch of the files of Security
-	leaving   atomic.Bool        // answers ask clients to leave their connections
+	open      openConnections
+	unlink    func() error // removes the Unix socket's file; nil without one
 	closeOnce sync.Once
 	closed    chan struct{}
 }
@@ -76,6 +74,7 @@ func New(config Config) (*Gateway, error) {
 	g := &Gateway{
 		Dispatcher: dispatcher, config: config, mux: http.NewServeMux(), memory: &memoryBudget{total: config.Limits.BodyBytes}, closed: make(chan struct{}),
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
+		open: openConnections{all: make(map[net.Conn]*connection)},
 	}
 	g.registerRoutes()
 	return g, nil
@@ -112,14 +111,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
 		defer close(g.closed)
 		g.watching()
-		g.leaving.Store(true)
 		g.Shut()
 		if g.server != nil {
-			select { // Shutdown closes idle connections at once, also one on which a request is on its way
-			case <-time.After(leavingTime):
-			case <-ctx.Done():
-			}
-			err = g.server.Shutdown(ctx)
+			g.open.leave()
+			err = g.closeListeners(ctx)
+			g.open.awaitClients(ctx) // Shutdown closes idle connections at once
+			err = errors.Join(err, g.server.Shutdown(ctx))
 		}
 		err = errors.Join(err, g.Dispatcher.Close(ctx))
 		if g.server != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/dispatch"
 )
 
 // Defaults of Limits that are flags of the agent.
@@ -79,7 +80,7 @@ func (g *Gateway) Start() error {
 	}
 	for _, l := range g.listeners {
 		g.serving.Go(func() {
-			if err := g.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := g.server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !g.open.leaving.Load() {
 				logger.Error("a listener failed", "address", l.Addr().String(), "error", err)
 			}
 		})
@@ -100,6 +101,7 @@ func (g *Gateway) connections(network string) *atomic.Int64 {
 }
 
 func (g *Gateway) countConnection(c net.Conn, state http.ConnState) {
+	g.open.track(c, state)
 	switch state {
 	case http.StateNew:
 		g.connections(c.LocalAddr().Network()).Add(1)
@@ -125,7 +127,7 @@ func (g *Gateway) listen(auth *authenticator) error {
 		if g.endpoint == "" {
 			g.endpoint = "unix:" + g.config.Socket
 		}
-		g.listeners = append(g.listeners, g.bounded(listener))
+		g.listeners, g.unlink = append(g.listeners, g.bounded(listener)), listener.unlink
 	}
 	return nil
 }
@@ -141,8 +143,12 @@ func (g *Gateway) Endpoint() string { return g.endpoint }
 // askToLeave lets a gateway that closes end each connection after its next answer.
 func (g *Gateway) askToLeave(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.leaving.Load() {
+		if g.open.leaving.Load() {
 			w.Header().Set("Connection", "close")
+			if connectionOf(r).state.Load() == left {
+				writeProblem(w, dispatch.ErrClosing) // as the client was told
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -18,7 +18,7 @@ import (
 
 // listenSocket creates a Unix socket that only this user, and the members of group unless it is "", may open. It replaces a socket without a
 // listener.
-func listenSocket(path, group string) (net.Listener, error) {
+func listenSocket(path, group string) (*socketListener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
 		return nil, api.Errorf(api.CodeUnavailable, "another gateway listens on %s; give each agent its own state folder", path)
@@ -44,7 +44,7 @@ func listenSocket(path, group string) (net.Listener, error) {
 
 // listenPrivately creates a socket that no other user can open, not even before its mode is set: it creates it in a private folder and
 // moves it into place. With a group, -1 for none, its members may open the socket, and pass the folder that it is in.
-func listenPrivately(path string, gid int) (net.Listener, error) {
+func listenPrivately(path string, gid int) (*socketListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
 		return nil, err
@@ -95,20 +95,22 @@ func grantSocket(socket, folder string, gid int) error {
 // maxSocketPath is a path length that fits into sockaddr_un on every Unix.
 const maxSocketPath = 100
 
-// socketListener removes its file when it closes.
+// socketListener removes its file when it closes, or before.
 type socketListener struct {
 	net.Listener
-	path   string
-	once   sync.Once
-	closed error
+	path    string
+	once    sync.Once
+	removed error
 }
 
-func (l *socketListener) Close() error {
+// unlink removes the file, so that no new client finds the socket.
+func (l *socketListener) unlink() error {
 	l.once.Do(func() { // a second time, the file would be a successor's
-		l.closed = l.Listener.Close()
-		if err := os.Remove(l.path); l.closed == nil && !os.IsNotExist(err) {
-			l.closed = err
+		if err := os.Remove(l.path); !os.IsNotExist(err) {
+			l.removed = err
 		}
 	})
-	return l.closed
+	return l.removed
 }
+
+func (l *socketListener) Close() error { return errors.Join(l.unlink(), l.Listener.Close()) }

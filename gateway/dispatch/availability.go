@@ -71,7 +71,7 @@ func (d *Dispatcher) findPool(ctx context.Context, pool string) (*poolState, err
 		return nil, api.Errorf(api.CodeUnavailable, "cannot find out whether pool %s exists: %w", pool, err).After(time.Second)
 	}
 	if p = d.lockPool(pool); p == nil {
-		return nil, errClosing
+		return nil, ErrClosing
 	}
 	defer p.mu.Unlock()
 	if !p.specKnown {

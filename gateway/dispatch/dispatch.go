@@ -221,7 +221,7 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	if p.evicted && t.kind == anyWorker {
 		p.mu.Unlock()
 		if p = p.dispatcher.lockPool(p.pool); p == nil {
-			return nil, rejected, errClosing
+			return nil, rejected, ErrClosing
 		}
 	}
 	defer p.mu.Unlock()

@@ -164,7 +164,8 @@ func (d *Dispatcher) allPools() []*poolState {
 	return slices.Collect(maps.Values(d.pools))
 }
 
-var errClosing = api.Errorf(api.CodeUnavailable, "the gateway is shutting down; retry on another gateway").After(time.Second)
+// ErrClosing is the answer to each call from Shut on. No such call was started.
+var ErrClosing = api.Errorf(api.CodeUnavailable, "the gateway is shutting down; retry on another gateway").After(time.Second)
 
 // Shut rejects new and queued calls from now on. It must be called at most once, before Close.
 func (d *Dispatcher) Shut() {

@@ -184,11 +184,11 @@ func (p *poolState) notifyFreedLocked() {
 func (p *poolState) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = errClosing
+	p.closed = ErrClosing
 	for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
-		w.started <- errClosing
+		w.started <- ErrClosing
 	}
-	p.clients.refuseAll(errClosing)
+	p.clients.refuseAll(ErrClosing)
 }
 
 // awaitIdle waits until no call is in flight. When ctx ends first, it cancels the remaining calls and waits for their end.

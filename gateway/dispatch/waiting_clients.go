@@ -70,7 +70,7 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 	}
 	p := d.lockPool(pool)
 	if p == nil {
-		return nil, errClosing
+		return nil, ErrClosing
 	}
 	w, err := p.joinLocked(o)
 	p.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -76,11 +75,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 
 func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http.Response, error) {
 	client, base := t.client(endpoint)
-	var written atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn:      func(string) { written.Store(false) }, // net/http retries only what it has not sent
-		WroteHeaders: func() { written.Store(true) },
-	})
+	var sending sending
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", endpoint, err)
@@ -96,7 +92,7 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, Error(ctx, err, "request to the gateway at "+endpoint+" failed", written.Load())
+		return nil, Error(ctx, err, "request to the gateway at "+endpoint+" failed", sending.begun())
 	}
 	if response.StatusCode/100 == 2 {
 		return response, nil
@@ -125,13 +121,18 @@ func (t *Transport) client(endpoint string) (client *http.Client, base string) {
 func (t *Transport) newClient(socket string) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: t.tls, TLSHandshakeTimeout: dialTimeout,
+		TLSClientConfig: t.tls, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: maxIdleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
 	}
-	if socket != "" {
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if socket != "" {
+			network, address = "unix", socket
 		}
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{Conn: conn}, nil
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -56,6 +56,7 @@ func TestASessionMigratesWithItsStateInTheWorker(t *testing.T) {
 	env.startAgent("moving")
 	s, markers := movingSpec(t, "move", 2)
 	pool := env.startPool(s)
+	env.waitReady(pool, s.Pool.Size)
 	client := env.gatewayClient("moving")
 	from := storeInSession(t, client, "move", "mine", "of value")
 	to := map[string]string{"move/0": "move/1", "move/1": "move/0"}[from]

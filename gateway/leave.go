@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/gateway/dispatch"
+)
+
+// leavingTime is how long clients have to notice that a gateway leaves.
+const leavingTime = 50 * time.Millisecond
+
+// What a connection is doing.
+const (
+	opened int32 = iota // it has not carried a request
+	idle
+	active // it carries a request
+	left   // the client was told that no request is taken on it any more
+)
+
+// openConnections knows the connections of clients, so that a gateway that closes can take leave of them. An idle connection cannot just be
+// closed: a request may be on its way on it, and its client could not tell whether it was started.
+type openConnections struct {
+	leaving atomic.Bool
+	mu      sync.Mutex
+	all     map[net.Conn]*connection
+}
+
+// track follows a connection from one state to the next.
+func (o *openConnections) track(conn net.Conn, state http.ConnState) {
+	c := connectionIn(conn)
+	switch state {
+	case http.StateNew:
+		o.mu.Lock()
+		o.all[conn] = c
+		o.mu.Unlock()
+	case http.StateActive:
+		if !c.state.CompareAndSwap(idle, active) {
+			c.state.CompareAndSwap(opened, active)
+		}
+	case http.StateIdle:
+		c.state.CompareAndSwap(active, idle)
+		if o.leaving.Load() {
+			takeLeave(conn, c)
+		}
+	case http.StateClosed, http.StateHijacked:
+		o.mu.Lock()
+		delete(o.all, conn)
+		o.mu.Unlock()
+	}
+}
+
+// leave takes leave of the idle connections, and of the others as soon as they are.
+func (o *openConnections) leave() {
+	o.leaving.Store(true)
+	o.each(takeLeave)
+}
+
+// awaitClients waits until all clients have left, each with the answer to its request. One that was taken leave of has leavingTime.
+func (o *openConnections) awaitClients(ctx context.Context) {
+	patience := time.Now().Add(leavingTime)
+	for ctx.Err() == nil {
+		var some, carrying bool
+		o.each(func(_ net.Conn, c *connection) { some, carrying = true, carrying || c.state.Load() == active })
+		if carrying {
+			patience = time.Now().Add(leavingTime)
+		}
+		if !some || !time.Now().Before(patience) {
+			return
+		}
+		wait(ctx, leavingTime/20)
+	}
+}
+
+func (o *openConnections) each(f func(net.Conn, *connection)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for conn, c := range o.all {
+		f(conn, c)
+	}
+}
+
+// takeLeave answers a request that may be on its way on an idle connection: it was not started. A client without one reads an unasked 408,
+// which means that the connection ends (RFC 9110, section 15.5.9).
+func takeLeave(conn net.Conn, c *connection) {
+	if !c.state.CompareAndSwap(idle, left) {
+		return
+	}
+	out := io.Writer(c.Conn) // no deadline to keep: the answer fits into the buffer of an idle connection
+	if _, secure := conn.(*tls.Conn); secure {
+		out = conn
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(leavingTime))
+	if _, err := out.Write(leavingAnswer()); err == nil {
+		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	}
+}
+
+// leavingAnswer is a whole HTTP answer.
+var leavingAnswer = sync.OnceValue(func() []byte {
+	p := problemOf(dispatch.ErrClosing)
+	p.Status, p.Title = http.StatusRequestTimeout, http.StatusText(http.StatusRequestTimeout)
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // p is a constant
+	}
+	answer := http.Response{
+		ProtoMajor: 1, ProtoMinor: 1, StatusCode: p.Status, Close: true, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
+	}
+	var text bytes.Buffer
+	if err := answer.Write(&text); err != nil {
+		panic(err) // a buffer takes all
+	}
+	return text.Bytes()
+})
+
+// closeListeners ends the accepting of connections. Over a Unix socket no new one comes from the moment that its file is gone; those of a
+// moment before are accepted until leavingTime has passed.
+func (g *Gateway) closeListeners(ctx context.Context) (err error) {
+	if g.unlink != nil {
+		err = g.unlink()
+	}
+	wait(ctx, leavingTime)
+	for _, l := range g.listeners {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// wait waits until d has passed or ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+	"github.com/tempool/tempool/spec"
+)
+
+const leavingClients = 32
+
+// openForAll returns an env whose worker can take a call of each client.
+func openForAll(t *testing.T, options ...option) *env {
+	return open(t, 1, append(options, withSpec(func(s *spec.Spec) { s.Queue.Timeout = spec.Duration(timeout) }))...)
+}
+
+// Each call to a gateway that closes is answered, or certainly not started, also one that is sent on a connection which was idle until then.
+func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
+	for range 10 {
+		e := openForAll(t)
+		client := transport.New("", nil)
+		call := func() error {
+			reply, err := client.Do(t.Context(), e.gateway.Endpoint(), transport.Request{
+				Method: "POST", Path: "/v1/pools/p/call/echo", Body: transport.RawBody([]byte(`"x"`)), Timeout: timeout,
+			})
+			if err == nil {
+				reply.Close()
+			}
+			return err
+		}
+		require.NoError(t, call())
+		var all sync.WaitGroup
+		failed := make(chan error, leavingClients)
+		for range leavingClients {
+			all.Go(func() {
+				for {
+					if err := call(); err != nil {
+						failed <- err
+						return
+					}
+					time.Sleep(rand.N(3 * leavingTime))
+				}
+			})
+		}
+		time.Sleep(4 * leavingTime) // the connections are open, and most are idle
+		require.NoError(t, e.gateway.Close(context.Background()))
+		all.Wait()
+		close(failed)
+		for err := range failed {
+			var coded *api.Error
+			require.True(t, errors.As(err, &coded) && !coded.Started, "%v", err)
+		}
+		client.Close()
+	}
+}
+
+// A client that is not the Go SDK has nothing but the answer to know that its call was not started.
+func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) {
+	for range 10 {
+		e := openForAll(t, withConfig(func(c *Config) { c.Listen = "127.0.0.1:0" }))
+		var ready, all sync.WaitGroup
+		closing := make(chan struct{})
+		ready.Add(leavingClients)
+		for range leavingClients {
+			all.Go(func() {
+				c, err := dialPlain(strings.TrimPrefix(e.gateway.Endpoint(), "http://"))
+				if assert.NoError(t, err) {
+					defer c.conn.Close()
+					var status int
+					status, _, err = c.call()
+					assert.Equal(t, 200, status)
+				}
+				ready.Done()
+				<-closing
+				if err != nil {
+					return
+				}
+				time.Sleep(rand.N(2 * time.Millisecond)) // about when the gateway takes its leave
+				status, p, err := c.call()
+				if assert.NoError(t, err, "each request is answered") && status != 200 {
+					assert.Contains(t, []int{408, 503}, status)
+					assert.Equal(t, api.CodeUnavailable, p.Code)
+					assert.False(t, p.Started)
+				}
+			})
+		}
+		ready.Wait()
+		close(closing)
+		require.NoError(t, e.gateway.Close(context.Background()))
+		all.Wait()
+	}
+}
+
+// plainClient is a connection without a transport that repeats requests.
+type plainClient struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dialPlain(address string) (*plainClient, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &plainClient{conn: conn, in: bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(timeout))
+}
+
+func (c *plainClient) call() (status int, p Problem, err error) {
+	const request = "POST /v1/pools/p/call/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n\"x\""
+	if _, err = io.WriteString(c.conn, request); err != nil {
+		return 0, p, err
+	}
+	response, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, p, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != 200 {
+		err = json.Unmarshal(body, &p)
+	}
+	return response.StatusCode, p, err
+}
