@@ -42,6 +42,7 @@ type testEnv struct {
 	server server
 	client *tempool.Client
 	dir    string
+	sealed bool // its histories are encrypted: they are of no use to the replay test
 }
 
 func newEnv(t *testing.T) *testEnv {
