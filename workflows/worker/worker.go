@@ -63,6 +63,12 @@ func Workflow(ctx workflow.Context, run Run) error {
 		return err
 	}
 	w.takeOver()
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		ctx.Done().Receive(ctx, nil)
+		w.DrainSignals() // the pool's announcement may have arrived in the same workflow task
+		w.cancelled()
+		w.WakeUp()
+	})
 	for {
 		for w.reconcile() {
 		}
@@ -92,11 +98,6 @@ func newWorker(ctx workflow.Context, run Run) *worker {
 		w.Machine = lifecycle.New(workflow.Now(ctx))
 		w.Machine.Incarnation = incarnation
 	}
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		ctx.Done().Receive(ctx, nil)
-		w.cancelled()
-		w.WakeUp()
-	})
 	return w
 }
 
