@@ -29,6 +29,9 @@ const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	RunReaperIfAsked()
+	if agent := os.Getenv(keepingAgentEnv); agent != "" {
+		runKeepingAgent(agent)
+	}
 	if dir := os.Getenv(testAgentEnv); dir != "" {
 		runTestAgent(dir, os.Args[1:])
 	}
