@@ -210,12 +210,12 @@ func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessa
 // takeOver takes over what an earlier supervisor has handed over. It returns nothing where that fails: the sweep kills those processes.
 func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptRecord) {
 	socket := filepath.Join(s.state.path, keeper.SocketName)
-	if !s.config.TakeOver {
-		return nil, nil
-	}
 	taken, err := keeper.Take(ctx, socket)
 	if err == nil && taken == nil {
 		return nil, nil
+	}
+	if err == nil && !s.config.TakeOver {
+		err = errors.New("this agent keeps no processes")
 	}
 	var records []keptRecord
 	if err == nil {

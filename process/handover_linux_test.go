@@ -144,7 +144,9 @@ for line in sys.stdin:
 			func(t *testing.T, p *Process) { require.Contains(t, call(t, p, "next", "{}"), "seen") },
 		},
 		"none": {
-			func(t *testing.T) spec.Spec { return sh("echo loaded; trap 'exit 0' TERM; while :; do sleep 0.05; done") },
+			func(t *testing.T) spec.Spec {
+				return sh("echo loaded; trap 'exit 0' TERM; while :; do sleep 0.05; done")
+			},
 			func(t *testing.T, p *Process) { require.NoError(t, p.Probe(t.Context())) },
 		},
 	} {

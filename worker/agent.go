@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,6 +53,7 @@ type Agent struct {
 	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
 	failed         chan error // the first fatal error of a Temporal worker
+	hasFailed      atomic.Bool
 	stopOnce       sync.Once
 	stopErr        error
 }
@@ -104,7 +106,9 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	control := dispatch.ControlOf(client)
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
-	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
+	if a.processes, err = process.Open(ctx, process.Config{
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+	}); err != nil {
 		return err
 	}
 	a.hostCalls.find = a.processes.Get
@@ -153,11 +157,16 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Tell, host.Announce = a.membership.epoch, a.outbox.tell, a.outbox.announce
+	if err := a.takeOver(); err != nil {
+		return err
+	}
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
-	if err := a.gateway.Start(); err != nil {
-		return err
+	if len(a.membership.request.Kept) == 0 {
+		if err := a.gateway.Start(); err != nil {
+			return err
+		}
 	}
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
@@ -227,7 +236,11 @@ func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
 	a.stores.add(p)
-	p.AfterEnd(func() { a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit())) })
+	p.AfterEnd(func() {
+		if !p.HandedOver() {
+			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+		}
+	})
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.
@@ -349,7 +362,8 @@ func (a *Agent) Failed() <-chan error { return a.failed }
 const killTimeout = 10 * time.Second
 
 // Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
-// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed.
+// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With KeepProcesses, the ready ones are handed to
+// the next agent instead, once their calls in flight have ended.
 func (a *Agent) Stop() error {
 	a.stopOnce.Do(func() { a.stopErr = a.stop() })
 	return a.stopErr
@@ -365,16 +379,19 @@ func (a *Agent) stop() error {
 	}
 	placements.Wait()
 	a.poolQueues.close()
-	close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		a.slots.wait()
 	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
+	if !keep {
+		close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
+		}
 	}
 	if err := a.gateway.Close(ctx); err != nil {
 		a.log.Warn("closing the gateway failed", "error", err)
@@ -383,11 +400,15 @@ func (a *Agent) stop() error {
 	a.goroutines.Wait()
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
+	var kept []api.Process
+	if keep {
+		kept = a.handOver(killCtx)
+	}
 	err := a.processes.Close(killCtx)
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
-	a.membership.leave(killCtx) // with no process left; this agent's own workflow worker may have to answer
+	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
 	}

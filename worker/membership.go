@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
 )
 
 const (
@@ -205,8 +206,8 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch at a shutdown, if Temporal answers.
-func (m *membership) leave(ctx context.Context) {
+// leave ends the epoch at a shutdown, if Temporal answers, but for the processes that wait for the next agent.
+func (m *membership) leave(ctx context.Context, kept ...api.Process) {
 	if m.stop == nil {
 		return
 	}
@@ -217,7 +218,11 @@ func (m *membership) leave(ctx context.Context) {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
-	if err := m.client.LeaveHost(ctx, m.hostID, epoch); err != nil {
+	request := api.LeaveRequest{Epoch: epoch, Kept: kept}
+	if len(kept) > 0 {
+		request.KeepMS = process.KeepFor.Milliseconds()
+	}
+	if err := m.client.LeaveHost(ctx, m.hostID, request); err != nil {
 		m.log.Warn("could not leave the host's workflow; it will mark this agent lost", "error", err)
 	}
 	worker.Stop()
