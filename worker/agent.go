@@ -47,6 +47,7 @@ type Agent struct {
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
+	sweeper   sdkworker.Worker   // polls for what any agent can do for the namespace; nil until it starts
 
 	stopping       chan struct{} // closed when Stop begins
 	goroutines     sync.WaitGroup
@@ -208,6 +209,9 @@ func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
+	if a.sweeper != nil {
+		a.sweeper.Stop()
+	}
 	a.poolQueues.close()
 	a.stopBackground()
 	a.goroutines.Wait()
@@ -286,10 +290,10 @@ func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
 	})
 	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
 	register(turn, map[string]any{api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch})
-	a.serving = append(a.serving, turn)
 	if err := startPolling(turn); err != nil {
 		return err
 	}
+	a.sweeper = turn
 	_, err := a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, api.WorkflowSweeper, api.SweepProgress{})
@@ -408,6 +412,7 @@ func (a *Agent) stop() error {
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
+	a.sweeper.Stop() // or this agent would take the telling of its own end, and wait for its own workflow worker
 	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
