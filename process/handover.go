@@ -122,7 +122,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 		items = append(items, one.item)
 		defer one.item.Close()
 	}
-	if err := keeper.Start(ctx, filepath.Join(s.state.path, keeper.SocketName), pipe, items, KeepFor); err != nil {
+	if err := keeper.Start(ctx, filepath.Join(s.state.path, keeper.SocketName), pipe, items, s.config.keepFor); err != nil {
 		for _, one := range all {
 			one.p.Kill("the agent is being replaced, and no keeper took this process")
 		}

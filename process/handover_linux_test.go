@@ -35,11 +35,17 @@ func runKeepingAgent(text string) {
 	ctx := context.Background()
 	var s *Supervisor
 	if err == nil {
-		s, err = Open(ctx, Config{StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+		s, err = Open(ctx, Config{
+			StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), TakeOver: true,
+		})
 	}
 	var p *Process
 	if err == nil {
-		p, err = s.Start(ctx, Launch{Worker: "p/0", Incarnation: 1, Spec: a.Spec})
+		if kept := s.TakenOver(); len(kept) > 0 {
+			p = kept[0].Process
+		} else {
+			p, err = s.Start(ctx, Launch{Worker: "p/0", Incarnation: 1, Spec: a.Spec})
+		}
 	}
 	if err == nil {
 		fmt.Println(p.Info().PID)
@@ -145,9 +151,13 @@ for line in sys.stdin:
 		},
 		"none": {
 			func(t *testing.T) spec.Spec {
-				return sh("echo loaded; trap 'exit 0' TERM; while :; do sleep 0.05; done")
+				return sh("echo loaded; trap 'exit 0' TERM; while :; do sleep 0.05; echo working; done")
 			},
-			func(t *testing.T, p *Process) { require.NoError(t, p.Probe(t.Context())) },
+			func(t *testing.T, p *Process) {
+				require.NoError(t, p.Probe(t.Context()))
+				before := len(p.Logs())
+				eventually(t, func() bool { return len(p.Logs()) > before }, "its output goes on")
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,6 +216,45 @@ func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
 		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
 		gone(t, id, "the worker")
 		require.Empty(t, open(t, in(dir), takeOver).TakenOver())
+	})
+	t.Run("there is no next supervisor", func(t *testing.T) {
+		dir := shortDir(t)
+		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 50 * time.Millisecond})
+		require.NoError(t, err)
+		p := begin(t, s, sh("setsid sleep 1000 & sleep 1000"))
+		kept, err := s.HandOver(t.Context(), noted)
+		require.NoError(t, err)
+		require.Equal(t, []*Process{p}, kept)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is left over")
+	})
+	t.Run("the next supervisor has another state directory", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		require.Empty(t, open(t, takeOver).TakenOver())
+		require.True(t, lives(t, id), "the keeper still waits")
+		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
+		gone(t, id, "the worker")
+	})
+	t.Run("the next supervisor is killed", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		agent := exec.Command(os.Args[0])
+		text, err := json.Marshal(keepingAgent{dir, sh("sleep 1000")})
+		require.NoError(t, err)
+		agent.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
+		in, err := agent.StdinPipe()
+		require.NoError(t, err)
+		defer in.Close()
+		require.NoError(t, tree.StartChild(agent))
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "it has taken over")
+		require.True(t, lives(t, id))
+		require.NoError(t, agent.Process.Kill())
+		require.Error(t, tree.WaitChild(agent))
+		gone(t, id, "the worker")
 	})
 	t.Run("the next supervisor does not take over", func(t *testing.T) {
 		dir := shortDir(t)

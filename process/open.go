@@ -43,6 +43,7 @@ type Config struct {
 
 	cgroupFS func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
 	fork     func(*exec.Cmd) error           // default: tree.StartChild
+	keepFor  time.Duration                   // default: KeepFor
 }
 
 // selfExecEnabled is set once this program can start itself as its reaper and launcher.
@@ -92,6 +93,9 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	}
 	if config.cgroupFS == nil {
 		config.cgroupFS = limits.HostCgroupFS
+	}
+	if config.keepFor <= 0 {
+		config.keepFor = KeepFor
 	}
 	state, err := openStateDir(config.StateDir, config.HostID)
 	if err != nil {

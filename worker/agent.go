@@ -412,7 +412,7 @@ func (a *Agent) stop() error {
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
-	a.sweeper.Stop() // or this agent would take the telling of its own end, and wait for its own workflow worker
+	a.sweeper.Stop()                     // or this agent would take the telling of its own end, and wait for its own workflow worker
 	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
