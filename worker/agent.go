@@ -158,13 +158,14 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Tell, host.Announce = a.membership.epoch, a.outbox.tell, a.outbox.announce
-	if err := a.takeOver(); err != nil {
+	serving, err := a.takeOver()
+	if err != nil {
 		return err
 	}
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
-	if len(a.membership.request.Kept) == 0 {
+	if !serving {
 		if err := a.gateway.Start(); err != nil {
 			return err
 		}

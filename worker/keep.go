@@ -15,11 +15,11 @@ import (
 //  4. Each worker claims its process with its next Watch. What nobody claims is killed.
 
 // takeOver goes on with the processes that the agent before has handed over, before anybody else can know of this agent. The gateway opens first:
-// the workers are told where it listens.
-func (a *Agent) takeOver() error {
+// the workers are told where it listens. takeOver reports whether it has opened it.
+func (a *Agent) takeOver() (serving bool, err error) {
 	kept := a.processes.TakenOver()
 	if len(kept) == 0 {
-		return nil
+		return false, nil
 	}
 	for _, k := range kept {
 		usage, err := a.host.Resume(k)
@@ -33,11 +33,11 @@ func (a *Agent) takeOver() error {
 		a.membership.request.Kept = append(a.membership.request.Kept, api.Process{Worker: k.Worker(), Incarnation: k.Incarnation()})
 	}
 	if err := a.gateway.Start(); err != nil {
-		return err
+		return false, err
 	}
 	a.membership.request.Endpoint = a.gateway.Endpoint()
 	a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept) })
-	return nil
+	return true, nil
 }
 
 // handOver leaves the ready processes to the next agent, and returns them. The gateway is closed.

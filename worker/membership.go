@@ -106,6 +106,7 @@ func (m *membership) join(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	m.heartbeat = time.Now() // the activity has been scheduled
+	m.request.Kept = nil     // a later epoch of this agent inherits nothing
 	previous, same := m.worker, result.Epoch == m.request.Epoch
 	m.mu.Unlock()
 	if same {
