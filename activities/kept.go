@@ -18,8 +18,8 @@ type keptNote struct {
 	Baseline int64            `json:"baseline,omitempty"` // of its memory, in bytes
 }
 
-// claimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
-const claimTimeout = 2 * time.Minute
+// ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
+const ClaimTimeout = 2 * time.Minute
 
 // Release ends the observation of all processes without a word to their workers, before they are handed over.
 func (h *Host) Release() {
@@ -53,8 +53,11 @@ func (h *Host) Note(p *process.Process) json.RawMessage {
 // Resume observes a process that was taken over, and returns its calls so far. It fails for the note of another release.
 func (h *Host) Resume(kept process.Kept) (api.Usage, error) {
 	var note keptNote
-	if err := json.Unmarshal(kept.Note, &note); err != nil || note.Watch.Worker != kept.Worker() {
-		return api.Usage{}, fmt.Errorf("the agent before has not said how to observe %s: %w", kept.Worker(), err)
+	if err := json.Unmarshal(kept.Note, &note); err != nil {
+		return api.Usage{}, fmt.Errorf("read what the agent before has said of %s: %w", kept.Worker(), err)
+	}
+	if note.Watch.Worker != kept.Worker() {
+		return api.Usage{}, fmt.Errorf("the agent before has not said how to observe %s", kept.Worker())
 	}
 	if note.Baseline > 0 {
 		v := h.health.of(kept.Process)
@@ -66,10 +69,10 @@ func (h *Host) Resume(kept process.Kept) (api.Usage, error) {
 	return note.Usage, nil
 }
 
-// EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them in time: they have been
-// replaced meanwhile, or are about to be.
-func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept) {
-	timer := time.NewTimer(claimTimeout)
+// EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them within a time: they have
+// been replaced meanwhile, or are about to be. It returns after that time, or when ctx ends.
+func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept, within time.Duration) {
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -85,7 +88,7 @@ func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept) {
 		claimed := m.claimed
 		m.mu.Unlock()
 		if !claimed {
-			k.Kill("its worker did not claim it within " + claimTimeout.String() + " after the agent had taken it over")
+			k.Kill("its worker did not claim it within " + within.String() + " after the agent had taken it over")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 
+	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/process"
 )
@@ -36,7 +37,7 @@ func (a *Agent) takeOver() (serving bool, err error) {
 		return false, err
 	}
 	a.membership.request.Endpoint = a.gateway.Endpoint()
-	a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept) })
+	a.goroutines.Go(func() { a.host.EndUnclaimed(a.background, kept, activities.ClaimTimeout) })
 	return true, nil
 }
 
