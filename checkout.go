@@ -16,22 +16,6 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 )
 
-// CheckoutOptions describe the lease that a checkout asks for.
-type CheckoutOptions struct {
-	Holder  string        // required
-	Session string        // optional
-	TTL     time.Duration // 0: the spec's lease.ttl
-	Slot    *int          // a particular worker; nil: any
-	// RequestID makes the checkout idempotent for one worker; empty: a random one.
-	RequestID string
-	// Token is the lease's secret, of 22 bytes at least; empty: a random one. A program that repeats a RequestID repeats the Token as well.
-	Token string
-	// Wait bounds how long Checkout waits for a free worker; 0: until its context ends.
-	Wait time.Duration
-	// NoRenew leaves the renewal to the caller, as for a lease that outlives this program.
-	NoRenew bool
-}
-
 const (
 	checkoutMinBackoff = 20 * time.Millisecond
 	checkoutMaxBackoff = time.Second

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/balance"
@@ -20,6 +21,7 @@ import (
 type Client struct {
 	temporal  client.Client
 	namespace string
+	converter converter.DataConverter
 	owned     bool // Close closes temporal
 	updates   *updatelimit.Limiter
 	transport *transport.Transport
@@ -42,6 +44,9 @@ func (c *Client) Temporal() client.Client { return c.temporal }
 
 // Namespace returns the Temporal namespace of the client.
 func (c *Client) Namespace() string { return c.namespace }
+
+// DataConverter converts what the client's namespace stores.
+func (c *Client) DataConverter() converter.DataConverter { return c.converter }
 
 // Close stops all renewals of leases, without returning the leases, and closes the connections that the client opened. It does not end calls
 // in flight.

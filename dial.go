@@ -2,12 +2,11 @@ package tempool
 
 import (
 	"context"
-	"crypto/tls"
 	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
-	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/balance"
@@ -15,27 +14,6 @@ import (
 	"github.com/tempool/tempool/internal/transport"
 	"github.com/tempool/tempool/internal/updatelimit"
 )
-
-// Options say where Temporal and the gateways are. Empty fields come from the standard environment and profile settings
-// (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TLS, API key), else they are localhost:7233 and "default".
-type Options struct {
-	Address   string
-	Namespace string
-	Logger    log.Logger
-	Identity  string
-	// Metrics receives the Temporal SDK's metrics; nil drops them.
-	Metrics client.MetricsHandler
-	// Gateways are endpoints (http://HOST:PORT, https://HOST:PORT or unix:PATH) for all calls and leases. Each must host workers of every
-	// pool that is called, or refer to gateways that do. Dial then contacts nothing; the client connects to Temporal only for other requests.
-	// Empty: the client finds the gateways in each pool's roster.
-	Gateways []string
-	// GatewayToken is the bearer token for gateways that require one. It is sent only over TLS and to loopback addresses. Empty: that of
-	// TEMPOOL_TOKEN, or of the file TEMPOOL_TOKEN_FILE.
-	GatewayToken string
-	// GatewayTLS is for https gateways; nil trusts the authorities in the PEM file TEMPOOL_CA_FILE, else the system's, and sends the client
-	// certificate of the PEM files TEMPOOL_CERT_FILE and TEMPOOL_KEY_FILE, if any.
-	GatewayTLS *tls.Config
-}
 
 // dialTimeout bounds the first contact with Temporal.
 const dialTimeout = 10 * time.Second
@@ -55,41 +33,38 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		if err != nil {
 			return nil, api.Errorf(api.CodeInvalid, "invalid Temporal settings: %w", err)
 		}
+		o.Payloads.Converter = options.DataConverter
 		c := newClient(lazy, options.Namespace, o)
 		c.owned, c.fixed = true, balance.NewFixed(o.Gateways)
 		return c, nil
 	}
-	temporal, namespace, err := DialTemporal(ctx, o)
+	options, err := o.temporal()
 	if err != nil {
 		return nil, err
 	}
-	c := newClient(temporal, namespace, o)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	temporal, err := client.DialContext(ctx, options)
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w", options.HostPort, err)
+	}
+	o.Payloads.Converter = options.DataConverter
+	c := newClient(temporal, options.Namespace, o)
 	c.owned = true
 	return c, nil
 }
 
-// DialTemporal connects to Temporal as Dial does and returns the connection and its namespace. The caller closes the connection.
-func DialTemporal(ctx context.Context, o Options) (client.Client, string, error) {
-	options, err := o.temporal()
-	if err != nil {
-		return nil, "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	c, err := client.DialContext(ctx, options)
-	if err != nil {
-		return nil, "", api.Errorf(api.CodeUnavailable, "no Temporal server answers at %s; start one (go run ./cmd/starter) or set --address or TEMPORAL_ADDRESS: %w", options.HostPort, err)
-	}
-	return c, options.Namespace, nil
-}
-
-// NewClient returns a Client on an existing connection. The caller closes the connection, after the Client.
+// NewClient returns a Client on an existing connection, whose payloads have the SDK's default encoding. The caller closes the connection, after
+// the Client.
 func NewClient(c client.Client, namespace string) *Client { return newClient(c, namespace, Options{}) }
 
 func newClient(temporal client.Client, namespace string, o Options) *Client {
+	if o.Payloads.Converter == nil {
+		o.Payloads.Converter = converter.GetDefaultDataConverter()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Client{
-		temporal: temporal, namespace: namespace, updates: updatelimit.New(), transport: transport.New(o.GatewayToken, o.GatewayTLS),
+		temporal: temporal, namespace: namespace, converter: o.Payloads.Converter, updates: updatelimit.New(), transport: transport.New(o.GatewayToken, o.GatewayTLS),
 		ctx: ctx, cancel: cancel, balancers: map[string]*balance.Balancer{}, lines: map[string]*line{}, renewals: map[string]func(){},
 	}
 }
@@ -120,6 +95,12 @@ func (o Options) temporal() (client.Options, error) {
 	}
 	if o.Metrics != nil {
 		options.MetricsHandler = o.Metrics
+	}
+	if o.Payloads, err = o.Payloads.WithDefaults(); err != nil {
+		return client.Options{}, err
+	}
+	if err := o.Payloads.apply(&options); err != nil {
+		return client.Options{}, err
 	}
 	if loopback.Address(options.HostPort) {
 		options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{} // it costs CPU and saves no network here

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
@@ -34,6 +35,8 @@ func (c *Client) fromTemporal(err error, action string) error {
 	var noPoller *serviceerror.WorkflowNotReady
 	var unavailable *serviceerror.Unavailable
 	switch {
+	case errors.Is(err, converter.ErrEncodingIsNotSupported), errors.Is(err, converter.ErrUnableToFindConverter):
+		return api.Errorf(api.CodeInvalid, "%s: the answer is encrypted; set --payload-keys, TEMPOOL_PAYLOAD_KEYS or Options.Payloads to the keys of the agents: %w", action, err)
 	case errors.As(err, &namespaceNotFound):
 		return api.Errorf(api.CodeUnavailable, "%s: Temporal has no namespace %q; create it, or set --namespace or TEMPORAL_NAMESPACE: %w", action, c.namespace, err)
 	case isNotFound(err):

@@ -51,7 +51,7 @@ func (p *Pool) FullHistory(ctx context.Context, slot int) (transitions []lifecyc
 		if err != nil {
 			return nil, false, p.client.fromTemporal(err, action)
 		}
-		ring, err := carriedRing(started)
+		ring, err := carriedRing(p.client.converter, started)
 		if err != nil {
 			return nil, false, api.Errorf(api.CodeInvalid, "%s: cannot decode the input of run %s: %w", action, runID, err)
 		}
@@ -80,7 +80,7 @@ func (c *Client) startedEvent(ctx context.Context, id, runID string) (*history.W
 }
 
 // carriedRing returns the ring of transitions in the input of a worker's run; a first run has none.
-func carriedRing(started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
+func carriedRing(from converter.DataConverter, started *history.WorkflowExecutionStartedEventAttributes) ([]lifecycle.Transition, error) {
 	var input struct {
 		Machine struct {
 			Ring []lifecycle.Transition `json:"ring"`
@@ -89,7 +89,7 @@ func carriedRing(started *history.WorkflowExecutionStartedEventAttributes) ([]li
 	if len(started.GetInput().GetPayloads()) == 0 {
 		return nil, nil
 	}
-	err := converter.GetDefaultDataConverter().FromPayload(started.GetInput().GetPayloads()[0], &input)
+	err := from.FromPayload(started.GetInput().GetPayloads()[0], &input)
 	return input.Machine.Ring, err
 }
 

@@ -84,15 +84,15 @@ func TestTheRingIsReadFromTheInputOfARun(t *testing.T) {
 		"pool": "python", "machine": lifecycle.Machine{State: lifecycle.Ready, Ring: all},
 	})
 	require.NoError(t, err)
-	ring, err := carriedRing(&history.WorkflowExecutionStartedEventAttributes{Input: payloads})
+	ring, err := carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{Input: payloads})
 	require.NoError(t, err)
 	require.Equal(t, all, ring)
 
-	ring, err = carriedRing(&history.WorkflowExecutionStartedEventAttributes{})
+	ring, err = carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{})
 	require.NoError(t, err)
 	require.Empty(t, ring)
 
-	_, err = carriedRing(&history.WorkflowExecutionStartedEventAttributes{Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}}})
+	_, err = carriedRing(converter.GetDefaultDataConverter(), &history.WorkflowExecutionStartedEventAttributes{Input: &common.Payloads{Payloads: []*common.Payload{{Data: []byte("{")}}}})
 	require.Error(t, err)
 }
 

@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tempool/tempool/api"
@@ -64,7 +63,7 @@ func (c *Client) HostVitals(ctx context.Context, hostID string) (v api.HostVital
 		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
 			continue
 		}
-		if err := converter.GetDefaultDataConverter().FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
+		if err := c.converter.FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
 			return v, fmt.Errorf("read the heartbeat of host %s: %w", hostID, err)
 		}
 	}

@@ -44,20 +44,25 @@ func TestAGatewayThatClosesLeavesNoCallInDoubt(t *testing.T) {
 			return err
 		}
 		require.NoError(t, call())
-		var all sync.WaitGroup
+		var all, answered sync.WaitGroup
+		answered.Add(leavingClients)
 		failed := make(chan error, leavingClients)
 		for range leavingClients {
 			all.Go(func() {
-				for {
-					if err := call(); err != nil {
+				for first := true; ; first = false {
+					err := call()
+					if first {
+						answered.Done()
+					}
+					if err != nil {
 						failed <- err
 						return
 					}
-					time.Sleep(rand.N(3 * leavingTime))
+					<-time.After(rand.N(3 * leavingTime)) // the connection is idle
 				}
 			})
 		}
-		time.Sleep(4 * leavingTime) // the connections are open, and most are idle
+		answered.Wait()
 		require.NoError(t, e.gateway.Close(context.Background()))
 		all.Wait()
 		close(failed)
@@ -90,7 +95,7 @@ func TestARequestOnAnIdleConnectionOfAGatewayThatClosesIsAnswered(t *testing.T) 
 				if err != nil {
 					return
 				}
-				time.Sleep(rand.N(2 * time.Millisecond)) // about when the gateway takes its leave
+				<-time.After(rand.N(2 * time.Millisecond)) // about when the gateway takes its leave
 				status, p, err := c.call()
 				if assert.NoError(t, err, "each request is answered") && status != 200 {
 					assert.Contains(t, []int{408, 503}, status)

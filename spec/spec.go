@@ -281,7 +281,7 @@ type Watch struct {
 type Sessions struct {
 	// Store is one of the Store values.
 	Store string `json:"store" toml:"store"`
-	// URL is the address of the redis store. It may hold a password: do not log it.
+	// URL is the address of the redis store. It may hold a password, or name the agent's environment variable that does ($NAME): do not log it.
 	URL string `json:"url" toml:"url"`
 	// TTL, AnonymousTTL and AffinityTTL count from the last use.
 	TTL          Duration `json:"ttl" toml:"ttl"`

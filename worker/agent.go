@@ -33,7 +33,8 @@ type Agent struct {
 	config     Config
 	log        *slog.Logger
 	instance   string // random, new with each start
-	temporal   client.Client
+	client     *tempool.Client
+	temporal   client.Client // the client's connection
 	membership *membership
 	processes  *process.Supervisor
 	gateway    *gateway.Gateway
@@ -81,20 +82,20 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	logger := config.Logger.With("host", config.HostID)
 	sdk := metrics.NewSDK()
 	instance := uuid.NewString()
-	temporal, namespace, err := tempool.DialTemporal(ctx, tempool.Options{
+	connected, err := tempool.Dial(ctx, tempool.Options{
 		Address: config.Address, Namespace: config.Namespace, Identity: "agent@" + config.HostID + "/" + instance, Logger: log.NewStructuredLogger(logger),
-		Metrics: sdk.Handler(),
+		Metrics: sdk.Handler(), Payloads: config.Payloads,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, instance: instance, temporal: temporal, slots: newPlacementSlots(config.Capacity),
+		config: config, log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
-	if err := a.start(ctx, namespace, sdk); err != nil {
+	if err := a.start(ctx, sdk); err != nil {
 		a.cleanUp()
 		return nil, err
 	}
@@ -102,9 +103,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	return a, nil
 }
 
-func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (err error) {
-	client := tempool.NewClient(a.temporal, namespace)
-	control := dispatch.ControlOf(client)
+func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
+	control := dispatch.ControlOf(a.client)
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
@@ -119,7 +119,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.startWorkflowWorker(ctx, &activities.Roster{
 		Status: control.Status,
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
-			return client.Pool(pool).State(ctx, slot)
+			return a.client.Pool(pool).State(ctx, slot)
 		},
 	}); err != nil { // the host's own workflow needs it
 		return err
@@ -141,12 +141,12 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength,
+		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
 	a.membership = &membership{
-		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
+		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
@@ -174,7 +174,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}
-	if err := a.startSweeper(ctx, namespace); err != nil {
+	if err := a.startSweeper(ctx, a.client.Namespace()); err != nil {
 		return err
 	}
 	j := &janitor{a.temporal, a.processes, a.log}
@@ -233,7 +233,7 @@ func (a *Agent) cleanUp() {
 		a.hostCalls.wait()
 		_ = a.stores.close()
 	}
-	a.temporal.Close()
+	a.client.Close()
 }
 
 // processReady counts a process that became ready.
@@ -263,7 +263,7 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(a.client.DataConverter()), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
@@ -421,7 +421,7 @@ func (a *Agent) stop() error {
 	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
-	a.temporal.Close()
+	a.client.Close()
 	a.log.Info("agent stopped")
 	return err
 }

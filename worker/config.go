@@ -11,14 +11,19 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/workflows"
 )
 
 // Config configures an agent.
 type Config struct {
 	// Address and Namespace of Temporal. Default: from the environment and the profile, see tempool.Options.
 	Address, Namespace string
+	// Payloads say how what Temporal stores is encoded. An agent uses no codec server: while one does not answer, workflows would fail.
+	Payloads tempool.Payloads
 	// HostID names the host; no two live agents may share one. Default: the host name.
 	HostID string
 	// OtherHostID ends the error "…; stop it, or" of an agent whose host id is taken. Default: "start this one with another --host-id".
@@ -71,6 +76,18 @@ func (c *Config) complete() error {
 	if !hostID.MatchString(c.HostID) {
 		return fmt.Errorf("invalid --host-id %q; allowed: 1 to 128 letters, digits, '.', '_' and '-', the first a letter or digit, for example web-1", c.HostID)
 	}
+	var err error
+	if c.Payloads, err = c.Payloads.WithDefaults(); err != nil {
+		return err
+	}
+	if c.Payloads.CodecEndpoint != "" && c.Payloads.Converter == nil {
+		return api.Errorf(api.CodeInvalid, "an agent uses no codec server, for workflows would fail while it does not answer; give the agent the keys with --payload-keys")
+	}
+	payloads, err := c.Payloads.DataConverter(c.Namespace)
+	if err != nil {
+		return err
+	}
+	c.Payloads.Converter = workflows.KeepRuns(payloads)
 	if err := c.Deployment.complete(); err != nil {
 		return err
 	}

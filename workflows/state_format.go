@@ -3,6 +3,7 @@ package workflows
 import (
 	"fmt"
 
+	"github.com/tempool/tempool/workflows/internal/loop"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
@@ -15,26 +16,28 @@ const StateFormat = 1
 // stateFormatHeader is the header of a run with the StateFormat of the build that wrote its input. Without it, the format is 1 or older.
 const stateFormatHeader = "tempool-state-format"
 
-// Interceptors returns what every Temporal worker that runs the registered workflows needs. It marks the state that a run hands to the next one, or
+// Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the state that a run hands to the next one, or
 // to a child, with StateFormat. The workflow task of a run whose state is newer than this build fails, and Temporal retries it until an agent with
 // a newer build takes it.
-func Interceptors() []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat}}
+func Interceptors(payloads converter.DataConverter) []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat, payloads: payloads}}
 }
 
 type stateFormats struct {
 	interceptor.WorkerInterceptorBase
-	known int
+	known    int
+	payloads converter.DataConverter
 }
 
 func (s *stateFormats) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known}
+	return &checkedRun{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, known: s.known, payloads: s.payloads}
 }
 
 // checkedRun refuses a run with newer state.
 type checkedRun struct {
 	interceptor.WorkflowInboundInterceptorBase
-	known int
+	known    int
+	payloads converter.DataConverter
 }
 
 func (r *checkedRun) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
@@ -52,7 +55,7 @@ func (r *checkedRun) ExecuteWorkflow(ctx workflow.Context, in *interceptor.Execu
 				format, r.known))
 		}
 	}
-	return r.Next.ExecuteWorkflow(ctx, in)
+	return r.Next.ExecuteWorkflow(loop.WithPayloads(ctx, r.payloads), in)
 }
 
 // markedRun marks the state that leaves a run.

@@ -50,7 +50,11 @@ var _ sessions.Store = (*Store)(nil)
 
 // Open makes a store. It does not connect. It fails with CodeInvalid for a malformed URL.
 func Open(options Options) (*Store, error) {
-	client, err := connect(options.URL)
+	address, err := withPassword(options.URL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := connect(address)
 	if err != nil {
 		return nil, api.Errorf(api.CodeInvalid, "sessions.url is not a Redis URL, for example redis://localhost:6379/0: %w", err)
 	}

@@ -43,12 +43,12 @@ func Noop(ctx workflow.Context) error {
 func serveNoop(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	temporal, _, err := tempool.DialTemporal(ctx, tempool.Options{Address: address, Logger: silentLog()})
+	client, err := tempool.Dial(ctx, tempool.Options{Address: address, Logger: silentLog()})
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
-	w := sdkworker.New(temporal, noopQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
+	defer client.Close()
+	w := sdkworker.New(client.Temporal(), noopQueue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	w.RegisterWorkflowWithOptions(Noop, workflow.RegisterOptions{Name: noopWorkflow})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("poll %s: %w", noopQueue, err)

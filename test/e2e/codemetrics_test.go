@@ -101,6 +101,6 @@ func TestACodeMetricsJobCountsEachFileOnceDespiteCrashes(t *testing.T) {
 	})
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
-	require.NoError(t, pool.Wait(t.Context()))
+	env.waitEnd(pool)
 	require.Empty(t, hostProcesses("job"))
 }

@@ -2,6 +2,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,7 @@ type testEnv struct {
 	server server
 	client *tempool.Client
 	dir    string
+	sealed bool // its histories are encrypted: they are of no use to the replay test
 }
 
 func newEnv(t *testing.T) *testEnv {
@@ -156,6 +158,14 @@ func (env *testEnv) startPool(s spec.Spec) *tempool.Pool {
 	pool := env.client.Pool(s.Pool.Name)
 	env.waitReady(pool, s.Pool.Size)
 	return pool
+}
+
+// waitEnd waits until a pool that was stopped has ended.
+func (env *testEnv) waitEnd(pool *tempool.Pool) {
+	env.t.Helper()
+	ctx, cancel := context.WithTimeout(env.t.Context(), 2*waitTimeout)
+	defer cancel()
+	require.NoError(env.t, pool.Wait(ctx), "the pool ends")
 }
 
 const waitTimeout = 90 * time.Second

@@ -56,7 +56,7 @@ func TestOfTwoAgentsStartedAtOnceWithOneHostIDOneServes(t *testing.T) {
 		}
 		_, err = pool.Stop(t.Context(), "the try is over")
 		require.NoError(t, err)
-		require.NoError(t, pool.Wait(t.Context()))
+		env.waitEnd(pool)
 		require.NoError(t, agents[1-loser].cmd.Process.Signal(os.Interrupt))
 		require.Equal(t, 1-loser, <-ended)
 		require.NoError(t, os.Truncate(agents[loser].log, 0))

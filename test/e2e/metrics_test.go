@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"os/exec"
@@ -167,7 +168,9 @@ func stopPool(t *testing.T, pool *tempool.Pool) error {
 	if _, err := pool.Stop(t.Context(), "the test is over"); err != nil {
 		return err
 	}
-	return pool.Wait(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	return pool.Wait(ctx)
 }
 
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {

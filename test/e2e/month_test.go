@@ -258,7 +258,7 @@ func (m *month) check() {
 	m.requireProcesses()
 	_, err := m.pool.Stop(t.Context(), "the month is over")
 	require.NoError(t, err)
-	require.NoError(t, m.pool.Wait(t.Context()))
+	m.waitEnd(m.pool)
 	require.Eventually(t, func() bool {
 		return len(hostProcesses(m.hosts[0]))+len(hostProcesses(m.hosts[1])) == 0
 	}, waitTimeout, 100*time.Millisecond, "no process outlives the pool")

@@ -74,7 +74,7 @@ func TestAPoolScalesAppliesRestartsAndStops(t *testing.T) {
 
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
-	require.NoError(t, pool.Wait(t.Context()))
+	env.waitEnd(pool)
 	require.Empty(t, hostProcesses("ops"))
 	last, err := pool.Status(t.Context())
 	require.NoError(t, err, "the last status of a stopped pool is available")
@@ -144,7 +144,7 @@ func TestContinueAsNewOfAPoolDoesNotDisturbItsWorkers(t *testing.T) {
 	env.waitReady(pool, 1)
 	_, err = pool.Stop(t.Context(), "done")
 	require.NoError(t, err)
-	require.NoError(t, pool.Wait(t.Context()))
+	env.waitEnd(pool)
 	require.Empty(t, hostProcesses("endless"))
 }
 
@@ -200,7 +200,7 @@ func TestARestartedPoolContinuesItsIncarnationsAndSequences(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 	_, err = pool.Stop(t.Context(), "")
 	require.NoError(t, err)
-	require.NoError(t, pool.Wait(t.Context()))
+	env.waitEnd(pool)
 
 	env.startPool(echoSpec("again", 1))
 	next, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "you"})
@@ -237,5 +237,5 @@ func TestAPoolWhoseSpecIsLargeStartsAllItsWorkers(t *testing.T) {
 	}, waitTimeout, 200*time.Millisecond, "all 100 workflows run")
 	_, err := pool.Stop(t.Context(), "the test is over")
 	require.NoError(t, err)
-	require.NoError(t, pool.Wait(t.Context()))
+	env.waitEnd(pool)
 }

@@ -110,12 +110,12 @@ func (env *testEnv) busyPool(name string) (leases []*tempool.Lease, hosts []stri
 
 // waitingClients starts 50 clients, as many programs would be, that wait for a lease. It returns their leases and errors.
 func (env *testEnv) waitingClients(ctx context.Context, pool string, counter updateCounter) (<-chan *tempool.Lease, <-chan error) {
-	connection, namespace, err := tempool.DialTemporal(env.t.Context(), tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), Metrics: counter})
+	connection, err := tempool.Dial(env.t.Context(), tempool.Options{Address: env.server.Address(), Logger: newDiscardLogger(), Metrics: counter})
 	require.NoError(env.t, err)
 	env.t.Cleanup(connection.Close)
 	granted, failed := make(chan *tempool.Lease, 50), make(chan error, 50)
 	for i := range 50 {
-		c := tempool.NewClient(connection, namespace)
+		c := tempool.NewClient(connection.Temporal(), connection.Namespace())
 		env.t.Cleanup(c.Close)
 		go func() {
 			lease, err := c.Pool(pool).Checkout(ctx, tempool.CheckoutOptions{Holder: fmt.Sprint("client ", i), NoRenew: true})

@@ -33,7 +33,8 @@ func (p *pool) carry() Run {
 	}
 	for i := range p.Roster {
 		if s := &p.Roster[i]; s.isStarting() { // the next run starts it again; one that runs after all is told to end
-			s.Gone, s.Reason = true, "the pool continued as new before this worker had started"
+			s.Started, s.Gone, s.Reason = false, true, "the pool continued as new before this worker had started"
+			s.Incarnation += unreportedIncarnations // of one that runs after all
 		}
 	}
 	for _, m := range p.Undelivered() {

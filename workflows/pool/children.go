@@ -69,12 +69,12 @@ func (c children) start(number int) {
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
-	s.Closed, s.RunID, s.announced, s.Restart = false, "", time.Time{}, nil // the end of the previous workflow must not count as the end of this one
-	c.await(number, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
+	s.Closed, s.RunID, s.reporter, s.announced, s.Restart = false, "", "", time.Time{}, nil // the end of the previous workflow must not count as the end of this one
+	c.await(number, s.Incarnation, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
 
-// await takes the start and the end of a slot's workflow into the roster.
-func (c children) await(number int, future workflow.ChildWorkflowFuture) {
+// await takes the start and the end of a slot's workflow, which continues the given incarnation, into the roster.
+func (c children) await(number int, incarnation int64, future workflow.ChildWorkflowFuture) {
 	var runID string
 	c.OnFuture(future.GetChildWorkflowExecution(), func(f workflow.Future) {
 		var execution workflow.Execution
@@ -83,7 +83,7 @@ func (c children) await(number int, future workflow.ChildWorkflowFuture) {
 			return
 		}
 		runID = execution.RunID
-		c.ensure(number).RunID = runID
+		c.ensure(number).started(runID, incarnation, c.Now())
 		c.StartFailures = 0
 	})
 	c.OnFuture(future, func(f workflow.Future) {

@@ -41,6 +41,7 @@ type fakePool struct {
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]api.HolderKind // on workers; nil fails the question
 	announced       map[int]int            // how often each slot was told that the pool continues
+	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
 	peak            int                    // the most workers that were in the middle of a restart at one time
 }

@@ -52,6 +52,9 @@ func (o *outbound) ExecuteChildWorkflow(ctx workflow.Context, _ string, args ...
 	require.Equal(o.fakePool.t, api.WorkerWorkflowID(run.Pool, run.Slot), options.WorkflowID)
 	require.Equal(o.fakePool.t, parentClosePolicy, options.ParentClosePolicy)
 	options.ParentClosePolicy = enums.PARENT_CLOSE_POLICY_TERMINATE // the environment would go on until the stubs have ended
+	if o.fakePool.beforeStart != nil {
+		o.fakePool.beforeStart()
+	}
 	a := o.fakePool.startWorker(run)
 	if a == nil {
 		options.WorkflowID = fmt.Sprint("refused ", o.fakePool.refused)

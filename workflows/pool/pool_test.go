@@ -273,6 +273,28 @@ func TestLateReportsOfAnEarlierWorkflowAreIgnored(t *testing.T) {
 	require.Len(t, p.started, 2)
 }
 
+func TestALateReportOfAnEarlierWorkflowSaysNothingOfTheOneThatStarts(t *testing.T) {
+	for name, gone := range map[string]bool{"its last": true, "another": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newFakePool(t)
+			p.At(5*time.Second, func() {
+				ghost := p.workers[0].entry
+				ghost.State, ghost.Gone, ghost.Incarnation = lifecycle.Stopped, gone, ghost.Incarnation+50
+				p.beforeStart = func() {
+					p.env.SignalWorkflow(api.SignalWorkerChanged, api.WorkerChanged{RosterEntry: ghost})
+				}
+				p.workers[0].exit("terminated")
+			})
+			p.At(10*time.Second, func() {
+				require.Equal(t, []string{"0 ready #3 v1"}, slotsOf(p.status()))
+			})
+			p.stopAt(12 * time.Second)
+			p.run(poolOf(1))
+			require.Len(t, p.started, 2)
+		})
+	}
+}
+
 func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
 	renamed := specOf(2, "true")
 	renamed.Pool.Name = "other"

@@ -11,6 +11,9 @@ import (
 	"github.com/tempool/tempool/workflows/worker"
 )
 
+// unreportedIncarnations bounds how many incarnations a worker begins before the pool hears of them.
+const unreportedIncarnations = worker.UnreportedIncarnations + policy.MaxStartAttempts
+
 // slot is one line of the roster: what its worker last reported, and what the pool knows beyond that.
 type slot struct {
 	api.RosterEntry
@@ -18,6 +21,8 @@ type slot struct {
 	Started bool `json:"started,omitempty"`
 	// Restart is a restart that no workflow task had room for yet.
 	Restart *pendingRestart `json:"restart,omitempty"`
+	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an earlier one.
+	reporter string
 	// announced is when the worker was told last that this run is about to continue as new.
 	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.
@@ -46,7 +51,7 @@ func (s slot) isClosed() bool { return s.Gone && (!s.Child || s.Closed) }
 // markLost marks a slot whose workflow closed without a report. A worker whose starts failed has used numbers that it did not report.
 func (s *slot) markLost(reason string) {
 	if !s.Gone && (s.State == lifecycle.Pending || s.State == lifecycle.Starting) {
-		s.Incarnation += worker.UnreportedIncarnations + policy.MaxStartAttempts
+		s.Incarnation += unreportedIncarnations
 	}
 	s.Gone, s.Reason = true, display.Brief(reason, maxReason)
 }
@@ -98,16 +103,30 @@ func (p *pool) slots() []int {
 }
 
 // workerChanged takes a worker's report. It ignores a late one of an earlier workflow of the same slot, and one that its last report has
-// overtaken: Temporal does not keep the order of signals to another workflow.
+// overtaken: Temporal does not keep the order of signals to another workflow. While a workflow is being started nobody knows which reports are
+// its own; a last one is not, and started drops what another one said.
 func (p *pool) workerChanged(c api.WorkerChanged) {
 	s := p.slot(c.Slot)
-	if s == nil || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation || s.Gone && !c.Gone && s.RunID == c.RunID {
+	if s == nil || s.isStarting() && c.Gone || (s.RunID != "" && c.RunID != "" && s.RunID != c.RunID) || c.Incarnation < s.Incarnation || s.Gone && !c.Gone && s.RunID == c.RunID {
 		return
 	}
 	p.throttle.countStarts(*s, c.RosterEntry)
-	removing := s.Removing
+	removing, starting := s.Removing, s.isStarting()
 	s.RosterEntry = bounded(c.RosterEntry)
-	s.Removing, s.RunID, s.Started = removing, c.RunID, true
+	s.Removing, s.Started = removing, true
+	if starting {
+		s.RunID, s.reporter = "", c.RunID
+	}
+}
+
+// started takes the first run of the workflow that the slot has now, which continues the given incarnation.
+func (s *slot) started(runID string, incarnation int64, now time.Time) {
+	if s.reporter != "" && s.reporter != runID {
+		s.RosterEntry = api.RosterEntry{
+			Slot: s.Slot, State: lifecycle.Created, Since: now, Incarnation: incarnation, LeaseSeq: s.LeaseSeq, SpecVersion: s.SpecVersion, Removing: s.Removing,
+		}
+	}
+	s.RunID, s.reporter = runID, ""
 }
 
 // processesStarted takes what an agent reports of processes that start or are ready. It ignores what is older than the worker's own

@@ -36,7 +36,7 @@ func (c clientControlPlane) ReplayHistory(ctx context.Context, pool string, slot
 		if err != nil {
 			return nil, fmt.Errorf("read a run of %s: %w", id, err)
 		}
-		window, err := replayRun(events)
+		window, err := replayRun(c.DataConverter(), events)
 		if err != nil {
 			return nil, fmt.Errorf("replay a run of %s: %w", id, err)
 		}
@@ -94,14 +94,14 @@ func isCommandEvent(kind enums.EventType) bool {
 }
 
 // replayRun returns the ring that a run started with, followed by every transition of the run.
-func replayRun(events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
+func replayRun(from converter.DataConverter, events []*history.HistoryEvent) ([]lifecycle.Transition, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
 	recorder := &transitionRecorder{}
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		Interceptors:             []interceptor.WorkerInterceptor{recorder},
-		DataConverter:            converter.GetDefaultDataConverter(),
+		DataConverter:            from,
 		DisableDeadlockDetection: true,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
@@ -86,7 +87,7 @@ func TestUnprocessedEventsAreNotReplayed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.Len(t, replayablePrefix(c.events), c.keep) })
 	}
-	none, err := replayRun(nil)
+	none, err := replayRun(converter.GetDefaultDataConverter(), nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
 }

@@ -30,7 +30,7 @@ func (s *starter) startAgent(ctx context.Context) error {
 	}
 	var err error
 	s.agent, err = worker.Start(ctx, worker.Config{
-		Address: s.temporal.Address, Namespace: s.temporal.Namespace, HostID: hostID(), OtherHostID: "use another Temporal server (--address)", StateDir: s.data.agentState(),
+		Address: s.temporal.Address, Namespace: s.temporal.Namespace, Payloads: s.temporal.Payloads, HostID: hostID(), OtherHostID: "use another Temporal server (--address)", StateDir: s.data.agentState(),
 		Listen: listen, Security: s.options.Security, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size), Labels: labels(s.spec.Pool.Placement), Logger: s.log,
 		StopTimeout: agentStopTimeout,
 	})

@@ -21,7 +21,7 @@ const serverStopTimeout = 20 * time.Second
 
 // startServer finds or starts a Temporal server and connects to it.
 func (s *starter) startServer(ctx context.Context) error {
-	s.temporal = tempool.Options{Address: s.options.Address, Namespace: s.options.Namespace, Logger: log.NewStructuredLogger(s.log)}
+	s.temporal = tempool.Options{Address: s.options.Address, Namespace: s.options.Namespace, Logger: log.NewStructuredLogger(s.log), Payloads: tempool.Payloads{KeyFile: s.options.PayloadKeys}}
 	if s.options.Address == "" {
 		if err := s.findOrStartServer(ctx); err != nil {
 			return err

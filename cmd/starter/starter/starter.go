@@ -21,8 +21,10 @@ type Options struct {
 	Once      bool
 	Address   string
 	Namespace string
-	PoolFile  string // "" is the example pool
-	Size      int    // 0: the size in the file
+	// PayloadKeys is the file of the keys that encrypt what Temporal stores; "" is that of TEMPOOL_PAYLOAD_KEYS, else none.
+	PayloadKeys string
+	PoolFile    string // "" is the example pool
+	Size        int    // 0: the size in the file
 	// Port and UIPort are of the starter's own Temporal server; 0 is the default port, or any free port if that is taken.
 	Port, UIPort int
 	Listen       string // of the gateway; "" is the default address, or any free port if that is taken

@@ -65,6 +65,7 @@ of this host goes on with the processes.`,
 	flags := agent.Flags()
 	flags.StringVar(&config.Address, "address", "", "Temporal server, HOST:PORT (default: TEMPORAL_ADDRESS, else localhost:7233)")
 	flags.StringVar(&config.Namespace, "namespace", "", "Temporal namespace (default: TEMPORAL_NAMESPACE, else \"default\")")
+	flags.StringVar(&config.Payloads.KeyFile, "payload-keys", "", "file of the keys that encrypt what Temporal stores (default: TEMPOOL_PAYLOAD_KEYS, else nothing is encrypted)")
 	flags.StringVar(&config.HostID, "host-id", "", "ID of this host, for one agent at a time (default: the host's name)")
 	flags.StringVar(&config.Deployment.Name, "deployment", "", "Worker Deployment of this agent's workflow code; needs --build-id (default: TEMPOOL_DEPLOYMENT, else none)")
 	flags.StringVar(&config.Deployment.BuildID, "build-id", "", "version of this agent's workflow code in its deployment (default: TEMPOOL_BUILD_ID)")

@@ -24,7 +24,7 @@ func OnSignal[T any](l *Loop, name string, handle func(T), refuse func(string)) 
 		}
 		var value T
 		if len(raw.Payload().GetData()) > 0 {
-			if err := converter.GetDefaultDataConverter().FromPayload(raw.Payload(), &value); err != nil {
+			if err := payloadsOf(l.Ctx).FromPayload(raw.Payload(), &value); err != nil {
 				refuse(name + ": cannot decode the payload: " + err.Error())
 				return true
 			}
@@ -32,6 +32,21 @@ func OnSignal[T any](l *Loop, name string, handle func(T), refuse func(string)) 
 		handle(value)
 		return true
 	}})
+}
+
+// payloadsKey is the context key of what converts payloads.
+type payloadsKey struct{}
+
+// WithPayloads sets what converts the payloads of signals. Default: the SDK's.
+func WithPayloads(ctx workflow.Context, payloads converter.DataConverter) workflow.Context {
+	return workflow.WithValue(ctx, payloadsKey{}, payloads)
+}
+
+func payloadsOf(ctx workflow.Context) converter.DataConverter {
+	if payloads, set := ctx.Value(payloadsKey{}).(converter.DataConverter); set {
+		return payloads
+	}
+	return converter.GetDefaultDataConverter()
 }
 
 // HasSignals reports whether a signal waits to be handled.

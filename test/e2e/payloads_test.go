@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// sealedEnv is an environment whose client and agents encrypt what Temporal stores with the keys of a file.
+func sealedEnv(t *testing.T) (env *testEnv, keys string) {
+	env = newEnv(t)
+	env.sealed = true
+	keys = filepath.Join(env.dir, "keys")
+	require.NoError(t, os.WriteFile(keys, []byte("bm90IGEgc2VjcmV0LCBvbmx5IGEga2V5IG9mIHRlc3Q=\n"), 0o600))
+	var err error
+	env.client, err = tempool.Dial(t.Context(), tempool.Options{
+		Address: env.server.Address(), Namespace: env.server.Namespace(), Logger: newDiscardLogger(), Payloads: tempool.Payloads{KeyFile: keys},
+	})
+	require.NoError(t, err)
+	t.Cleanup(env.client.Close)
+	return env, keys
+}
+
+// stored returns what Temporal stores of all workflows: histories, memos, pending activities. It fails the test if a run has ended.
+func (env *testEnv) stored() []byte {
+	env.t.Helper()
+	temporal := env.client.Temporal()
+	list, err := temporal.ListWorkflow(env.t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: env.client.Namespace()})
+	require.NoError(env.t, err)
+	all, err := protojson.Marshal(list)
+	require.NoError(env.t, err)
+	for _, run := range list.GetExecutions() {
+		require.Contains(env.t, []enums.WorkflowExecutionStatus{enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW},
+			run.GetStatus(), "%s", run.GetExecution().GetWorkflowId())
+		execution := run.GetExecution()
+		details, err := temporal.DescribeWorkflowExecution(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId())
+		require.NoError(env.t, err)
+		text, err := protojson.Marshal(details)
+		require.NoError(env.t, err)
+		all = append(all, text...)
+		pages := temporal.GetWorkflowHistory(env.t.Context(), execution.GetWorkflowId(), execution.GetRunId(), false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for pages.HasNext() {
+			event, err := pages.Next()
+			require.NoError(env.t, err)
+			text, err := protojson.Marshal(event)
+			require.NoError(env.t, err)
+			all = append(all, text...)
+		}
+	}
+	return all
+}
+
+func TestTemporalStoresNothingLegibleWithPayloadKeys(t *testing.T) {
+	t.Parallel()
+	env, keys := sealedEnv(t)
+	env.startAgent("keyed", "--payload-keys", keys)
+	s := echoSpec("sealed", 2)
+	s.Pool.Env["PASSWORD"] = "legible-in-env"
+	s.Pool.EnvFrom = append(s.Pool.EnvFrom, "HOME")
+	pool := env.startPool(s)
+
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "legible-holder", Session: "legible-session", Wait: waitTimeout})
+	require.NoError(t, err)
+	require.NoError(t, env.client.Checkin(t.Context(), api.CheckinRequest{LeaseID: lease.ID, Outcome: api.OutcomeError, Error: "legible-reason"}))
+	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
+	env.waitFor(pool, "the killed process was replaced", func(v api.PoolWorkers) bool {
+		return v.Workers[0].Incarnation > 1 && v.Workers[0].State == lifecycle.Ready
+	})
+	_, err = pool.Restart(t.Context(), api.RestartRequest{Reason: "legible-restart"})
+	require.NoError(t, err)
+	env.waitFor(pool, "the workers have restarted", func(v api.PoolWorkers) bool { return v.Rollout == nil && v.Ready == s.Pool.Size })
+	stored := string(env.stored())
+	require.NotContains(t, stored, "legible")
+	require.NotContains(t, stored, "bGVnaWJsZ", "nor in base64")
+	require.Contains(t, stored, "YmluYXJ5L2VuY3J5cHRlZA==", "the encoding is binary/encrypted")
+
+	out, _ := env.ctl(cli.ExitOK, "history", "sealed/0", "--all", "--payload-keys", keys)
+	require.Contains(t, out, "legible-restart")
+	out, _ = env.ctl(cli.ExitOK, "ps", "--payload-keys", keys)
+	require.Contains(t, out, "ready")
+	_, failure := env.ctl(cli.ExitFailed, "pool", "status", "sealed")
+	require.Contains(t, failure, "--payload-keys")
+}
+
+// An agent without the keys would otherwise end each run that it is given as failed.
+func TestAnAgentWithoutThePayloadKeysEndsNoRun(t *testing.T) {
+	t.Parallel()
+	env, keys := sealedEnv(t)
+	keyed := env.startAgent("keyed", "--payload-keys", keys)
+	s := echoSpec("sealed", 2)
+	pool := env.startPool(s)
+	env.startAgent("stranger", "--labels", "other")
+	keyed.kill()
+	worker := api.WorkerWorkflowID("sealed", 0)
+	require.NoError(t, env.client.Temporal().SignalWorkflow(t.Context(), worker, "", api.SignalDrain, nil))
+	require.Eventually(t, func() bool {
+		details, err := env.client.Temporal().DescribeWorkflowExecution(t.Context(), worker, "")
+		return err == nil && details.GetPendingWorkflowTask().GetAttempt() > 2
+	}, waitTimeout, 100*time.Millisecond, "the agent without the keys was given the run, and failed its task")
+	env.stored()
+	env.startAgent("keyed", "--payload-keys", keys)
+	env.waitReady(pool, s.Pool.Size)
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+	require.NoError(t, err)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	env.stored()
+}
