@@ -40,10 +40,10 @@ func (c *Client) JoinHost(ctx context.Context, hostID string, request api.JoinRe
 }
 
 // LeaveHost ends an epoch of a host whose agent shuts down. An epoch that has ended is no error.
-func (c *Client) LeaveHost(ctx context.Context, hostID string, epoch int64) error {
+func (c *Client) LeaveHost(ctx context.Context, hostID string, request api.LeaveRequest) error {
 	return c.update(ctx, workflowUpdate{
 		workflowID: api.HostWorkflowID(hostID), name: api.UpdateLeave, updateID: uuid.NewString(),
-		argument: api.LeaveRequest{Epoch: epoch}, action: "leave host " + hostID,
+		argument: request, action: "leave host " + hostID,
 	}, nil)
 }
 

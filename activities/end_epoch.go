@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.temporal.io/api/common/v1"
@@ -30,6 +32,9 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	for _, u := range r.Usage {
 		usage[u.Worker] = u
 	}
+	if err := s.tellHeir(ctx, r); err != nil { // first: until then their activities wait for an agent that is gone
+		return err
+	}
 	if err := s.tellWorkers(ctx, r, usage); err != nil {
 		return err
 	}
@@ -39,9 +44,39 @@ func (s *Sweeper) EndEpoch(ctx context.Context, r api.EndEpochRequest) error {
 	return s.tellWorkers(ctx, r, usage)
 }
 
+// kept are the incarnations of each worker that live on.
+func kept(r api.EndEpochRequest) map[string][]int64 {
+	all := map[string][]int64{}
+	for _, p := range r.Kept {
+		all[p.Worker] = append(all[p.Worker], p.Incarnation)
+	}
+	return all
+}
+
+// tellHeir tells the workers whose processes live on which agent has them now.
+func (s *Sweeper) tellHeir(ctx context.Context, r api.EndEpochRequest) error {
+	if r.Heir == nil {
+		return nil
+	}
+	all := kept(r)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		activity.RecordHeartbeat(ctx)
+		id := api.PoolWorkflowID("") + name
+		s.forgetCache(ctx, id)
+		message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason, Kept: all[name], Heir: r.Heir}
+		if err := s.signal(ctx, id, api.SignalEpochEnded, message); err != nil {
+			return fmt.Errorf("tell %s: %w", name, err)
+		}
+		if err := wait(ctx, time.Second/endEpochRate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage map[string]api.ProcessUsage) error {
 	pools := fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowPool)
-	told := 0
+	told, all := 0, kept(r)
 	err := s.each(ctx, pools, func(pool *workflow.WorkflowExecutionInfo) error {
 		activity.RecordHeartbeat(ctx)
 		s.forgetCache(ctx, pool.GetExecution().GetWorkflowId())
@@ -58,7 +93,13 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 				continue
 			}
 			name := api.WorkerName(status.Pool, w.Slot)
+			if len(all[name]) > 0 && r.Heir == nil {
+				continue // its process waits for an heir
+			}
 			message := api.EpochEnded{Host: r.Host, Epoch: r.Epoch, Reason: r.Reason}
+			if len(all[name]) > 0 {
+				message.Kept, message.Heir = all[name], r.Heir
+			}
 			if u, known := usage[name]; known {
 				message.Incarnation, message.Usage = u.Incarnation, &u.Usage
 			}

@@ -14,6 +14,8 @@ type monitors struct {
 	mu      sync.Mutex
 	all     map[*process.Process]*monitor
 	running sync.WaitGroup
+	// released is closed by Release.
+	released chan struct{}
 }
 
 // monitor observes one process from the moment it is ready until it has ended.
@@ -25,6 +27,7 @@ type monitor struct {
 	mu      sync.Mutex
 	request api.WatchRequest
 	changed chan struct{} // has a value when request has changed
+	claimed bool          // the worker's workflow has set request
 }
 
 // monitor observes a process that is ready, and tells what it sees.
@@ -34,28 +37,38 @@ func (h *Host) monitor(p *process.Process, runID string, r api.WatchRequest) {
 	s := &h.monitors
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[*process.Process]*monitor{}
-	}
+	s.initLocked()
 	s.all[p] = m
 	s.running.Go(func() {
-		m.run()
+		if !m.run(s.released) {
+			return // Note needs it
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.all, p)
 	})
 }
 
+func (s *monitors) initLocked() {
+	if s.all == nil {
+		s.all, s.released = map[*process.Process]*monitor{}, make(chan struct{})
+	}
+}
+
+func (s *monitors) of(p *process.Process) *monitor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[p]
+}
+
 // set changes what is observed of a process.
 func (s *monitors) set(p *process.Process, r api.WatchRequest) {
-	s.mu.Lock()
-	m := s.all[p]
-	s.mu.Unlock()
+	m := s.of(p)
 	if m == nil {
 		return // it is ending; its exit was told
 	}
 	m.mu.Lock()
-	m.request = r
+	m.request, m.claimed = r, true
 	m.mu.Unlock()
 	select {
 	case m.changed <- struct{}{}:
@@ -77,8 +90,8 @@ func (m *monitor) tell(result api.WatchResult) {
 }
 
 // run tells the exit of the process, failed probes, the passed probe of a degraded worker, once why the incarnation should be replaced,
-// and once that the agent stops.
-func (m *monitor) run() {
+// and once that the agent stops. It reports whether the process has ended; otherwise it was released.
+func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	h, p := m.host, m.p
@@ -92,7 +105,9 @@ func (m *monitor) run() {
 		select {
 		case <-p.Done():
 			m.tell(h.exited(p))
-			return
+			return true
+		case <-released:
+			return false
 		case <-stopping:
 			stopping = nil
 			m.tell(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})

@@ -47,6 +47,7 @@ const (
 	HostSuspect HostState = "suspect" // its agent was silent for HostHeartbeatTimeout; lost after HostGrace unless it joins again
 	HostLost    HostState = "lost"    // its agent did not join again in time
 	HostLeft    HostState = "left"    // its agent shut down gracefully
+	HostKeeping HostState = "keeping" // its agent shut down, and its processes wait for the next one
 )
 
 // Alive reports whether the host's agent may still run.
@@ -64,6 +65,8 @@ type JoinRequest struct {
 	Capacity int      `json:"capacity,omitempty"`
 	Endpoint string   `json:"endpoint,omitempty"`
 	Machine  string   `json:"machine,omitempty"` // for people: which machine, boot and process
+	// Kept are the processes that this agent has taken over from the one before.
+	Kept []Process `json:"kept,omitempty"`
 }
 
 // JoinResult is the epoch under which an agent was admitted.
@@ -74,6 +77,9 @@ type JoinResult struct {
 // LeaveRequest ends an epoch when its agent shuts down.
 type LeaveRequest struct {
 	Epoch int64 `json:"epoch"`
+	// Kept are processes that wait for the next agent for KeepMS.
+	Kept   []Process `json:"kept,omitempty"`
+	KeepMS int64     `json:"keep_ms,omitempty"`
 }
 
 // LivenessRequest is the input of ActivityHostLiveness.
@@ -115,6 +121,15 @@ type EndEpochRequest struct {
 	Reason string `json:"reason"`
 	// Usage is what the last agent had reported of its processes.
 	Usage []ProcessUsage `json:"usage,omitempty"`
+	// Kept are processes that live on. Their workers are told Heir; without one they are told nothing yet.
+	Kept []Process `json:"kept,omitempty"`
+	Heir *Heir     `json:"heir,omitempty"`
+}
+
+// Heir is the agent that has taken over processes of an ended epoch.
+type Heir struct {
+	Epoch    int64  `json:"epoch"`
+	Endpoint string `json:"endpoint,omitempty"` // of its gateway
 }
 
 // ProcessUsage is the usage of one incarnation.
@@ -131,6 +146,9 @@ type EpochEnded struct {
 	// Usage is what the agent had last reported of Incarnation; nil if it had reported none.
 	Incarnation int64  `json:"incarnation,omitempty"`
 	Usage       *Usage `json:"usage,omitempty"`
+	// Kept are the worker's incarnations that Heir has taken over.
+	Kept []int64 `json:"kept,omitempty"`
+	Heir *Heir   `json:"heir,omitempty"`
 }
 
 // HostStatus answers the query status of a host's workflow.

@@ -21,6 +21,9 @@ type address struct {
 // maxSocketPath is the longest path that fits into sockaddr_un on all systems.
 const maxSocketPath = 100
 
+// socketFile is the name of a program's socket in its directory.
+const socketFile = "s"
+
 // allocateAddress allocates a port and a socket directory owned by the program's user.
 func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address, error) {
 	port, err := s.ports.allocate()
@@ -32,7 +35,7 @@ func (s *Supervisor) allocateAddress(credentials *launcher.Credentials) (address
 		s.releaseAddress(a)
 		return address{}, err
 	}
-	a.socket = filepath.Join(a.dir, "s")
+	a.socket = filepath.Join(a.dir, socketFile)
 	return a, nil
 }
 

@@ -43,6 +43,9 @@ func classify(code int, signal syscall.Signal, t termination) Exit {
 	var exit Exit
 	exit.Code = code
 	status := fmt.Sprintf("exited with code %d", code)
+	if code == -1 {
+		status = "exited; its exit code is unknown, since an earlier agent had started it"
+	}
 	if signal != 0 {
 		exit.Code, exit.Signal = 0, tree.SignalName(signal)
 		status = "killed by " + exit.Signal

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,9 @@ const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	RunReaperIfAsked()
+	if agent := os.Getenv(keepingAgentEnv); agent != "" {
+		runKeepingAgent(agent)
+	}
 	if dir := os.Getenv(testAgentEnv); dir != "" {
 		runTestAgent(dir, os.Args[1:])
 	}
@@ -58,6 +62,51 @@ func runTestAgent(dir string, command []string) {
 		}
 	}
 }
+
+// keepingAgentEnv makes the test binary an agent that starts one worker and, when its input ends, hands it over and exits.
+const keepingAgentEnv = "TEMPOOL_TEST_KEEPING_AGENT"
+
+// keepingAgent is what that agent is to do.
+type keepingAgent struct {
+	Dir  string
+	Spec spec.Spec
+}
+
+// runKeepingAgent prints the PID of the worker, and then those of the keeper's children.
+func runKeepingAgent(text string) {
+	var a keepingAgent
+	err := json.Unmarshal([]byte(text), &a)
+	ctx := context.Background()
+	var s *Supervisor
+	if err == nil {
+		s, err = Open(ctx, Config{
+			StateDir: a.Dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), TakeOver: true,
+		})
+	}
+	var p *Process
+	if err == nil {
+		if kept := s.TakenOver(); len(kept) > 0 {
+			p = kept[0].Process
+		} else {
+			p, err = s.Start(ctx, Launch{Worker: "p/0", Incarnation: 1, Spec: a.Spec})
+		}
+	}
+	if err == nil {
+		fmt.Println(p.Info().PID)
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		_, err = s.HandOver(ctx, noted)
+	}
+	if err == nil {
+		err = s.Close(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func noted(p *Process) json.RawMessage { return json.RawMessage(`"of ` + p.Worker() + `"`) }
 
 type testAgent struct {
 	*exec.Cmd

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/reaper"
@@ -37,8 +38,12 @@ type Config struct {
 	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
 
+	// TakeOver takes over the processes that the supervisor before has handed over. Without it they are killed.
+	TakeOver bool
+
 	cgroupFS func() (limits.CgroupFS, error) // default: limits.HostCgroupFS
 	fork     func(*exec.Cmd) error           // default: tree.StartChild
+	keepFor  time.Duration                   // default: KeepFor
 }
 
 // selfExecEnabled is set once this program can start itself as its reaper and launcher.
@@ -57,6 +62,8 @@ func RunReaperIfAsked() {
 		launcher.Run()
 	case reaper.Name:
 		reaper.Run()
+	case keeper.Name:
+		keeper.Run()
 	}
 }
 
@@ -87,6 +94,9 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 	if config.cgroupFS == nil {
 		config.cgroupFS = limits.HostCgroupFS
 	}
+	if config.keepFor <= 0 {
+		config.keepFor = KeepFor
+	}
 	state, err := openStateDir(config.StateDir, config.HostID)
 	if err != nil {
 		return nil, err
@@ -114,18 +124,31 @@ func (s *Supervisor) start(ctx context.Context) error {
 		s.logger.Warn("cannot adopt orphaned descendants", "error", err)
 	}
 	s.setUpCgroups() // before the first child, which starts in the agent's cgroup
-	survivors, err := s.state.sweep(s.config.HostID, s.logger)
+	taken, records := s.takeOver(ctx)
+	survivors, err := s.state.sweep(s.config.HostID, s.logger, records)
 	if err != nil {
+		abort(taken)
 		return coded(CodeUnavailable, err, "kill what an earlier agent left running")
 	}
-	s.cgroups.Sweep(s.logger)
+	var keptCgroups []string
+	for _, r := range records {
+		keptCgroups = append(keptCgroups, r.Key.Cgroup)
+	}
+	s.cgroups.Sweep(s.logger, keptCgroups...)
 	if s.reaper, err = reaper.Start(ctx, s.config.HostID, s.logger); err != nil {
+		abort(taken)
 		return err
+	}
+	for _, r := range records {
+		s.reaper.Watch(r.Key)
 	}
 	for _, key := range survivors {
 		s.reaper.Watch(key)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.resume(taken, records); err != nil {
+		s.logger.Warn("cannot dismiss the keeper of the processes that were taken over; it kills them", "error", err)
+	}
 	s.loops.Go(func() { tree.ReapOrphans(s.ctx, s.logger, s.ownsEntry) })
 	s.loops.Go(func() { s.strayLoop(s.ctx) })
 	s.loops.Go(func() { s.sampleLoop(s.ctx) })

@@ -82,11 +82,7 @@ func (p *pipes) close() {
 
 // connect opens the protocol; nil for protocol none.
 func (p *Process) connect() (wire.Conn, error) {
-	pool := p.spec.Pool
-	options := wire.Options{
-		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
-		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed,
-	}
+	pool, options := p.spec.Pool, p.wireOptions()
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
 		return wire.NewFrames(p.pipes.out, p.pipes.frames, options)
@@ -94,6 +90,13 @@ func (p *Process) connect() (wire.Conn, error) {
 		return wire.NewJSONRPC(p.pipes.stdout, p.pipes.stdin, pool.Framing, options)
 	}
 	return nil, nil
+}
+
+func (p *Process) wireOptions() wire.Options {
+	return wire.Options{
+		MaxMessage: int64(p.spec.Pool.MaxMessage), MaxInflight: p.spec.Pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed,
+	}
 }
 
 // printed stores what a JSON-RPC program wrote to stdout between its messages.

@@ -60,6 +60,16 @@ func quietPorts(ephemeralLast int) (first, last int) {
 	return ephemeralLast + 1, 65535
 }
 
+// take assigns a port that a process uses already.
+func (a *portAllocator) take(port int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.inUse == nil {
+		a.inUse = make(map[int]bool)
+	}
+	a.inUse[port] = true
+}
+
 func (a *portAllocator) release(port int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,7 +29,8 @@ type Process struct {
 	finalCounts map[string]int64 // of an exit record, which has no connection
 
 	// Set by fork, before anybody else sees the process.
-	cmd       *exec.Cmd
+	cmd       *exec.Cmd // nil if an earlier supervisor has started it
+	child     bool      // an earlier supervisor of this very program has started it
 	root      tree.Identity
 	startedAt time.Time
 	pipes     pipes
@@ -49,6 +50,7 @@ type Process struct {
 	termination termination
 	onEnded     []func() // nil once ended
 	ended       bool
+	handedOver  bool
 	address     string    // protocol none, once it listens
 	readyAt     time.Time // zero until it is ready
 	exit        Exit
@@ -155,10 +157,18 @@ func (p *Process) treeKey() tree.Key {
 	return key
 }
 
+// readLogs starts the readers of stdout, unless it carries the protocol, and stderr.
+func (p *Process) readLogs() {
+	if stdout := p.pipes.logs[0]; stdout != nil {
+		p.readers.Go(func() { p.readLog("stdout", stdout) })
+	}
+	p.readers.Go(func() { p.readLog("stderr", p.pipes.logs[1]) })
+}
+
 // readLog stores and logs what the process writes.
 func (p *Process) readLog(stream string, in io.Reader) {
 	err := readLines(in, func(text string) { p.addOutput(stream, text) })
-	if err != nil && !errors.Is(err, os.ErrClosed) {
+	if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) { // the latter by HandOver
 		p.supervisor.logger.Warn("cannot read the output of a process", "worker", p.Worker(), "stream", stream, "error", err)
 	}
 }

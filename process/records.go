@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,8 +52,8 @@ func (f *stateDir) removeRecord(worker string, incarnation int64) error {
 }
 
 // sweep kills what earlier supervisors on this directory left running, found by their records and by the cookies in the process table. It
-// returns the trees that survived; their records stay.
-func (f *stateDir) sweep(hostID string, logger *slog.Logger) (survivors []tree.Key, err error) {
+// returns the trees that survived; their records stay, as do those that were taken over.
+func (f *stateDir) sweep(hostID string, logger *slog.Logger, taken []keptRecord) (survivors []tree.Key, err error) {
 	table, err := tree.ScanTable(nil)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,14 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger) (survivors []tree.K
 		}
 	}
 
+	keep, keepDirs := make(map[string]bool), []string(nil)
+	for _, r := range taken {
+		keep[r.Key.Cookie], keepDirs = true, append(keepDirs, r.SocketDir)
+	}
 	for cookie, key := range trees {
+		if keep[cookie] {
+			continue
+		}
 		report := tree.Kill(key)
 		if report.Killed > 0 {
 			logger.Warn("killed processes of an earlier agent", "cookie", cookie, "processes", report.Killed)
@@ -95,7 +103,7 @@ func (f *stateDir) sweep(hostID string, logger *slog.Logger) (survivors []tree.K
 			err = errors.Join(err, os.RemoveAll(r.SocketDir))
 		}
 	}
-	return survivors, errors.Join(err, removeContents(filepath.Join(f.path, socketsName)))
+	return survivors, errors.Join(err, removeContents(filepath.Join(f.path, socketsName), keepDirs))
 }
 
 // readRecords returns all records and removes files that cannot be read as one.
@@ -120,10 +128,12 @@ func (f *stateDir) readRecords(logger *slog.Logger) ([]record, error) {
 	return records, nil
 }
 
-func removeContents(dir string) error {
+func removeContents(dir string, keep []string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		if name := filepath.Join(dir, entry.Name()); !slices.Contains(keep, name) {
+			err = errors.Join(err, os.RemoveAll(name))
+		}
 	}
 	return err
 }

@@ -41,20 +41,24 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 		cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mark: tree.NewMark(),
 		umask: -1, fork: s.config.fork,
 	}
-	if pool.Dir != "" {
-		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
-			return p, coded(CodeInvalid, err, "pool.dir %q is not a directory of this host", pool.Dir)
-		}
-	}
-	if pool.Umask != "" {
-		mask, err := strconv.ParseUint(pool.Umask, 8, 9)
-		if err != nil {
-			return p, coded(CodeInvalid, err, "pool.umask %q is not octal text such as 022", pool.Umask)
-		}
-		p.umask = int(mask)
-	}
 	var err error
-	if p.credentials, err = lookUpCredentials(pool.User, pool.Group); err != nil {
+	if pool.Protocol == spec.ProtocolNone {
+		credentials, err := lookUpCredentials(pool.User, pool.Group)
+		if err != nil {
+			return p, err
+		}
+		if p.address, err = s.allocateAddress(credentials); err != nil {
+			return p, err
+		}
+	}
+	if err = p.complete(launch.Worker, launch.Spec); err == nil {
+		p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
+	}
+	if err == nil {
+		err = s.planLimits(launch, &p)
+	}
+	if err != nil {
+		s.releaseAddress(p.address)
 		return p, err
 	}
 	if p.credentials == nil && os.Geteuid() == 0 {
@@ -62,30 +66,40 @@ func (s *Supervisor) plan(launch Launch) (plan, error) {
 			s.logger.Warn("workers run as root, like the agent; set pool.user, or run the agent as another user", "worker", launch.Worker)
 		})
 	}
-	ours := map[string]string{EnvWorker: launch.Worker, EnvIncarnation: p.cookie}
+	return p, nil
+}
+
+// complete decides what follows from the spec alone.
+func (p *plan) complete(worker string, sp spec.Spec) error {
+	pool := sp.Pool
+	if pool.Dir != "" {
+		if info, err := os.Stat(pool.Dir); err != nil || !info.IsDir() {
+			return coded(CodeInvalid, err, "pool.dir %q is not a directory of this host", pool.Dir)
+		}
+	}
+	if pool.Umask != "" {
+		mask, err := strconv.ParseUint(pool.Umask, 8, 9)
+		if err != nil {
+			return coded(CodeInvalid, err, "pool.umask %q is not octal text such as 022", pool.Umask)
+		}
+		p.umask = int(mask)
+	}
+	var err error
+	if p.credentials, err = lookUpCredentials(pool.User, pool.Group); err != nil {
+		return err
+	}
+	ours := map[string]string{EnvWorker: worker, EnvIncarnation: p.cookie}
+	var keep []string
 	switch pool.Protocol {
 	case spec.ProtocolFrames:
 		ours[EnvFD], ours[EnvOut] = strconv.Itoa(framesFD), strconv.Itoa(outFD)
 	case spec.ProtocolNone:
-		if p.address, err = s.allocateAddress(p.credentials); err != nil {
-			return p, err
-		}
 		ours[EnvPort], ours[EnvSocket] = strconv.Itoa(p.address.port), p.address.socket
-	}
-	var keep []string
-	if p.address.dir != "" {
 		keep = append(keep, p.address.dir)
 	}
-	p.sandbox = sandbox.New(launch.Spec.Sandbox, pool.Dir, keep...)
+	p.sandbox = sandbox.New(sp.Sandbox, pool.Dir, keep...)
 	p.environ = environment(pool, ours, os.LookupEnv)
-	p.program, err = findProgram(pool.Command[0], pool.Dir, p.environ)
-	if err == nil {
-		err = s.planLimits(launch, &p)
-	}
-	if err != nil {
-		s.releaseAddress(p.address)
-	}
-	return p, err
+	return nil
 }
 
 // planLimits chooses the mechanisms of the launch's limits, and makes the cgroup if there is to be one.
@@ -168,6 +182,12 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		s.logger.Warn("cannot record the PID of a process", "worker", launch.Worker, "error", err)
 	}
 
+	s.supervise(p)
+	return p, nil
+}
+
+// supervise lists a process until it has ended.
+func (s *Supervisor) supervise(p *Process) {
 	s.mu.Lock()
 	s.live[p.key()] = p
 	s.processes.Add(1)
@@ -176,7 +196,6 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		defer s.processes.Done()
 		p.supervise()
 	}()
-	return p, nil
 }
 
 // fork starts the program with its pipes, and the goroutines that read them.
@@ -215,10 +234,7 @@ func (p *Process) fork() error {
 	}
 	p.meter.Start(p.startedAt, launcherCPU)
 	p.awaitExit = tree.WatchExit(cmd.Process.Pid)
-	if stdout := p.pipes.logs[0]; stdout != nil {
-		p.readers.Go(func() { p.readLog("stdout", stdout) })
-	}
-	p.readers.Go(func() { p.readLog("stderr", p.pipes.logs[1]) })
+	p.readLogs()
 	p.conn, p.connErr = p.connect()
 	return nil
 }

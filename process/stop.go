@@ -14,6 +14,7 @@ type termination struct {
 	graceExpired bool
 	killReason   string // of Kill
 	failure      string // what is wrong with the program
+	handedOver   bool   // by HandOver: the process lives on
 	cutCall      string // why a cancelled call was cut with the process
 }
 

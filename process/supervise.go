@@ -3,9 +3,10 @@ package process
 import (
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -27,11 +28,14 @@ func (p *Process) supervise() {
 		close(p.exited)
 	}()
 	p.signalUntilExit()
+	if p.releaseToKeeper() {
+		return
+	}
 	p.closeConn()
 	p.awaitGroup()
 	report := p.killTree()
-	state := p.reapRoot()
-	p.finish(state, report)
+	code, signal := p.reapRoot()
+	p.finish(code, signal, report)
 }
 
 // signalUntilExit sends the requested signals until the root process has exited.
@@ -47,6 +51,8 @@ func (p *Process) signalUntilExit() {
 		t := p.currentTermination()
 		now := time.Now()
 		switch {
+		case t.handedOver:
+			return
 		case killed:
 		case t.killed():
 			killed = true
@@ -77,6 +83,7 @@ func (p *Process) signalUntilExit() {
 		case <-broken:
 			broken = nil
 			switch err := p.conn.Err(); {
+			case errors.Is(err, wire.ErrHandedOver):
 			case !t.stopped && errors.Is(err, wire.ErrUnanswered) && !p.Info().ReadyAt.IsZero():
 				p.cutCall(fmt.Sprintf("did not give up a cancelled call within %s (call.cancel_grace)", p.spec.Call.CancelGrace))
 			case !t.stopped && !errors.Is(err, wire.ErrPeerClosed):
@@ -90,6 +97,9 @@ func (p *Process) signalUntilExit() {
 
 // signal signals the process group, whose leader is unreaped.
 func (p *Process) signal(sig syscall.Signal) {
+	if !p.isChild() && !p.root.Exists() {
+		return // its parent has reaped it, and its number may be another's
+	}
 	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
 		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
 	}
@@ -132,7 +142,7 @@ func (p *Process) awaitGroup() {
 func (p *Process) killTree() tree.KillReport {
 	p.signal(syscall.SIGKILL)
 	key := p.treeKey()
-	key.Unreaped = true
+	key.Unreaped = p.isChild()
 	report := tree.Kill(key)
 	for _, id := range p.members.List() {
 		if id != p.root {
@@ -142,15 +152,37 @@ func (p *Process) killTree() tree.KillReport {
 	return report
 }
 
-func (p *Process) reapRoot() *os.ProcessState {
+// isChild reports whether nobody but this supervisor reaps the process.
+func (p *Process) isChild() bool { return p.cmd != nil || p.child }
+
+// reapRoot returns the exit code or the signal that ended the process; code -1 if nobody here knows.
+func (p *Process) reapRoot() (code int, signal syscall.Signal) {
+	if p.cmd == nil {
+		status, err := syscall.WaitStatus(0), errors.ErrUnsupported
+		if p.child {
+			var waited unix.WaitStatus
+			waited, err = tree.ReapChild(p.root.PID)
+			status = syscall.WaitStatus(waited)
+		}
+		t := p.currentTermination()
+		switch {
+		case err == nil && status.Signaled():
+			return 0, status.Signal()
+		case err == nil:
+			return status.ExitStatus(), 0
+		case t.killed() || t.graceExpired:
+			return 0, syscall.SIGKILL
+		}
+		return -1, 0
+	}
 	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
 		p.supervisor.logger.Error("cannot wait for a process", "worker", p.Worker(), "pid", p.root.PID, "error", err)
 	}
-	return p.cmd.ProcessState
+	return exitStatus(p.cmd.ProcessState)
 }
 
 // finish waits for the readers, sets the Exit and notifies everybody who waits.
-func (p *Process) finish(state *os.ProcessState, report tree.KillReport) {
+func (p *Process) finish(code int, signal syscall.Signal, report tree.KillReport) {
 	read := make(chan struct{})
 	go func() {
 		p.readers.Wait()
@@ -164,7 +196,6 @@ func (p *Process) finish(state *os.ProcessState, report tree.KillReport) {
 	<-read
 	p.output.close()
 
-	code, signal := exitStatus(state)
 	exit := p.withLimitReason(classify(code, signal, p.currentTermination())).withOutput(p.logs)
 	exit.At = time.Now()
 	if report.Complete() {
@@ -180,4 +211,31 @@ func (p *Process) finish(state *os.ProcessState, report tree.KillReport) {
 	p.supervisor.logger.Info("worker process ended", "worker", p.Worker(), "incarnation", p.Incarnation(), "pid", p.root.PID,
 		"killed", exit.Killed, "interrupted", exit.Interrupted, "code", exit.Code, "signal", exit.Signal, "reason", exit.Reason)
 	p.notifyEnded()
+}
+
+// releaseToKeeper ends the supervision of a process that was handed over, which lives on. It reports false for any other.
+func (p *Process) releaseToKeeper() bool {
+	if !p.currentTermination().handedOver {
+		return false
+	}
+	if p.cmd != nil {
+		tree.Disown(p.cmd)
+	}
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	p.pipes.close()
+	p.output.close()
+	p.probing.Lock()
+	p.namespaces.Close()
+	p.namespaces = nil
+	p.probing.Unlock()
+	p.mu.Lock()
+	p.handedOver, p.exit = true, Exit{Reason: "handed over to the next agent", At: time.Now()}
+	p.mu.Unlock()
+	p.supervisor.ports.release(p.plan.address.port)
+	p.supervisor.recordExit(p)
+	p.supervisor.logger.Info("worker process handed over", "worker", p.Worker(), "incarnation", p.Incarnation(), "pid", p.root.PID)
+	p.notifyEnded()
+	return true
 }

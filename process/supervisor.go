@@ -77,6 +77,8 @@ type Supervisor struct {
 	live            map[key]*Process
 	ended           map[key]*Process
 	endOrder        []key // of ended, oldest first
+	keeping         bool  // HandOver has left processes to a keeper
+	kept            []Kept
 	poolStartLimits map[string]*poolStartLimit
 	startLimit      *semaphore.Weighted // for pools without a start.concurrency
 }
@@ -162,7 +164,14 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	}
 	s.cancel()
 	s.loops.Wait()
-	s.reaper.Close()
+	s.mu.Lock()
+	keeping := s.keeping
+	s.mu.Unlock()
+	if keeping {
+		s.reaper.Leave()
+	} else {
+		s.reaper.Close()
+	}
 	s.cgroups.Close()
 	s.state.close()
 	return err

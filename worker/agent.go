@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,12 +48,14 @@ type Agent struct {
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
+	sweeper   sdkworker.Worker   // polls for what any agent can do for the namespace; nil until it starts
 
 	stopping       chan struct{} // closed when Stop begins
 	goroutines     sync.WaitGroup
 	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
 	failed         chan error // the first fatal error of a Temporal worker
+	hasFailed      atomic.Bool
 	stopOnce       sync.Once
 	stopErr        error
 }
@@ -104,7 +107,9 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	control := dispatch.ControlOf(a.client)
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
-	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
+	if a.processes, err = process.Open(ctx, process.Config{
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+	}); err != nil {
 		return err
 	}
 	a.hostCalls.find = a.processes.Get
@@ -153,11 +158,17 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return api.ProcessesStarted{Host: a.config.HostID, Epoch: a.membership.epoch(), Endpoint: a.gateway.Endpoint()}
 	}, a.log)
 	host.Epoch, host.Tell, host.Announce = a.membership.epoch, a.outbox.tell, a.outbox.announce
+	serving, err := a.takeOver()
+	if err != nil {
+		return err
+	}
 	if err := a.membership.start(ctx); err != nil {
 		return err
 	}
-	if err := a.gateway.Start(); err != nil {
-		return err
+	if !serving {
+		if err := a.gateway.Start(); err != nil {
+			return err
+		}
 	}
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
@@ -199,6 +210,9 @@ func (a *Agent) cleanUp() {
 	for _, w := range append(a.placement, a.serving...) {
 		w.Stop()
 	}
+	if a.sweeper != nil {
+		a.sweeper.Stop()
+	}
 	a.poolQueues.close()
 	a.stopBackground()
 	a.goroutines.Wait()
@@ -227,7 +241,11 @@ func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
 	a.stores.add(p)
-	p.AfterEnd(func() { a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit())) })
+	p.AfterEnd(func() {
+		if !p.HandedOver() {
+			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+		}
+	})
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.
@@ -273,10 +291,10 @@ func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
 	})
 	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
 	register(turn, map[string]any{api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch})
-	a.serving = append(a.serving, turn)
 	if err := startPolling(turn); err != nil {
 		return err
 	}
+	a.sweeper = turn
 	_, err := a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, api.WorkflowSweeper, api.SweepProgress{})
@@ -349,7 +367,8 @@ func (a *Agent) Failed() <-chan error { return a.failed }
 const killTimeout = 10 * time.Second
 
 // Stop stops taking new processes, lets the workflows drain and stop the processes of this host, and ends the agent. The workflows
-// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed.
+// place their next incarnation elsewhere. Processes that do not end within StopTimeout are killed. With KeepProcesses, the ready ones are handed to
+// the next agent instead, once their calls in flight have ended.
 func (a *Agent) Stop() error {
 	a.stopOnce.Do(func() { a.stopErr = a.stop() })
 	return a.stopErr
@@ -365,16 +384,19 @@ func (a *Agent) stop() error {
 	}
 	placements.Wait()
 	a.poolQueues.close()
-	close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+	keep := a.config.KeepProcesses && !a.hasFailed.Load() // an agent that has failed may have lost its host id
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		a.slots.wait()
 	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
+	if !keep {
+		close(a.stopping) // the workers are told, and drain and stop their processes through this agent
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			a.log.Warn("killing processes that did not end in time", "processes", a.processes.Live())
+		}
 	}
 	if err := a.gateway.Close(ctx); err != nil {
 		a.log.Warn("closing the gateway failed", "error", err)
@@ -383,11 +405,16 @@ func (a *Agent) stop() error {
 	a.goroutines.Wait()
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
+	var kept []api.Process
+	if keep {
+		kept = a.handOver(killCtx)
+	}
 	err := a.processes.Close(killCtx)
 	<-ended
 	a.host.WaitMonitors()
 	a.outbox.close(killCtx)
-	a.membership.leave(killCtx) // with no process left; this agent's own workflow worker may have to answer
+	a.sweeper.Stop()                     // or this agent would take the telling of its own end, and wait for its own workflow worker
+	a.membership.leave(killCtx, kept...) // with no other process left; this agent's own workflow worker may have to answer
 	for _, w := range a.serving {
 		w.Stop()
 	}

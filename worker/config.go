@@ -14,6 +14,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
+	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -41,7 +42,10 @@ type Config struct {
 	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
-	Logger *slog.Logger
+	// KeepProcesses hands the ready processes to the next agent of this host id and state folder when this one stops, and takes over those of the
+	// agent before. Linux only.
+	KeepProcesses bool
+	Logger        *slog.Logger
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
 	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.
@@ -101,6 +105,11 @@ func (c *Config) complete() error {
 			return fmt.Errorf("cannot find a state folder; set --state-dir: %w", err)
 		}
 		c.StateDir = filepath.Join(folder, "tempool", c.HostID)
+	}
+	if c.KeepProcesses {
+		if err := process.CanKeep(c.StateDir); err != nil {
+			return fmt.Errorf("--keep-processes cannot work here: %w", err)
+		}
 	}
 	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
 		return err

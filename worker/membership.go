@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
 )
 
 const (
@@ -105,6 +106,7 @@ func (m *membership) join(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	m.heartbeat = time.Now() // the activity has been scheduled
+	m.request.Kept = nil     // a later epoch of this agent inherits nothing
 	previous, same := m.worker, result.Epoch == m.request.Epoch
 	m.mu.Unlock()
 	if same {
@@ -205,8 +207,8 @@ func (m *membership) answers(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave ends the epoch at a shutdown, if Temporal answers.
-func (m *membership) leave(ctx context.Context) {
+// leave ends the epoch at a shutdown, if Temporal answers, but for the processes that wait for the next agent.
+func (m *membership) leave(ctx context.Context, kept ...api.Process) {
 	if m.stop == nil {
 		return
 	}
@@ -217,8 +219,15 @@ func (m *membership) leave(ctx context.Context) {
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, joinAttempt)
 	defer cancel()
-	if err := m.client.LeaveHost(ctx, m.hostID, epoch); err != nil {
+	request := api.LeaveRequest{Epoch: epoch, Kept: kept}
+	if len(kept) > 0 {
+		request.KeepMS = process.KeepFor.Milliseconds()
+	}
+	if err := m.client.LeaveHost(ctx, m.hostID, request); err != nil {
 		m.log.Warn("could not leave the host's workflow; it will mark this agent lost", "error", err)
 	}
 	worker.Stop()
+	// The end of the liveness wakes the workflow once more. If this agent took that task and stopped in the middle of it, the next agent could not join
+	// for the ten seconds after which Temporal gives the task to another.
+	_, _ = m.client.HostStatus(ctx, m.hostID)
 }

@@ -27,6 +27,7 @@ func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Wor
 
 // fail ends the agent with its first fatal error.
 func (a *Agent) fail(err error) {
+	a.hasFailed.Store(true)
 	select {
 	case a.failed <- err:
 	default:

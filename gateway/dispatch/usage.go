@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
 )
 
 // callCount counts calls.
@@ -42,6 +43,23 @@ func (p *poolState) rememberUsageLocked(u *upstream, now time.Time) {
 	p.ended = slices.DeleteFunc(p.ended, func(e endedUsage) bool { return now.Sub(e.endedAt) >= endedUsageExpiry })
 	if u.calls.requests > 0 {
 		p.ended = append(p.ended, endedUsage{u.worker, u.incarnation, u.calls, now})
+	}
+}
+
+// Resume goes on counting the calls of a process that an earlier agent has served.
+func (d *Dispatcher) Resume(proc *process.Process, usage api.Usage) {
+	pool, _, err := api.ParseWorkerName(proc.Worker())
+	if err != nil {
+		return
+	}
+	p := d.poolState(pool)
+	if p == nil {
+		return
+	}
+	if u := p.upstreamOf(proc); u != nil {
+		u.pool.mu.Lock()
+		defer u.pool.mu.Unlock()
+		u.calls = callCount{usage.Requests, usage.Failed, time.Duration(usage.TotalMS) * time.Millisecond}
 	}
 }
 

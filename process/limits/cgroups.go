@@ -145,8 +145,16 @@ func (c *Cgroups) Probe(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Sweep kills and removes the cgroups of an earlier agent. It does nothing on nil.
-func (c *Cgroups) Sweep(logger *slog.Logger) {
+// Find returns the cgroup in a directory of this agent's, which an earlier agent has made; nil for any other directory.
+func (c *Cgroups) Find(dir string) *Cgroup {
+	if c == nil || dir == "" || filepath.Dir(dir) != c.dir {
+		return nil
+	}
+	return &Cgroup{Dir: dir, cgroups: c}
+}
+
+// Sweep kills and removes the cgroups of an earlier agent but those to keep. It does nothing on nil.
+func (c *Cgroups) Sweep(logger *slog.Logger, keep ...string) {
 	if c == nil {
 		return
 	}
@@ -155,8 +163,9 @@ func (c *Cgroups) Sweep(logger *slog.Logger) {
 		logger.Warn("cannot remove the cgroups of an earlier agent", "error", err)
 	}
 	for _, entry := range entries {
-		if entry.IsDir() {
-			(&Cgroup{Dir: filepath.Join(c.dir, entry.Name()), cgroups: c}).Remove(logger)
+		dir := filepath.Join(c.dir, entry.Name())
+		if entry.IsDir() && !slices.Contains(keep, dir) {
+			(&Cgroup{Dir: dir, cgroups: c}).Remove(logger)
 		}
 	}
 }

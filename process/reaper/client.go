@@ -3,12 +3,15 @@ package reaper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/tree"
@@ -191,6 +194,37 @@ func (c *Client) sendLocked(command command) {
 	if err != nil {
 		c.logger.Warn("reaper does not read its commands; replacing it", "error", err)
 		_ = c.cmd.Process.Kill()
+	}
+}
+
+// Pipe returns a descriptor of the reaper's pipe: while it is open, the reaper kills nothing.
+func (c *Client) Pipe() (*os.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.commands == nil {
+		return nil, errors.New("no reaper is running")
+	}
+	raw, err := c.commands.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var dupErr error
+	err = errors.Join(raw.Control(func(original uintptr) { fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }), dupErr)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the reaper's pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "reaper"), nil
+}
+
+// Leave leaves the reaper to the holder of Pipe. Nothing may be watched or forgotten any more.
+func (c *Client) Leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	close(c.stop)
+	if c.commands != nil {
+		c.commands.Close()
 	}
 }
 

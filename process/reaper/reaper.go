@@ -51,7 +51,7 @@ func Run() {
 		os.Exit(1)
 	}
 	ready.Close()
-	killAll(readCommands(os.NewFile(commandsFD, "commands")))
+	KillAll(readCommands(os.NewFile(commandsFD, "commands")))
 	syscall.Exit(0) // there is nothing to flush, and in a build with the race detector os.Exit takes a second
 }
 
@@ -76,8 +76,13 @@ func readCommands(commands io.Reader) map[string]tree.Key {
 	return watched
 }
 
-// killAll kills all trees concurrently, so that one that does not die delays no other.
-func killAll(trees map[string]tree.Key) {
+// Dismiss tells the reaper at the other end of its pipe to exit without killing.
+func Dismiss(commands io.Writer) {
+	_, _ = commands.Write([]byte(`{"op":"` + opDismiss + `"}` + "\n")) // a reaper that has exited needs none
+}
+
+// KillAll kills all trees concurrently, so that one that does not die delays no other.
+func KillAll(trees map[string]tree.Key) {
 	var all sync.WaitGroup
 	for _, key := range trees {
 		all.Go(func() {

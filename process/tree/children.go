@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"os"
 	"os/exec"
 	"sync"
 )
@@ -29,4 +30,24 @@ func WaitChild(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	startedChildren.pids.Delete(pid)
 	return err
+}
+
+// Disown makes a child of StartChild one that nobody reaps with WaitChild. Its PID stays taken until it has exited and its parent, this program
+// or whoever adopts it, has reaped it.
+func Disown(cmd *exec.Cmd) {
+	startedChildren.pids.Delete(cmd.Process.Pid)
+	_ = cmd.Process.Release()
+}
+
+// Reclaim registers a process that another part of this program has disowned as a child of this one, to be reaped with ReapChild. It reports false
+// if the process is not this program's child.
+func Reclaim(id Identity) bool {
+	startedChildren.mu.Lock()
+	defer startedChildren.mu.Unlock()
+	e, err := ReadEntry(id.PID)
+	if err != nil || e == nil || e.Identity != id || e.Parent != os.Getpid() {
+		return false
+	}
+	startedChildren.pids.Store(id.PID, struct{}{})
+	return true
 }

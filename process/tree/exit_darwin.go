@@ -43,3 +43,6 @@ func awaitZombie(pid int) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// WatchIdentity is WatchExit for any process.
+func WatchIdentity(id Identity) (wait func()) { return WatchExit(id.PID) }

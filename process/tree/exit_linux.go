@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,42 @@ func WatchExit(pid int) (wait func()) {
 			awaitZombie(pid)
 		}
 	}
+}
+
+// identityPoll is the interval at which the process table is asked on kernels without pidfds.
+const identityPoll = 50 * time.Millisecond
+
+// WatchIdentity is WatchExit for any process; one that is no child of this program may be reaped by its parent.
+func WatchIdentity(id Identity) (wait func()) {
+	fd, err := unix.PidfdOpen(id.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return func() {
+			for isLiving(id) {
+				time.Sleep(identityPoll)
+			}
+		}
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	return func() {
+		defer file.Close()
+		raw, err := file.SyscallConn()
+		for err == nil && isLiving(id) { // its number may have been another's by the time the descriptor was opened
+			exited := false
+			err = raw.Read(func(fd uintptr) bool {
+				var pollErr error
+				exited, pollErr = readable(int(fd))
+				return exited || pollErr != nil
+			})
+			if exited {
+				return
+			}
+		}
+	}
+}
+
+func isLiving(id Identity) bool {
+	e, err := ReadEntry(id.PID)
+	return err != nil || e != nil && e.Identity == id && !e.Zombie
 }
 
 func readable(fd int) (bool, error) {

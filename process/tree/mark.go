@@ -30,6 +30,13 @@ func NewMark() Mark {
 	return m
 }
 
+// Restore makes a mark of an earlier program one of this program's.
+func (m Mark) Restore() {
+	if m != 0 {
+		living.Store(m, struct{}{})
+	}
+}
+
 // Retire makes the adopted processes that still have the mark strays.
 func (m Mark) Retire() { living.Delete(m) }
 

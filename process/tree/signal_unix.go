@@ -31,6 +31,18 @@ func SignalName(sig syscall.Signal) string {
 	return sig.String()
 }
 
+// ReapChild reaps a child of Reclaim, for which it waits.
+func ReapChild(pid int) (unix.WaitStatus, error) {
+	defer startedChildren.pids.Delete(pid)
+	for {
+		var status unix.WaitStatus
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return status, err
+		}
+	}
+}
+
 // ReapOrphan reaps an adopted process that is dead. Only its parent, this process, can free its PID, so the PID cannot be another's.
 func ReapOrphan(id Identity) {
 	if _, started := startedChildren.pids.Load(id.PID); started {

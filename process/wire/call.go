@@ -131,7 +131,7 @@ func (c *conn) Notify(ctx context.Context, r Request) error {
 	if err := c.out.waitDrained(ctx, c.done); err != nil {
 		return &CallError{Err: err}
 	}
-	if err := c.Err(); err != nil {
+	if err := c.refusal(); err != nil {
 		return &CallError{Err: err}
 	}
 	head, body, err := c.codec.appendNotify(nil, r)

@@ -23,6 +23,9 @@ type codec interface {
 	appendPing(dst []byte, id uint32) []byte
 	// read handles messages until the stream ends or breaks, and returns why. One goroutine runs it.
 	read(c *conn) error
+	// inputs are the streams that read reads, and input is the one that carries the worker's messages.
+	inputs() []any
+	input() any
 }
 
 // conn implements Conn for every codec. inflight.go has its calls in flight.
@@ -43,8 +46,13 @@ type conn struct {
 	waiting waitQueue       // guarded by mu: empty while an entry is free
 	shift   uint            // an id is a generation above shift bits of index
 	err     error           // guarded by mu; set once, before done closes
+	// handingOver is guarded by mu: nothing more is sent, see HandOver.
+	handingOver bool
 
 	yieldToCaller bool // used by the reader only: it woke a caller, and nothing was sent to the worker since
+
+	readEnded chan struct{} // closed when codec.read has returned readErr
+	readErr   error
 
 	done   chan struct{}   // closed by fail only
 	ctx    context.Context // ends with the Conn
@@ -59,7 +67,7 @@ type conn struct {
 func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 	c := &conn{
 		o: o, codec: codec, out: newWriter(w), closers: []io.Closer{w},
-		done: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
+		done: make(chan struct{}), readEnded: make(chan struct{}), closed: make(chan struct{}), hostCalls: make(chan struct{}, MaxHostCalls),
 	}
 	if closer, ok := r.(io.Closer); ok && any(r) != any(w) {
 		c.closers = append(c.closers, closer)
@@ -83,7 +91,11 @@ func newConn(codec codec, r io.Reader, w io.WriteCloser, o Options) *conn {
 
 // start runs the goroutines. The codec must be fully set up.
 func (c *conn) start() {
-	c.goroutines.Go(func() { c.fail(c.codec.read(c)) })
+	c.goroutines.Go(func() {
+		c.readErr = c.codec.read(c)
+		close(c.readEnded)
+		c.ended(c.readErr)
+	})
 	c.goroutines.Go(func() {
 		if err := c.out.flush(c.done); err != nil {
 			c.fail(err)

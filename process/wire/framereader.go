@@ -1,6 +1,10 @@
 package wire
 
-import "io"
+import (
+	"errors"
+	"io"
+	"os"
+)
 
 const (
 	// The read buffer starts small, since most workers are idle, and grows when it is full.
@@ -115,6 +119,9 @@ func readLoop(r io.Reader, f *frameReader, handle func() error) error {
 		}
 		if err == io.EOF && f.partial() {
 			return io.ErrUnexpectedEOF
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && f.partial() {
+			return errMidMessage
 		}
 		if err != nil {
 			return err

@@ -144,6 +144,20 @@ func appendEmptyFrame(dst []byte, t FrameType, id uint32) []byte {
 	return dst
 }
 
+func (d *frames) inputs() []any {
+	if d.socket != nil {
+		return []any{d.in, d.socket.Reader}
+	}
+	return []any{d.in}
+}
+
+func (d *frames) input() any {
+	if d.reply.current() == replySocket {
+		return d.socket.Reader
+	}
+	return d.in
+}
+
 func (d *frames) read(c *conn) error {
 	if d.socket != nil {
 		return d.readBoth(c)

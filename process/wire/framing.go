@@ -23,6 +23,8 @@ type framing interface {
 	next() ([]byte, error)
 	// wrap appends the encoding of msg, which is JSON in one line.
 	wrap(dst, msg []byte) []byte
+	// midMessage reports, after next has failed, whether it had read a part of a message.
+	midMessage() bool
 }
 
 func newFraming(name string, r io.Reader, o Options) (framing, error) {
@@ -95,6 +97,8 @@ func (f *lineFraming) line() ([]byte, error) {
 	}
 }
 
+func (f *lineFraming) midMessage() bool { return len(f.buf) > 0 }
+
 func (f *lineFraming) fits(n int) error {
 	if int64(n) > f.max {
 		return violation("a line of more than %d bytes, the limit of a message", f.max)
@@ -111,6 +115,7 @@ type contentLengthFraming struct {
 	r      *bufio.Reader
 	max    int64
 	output func([]byte)
+	cut    bool // a message was read in part
 }
 
 // The headers of the base protocol are Content-Length and Content-Type.
@@ -128,7 +133,8 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 			return nil, violation("headers of more than %d bytes before a message", maxHeaderBlock)
 		}
 		if err != nil {
-			if err == io.EOF && total+len(line) > 0 {
+			f.cut = total+len(line) > 0
+			if err == io.EOF && f.cut {
 				err = io.ErrUnexpectedEOF
 			}
 			return nil, err
@@ -142,7 +148,9 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 		case len(line) == 0 && length < 0:
 			return nil, violation("a message without Content-Length")
 		case len(line) == 0:
-			return readMessage(f.r, length, f.max)
+			msg, err := readMessage(f.r, length, f.max)
+			f.cut = err != nil
+			return msg, err
 		case at < 0 && !bytes.HasPrefix(lower, headerPrefix):
 			f.output(line)
 			continue
@@ -163,6 +171,8 @@ func (f *contentLengthFraming) next() ([]byte, error) {
 	}
 }
 
+func (f *contentLengthFraming) midMessage() bool { return f.cut }
+
 func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {
 	dst = append(dst, "Content-Length: "...)
 	dst = strconv.AppendInt(dst, int64(len(msg)), 10)
@@ -173,15 +183,21 @@ func (f *contentLengthFraming) wrap(dst, msg []byte) []byte {
 type packet4Framing struct {
 	r   *bufio.Reader
 	max int64
+	cut bool // a message was read in part
 }
 
 func (f *packet4Framing) next() ([]byte, error) {
 	var length [4]byte
-	if _, err := io.ReadFull(f.r, length[:]); err != nil {
+	if n, err := io.ReadFull(f.r, length[:]); err != nil {
+		f.cut = n > 0
 		return nil, err
 	}
-	return readMessage(f.r, int64(binary.BigEndian.Uint32(length[:])), f.max)
+	msg, err := readMessage(f.r, int64(binary.BigEndian.Uint32(length[:])), f.max)
+	f.cut = err != nil
+	return msg, err
 }
+
+func (f *packet4Framing) midMessage() bool { return f.cut }
 
 func (f *packet4Framing) wrap(dst, msg []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(msg))), msg...)

@@ -112,8 +112,8 @@ func (q *waitQueue) remove(x *Exchange) {
 func (c *conn) admit(x *Exchange) (send bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return false, c.err
+	if err := c.refusalLocked(); err != nil {
+		return false, err
 	}
 	if len(c.free) > 0 {
 		c.takeFreeLocked(x)
@@ -127,7 +127,7 @@ func (c *conn) admit(x *Exchange) (send bool, err error) {
 func (c *conn) tryAdmit(x *Exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || len(c.free) == 0 {
+	if c.refusalLocked() != nil || len(c.free) == 0 {
 		return false
 	}
 	x.begun = true

@@ -9,6 +9,7 @@ import (
 
 // jsonrpc is the codec of a JSON-RPC 2.0 client.
 type jsonrpc struct {
+	in          io.Reader
 	framing     framing
 	framingName string
 	o           Options
@@ -30,10 +31,13 @@ func NewJSONRPC(r io.Reader, w io.WriteCloser, framing string, o Options) (Conn,
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(&jsonrpc{framing: in, framingName: framing, o: o}, r, w, o)
+	c := newConn(&jsonrpc{in: r, framing: in, framingName: framing, o: o}, r, w, o)
 	c.start()
 	return c, nil
 }
+
+func (d *jsonrpc) inputs() []any { return []any{d.in} }
+func (d *jsonrpc) input() any    { return d.in }
 
 func (d *jsonrpc) appendRequest(dst []byte, id uint32, r Request, _ int64) ([]byte, []byte, error) {
 	return d.append(dst, id, r)

@@ -3,7 +3,9 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
+	"os"
 	"strconv"
 )
 
@@ -26,6 +28,9 @@ type rpcError struct {
 func (d *jsonrpc) read(c *conn) error {
 	for {
 		raw, err := d.framing.next()
+		if errors.Is(err, os.ErrDeadlineExceeded) && d.framing.midMessage() {
+			return errMidMessage
+		}
 		if err != nil {
 			return err
 		}

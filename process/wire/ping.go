@@ -21,6 +21,13 @@ func (p *pinger) nextID() uint32 {
 	return p.last
 }
 
+// unanswered reports whether a ping has no pong yet.
+func (p *pinger) unanswered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pong != nil
+}
+
 // receivePong handles a pong; false if no ping with this id is unanswered.
 func (p *pinger) receivePong(id uint32) bool {
 	p.mu.Lock()
@@ -34,6 +41,9 @@ func (p *pinger) receivePong(id uint32) bool {
 }
 
 func (c *conn) Ping(ctx context.Context) error {
+	if err := c.refusal(); err != nil {
+		return &CallError{Err: err}
+	}
 	p := &c.ping
 	p.mu.Lock()
 	pong := p.pong

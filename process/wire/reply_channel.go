@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"errors"
 	"io"
+	"os"
 	"sync/atomic"
 	"syscall"
 
@@ -46,9 +48,11 @@ func (d *frames) readBoth(c *conn) error {
 	socket := make(chan readResult, 1)
 	c.goroutines.Go(func() {
 		result := d.readChannel(c, replySocket, d.socket, newFrameReader(d.reader.maxPayload))
-		d.socket.Close()
+		if !errors.Is(result.err, os.ErrDeadlineExceeded) { // or HandOver duplicates it
+			d.socket.Close()
+		}
 		if result.final {
-			c.fail(result.err) // the pipe's reader blocks until the Conn ends
+			c.ended(result.err) // the pipe's reader blocks until the Conn ends
 		}
 		socket <- result
 	})

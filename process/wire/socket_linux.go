@@ -50,6 +50,17 @@ func splitSocket(out io.WriteCloser) (io.WriteCloser, *socketReader) {
 	return &socketWriter{fd: fd}, reader
 }
 
+// control calls f with the descriptor.
+func (s *socketWriter) control(f func(fd uintptr)) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return os.ErrClosed
+	}
+	f(uintptr(s.fd))
+	return nil
+}
+
 // tryWrite implements nonBlockingWriter.
 func (s *socketWriter) tryWrite(data []byte) (int, error) {
 	s.mu.RLock()

@@ -83,6 +83,13 @@ func (w *writer) mayHaveLeft(at int64) bool {
 	return w.offered > at
 }
 
+// isDrained reports whether everything was written, without an error.
+func (w *writer) isDrained() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.busy && w.err == nil
+}
+
 // backlogged returns the size of the backlog in bytes.
 func (w *writer) backlogged() int {
 	w.mu.Lock()

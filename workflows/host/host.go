@@ -53,8 +53,15 @@ type liveness struct {
 // telling is one ActivityEndEpoch.
 type telling struct {
 	epoch  int64
+	heir   bool // the workers hear who has taken over their processes
+	all    bool // no process is kept
 	cancel workflow.CancelFunc
 	result workflow.Future
+}
+
+// of reports whether it tells this.
+func (t *telling) of(r *api.EndEpochRequest) bool {
+	return t.epoch == r.Epoch && t.heir == (r.Heir != nil) && t.all == (len(r.Kept) == 0)
 }
 
 // Workflow is the workflow of a host, type api.WorkflowHost.
@@ -95,7 +102,7 @@ func (h *host) register() error {
 		return err
 	}
 	return workflow.SetUpdateHandler(h.ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
-		h.membership = h.membership.leave(r.Epoch, workflow.Now(h.ctx))
+		h.membership = h.membership.leave(r, workflow.Now(h.ctx))
 		return nil
 	})
 }
@@ -144,12 +151,12 @@ func (h *host) endEpochs() {
 		if err := t.result.Get(h.ctx, nil); err != nil {
 			workflow.GetLogger(h.ctx).Error("workers were not told that their host's agent has ended", "host", h.Host, "error", err)
 		}
-		if h.Ended != nil && h.Ended.Epoch == t.epoch {
+		if h.Ended != nil && t.of(h.Ended) {
 			h.Ended = nil
 		}
 		h.telling = nil
 	}
-	if h.Ended == nil || h.telling != nil && h.telling.epoch == h.Ended.Epoch {
+	if h.Ended == nil || h.telling != nil && h.telling.of(h.Ended) {
 		return
 	}
 	if h.telling != nil {
@@ -163,7 +170,7 @@ func (h *host) endEpochs() {
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 		Summary:             "tell workers that epoch " + strconv.FormatInt(h.Ended.Epoch, 10) + " has ended",
 	})
-	h.telling = &telling{h.Ended.Epoch, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
+	h.telling = &telling{h.Ended.Epoch, h.Ended.Heir != nil, len(h.Ended.Kept) == 0, cancel, workflow.ExecuteActivity(ctx, api.ActivityEndEpoch, *h.Ended)}
 }
 
 // await waits until the membership has changed, the liveness has ended or its grace is over; forgotten says that the workflow is to end.
@@ -175,7 +182,7 @@ func (h *host) await() (forgotten bool, err error) {
 	}
 	limit := h.began.Add(runLength).Sub(workflow.Now(h.ctx))
 	switch {
-	case state == api.HostSuspect:
+	case state == api.HostSuspect || state == api.HostKeeping:
 		limit = h.SuspectUntil.Sub(workflow.Now(h.ctx))
 	case !state.Alive():
 		limit = forgetAfter
@@ -188,6 +195,8 @@ func (h *host) await() (forgotten bool, err error) {
 		h.observe()
 	case h.State == api.HostSuspect:
 		h.lose(workflow.Now(h.ctx))
+	case h.State == api.HostKeeping:
+		h.giveUp(workflow.Now(h.ctx))
 	case !h.State.Alive() && h.Ended == nil && workflow.AllHandlersFinished(h.ctx):
 		return true, nil
 	}

@@ -68,10 +68,19 @@ func (f *fleet) join(r api.JoinRequest) *joined {
 	return j
 }
 
-func (f *fleet) leave(epoch int64) {
+const keepTime = 2 * time.Minute
+
+// leaveKeeping ends an epoch whose processes wait for the next agent.
+func (f *fleet) leaveKeeping(epoch int64) {
+	f.leaveBy(api.LeaveRequest{Epoch: epoch, Kept: kept, KeepMS: keepTime.Milliseconds()})
+}
+
+func (f *fleet) leave(epoch int64) { f.leaveBy(api.LeaveRequest{Epoch: epoch}) }
+
+func (f *fleet) leaveBy(r api.LeaveRequest) {
 	f.env.UpdateWorkflow(api.UpdateLeave, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {}, OnReject: func(err error) { require.NoError(f.t, err) }, OnComplete: func(_ any, err error) { require.NoError(f.t, err) },
-	}, api.LeaveRequest{Epoch: epoch})
+	}, r)
 }
 
 func (f *fleet) status() (s api.HostStatus) {

@@ -13,7 +13,7 @@ type membership struct {
 	Lineage string `json:"lineage,omitempty"`
 	// JoinedAt is when the present epoch began.
 	JoinedAt time.Time `json:"joined_at,omitzero"`
-	// SuspectUntil is when a suspect host is lost.
+	// SuspectUntil is when a suspect host is lost, and when one that keeps processes gives them up.
 	SuspectUntil time.Time `json:"suspect_until,omitzero"`
 	// Last is the usage that a suspect agent had last reported of its processes.
 	Last []api.ProcessUsage `json:"last,omitempty"`
@@ -34,7 +34,7 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 		m.Last = nil
 		m.setState(api.HostUp, now)
 		return m.describe(r), nil
-	case !same && m.State.Alive() && (r.Lineage != m.Lineage || r.Epoch > 0):
+	case !same && (m.State.Alive() || m.State == api.HostKeeping) && (r.Lineage != m.Lineage || r.Epoch > 0):
 		return m, api.Errorf(api.CodeHostTaken, "host id %q is held by agent %s (%s) since %s, epoch %d",
 			m.Host, m.Instance, m.Machine, m.JoinedAt.UTC().Format(time.RFC3339), m.Epoch).After(api.HostHeartbeatTimeout + api.HostGrace)
 	}
@@ -42,10 +42,14 @@ func (m membership) join(r api.JoinRequest, now time.Time) (membership, *api.Err
 	case m.Epoch == 0 && r.Epoch > 0:
 		m.Epoch = r.Epoch
 	default:
-		if m.Epoch > 0 {
-			m.end(m.Epoch, "the agent of host "+m.Host+" was started again")
-		}
+		ended := m.Epoch
 		m.Epoch = max(m.Epoch, r.Epoch) + 1
+		if ended > 0 {
+			m.end(ended, "the agent of host "+m.Host+" was started again")
+		}
+		if ended > 0 && len(r.Kept) > 0 {
+			m.Ended.Kept, m.Ended.Heir = r.Kept, &api.Heir{Epoch: m.Epoch, Endpoint: r.Endpoint}
+		}
 	}
 	m.Instance, m.Lineage, m.JoinedAt, m.State = r.Instance, r.Lineage, now, ""
 	m.setState(api.HostUp, now)
@@ -57,13 +61,24 @@ func (m membership) describe(r api.JoinRequest) membership {
 	return m
 }
 
-// leave ends an epoch whose agent shuts down; an older epoch changes nothing.
-func (m membership) leave(epoch int64, now time.Time) membership {
-	if epoch == m.Epoch && m.State.Alive() {
-		m.setState(api.HostLeft, now)
-		m.end(epoch, "the agent of host "+m.Host+" has stopped")
+// leave ends an epoch whose agent shuts down, but for the processes that it keeps; an older epoch changes nothing.
+func (m membership) leave(r api.LeaveRequest, now time.Time) membership {
+	if r.Epoch != m.Epoch || !m.State.Alive() {
+		return m
+	}
+	m.setState(api.HostLeft, now)
+	m.end(r.Epoch, "the agent of host "+m.Host+" has stopped")
+	if len(r.Kept) > 0 {
+		m.setState(api.HostKeeping, now)
+		m.Ended.Kept, m.SuspectUntil = r.Kept, now.Add(time.Duration(r.KeepMS)*time.Millisecond)
 	}
 	return m
+}
+
+// giveUp ends the epoch of processes that no agent has taken over.
+func (m *membership) giveUp(now time.Time) {
+	m.setState(api.HostLeft, now)
+	m.end(m.Epoch, "no agent took over the processes of host "+m.Host+" in time")
 }
 
 // suspect begins the time in which an agent that is not heard of may join again. The heartbeat of last timed out: much later than it was due

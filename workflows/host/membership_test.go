@@ -62,11 +62,11 @@ func TestARefusedJoinNamesTheAgentThatHoldsTheID(t *testing.T) {
 }
 
 func TestLeaveEndsThePresentEpochAlone(t *testing.T) {
-	require.Equal(t, api.HostUp, member(api.HostUp).leave(2, t0).State)
-	left := member(api.HostUp).leave(3, t0.Add(time.Hour))
+	require.Equal(t, api.HostUp, member(api.HostUp).leave(api.LeaveRequest{Epoch: 2}, t0).State)
+	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0.Add(time.Hour))
 	require.Equal(t, api.HostLeft, left.State)
 	require.Equal(t, t0.Add(time.Hour), left.Since)
-	require.Equal(t, api.HostLost, member(api.HostLost).leave(3, t0).State)
+	require.Equal(t, api.HostLost, member(api.HostLost).leave(api.LeaveRequest{Epoch: 3}, t0).State)
 }
 
 func TestAnAgentThatTemporalCouldNotHearHasLongerToJoinAgain(t *testing.T) {
@@ -99,5 +99,30 @@ func TestEveryEndOfAnEpochIsTold(t *testing.T) {
 	successor, refusal := member(api.HostUp).join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
 	require.Nil(t, refusal)
 	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again"}, successor.Ended)
-	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"}, member(api.HostUp).leave(3, t0).Ended)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped"}, member(api.HostUp).leave(api.LeaveRequest{Epoch: 3}, t0).Ended)
+}
+
+func TestAnEpochWhoseProcessesAreKeptWaitsForItsHeir(t *testing.T) {
+	kept := []api.Process{{Worker: "p/1", Incarnation: 2}}
+	left := member(api.HostUp).leave(api.LeaveRequest{Epoch: 3, Kept: kept, KeepMS: 120_000}, t0)
+	require.Equal(t, api.HostKeeping, left.State)
+	require.Equal(t, t0.Add(2*time.Minute), left.SuspectUntil)
+	require.Equal(t, &api.EndEpochRequest{Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 has stopped", Kept: kept}, left.Ended)
+
+	_, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "other"}, t0)
+	require.Equal(t, api.CodeHostTaken, refusal.Code, "the processes are in another folder")
+
+	next, refusal := left.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept, Endpoint: "unix:/g"}, t0)
+	require.Nil(t, refusal)
+	require.Equal(t, api.HostUp, next.State)
+	require.Equal(t, &api.EndEpochRequest{
+		Host: "gpu-1", Epoch: 3, Reason: "the agent of host gpu-1 was started again", Kept: kept, Heir: &api.Heir{Epoch: 4, Endpoint: "unix:/g"},
+	}, next.Ended)
+
+	next, _ = left.join(api.JoinRequest{Instance: "b", Lineage: "disk"}, t0)
+	require.Empty(t, next.Ended.Kept, "an agent that took nothing over")
+
+	left.giveUp(t0)
+	require.Equal(t, api.HostLeft, left.State)
+	require.Empty(t, left.Ended.Kept, "all workers are told")
 }

@@ -39,7 +39,8 @@ other standard environment and profile settings, else localhost:7233.
 
 The gateway serves this host only, unless --listen names another address: then it needs --tls-cert and --tls-key, and --tokens or
 --client-ca. TEMPOOL_LISTEN, TEMPOOL_ADVERTISE, TEMPOOL_TLS_CERT and so on stand for these flags. SIGTERM and SIGINT stop the agent gracefully: it accepts
-no new process, waits for calls in flight, and stops its processes. Other hosts then start the workers again.`,
+no new process, waits for calls in flight, and stops its processes. Other hosts then start the workers again. With --keep-processes the next agent
+of this host goes on with the processes.`,
 		Example: `  worker
   worker --address temporal.example.com:7233 --namespace prod --host-id gpu-1 --labels default,gpu --capacity 16
   worker --listen 10.0.0.5:7460 --tls-cert gw.pem --tls-key gw.key --tokens tokens.toml`,
@@ -72,6 +73,7 @@ no new process, waits for calls in flight, and stops its processes. Other hosts 
 	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "maximum number of processes on this host")
 	flags.StringVar(&config.StateDir, "state-dir", "", "state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none (the gateway always listens on the Unix socket in the state folder)")
+	flags.BoolVar(&config.KeepProcesses, "keep-processes", false, "when this agent stops, leave its processes to the next one with the same host id and state folder for 2 minutes; and take over those of the one before (Linux)")
 	gatewayflags.Security(agent, &config.Security)
 	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "maximum number of connections of each of the gateway's listeners; further ones wait")
 	flags.IntVar(&config.Limits.ClientConnections, "max-client-connections", 0, "maximum number of connections of one token, certificate or address (default: half of --max-connections); further ones are closed")

@@ -1,0 +1,94 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// keptNote is what this agent tells the next one of a process that it hands over.
+type keptNote struct {
+	RunID    string           `json:"run_id"`
+	Watch    api.WatchRequest `json:"watch"`
+	Usage    api.Usage        `json:"usage"`
+	Baseline int64            `json:"baseline,omitempty"` // of its memory, in bytes
+}
+
+// ClaimTimeout is how long the worker of a process that was taken over may take to set what is observed of it.
+const ClaimTimeout = 2 * time.Minute
+
+// Release ends the observation of all processes without a word to their workers, before they are handed over.
+func (h *Host) Release() {
+	s := &h.monitors
+	s.mu.Lock()
+	s.initLocked()
+	close(s.released)
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// Note is what the next agent has to know of a process, after Release.
+func (h *Host) Note(p *process.Process) json.RawMessage {
+	note := keptNote{}
+	note.Usage, _ = h.DataPlane.Usage(p.Worker(), p.Incarnation())
+	if m := h.monitors.of(p); m != nil {
+		note.RunID, note.Watch = m.runID, m.current()
+	}
+	if v := h.health.get(p.Worker(), p.Incarnation()); v != nil {
+		v.mu.Lock()
+		note.Baseline = v.baseline
+		v.mu.Unlock()
+	}
+	text, err := json.Marshal(note)
+	if err != nil {
+		h.Logger.Error("cannot describe a process to the next agent", "worker", p.Worker(), "error", err)
+	}
+	return text
+}
+
+// Resume observes a process that was taken over, and returns its calls so far. It fails for the note of another release.
+func (h *Host) Resume(kept process.Kept) (api.Usage, error) {
+	var note keptNote
+	if err := json.Unmarshal(kept.Note, &note); err != nil {
+		return api.Usage{}, fmt.Errorf("read what the agent before has said of %s: %w", kept.Worker(), err)
+	}
+	if note.Watch.Worker != kept.Worker() {
+		return api.Usage{}, fmt.Errorf("the agent before has not said how to observe %s", kept.Worker())
+	}
+	if note.Baseline > 0 {
+		v := h.health.of(kept.Process)
+		v.mu.Lock()
+		v.baseline, v.served = note.Baseline, kept.Info().ReadyAt
+		v.mu.Unlock()
+	}
+	h.monitor(kept.Process, note.RunID, note.Watch)
+	return note.Usage, nil
+}
+
+// EndUnclaimed kills those processes that were taken over and whose workers have not asked this agent to observe them within a time: they have
+// been replaced meanwhile, or are about to be. It returns after that time, or when ctx ends.
+func (h *Host) EndUnclaimed(ctx context.Context, kept []process.Kept, within time.Duration) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+	}
+	for _, k := range kept {
+		m := h.monitors.of(k.Process)
+		if m == nil {
+			continue // it has ended
+		}
+		m.mu.Lock()
+		claimed := m.claimed
+		m.mu.Unlock()
+		if !claimed {
+			k.Kill("its worker did not claim it within " + within.String() + " after the agent had taken it over")
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package activities_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process"
+)
+
+// heir is the host of the next agent, which has taken over the process of a host that has released it.
+func heir(t *testing.T, o *observedHost, p *process.Process) (*observedHost, process.Kept) {
+	t.Helper()
+	o.Release()
+	require.Empty(t, o.told, "a worker whose process is handed over is told nothing")
+	kept := process.Kept{Process: p, Note: o.Note(p)}
+	next := &observedHost{
+		Host: &activities.Host{
+			ID: "h", Processes: o.Processes, Observer: noObserver{}, Logger: o.Logger, DataPlane: idleDataPlane{}, Epoch: func() int64 { return 2 },
+		},
+		t: t, told: make(chan api.ProcessEvent, 100),
+	}
+	next.Tell = func(worker, runID string, e api.ProcessEvent) {
+		require.Equal(t, "p/1", worker)
+		require.Equal(t, "first-run", runID)
+		next.told <- e
+	}
+	usage, err := next.Resume(kept)
+	require.NoError(t, err)
+	require.Zero(t, usage)
+	return next, kept
+}
+
+func TestTheNextAgentTellsTheExitOfAProcessThatItTookOver(t *testing.T) {
+	o := newObservedHost(t)
+	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	kept.Kill("for the test")
+	require.Equal(t, api.WatchExited, next.next().Event)
+	next.WaitMonitors()
+	require.Empty(t, o.told)
+}
+
+func TestAProcessThatItsWorkerDoesNotClaimIsKilled(t *testing.T) {
+	o := newObservedHost(t)
+	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
+	e := next.next()
+	require.Equal(t, api.WatchExited, e.Event)
+	require.Contains(t, e.Reason, "did not claim it")
+}
+
+func TestAProcessThatItsWorkerClaimsLives(t *testing.T) {
+	o := newObservedHost(t)
+	next, kept := heir(t, o, o.start(func(*api.StartRequest) {}))
+	_, err := next.Watch(t.Context(), api.WatchRequest{Process: api.Process{Worker: "p/1", Incarnation: 3}, Health: kept.Spec().Health})
+	require.NoError(t, err)
+	next.EndUnclaimed(t.Context(), []process.Kept{kept}, time.Millisecond)
+	require.NoError(t, kept.Probe(t.Context()))
+	require.Empty(t, next.told)
+}
+
+func TestANoteOfAnotherReleaseIsRefused(t *testing.T) {
+	o := newObservedHost(t)
+	p := o.start(func(*api.StartRequest) {})
+	_, err := o.Resume(process.Kept{Process: p, Note: json.RawMessage(`{"other":1}`)})
+	require.ErrorContains(t, err, "has not said how to observe p/1")
+}

@@ -1,0 +1,359 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/process/keeper"
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/sandbox"
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// KeepFor is how long processes that were handed over wait for the next supervisor of their state directory.
+const KeepFor = 2 * time.Minute
+
+// keptFormat is the version of keptRecord. A supervisor takes over only what it reads completely.
+const keptFormat = 1
+
+// keptRecord is what the next supervisor needs to know of a process besides its descriptors.
+type keptRecord struct {
+	Format      int       `json:"format"`
+	Worker      string    `json:"worker"`
+	Incarnation int64     `json:"incarnation"`
+	Key         tree.Key  `json:"key"`
+	StartedAt   time.Time `json:"started_at"`
+	ReadyAt     time.Time `json:"ready_at"`
+	Spec        spec.Spec `json:"spec"`
+	Address     string    `json:"address,omitempty"`
+	Port        int       `json:"port,omitempty"`
+	SocketDir   string    `json:"socket_dir,omitempty"`
+
+	Limits     spec.Limits                 `json:"limits"`
+	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
+	Logs       []LogLine                   `json:"logs,omitempty"`
+	Wire       wire.State                  `json:"wire,omitzero"`
+	// Files names the descriptors in their order.
+	Files []string `json:"files"`
+	// Note is the caller's.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// The names of descriptors.
+const (
+	fileStdout    = "stdout"
+	fileStderr    = "stderr"
+	fileIn        = "in"  // the protocol, as the agent reads it
+	fileOut       = "out" // and writes it
+	fileNamespace = "namespace"
+)
+
+// Kept is a process that was taken over from an earlier supervisor, and the note that its caller of HandOver made.
+type Kept struct {
+	*Process
+	Note json.RawMessage
+}
+
+// CanKeep returns why this supervisor cannot hand its processes over; nil if it can.
+func CanKeep(stateDir string) error {
+	if err := keepingSupported(); err != nil {
+		return err
+	}
+	if os.Getpid() == 1 {
+		return coded(CodeInvalid, nil, "the agent is process 1 of its container, whose end ends all processes; run it outside of a container, or under an init")
+	}
+	path, err := filepath.Abs(filepath.Join(stateDir, keeper.SocketName))
+	if err == nil && len(path) > maxSocketPath {
+		return coded(CodeInvalid, nil, "the path of the state directory is too long for a socket in it: %s has %d bytes, at most %d fit", path, len(path), maxSocketPath)
+	}
+	return err
+}
+
+// HandOver hands the ready processes to a keeper, which holds them for KeepFor: until the next supervisor on this state directory takes them over.
+// note is kept with each. Nothing may call the workers any more; HandOver waits, until ctx ends, for what is under way, and kills a worker that is
+// not quiet by then. It returns the processes that were handed over, whose Done is closed. All others go on until Close.
+func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawMessage) ([]*Process, error) {
+	if err := CanKeep(s.state.path); err != nil {
+		return nil, err
+	}
+	pipe, err := s.reaper.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer pipe.Close()
+	type prepared struct {
+		p    *Process
+		item keeper.Item
+	}
+	var mu sync.Mutex
+	var all []prepared
+	var group sync.WaitGroup
+	for _, p := range s.List() {
+		if p.Info().ReadyAt.IsZero() || p.isEnding() {
+			continue
+		}
+		group.Go(func() {
+			item, err := p.prepare(ctx, note)
+			if err != nil {
+				s.logger.Warn("cannot hand a process over", "worker", p.Worker(), "incarnation", p.Incarnation(), "error", err)
+				p.Kill("the agent is being replaced, and this process could not be handed over: " + err.Error())
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, prepared{p, item})
+		})
+	}
+	group.Wait()
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var items []keeper.Item
+	for _, one := range all {
+		items = append(items, one.item)
+		defer one.item.Close()
+	}
+	if err := keeper.Start(ctx, filepath.Join(s.state.path, keeper.SocketName), pipe, items, s.config.keepFor); err != nil {
+		for _, one := range all {
+			one.p.Kill("the agent is being replaced, and no keeper took this process")
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	s.keeping = true
+	s.mu.Unlock()
+	var kept []*Process
+	for _, one := range all {
+		one.p.updateTermination(func(t *termination) { t.handedOver = true })
+		<-one.p.done
+		if one.p.HandedOver() {
+			kept = append(kept, one.p)
+		}
+	}
+	return kept, nil
+}
+
+// HandedOver reports whether the process lives on under a keeper or another supervisor, although Done is closed.
+func (p *Process) HandedOver() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handedOver
+}
+
+func (p *Process) isEnding() bool {
+	t := p.currentTermination()
+	return t.stopped || t.killed()
+}
+
+// prepare stops reading from and writing to the process, and returns what the next supervisor gets.
+func (p *Process) prepare(ctx context.Context, note func(*Process) json.RawMessage) (item keeper.Item, err error) {
+	r := keptRecord{
+		Format: keptFormat, Worker: p.Worker(), Incarnation: p.Incarnation(), Key: p.treeKey(), StartedAt: p.startedAt, ReadyAt: p.Info().ReadyAt,
+		Spec: *p.spec, Address: p.Info().Address, Port: p.plan.address.port, SocketDir: p.plan.address.dir, Limits: p.Limits(), Mechanisms: p.LimitMechanisms(),
+	}
+	defer func() {
+		if err != nil {
+			item.Close()
+		}
+	}()
+	add := func(name string, file *os.File) {
+		r.Files = append(r.Files, name)
+		item.Files = append(item.Files, file)
+	}
+	if p.conn != nil {
+		var in, out *os.File
+		if r.Wire, in, out, err = wire.HandOver(ctx, p.conn); err != nil {
+			return item, err
+		}
+		add(fileIn, in)
+		add(fileOut, out)
+	}
+	for i, name := range []string{fileStdout, fileStderr} {
+		log := p.pipes.logs[i]
+		if log == nil {
+			continue
+		}
+		copied, err := wire.Duplicate(log)
+		if err != nil {
+			return item, err
+		}
+		add(name, copied)
+		if err := log.SetReadDeadline(time.Unix(1, 0)); err != nil {
+			return item, fmt.Errorf("stop reading %s: %w", name, err)
+		}
+	}
+	p.readers.Wait()
+	p.probing.RLock()
+	defer p.probing.RUnlock()
+	for _, namespace := range p.namespaces {
+		copied, err := wire.Duplicate(namespace)
+		if err != nil {
+			return item, err
+		}
+		add(fileNamespace, copied)
+	}
+	r.Logs, r.Note = p.Logs(), note(p)
+	item.Key = r.Key
+	item.Record, err = json.Marshal(r)
+	return item, err
+}
+
+// takeOver takes over what an earlier supervisor has handed over. It returns nothing where that fails: the sweep kills those processes.
+func (s *Supervisor) takeOver(ctx context.Context) (*keeper.Takeover, []keptRecord) {
+	socket := filepath.Join(s.state.path, keeper.SocketName)
+	taken, err := keeper.Take(ctx, socket)
+	if err == nil && taken == nil {
+		return nil, nil
+	}
+	if err == nil && !s.config.TakeOver {
+		err = errors.New("this agent keeps no processes")
+	}
+	var records []keptRecord
+	if err == nil {
+		for _, item := range taken.Items {
+			var r keptRecord
+			if err = json.Unmarshal(item.Record, &r); err != nil {
+				break
+			}
+			if r.Format != keptFormat || len(r.Files) != len(item.Files) {
+				err = errors.New("they were handed over by another release of the agent")
+				break
+			}
+			records = append(records, r)
+		}
+	}
+	if err != nil {
+		s.logger.Warn("cannot take over the processes of the agent before; killing them", "error", err)
+		if taken != nil {
+			taken.Abort()
+		}
+		return nil, nil
+	}
+	return taken, records
+}
+
+// resume goes on with the processes of a take-over that are still alive. The reaper and the state directory know them.
+func (s *Supervisor) resume(taken *keeper.Takeover, records []keptRecord) error {
+	if taken == nil {
+		return nil
+	}
+	for i, r := range records {
+		p, err := s.resumeOne(r, taken.Items[i].Files)
+		if err != nil {
+			s.logger.Warn("cannot take over a process; killing it", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID, "error", err)
+			if report := tree.Kill(r.Key); !report.Complete() {
+				s.logger.Error("cannot kill a process that was not taken over", "worker", r.Worker, "report", report.String())
+				continue
+			}
+			s.reaper.Forget(r.Key.Cookie)
+			_ = s.state.removeRecord(r.Worker, r.Incarnation)
+			continue
+		}
+		s.logger.Info("took over a worker process", "worker", r.Worker, "incarnation", r.Incarnation, "pid", r.Key.Root.PID)
+		s.kept = append(s.kept, Kept{p, r.Note})
+	}
+	return taken.Done()
+}
+
+// TakenOver returns the processes that Open has taken over.
+func (s *Supervisor) TakenOver() []Kept { return slices.Clone(s.kept) }
+
+func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error) {
+	pl, err := s.resumePlan(r)
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	p := &Process{
+		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: &r.Spec, plan: &pl, logs: &logRing{}, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
+		members: &tree.MemberSet{}, wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
+		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
+	}
+	for _, line := range r.Logs {
+		p.logs.add(line)
+	}
+	var in, out *os.File
+	for i, name := range r.Files {
+		switch name {
+		case fileIn:
+			in = files[i]
+		case fileOut:
+			out = files[i]
+		case fileStdout:
+			p.pipes.logs[0] = files[i]
+		case fileStderr:
+			p.pipes.logs[1] = files[i]
+		case fileNamespace:
+			p.namespaces = append(p.namespaces, files[i])
+		default:
+			closeAll(files)
+			return nil, fmt.Errorf("unknown descriptor %q", name)
+		}
+	}
+	if !p.root.Exists() {
+		closeAll(files)
+		return nil, errors.New("it has ended")
+	}
+	p.meter.Start(p.startedAt, 0)
+	p.child = tree.Reclaim(p.root)
+	p.awaitExit = tree.WatchIdentity(p.root)
+	if in != nil {
+		p.conn, p.connErr = p.reconnect(in, out, r.Wire)
+		if p.connErr != nil {
+			closeAll(files)
+			return nil, p.connErr
+		}
+	}
+	p.readLogs()
+	s.mu.Lock()
+	s.newest[r.Worker] = max(s.newest[r.Worker], r.Incarnation)
+	s.mu.Unlock()
+	s.supervise(p)
+	return p, nil
+}
+
+// reconnect goes on with the protocol.
+func (p *Process) reconnect(in, out *os.File, state wire.State) (wire.Conn, error) {
+	if p.spec.Pool.Protocol == spec.ProtocolJSONRPC {
+		p.pipes.stdout, p.pipes.stdin = in, out
+		return wire.ResumeJSONRPC(in, out, p.spec.Pool.Framing, state, p.wireOptions())
+	}
+	p.pipes.out, p.pipes.frames = in, out
+	return wire.ResumeFrames(in, out, state, p.wireOptions())
+}
+
+// resumePlan is the plan of a process that an earlier supervisor has started.
+func (s *Supervisor) resumePlan(r keptRecord) (plan, error) {
+	p := plan{
+		cookie: r.Key.Cookie, mark: r.Key.Mark, umask: -1, fork: s.config.fork, mechanisms: r.Mechanisms, cgroup: s.cgroups.Find(r.Key.Cgroup),
+		limits: limits.NewPerProcess(r.Limits, limits.AssignCores(r.Limits, r.Worker, s.host.Cores)),
+	}
+	if r.Port != 0 {
+		p.address = address{port: r.Port, dir: r.SocketDir, socket: filepath.Join(r.SocketDir, socketFile)}
+		s.ports.take(r.Port)
+	}
+	if err := p.complete(r.Worker, r.Spec); err != nil {
+		return p, err
+	}
+	p.mark.Restore()
+	return p, nil
+}
+
+func closeAll(files []*os.File) { sandbox.Namespaces(files).Close() }
+
+// abort gives up a take-over, which may be nil.
+func abort(taken *keeper.Takeover) {
+	if taken != nil {
+		taken.Abort()
+	}
+}

@@ -1,0 +1,246 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/keeper"
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
+)
+
+// handOver has another program start a worker on a state directory and hand it over. It returns the worker's process.
+func handOver(t *testing.T, dir string, sp spec.Spec) tree.Identity {
+	t.Helper()
+	text, err := json.Marshal(keepingAgent{dir, sp})
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
+	cmd.Stderr = t.Output()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, tree.StartChild(cmd))
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	require.NoError(t, err)
+	id, found := tree.Identify(pid)
+	require.True(t, found)
+	require.NoError(t, in.Close())
+	require.NoError(t, tree.WaitChild(cmd))
+	require.True(t, lives(t, id), "the worker outlives its agent")
+	return id
+}
+
+// shortDir is a state directory whose path leaves room for a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keep")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func takeOver(c *Config) { c.TakeOver = true }
+
+func in(dir string) func(*Config) { return func(c *Config) { c.StateDir = dir } }
+
+// keeperOf is the keeper of a state directory.
+func keeperOf(t *testing.T, dir string) int {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil || string(data) != keeper.Name+"\x00"+filepath.Join(dir, keeper.SocketName)+"\x00" {
+			continue
+		}
+		var pid int
+		_, err = fmt.Sscanf(name, "/proc/%d/", &pid)
+		require.NoError(t, err)
+		return pid
+	}
+	require.Fail(t, "no keeper")
+	return 0
+}
+
+func TestTheNextSupervisorGoesOnWithAProcessThatWasHandedOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec func(*testing.T) spec.Spec
+		use  func(*testing.T, *Process)
+	}{
+		"frames": {
+			func(t *testing.T) spec.Spec { return python(t, `print("loaded")`) },
+			func(t *testing.T, p *Process) {
+				require.Equal(t, "again", call(t, p, "echo", "again"))
+				require.NoError(t, p.Conn().Ping(t.Context()))
+			},
+		},
+		"jsonrpc": {
+			func(*testing.T) spec.Spec {
+				sp := runs("python3", "-u", "-c", `
+import json, sys
+print("loaded", file=sys.stderr)
+seen = set()
+for line in sys.stdin:
+    m = json.loads(line)
+    assert m["id"] not in seen, "an id is used twice"
+    seen.add(m["id"])
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"seen": len(seen)}}))`)
+				sp.Pool.Protocol, sp.Pool.Framing, sp.Health.Kind = spec.ProtocolJSONRPC, "line", spec.HealthRPC
+				sp.Start.Warmup = []spec.Warmup{{Method: "first"}}
+				return sp
+			},
+			func(t *testing.T, p *Process) { require.Contains(t, call(t, p, "next", "{}"), "seen") },
+		},
+		"none": {
+			func(t *testing.T) spec.Spec {
+				return sh("echo loaded; trap 'exit 0' TERM; while :; do sleep 0.05; echo working; done")
+			},
+			func(t *testing.T, p *Process) {
+				require.NoError(t, p.Probe(t.Context()))
+				before := len(p.Logs())
+				eventually(t, func() bool { return len(p.Logs()) > before }, "its output goes on")
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortDir(t)
+			id := handOver(t, dir, c.spec(t))
+			s := open(t, in(dir), takeOver)
+			kept := s.TakenOver()
+			require.Len(t, kept, 1)
+			p := kept[0]
+			require.JSONEq(t, `"of p/0"`, string(p.Note))
+			require.Equal(t, id.PID, p.Info().PID)
+			require.Equal(t, int64(1), s.Newest("p/0"))
+			require.False(t, p.Info().ReadyAt.IsZero())
+			require.Contains(t, p.Logs()[0].Text, "loaded")
+			c.use(t, p.Process)
+			_, err := os.Stat(filepath.Join(dir, keeper.SocketName))
+			eventually(t, func() bool { _, err = os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is gone: %v", err)
+			require.True(t, lives(t, id))
+			_, err = p.FreshSample(t.Context())
+			require.NoError(t, err)
+
+			_, err = s.HandOver(t.Context(), noted) // and a second time
+			require.NoError(t, err)
+			require.True(t, p.HandedOver())
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			require.NoError(t, s.Close(ctx))
+			require.True(t, lives(t, id))
+			s = open(t, in(dir), takeOver)
+			require.Len(t, s.TakenOver(), 1)
+			p = s.TakenOver()[0]
+			c.use(t, p.Process)
+			exit, err := p.Stop(t.Context(), 5*time.Second)
+			require.NoError(t, err)
+			require.True(t, exit.Interrupted, exit.Reason)
+			gone(t, id, "the worker")
+		})
+	}
+}
+
+func TestACrashAfterATakeOverIsNoticed(t *testing.T) {
+	dir := shortDir(t)
+	id := handOver(t, dir, python(t))
+	s := open(t, in(dir), takeOver)
+	p := s.TakenOver()[0]
+	require.NoError(t, syscall.Kill(id.PID, syscall.SIGKILL))
+	exit := ends(t, p.Process)
+	require.True(t, exit.Failed(), exit.Reason)
+	require.Empty(t, cookieHolders(t, p.Info().Cookie))
+}
+
+func TestNothingIsLeftOfProcessesThatNobodyTakesOver(t *testing.T) {
+	t.Run("the keeper is killed", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
+		gone(t, id, "the worker")
+		require.Empty(t, open(t, in(dir), takeOver).TakenOver())
+	})
+	t.Run("there is no next supervisor", func(t *testing.T) {
+		dir := shortDir(t)
+		s, err := Open(t.Context(), Config{StateDir: dir, HostID: "test", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), keepFor: 50 * time.Millisecond})
+		require.NoError(t, err)
+		p := begin(t, s, sh("setsid sleep 1000 & sleep 1000"))
+		kept, err := s.HandOver(t.Context(), noted)
+		require.NoError(t, err)
+		require.Equal(t, []*Process{p}, kept)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+		eventually(t, func() bool { return len(cookieHolders(t, p.Info().Cookie)) == 0 }, "a process is left over")
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "the keeper is left over")
+	})
+	t.Run("the next supervisor has another state directory", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		require.Empty(t, open(t, takeOver).TakenOver())
+		require.True(t, lives(t, id), "the keeper still waits")
+		require.NoError(t, syscall.Kill(keeperOf(t, dir), syscall.SIGKILL))
+		gone(t, id, "the worker")
+	})
+	t.Run("the next supervisor is killed", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		agent := exec.Command(os.Args[0])
+		text, err := json.Marshal(keepingAgent{dir, sh("sleep 1000")})
+		require.NoError(t, err)
+		agent.Env = append(os.Environ(), keepingAgentEnv+"="+string(text))
+		in, err := agent.StdinPipe()
+		require.NoError(t, err)
+		defer in.Close()
+		require.NoError(t, tree.StartChild(agent))
+		eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, keeper.SocketName)); return os.IsNotExist(err) }, "it has taken over")
+		require.True(t, lives(t, id))
+		require.NoError(t, agent.Process.Kill())
+		require.Error(t, tree.WaitChild(agent))
+		gone(t, id, "the worker")
+	})
+	t.Run("the next supervisor does not take over", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		require.Empty(t, open(t, in(dir)).TakenOver())
+		gone(t, id, "the worker")
+	})
+	t.Run("the next supervisor fails in the middle", func(t *testing.T) {
+		dir := shortDir(t)
+		id := handOver(t, dir, sh("sleep 1000"))
+		taken, err := keeper.Take(t.Context(), filepath.Join(dir, keeper.SocketName))
+		require.NoError(t, err)
+		require.Len(t, taken.Items, 1)
+		taken.Abort()
+		gone(t, id, "the worker")
+	})
+	t.Run("a worker asks", func(t *testing.T) {
+		dir := shortDir(t)
+		socket := filepath.Join(dir, keeper.SocketName)
+		id := handOver(t, dir, runs("python3", "-c", `
+import os, socket, time
+while not os.path.exists("`+socket+`"): time.sleep(0.01)
+s = socket.socket(socket.AF_UNIX)
+s.connect("`+socket+`")
+open("`+dir+`/answer", "w").write("got %d bytes" % len(s.recv(1)))
+time.sleep(1000)`))
+		eventually(t, func() bool { data, _ := os.ReadFile(filepath.Join(dir, "answer")); return len(data) > 0 }, "no answer")
+		data, err := os.ReadFile(filepath.Join(dir, "answer"))
+		require.NoError(t, err)
+		require.Equal(t, "got 0 bytes", string(data))
+		require.Len(t, open(t, in(dir), takeOver).TakenOver(), 1, "a worker does not spoil the take-over")
+		require.True(t, lives(t, id))
+	})
+}

@@ -1,0 +1,210 @@
+package keeper
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
+)
+
+// startTimeout bounds the start of the keeper.
+const startTimeout = 15 * time.Second
+
+// Item is one process.
+type Item struct {
+	Key    tree.Key
+	Record json.RawMessage // the keeper does not read it
+	Files  []*os.File      // at most 32
+}
+
+// Close closes the files.
+func (i Item) Close() {
+	for _, file := range i.Files {
+		file.Close()
+	}
+}
+
+// Start gives the items to a keeper that listens on socket, and returns when it has them. reaper is a descriptor of the pipe of the reaper that
+// watches them. The keeper kills what no agent has taken over after keepFor.
+func Start(ctx context.Context, socket string, reaper *os.File, items []Item, keepFor time.Duration) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the socket of an earlier keeper: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	listener.SetUnlinkOnClose(false)
+	defer listener.Close()
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return err
+	}
+	listening, err := listener.File()
+	if err != nil {
+		return err
+	}
+	defer listening.Close()
+	self, err := tree.SelfPath()
+	if err != nil {
+		return err
+	}
+	handOut, handIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer handIn.Close()
+	ready, readyIn, err := os.Pipe()
+	if err != nil {
+		handOut.Close()
+		return err
+	}
+	defer ready.Close()
+
+	h := hand{Socket: socket, KeepMS: keepFor.Milliseconds()}
+	files := []*os.File{listening, reaper, handOut, readyIn}
+	for _, item := range items {
+		h.Items = append(h.Items, itemHead{item.Key, item.Record, len(item.Files)})
+		files = append(files, item.Files...)
+	}
+	var agent *launcher.Credentials
+	cmd := &exec.Cmd{
+		Path: self, Args: []string{Name, socket}, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, ExtraFiles: files, SysProcAttr: agent.SessionAttr(),
+	}
+	err = tree.StartChild(cmd)
+	handOut.Close()
+	readyIn.Close()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(startTimeout)
+	if limit, ok := ctx.Deadline(); ok && limit.Before(deadline) {
+		deadline = limit
+	}
+	err = errors.Join(handIn.SetWriteDeadline(deadline), ready.SetReadDeadline(deadline))
+	if err == nil {
+		err = json.NewEncoder(handIn).Encode(h)
+	}
+	if err == nil {
+		_, err = ready.Read(make([]byte, 1))
+	}
+	go func() { _ = tree.WaitChild(cmd) }() // it usually outlives this program
+	if err != nil {
+		_ = cmd.Process.Kill()
+		return fmt.Errorf("the keeper did not take the processes: %w", err)
+	}
+	return nil
+}
+
+// Takeover is what a keeper has given. Either Done or Abort must follow.
+type Takeover struct {
+	Items []Item
+	conn  *net.UnixConn
+}
+
+// Take asks the keeper that listens on socket for its processes. It returns nil without an error if there is none.
+func Take(ctx context.Context, socket string) (*Takeover, error) {
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Takeover{conn: connection.(*net.UnixConn)}
+	if err := t.receive(); err != nil {
+		t.Abort()
+		return nil, fmt.Errorf("take over the processes of the agent before: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Takeover) receive() error {
+	if err := t.conn.SetDeadline(time.Now().Add(takeTimeout)); err != nil {
+		return err
+	}
+	for {
+		var kind [1]byte
+		rights := make([]byte, unix.CmsgSpace(4*maxFiles))
+		n, got, flags, _, err := t.conn.ReadMsgUnix(kind[:], rights)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		case flags&unix.MSG_CTRUNC != 0:
+			return errors.New("too few file descriptors are free in this program")
+		case kind[0] == allSent:
+			return nil
+		case kind[0] != itemFollows:
+			return fmt.Errorf("the keeper sent %q", kind[0])
+		}
+		files, err := filesOf(rights[:got])
+		t.Items = append(t.Items, Item{Files: files})
+		if err != nil {
+			return err
+		}
+		var length [4]byte
+		if _, err := io.ReadFull(t.conn, length[:]); err != nil {
+			return err
+		}
+		size := binary.BigEndian.Uint32(length[:])
+		if size > maxRecord {
+			return fmt.Errorf("a record of %d bytes", size)
+		}
+		record := make([]byte, size)
+		if _, err := io.ReadFull(t.conn, record); err != nil {
+			return err
+		}
+		t.Items[len(t.Items)-1].Record = record
+		if _, err := t.conn.Write([]byte{itemGot}); err != nil {
+			return err
+		}
+	}
+}
+
+// filesOf returns the descriptors of a message as files.
+func filesOf(rights []byte) ([]*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "of a worker"))
+		}
+	}
+	return files, nil
+}
+
+// Done dismisses the keeper: this program owns the processes.
+func (t *Takeover) Done() error {
+	defer t.conn.Close()
+	_, err := t.conn.Write([]byte{allTaken})
+	return err
+}
+
+// Abort has the keeper kill the processes.
+func (t *Takeover) Abort() {
+	t.conn.Close()
+	for _, item := range t.Items {
+		item.Close()
+	}
+}

@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrHandedOver is the error of a Conn after HandOver.
+var ErrHandedOver = errors.New("the connection was handed over to another program")
+
+var errMidMessage = errors.New("the worker is in the middle of a message")
+
+// State is what a Conn knows besides its streams, for the program that goes on with them.
+type State struct {
+	// Hello is the worker's; nil for JSON-RPC.
+	Hello *Hello `json:"hello,omitempty"`
+	// Generation and LastPing keep ids from being used twice.
+	Generation uint32 `json:"generation,omitempty"`
+	LastPing   uint32 `json:"last_ping,omitempty"`
+	// Counts are the worker's counters.
+	Counts map[string]int64 `json:"counts,omitempty"`
+}
+
+// handOverPoll is the interval at which HandOver checks whether the Conn is quiet.
+const handOverPoll = time.Millisecond
+
+// HandOver ends c without a word to the worker, and returns its state and duplicates of its two streams, with which Resume goes on. From its
+// begin no call, notification or ping starts; it waits until those under way and the worker's host calls have been answered. It fails if ctx
+// ends first, if the worker is in the middle of a message, or if a stream has no descriptor; c is unusable then, too.
+func HandOver(ctx context.Context, c Conn) (state State, in, out *os.File, err error) {
+	source, ok := c.(*conn)
+	if !ok {
+		return State{}, nil, nil, errors.New("this connection cannot be handed over")
+	}
+	if err := source.quiesce(ctx); err != nil {
+		return State{}, nil, nil, err
+	}
+	if in, err = Duplicate(source.codec.input()); err != nil {
+		return State{}, nil, nil, err
+	}
+	if out, err = Duplicate(source.out.w); err != nil {
+		in.Close()
+		return State{}, nil, nil, err
+	}
+	state = source.state()
+	source.fail(ErrHandedOver)
+	return state, in, out, nil
+}
+
+// quiesce stops everything on the Conn but its writer.
+func (c *conn) quiesce(ctx context.Context) error {
+	c.mu.Lock()
+	c.handingOver = true
+	c.mu.Unlock()
+	if err := c.awaitQuiet(ctx, func() bool { return c.InFlight() == 0 && !c.ping.unanswered() }); err != nil {
+		return err
+	}
+	for _, stream := range c.codec.inputs() {
+		if err := stopReading(stream); err != nil && stream == c.codec.input() { // the other channel may be closed
+			return err
+		}
+	}
+	select {
+	case <-c.readEnded:
+	case <-c.done:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !errors.Is(c.readErr, os.ErrDeadlineExceeded) {
+		return c.readErr
+	}
+	return c.awaitQuiet(ctx, func() bool { return len(c.hostCalls) == 0 && c.out.isDrained() })
+}
+
+func (c *conn) awaitQuiet(ctx context.Context, quiet func() bool) error {
+	ticker := time.NewTicker(handOverPoll)
+	defer ticker.Stop()
+	for !quiet() {
+		select {
+		case <-ticker.C:
+		case <-c.done:
+			return c.Err()
+		case <-ctx.Done():
+			return fmt.Errorf("the worker has not answered everything: %w", ctx.Err())
+		}
+	}
+	return c.Err()
+}
+
+// refusal is why nothing more may be sent; nil while the Conn works.
+func (c *conn) refusal() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refusalLocked()
+}
+
+func (c *conn) refusalLocked() error {
+	if c.err == nil && c.handingOver {
+		return ErrHandedOver
+	}
+	return c.err
+}
+
+// ended takes the end of the reader: it ends the Conn, unless HandOver has stopped the reader.
+func (c *conn) ended(err error) {
+	c.mu.Lock()
+	stopped := c.handingOver && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errMidMessage))
+	c.mu.Unlock()
+	if !stopped {
+		c.fail(err)
+	}
+}
+
+// stopReading makes a Read, the one in progress too, fail with os.ErrDeadlineExceeded.
+func stopReading(stream any) error {
+	limited, ok := stream.(interface{ SetReadDeadline(time.Time) error })
+	if !ok {
+		return errors.New("the stream of this connection has no read deadline")
+	}
+	if err := limited.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return fmt.Errorf("stop reading: %w", err)
+	}
+	return nil
+}
+
+// Duplicate returns another descriptor of a stream, whose mode stays as it is.
+func Duplicate(stream any) (*os.File, error) {
+	fd := -1
+	var err error
+	dup := func(original uintptr) { fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 3) }
+	switch s := stream.(type) {
+	case interface{ control(func(fd uintptr)) error }:
+		err = errors.Join(s.control(dup), err)
+	case syscall.Conn:
+		raw, rawErr := s.SyscallConn()
+		if rawErr == nil {
+			rawErr = raw.Control(dup)
+		}
+		err = errors.Join(rawErr, err)
+	default:
+		err = errors.New("the stream of this connection has no descriptor")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("duplicate a stream: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "stream of a worker"), nil
+}
+
+func (c *conn) state() State {
+	s := State{Counts: CountsOf(c)}
+	if hello, ok := HelloOf(c); ok {
+		s.Hello = &hello
+	}
+	c.mu.Lock()
+	for i := range c.calls {
+		s.Generation = max(s.Generation, c.calls[i].generation)
+	}
+	c.mu.Unlock()
+	c.ping.mu.Lock()
+	s.LastPing = c.ping.last
+	c.ping.mu.Unlock()
+	return s
+}
+
+// restore sets the state of a Conn that has not started.
+func (c *conn) restore(s State) {
+	for i := range c.calls {
+		c.calls[i].generation = s.Generation
+	}
+	c.ping.last = s.LastPing
+	c.counters.totals = s.Counts
+}
+
+// ResumeFrames is NewFrames for streams and a state of HandOver: the worker notices nothing.
+func ResumeFrames(in io.ReadCloser, out io.WriteCloser, s State, o Options) (Conn, error) {
+	if s.Hello == nil {
+		return nil, errors.New("the state of this connection has no hello")
+	}
+	o = o.withDefaults()
+	d := &frames{in: in, reader: newFrameReader(o.MaxMessage), ready: make(chan struct{}), hello: *s.Hello}
+	close(d.ready)
+	writer, reader := splitSocket(out)
+	if reader != nil {
+		reader.Close() // the worker writes to in
+	}
+	c := newConn(d, in, writer, o)
+	c.restore(s)
+	c.start()
+	return c, nil
+}
+
+// ResumeJSONRPC is NewJSONRPC for streams and a state of HandOver.
+func ResumeJSONRPC(r io.Reader, w io.WriteCloser, framing string, s State, o Options) (Conn, error) {
+	o = o.withDefaults()
+	in, err := newFraming(framing, r, o)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(&jsonrpc{in: r, framing: in, framingName: framing, o: o}, r, w, o)
+	c.restore(s)
+	c.start()
+	return c, nil
+}

@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process/tree"
+)
+
+// pids are the processes of a pool's workers by slot, once all of them serve.
+func (env *testEnv) pids(pool *tempool.Pool, size int) map[string]int {
+	env.t.Helper()
+	view := env.waitFor(pool, "all workers serve", func(v api.PoolWorkers) bool { return inService(v) == size })
+	pids := map[string]int{}
+	for _, w := range view.Workers {
+		pids[w.Worker] = w.PID
+	}
+	return pids
+}
+
+// running reports whether a process lives.
+func running(t *testing.T, pid int) bool {
+	t.Helper()
+	entry, err := tree.ReadEntry(pid)
+	require.NoError(t, err)
+	return entry != nil && !entry.Zombie
+}
+
+// requireTakenOver waits until each worker has recorded exactly so many take-overs.
+func requireTakenOver(t *testing.T, pool *tempool.Pool, size, times int) {
+	t.Helper()
+	for slot := range size {
+		var last []lifecycle.Transition
+		require.Eventually(t, func() bool {
+			history, err := pool.History(t.Context(), slot)
+			last = history
+			n := 0
+			for _, transition := range history {
+				if transition.Event == lifecycle.EventKind(lifecycle.TakenOver) {
+					n++
+				}
+			}
+			return err == nil && n == times
+		}, waitTimeout, 50*time.Millisecond, "worker %d was taken over %d times: %+v", slot, times, &last)
+	}
+}
+
+// An agent is replaced twice while callers call and a client holds a lease. No process restarts, and every call is answered or was not started.
+func TestAnAgentIsReplacedUnderLoadAndKeepsItsProcesses(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	const size = 3
+	current := env.startAgent("keeper", "--capacity", "4", "--keep-processes")
+	s := echoSpec("kept", size)
+	s.Rotation.MaxRequests = 0
+	pool := env.startPool(s)
+	env.waitReady(pool, size)
+	before := env.pids(pool, size)
+
+	held, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "holder", TTL: 5 * time.Minute})
+	require.NoError(t, err)
+	_, err = held.CallRaw(t.Context(), "echo", []byte(`1`))
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	var answered atomic.Int64
+	for i := range 4 {
+		group.Go(func() {
+			pace := time.NewTicker(5 * time.Millisecond) // leaves the machine to the agents that start
+			defer pace.Stop()
+			for n := 0; ctx.Err() == nil; n++ {
+				<-pace.C
+				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
+				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
+				if !assert.NoError(t, err, "no call fails that was started") || !assert.Equal(t, body, string(answer)) {
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	goOn := func(what string) {
+		t.Helper()
+		calls := answered.Load()
+		require.Eventually(t, func() bool { return answered.Load() > calls+100 }, waitTimeout, 10*time.Millisecond, "%s: calls go on", what)
+	}
+	goOn("the first agent")
+	for turn := 1; turn <= 2; turn++ {
+		began := time.Now()
+		current.stop()
+		t.Logf("agent %d stopped in %s", turn, time.Since(began))
+		current = env.startAgent("keeper", "--capacity", "4", "--keep-processes")
+		requireTakenOver(t, pool, size, turn)
+		t.Logf("workers know the next agent after %s", time.Since(began))
+		goOn("the next agent")
+		require.Equal(t, before, env.pids(pool, size), "no process restarts")
+		require.NoError(t, held.Err())
+		_, err := callLease(t, held)
+		require.NoError(t, err, "the lease goes on")
+	}
+	require.NoError(t, held.Checkin(t.Context(), api.OutcomeOK))
+	cancel()
+	group.Wait()
+	for slot := range size {
+		state, err := pool.State(t.Context(), slot)
+		require.NoError(t, err)
+		require.Equal(t, int64(1), state.Incarnation)
+	}
+}
+
+// callLease calls under a lease until the call was started.
+func callLease(t *testing.T, lease *tempool.Lease) (answer []byte, err error) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		answer, err = lease.CallRaw(t.Context(), "echo", []byte(`2`))
+		return err == nil || api.CodeOf(err) != api.CodeUnavailable
+	}, waitTimeout, 20*time.Millisecond, "the call under the lease is not answered: %v", &err)
+	return answer, err
+}
+
+// Without a successor that takes them over, kept processes are replaced, and none is left over.
+func TestKeptProcessesThatNobodyTakesOverAreReplaced(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	first := env.startAgent("keeper", "--capacity", "4", "--keep-processes")
+	pool := env.startPool(echoSpec("lost", 2))
+	env.waitReady(pool, 2)
+	before := env.pids(pool, 2)
+	first.stop()
+	for _, pid := range before {
+		require.True(t, running(t, pid), "the process is kept")
+	}
+	env.startAgent("keeper", "--capacity", "4") // does not take over
+	after := env.waitFor(pool, "all workers have new processes", func(v api.PoolWorkers) bool {
+		for _, w := range v.Workers {
+			if !w.State.InService() || w.PID == before[w.Worker] {
+				return false
+			}
+		}
+		return true
+	})
+	require.Len(t, after.Workers, 2)
+	for _, pid := range before {
+		require.False(t, running(t, pid), "nothing is left over")
+	}
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(env.dir, "keeper", "keeper.sock"))
+		return errors.Is(err, fs.ErrNotExist)
+	}, waitTimeout, 20*time.Millisecond, "the keeper has ended")
+}

@@ -1,0 +1,62 @@
+package host
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+
+	"github.com/tempool/tempool/api"
+)
+
+var kept = []api.Process{{Worker: "p/0", Incarnation: 1}}
+
+// told has the fleet record what the workers are told. Each telling takes a moment.
+func (f *fleet) told() *[]api.EndEpochRequest {
+	all := &[]api.EndEpochRequest{}
+	f.env.RegisterActivityWithOptions(func(_ context.Context, r api.EndEpochRequest) error {
+		*all = append(*all, r)
+		return nil
+	}, activity.RegisterOptions{Name: api.ActivityEndEpoch})
+	return all
+}
+
+func TestTheNextAgentInheritsTheProcessesThatWereKept(t *testing.T) {
+	f := newFleet(t)
+	told := f.told()
+	var elsewhere, next *joined
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Minute, func() { f.leaveKeeping(1) })
+	f.after(time.Minute+time.Second, func() {
+		require.Equal(t, api.HostKeeping, f.status().State)
+		require.Len(t, *told, 1)
+		require.Nil(t, (*told)[0].Heir)
+		elsewhere = f.join(api.JoinRequest{Instance: "c", Lineage: "elsewhere"})
+	})
+	f.after(2*time.Minute, func() { next = f.join(api.JoinRequest{Instance: "b", Lineage: "disk", Kept: kept}) })
+	f.after(3*time.Minute, func() {
+		require.Equal(t, api.HostUp, f.status().State)
+		require.Len(t, *told, 2)
+		require.Equal(t, &api.Heir{Epoch: 2}, (*told)[1].Heir)
+		require.Equal(t, int64(1), (*told)[1].Epoch)
+		f.leave(2)
+	})
+	require.NoError(t, f.run(Run{}))
+	require.ErrorContains(t, elsewhere.refusal, "is held by agent a")
+	require.Equal(t, &joined{epoch: 2}, next)
+}
+
+func TestWorkersHearWhenNobodyInheritsTheirProcesses(t *testing.T) {
+	f := newFleet(t)
+	told := f.told()
+	f.after(0, func() { f.join(api.JoinRequest{Instance: "a", Lineage: "disk"}) })
+	f.after(time.Minute, func() { f.leaveKeeping(1) })
+	f.after(time.Minute+keepTime+time.Second, func() {
+		require.Equal(t, api.HostLeft, f.status().State)
+		require.Len(t, *told, 2)
+		require.Empty(t, (*told)[1].Kept)
+	})
+	require.NoError(t, f.run(Run{}))
+}

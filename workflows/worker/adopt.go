@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// adopt goes on with a process that another agent has taken over. The activities that the ended agent did not take are started again; the first
+// is the Watch, by which the agent knows that the worker still wants the process. It reports false for a process that is about to be replaced or
+// stopped: that agent ends it.
+func (m *monitor) adopt(e api.EpochEnded) bool {
+	switch m.Machine.State {
+	case lifecycle.Ready, lifecycle.Busy, lifecycle.Degraded, lifecycle.Suspended:
+	default:
+		return false
+	}
+	m.Process.Epoch = e.Heir.Epoch
+	if e.Heir.Endpoint != "" {
+		m.Process.Endpoint = e.Heir.Endpoint
+		if m.Lease != nil {
+			m.Lease.Endpoint = e.Heir.Endpoint
+		}
+	}
+	m.tasks.watch.Reset()
+	m.Observing = observing{}
+	if m.tasks.probe.Running() || m.tasks.probe.Ended() {
+		m.tasks.probe.Reset()
+		m.NextCheckpoint = m.Now()
+	}
+	if m.leases.isResetting() {
+		m.tasks.reset.Reset()
+		m.activities.reset(m.ResetLease)
+	}
+	reason := fmt.Sprintf("The agent of host %s was replaced and its next one, of epoch %d, took over process %d.", e.Host, e.Heir.Epoch, m.Process.PID)
+	m.record(lifecycle.TakenOver, reason)
+	m.warn("process taken over", reason)
+	if !m.Standalone {
+		m.reporter.reportState() // where to find it
+	}
+	return true
+}
