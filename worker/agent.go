@@ -42,6 +42,7 @@ type Agent struct {
 	metrics    *metrics.Metrics
 	poolQueues *poolQueues
 	outbox     *outbox
+	demand     *demandReporter
 	host       *activities.Host
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
@@ -116,6 +117,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 			return client.Pool(pool).State(ctx, slot)
 		},
+		Checkout: client.CheckoutWorker,
+		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
+			return client.Pool(pool).ScaleTo(ctx, r)
+		},
 	}); err != nil { // the host's own workflow needs it
 		return err
 	}
@@ -171,6 +176,8 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
 	a.goroutines.Go(func() { files.run(a.background) })
+	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
+	a.goroutines.Go(func() { a.demand.run(a.background) })
 	pressure := newPressureMonitor(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
 	a.goroutines.Go(func() { pressure.run(a.background) })
@@ -250,6 +257,8 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
 	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
+	flow.RegisterActivityWithOptions(roster.ReserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
+	flow.RegisterActivityWithOptions(roster.ScalePool, activity.RegisterOptions{Name: api.ActivityScale})
 	a.serving = append(a.serving, flow)
 	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
 		return err
@@ -381,6 +390,7 @@ func (a *Agent) stop() error {
 	}
 	a.stopBackground()
 	a.goroutines.Wait()
+	a.demand.end()
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
 	err := a.processes.Close(killCtx)

@@ -18,6 +18,8 @@ type slot struct {
 	Started bool `json:"started,omitempty"`
 	// Restart is a restart that no workflow task had room for yet.
 	Restart *pendingRestart `json:"restart,omitempty"`
+	// EndLease is the lease under which the pool stops the worker.
+	EndLease string `json:"end_lease,omitempty"`
 	// announced is when the worker was told last that this run is about to continue as new.
 	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.

@@ -18,7 +18,7 @@ const maxRosterRows = 50
 func (p *pool) status() (api.PoolStatus, error) {
 	st := api.PoolStatus{
 		Pool: p.name(), Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping, Workers: []api.RosterEntry{},
-		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost,
+		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost, Scale: p.scaleStatus(),
 	}
 	if p.Breaker.Open() {
 		st.StartsPaused = startsPausedReason
@@ -81,6 +81,9 @@ func (p *pool) details() string {
 	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, strings.Join(p.Spec.Pool.Command, " "), st.SpecVersion)
 	if p.Stopping {
 		b.WriteString("\nstopping\n")
+	}
+	if s := st.Scale; s != nil {
+		fmt.Fprintf(&b, "\nwanted: %d of %d to %d (%s)\n", s.Wanted, s.Min, s.Max, s.Reason)
 	}
 	if r := st.Rollout; r != nil {
 		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting, r.Halted)
