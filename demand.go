@@ -11,8 +11,8 @@ const (
 	// startPoll is the time between two looks at a pool that starts a worker.
 	startPoll = 200 * time.Millisecond
 	// clientDemandExpiry is how long a pool counts the demand of a client, which repeats it after clientDemandRepeat.
-	clientDemandExpiry = time.Minute
-	clientDemandRepeat = 20 * time.Second
+	clientDemandExpiry = 15 * time.Second
+	clientDemandRepeat = 6 * time.Second
 	// clientDemandHost stands for all clients in the reports of demand.
 	clientDemandHost = "clients"
 )

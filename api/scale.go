@@ -59,11 +59,19 @@ type ScaleStatus struct {
 	Wanted int     `json:"wanted"`
 	Load   float64 `json:"load"` // in calls
 	Reason string  `json:"reason"`
+	// Cause is the reason as one word: demand, min, max, down_after, idle_to_zero, leased or sessions.
+	Cause string `json:"cause"`
 	// Demand are the reports that count, by host.
 	Demand []HostDemand `json:"demand,omitempty"`
 	// Decisions are the newest changes of size by demand, oldest first.
 	Decisions []ScaleDecision `json:"decisions,omitempty"`
 }
+
+// Causes of a pool's size beside those of the policy.
+const (
+	ScaleCauseLeased   = "leased"   // no worker can be let go: all are in use
+	ScaleCauseSessions = "sessions" // the last worker stays, since no other host has the pool's sessions
+)
 
 // HostDemand is the demand that one host has reported.
 type HostDemand struct {

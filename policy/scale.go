@@ -31,8 +31,21 @@ type ScaleDecision struct {
 	Wanted int // by the demand, within the bounds
 	// Delay is when to decide again if nothing changes; 0 is never.
 	Delay  time.Duration
+	Cause  ScaleCause
 	Reason string
 }
+
+// ScaleCause is why a pool has its size, as one word.
+type ScaleCause string
+
+// The causes.
+const (
+	ScaledByDemand ScaleCause = "demand"
+	ScaledToMin    ScaleCause = "min"          // less is needed than the minimum
+	ScaledToMax    ScaleCause = "max"          // more is needed than the maximum
+	ScaleDownAfter ScaleCause = "down_after"   // fewer workers are wanted, not for long enough yet or one at a time
+	ScaleIdle      ScaleCause = "idle_to_zero" // none is wanted, but the last worker stays for some time
+)
 
 // Wanted is how many workers the pool should have for a load, in calls.
 func (s Scale) Wanted(load float64) int {
@@ -55,30 +68,31 @@ func (s Scale) Decide(state Scaling, size int, load float64, now time.Time) (Sca
 	d := ScaleDecision{Size: size, Wanted: wanted}
 	if wanted >= size {
 		state.LowerSince, state.Peak = time.Time{}, 0
-		d.Size, d.Reason = wanted, s.demand(load)
+		d.Size, d.Cause, d.Reason = wanted, s.cause(load), s.demand(load)
 		return state, d
 	}
 	if size > s.Max {
-		d.Size, d.Reason = size-1, fmt.Sprintf("%d workers are more than scale.max = %d", size, s.Max)
+		d.Size, d.Cause, d.Reason = size-1, ScaledToMax, fmt.Sprintf("%d workers are more than scale.max = %d", size, s.Max)
 		return state, d
 	}
 	if state.LowerSince.IsZero() || state.Peak >= size {
 		state.LowerSince, state.Peak = now, wanted
 	}
 	state.Peak = max(state.Peak, wanted)
-	since, wait, key := state.LowerSince, s.DownAfter, "scale.down_after"
+	since, wait, cause := state.LowerSince, s.DownAfter, ScaleDownAfter
 	if size == 1 {
-		since, wait, key = state.IdleSince, s.IdleToZero, "scale.idle_to_zero"
+		since, wait, cause = state.IdleSince, s.IdleToZero, ScaleIdle
 	}
+	d.Cause = cause
 	if left := since.Add(wait).Sub(now); left > 0 {
 		d.Delay = left
-		d.Reason = fmt.Sprintf("%s; fewer workers once that has lasted for %s (%s)", s.demand(load), shown(wait), key)
+		d.Reason = fmt.Sprintf("%s; fewer workers once that has lasted for %s (scale.%s)", s.demand(load), shown(wait), cause)
 		return state, d
 	}
 	if state.Peak < size {
 		d.Size = size - 1
 	}
-	d.Reason = fmt.Sprintf("at most %s wanted for %s (%s)", counted(state.Peak, "worker"), shown(wait), key)
+	d.Reason = fmt.Sprintf("at most %s wanted for %s (scale.%s)", counted(state.Peak, "worker"), shown(wait), cause)
 	return state, d
 }
 
@@ -96,6 +110,17 @@ func (s Scale) demand(load float64) string {
 		text += fmt.Sprintf("; at least %d stay", wanted)
 	}
 	return text
+}
+
+// cause is why the pool has the workers that a load wants.
+func (s Scale) cause(load float64) ScaleCause {
+	switch needs := workersFor(load, s.PerWorker); {
+	case needs > s.Max:
+		return ScaledToMax
+	case needs < s.Wanted(load):
+		return ScaledToMin
+	}
+	return ScaledByDemand
 }
 
 func calls(load float64) string {

@@ -76,5 +76,5 @@ func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
 func TestWorkersAboveTheMaximumGoWithoutAWait(t *testing.T) {
 	s := Scale{Min: 1, Max: 4, PerWorker: 1, DownAfter: time.Hour}
 	_, d := s.Decide(Scaling{}, 6, 9, time.Now())
-	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Reason: "6 workers are more than scale.max = 4"}, d)
+	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Cause: ScaledToMax, Reason: "6 workers are more than scale.max = 4"}, d)
 }

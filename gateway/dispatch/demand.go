@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -76,16 +77,15 @@ func (p *poolState) referQueueLocked(now time.Time) {
 	p.dispatcher.work.Go(func() {
 		ctx, cancel := context.WithTimeout(p.dispatcher.life, referTimeout)
 		defer cancel()
+		var elsewhere OtherHostError
 		status, err := p.dispatcher.config.Control.Status(ctx, p.pool)
 		if err == nil {
 			err = availability(status, p.dispatcher.config.HostID)
-		} else {
-			err = nil // the calls wait on
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.referring = false
-		if err == nil || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
+		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
 			return
 		}
 		p.rosterAt, p.rosterErr = time.Now(), err

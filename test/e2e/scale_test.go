@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -96,6 +98,13 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	require.Len(t, hosts, 2, "five workers do not fit on one host")
 	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "patient", Wait: waitTimeout})
 	require.NoError(t, err)
+	callers.Go(func() { // far longer than drain_timeout, on a worker that is not wanted meanwhile
+		if err := pool.Call(t.Context(), "nap", 15.0, nil); err != nil {
+			failed.Add(1)
+			t.Errorf("long call: %v", err)
+		}
+	})
+	sleep(t, time.Second) // it runs
 	began = time.Now()
 	close(stop)
 	callers.Wait()
@@ -161,6 +170,32 @@ func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
 		return err
 	}
 	return lease.Checkin(ctx, api.OutcomeOK)
+}
+
+// TestAScheduleScalesAPool runs the Schedule of docs/scale.md at once.
+func TestAScheduleScalesAPool(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("clock")
+	pool := env.startPool(echoSpec("clock", 1))
+	scheduled := func(id string, input api.ScheduledScale) client.ScheduleHandle {
+		schedule, err := env.client.Temporal().ScheduleClient().Create(t.Context(), client.ScheduleOptions{
+			ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"}, TriggerImmediately: true,
+			Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale, TaskQueue: api.TaskQueue, Args: []any{input}},
+		})
+		require.NoError(t, err)
+		return schedule
+	}
+	scheduled("morning", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 4}}})
+	v := env.waitReady(pool, 3)
+	require.Equal(t, 3, v.Scale.Min)
+	scheduled("wrong", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Size: 9}})
+	require.Eventually(t, func() bool {
+		list, err := env.client.Temporal().ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
+			Query: "WorkflowType = 'Scale' AND ExecutionStatus = 'Failed'",
+		})
+		return err == nil && len(list.GetExecutions()) == 1
+	}, waitTimeout, 200*time.Millisecond, "a refused scale is a failed workflow")
 }
 
 // TestAPoolForgetsTheDemandOfALostHost kills the agent of a host with demand.

@@ -16,7 +16,7 @@ func (p *pool) scaleStatus() *api.ScaleStatus {
 	}
 	load := load(p.Demand)
 	return &api.ScaleStatus{
-		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: fromspec.Scale(p.Spec).Wanted(load), Load: load, Reason: p.ScaleReason,
+		Min: p.Spec.Scale.Min, Max: p.Spec.Scale.Max, Wanted: fromspec.Scale(p.Spec).Wanted(load), Load: load, Reason: p.ScaleReason, Cause: p.ScaleCause,
 		Demand: p.Demand, Decisions: p.Decisions,
 	}
 }

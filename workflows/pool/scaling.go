@@ -40,6 +40,7 @@ type ScalingState struct {
 	Decisions []api.ScaleDecision `json:"scale_decisions,omitempty"` // oldest first
 	// ScaleReason is why the pool has its size.
 	ScaleReason string `json:"scale_reason,omitempty"`
+	ScaleCause  string `json:"scale_cause,omitempty"`
 	// Unreserved counts consecutive searches for a worker to let go that found none, because of NoneFree; the next one is at ReserveAt.
 	Unreserved int       `json:"unreserved,omitempty"`
 	NoneFree   string    `json:"none_free,omitempty"`
@@ -94,7 +95,7 @@ func (s *scaling) follow() {
 	load := load(s.Demand)
 	var d policy.ScaleDecision
 	s.Scaling, d = fromspec.Scale(s.Spec).Decide(s.Scaling, s.Size, load, s.Now())
-	s.ScaleReason = d.Reason
+	s.ScaleReason, s.ScaleCause = d.Reason, string(d.Cause)
 	if d.Delay > 0 {
 		next = min(next, d.Delay)
 	}
@@ -110,6 +111,7 @@ func (s *scaling) follow() {
 		s.record(decision)
 		s.members.resize(d.Size)
 	case wait > 0:
+		s.ScaleCause = api.ScaleCauseLeased
 		s.ScaleReason = fmt.Sprintf("%s; but %s, tried again at %s", d.Reason, s.NoneFree, s.ReserveAt.UTC().Format(time.TimeOnly))
 		next = min(next, wait)
 	default:
@@ -160,6 +162,7 @@ func (s *scaling) letOneGo(decision api.ScaleDecision) {
 	case s.leaving() || s.disruptions.active() >= s.Spec.Rotation.MaxUnavailable:
 		return // its end wakes the pool
 	case s.Size == 1 && s.SessionsHost != "":
+		s.ScaleCause = api.ScaleCauseSessions
 		s.ScaleReason = fmt.Sprintf("%s; the last worker stays, for host %s stores the sessions of the pool (sessions.store = %q)", decision.Reason, s.SessionsHost, s.Spec.Sessions.Store)
 		return
 	}

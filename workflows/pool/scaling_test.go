@@ -60,6 +60,7 @@ func TestAPoolFollowsTheDemandOfAllHosts(t *testing.T) {
 			p.At(6*time.Minute+30*time.Second, func() {
 				require.Equal(t, []int{1, 3, 4, 5, 6}, p.numbers(), "those without a lease go, never the highest numbers as a rule")
 				require.Contains(t, p.status().Scale.Reason, "but clients have leased all")
+				require.Equal(t, api.ScaleCauseLeased, p.status().Scale.Cause)
 				require.Equal(t, 5, p.open())
 			})
 			p.At(7*time.Minute, func() { p.leases[4] = api.HolderNone })
@@ -111,6 +112,7 @@ func TestThePoolGoesToZeroAndBack(t *testing.T) {
 	p.At(15*time.Hour, func() {
 		require.Equal(t, []int{0}, p.numbers(), "sessions cannot move")
 		require.Contains(t, p.status().Scale.Reason, "stores the sessions")
+		require.Equal(t, api.ScaleCauseSessions, p.status().Scale.Cause)
 	})
 	p.stopAt(16 * time.Hour)
 	run := followingPool(1, 4)
