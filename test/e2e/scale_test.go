@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,8 +59,16 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	quiet, _ := env.countEvents(api.PoolWorkflowID("rise"))
 
 	var calls, failed atomic.Int64
+	var mu sync.Mutex
+	var waits []time.Duration // of calls, beyond what they ask for
 	call := func(ctx context.Context) {
 		calls.Add(1)
+		began := time.Now()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			waits = append(waits, time.Since(began)-100*time.Millisecond)
+		}()
 		if err := pool.Call(ctx, "nap", 0.1, nil); err != nil {
 			failed.Add(1)
 			t.Errorf("call: %v", err)
@@ -91,6 +100,7 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	load(9)
 	full := env.waitFor(pool, "all workers serve", func(v api.PoolWorkers) bool { return v.Ready == most })
 	t.Logf("from one caller to ten: %d workers after %s", most, time.Since(began).Round(time.Millisecond))
+	sleep(t, 20*time.Second) // the load goes on, for the waits
 	hosts := map[string]bool{}
 	for _, w := range full.Workers {
 		hosts[w.Host] = true
@@ -116,6 +126,8 @@ func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing
 	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
 	env.waitZero(pool)
 	require.Zero(t, failed.Load())
+	slices.Sort(waits)
+	t.Logf("waits of calls: p50 %s, p99 %s", waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)*99/100].Round(time.Millisecond))
 
 	status, err := pool.Status(t.Context())
 	require.NoError(t, err)

@@ -55,6 +55,12 @@ func (p *pool) report() (policy.Report, error) {
 		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, StartsPaused: st.StartsPaused,
 		MaxMemoryBytes: max(0, int64(st.Spec.Rotation.MaxMemory)), AutoMaxMemory: st.Spec.Rotation.MaxMemory == spec.Auto, At: p.Now(),
 	}
+	if s := st.Scale; s != nil {
+		facts.FollowsDemand = true
+		if s.Cause == string(policy.ScaledToMax) {
+			facts.AboveMax = s.Reason
+		}
+	}
 	if r := st.Rollout; r != nil {
 		facts.Rollout = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
 		facts.Halted = r.Halted
