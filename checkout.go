@@ -79,7 +79,11 @@ func (p *Pool) tryOrWait(ctx, attempt context.Context, o CheckoutOptions, first 
 	case o.Slot != nil:
 		return p.CheckoutOnce(attempt, *o.Slot, o)
 	case first:
-		return p.tryWorkers(attempt, o, maxDirectAttempts)
+		lease, err := p.tryWorkers(attempt, o, maxDirectAttempts)
+		if api.CodeOf(err) == api.CodeNoWorkers && p.awaitFirstWorker(ctx) {
+			return p.tryWorkers(attempt, o, maxDirectAttempts)
+		}
+		return lease, err
 	}
 	return p.waitInLine(ctx, attempt, o)
 }
@@ -128,12 +132,7 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 		RequestID: cmp.Or(o.RequestID, uuid.NewString()), Holder: o.Holder, Session: o.Session, TTLMS: o.TTL.Milliseconds(), TokenHash: api.HashLeaseToken(token),
 	}
 	requested := time.Now()
-	var lease api.Lease
-	err := p.client.update(ctx, workflowUpdate{
-		workflowID: api.WorkerWorkflowID(p.name, slot), name: api.UpdateCheckout,
-		updateID: uuid.NewString(), // not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
-		argument: request, action: "check out " + api.WorkerName(p.name, slot),
-	}, &lease)
+	lease, err := p.client.CheckoutWorker(ctx, p.name, slot, request)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +140,21 @@ func (p *Pool) CheckoutOnce(ctx context.Context, slot int, o CheckoutOptions) (*
 		return nil, api.Errorf(api.CodeInvalid, "request id %q was used for a lease with another token", request.RequestID)
 	}
 	lease.Token = token
-	return p.client.newLease(lease, requested), nil
+	return p.client.newLease(*lease, requested), nil
+}
+
+// CheckoutWorker sends one worker this request for a lease, once. The caller renews the lease and checks it in.
+func (c *Client) CheckoutWorker(ctx context.Context, pool string, slot int, request api.CheckoutRequest) (*api.Lease, error) {
+	var lease api.Lease
+	err := c.update(ctx, workflowUpdate{
+		workflowID: api.WorkerWorkflowID(pool, slot), name: api.UpdateCheckout,
+		updateID: uuid.NewString(), // not the request's: Temporal would repeat the answer of an update, whatever has become of its lease
+		argument: request, action: "check out " + api.WorkerName(pool, slot),
+	}, &lease)
+	if err != nil {
+		return nil, err
+	}
+	return &lease, nil
 }
 
 // candidates returns the workers in service, the most likely free ones first. Equals are in random order, so that many clients do not ask the

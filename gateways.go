@@ -28,7 +28,7 @@ type poolRequest struct {
 // tryGateways sends a request to one gateway after another until one answers, in rounds.
 func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply, error) {
 	balancer := p.balancer()
-	pause := roundPause
+	pause, asked := roundPause, false
 	for round := 1; ; round++ {
 		reply, err := r.tryEach(ctx, balancer)
 		if api.CodeOf(err) == api.CodePoolNotFound {
@@ -36,6 +36,11 @@ func (p *Pool) tryGateways(ctx context.Context, r poolRequest) (*transport.Reply
 		}
 		if err == nil || !retryRound(err) || round == maxRounds || r.body.Consumed() {
 			return reply, err
+		}
+		if !asked && api.CodeOf(err) == api.CodeNoWorkers {
+			if asked = true; p.awaitFirstWorker(ctx) {
+				round = 1
+			}
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {

@@ -32,9 +32,14 @@ func (p *Pool) With(o CallOptions) *Pool {
 	return &other
 }
 
-// Scale sets the number of workers. It returns when the pool has recorded the size; the workers follow in the background.
+// Scale sets the number of workers; where it follows the demand, it goes on from there. It returns when the pool has recorded the size; the workers follow in the background.
 func (p *Pool) Scale(ctx context.Context, size int) (r api.ScaleResult, err error) {
-	err = p.update(ctx, api.UpdateScale, api.ScaleRequest{Size: size}, &r)
+	return p.ScaleTo(ctx, api.ScaleRequest{Size: size})
+}
+
+// ScaleTo sets the number of workers, or the bounds within which it follows the demand.
+func (p *Pool) ScaleTo(ctx context.Context, request api.ScaleRequest) (r api.ScaleResult, err error) {
+	err = p.update(ctx, api.UpdateScale, request, &r)
 	return r, err
 }
 

@@ -86,7 +86,7 @@ func (p *Pool) Workers(ctx context.Context) (api.PoolWorkers, error) {
 // poolView is the view of a pool, before its workers are filled in.
 func poolView(status api.PoolStatus) api.PoolWorkers {
 	return api.PoolWorkers{
-		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout,
+		Pool: status.Pool, Ended: status.Ended, Size: status.Size, SpecVersion: status.SpecVersion, Rollout: status.Rollout, Scale: status.Scale,
 		Workers: make([]api.Worker, len(status.Workers)),
 	}
 }

@@ -109,6 +109,7 @@ func (p *Pool) pollWorkers(ctx, attempt context.Context, l *line, o CheckoutOpti
 				}
 				workers, readAt = candidates(status.Workers), time.Now()
 				if len(workers) == 0 {
+					p.awaitStart(ctx, status)
 					refusal = api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service (0 of %d)", p.name, status.Size)
 					continue
 				}

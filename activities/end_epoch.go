@@ -88,6 +88,9 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 		if err != nil {
 			return fmt.Errorf("query the workers of %s: %w", pool.GetExecution().GetWorkflowId(), err)
 		}
+		if err := s.endDemand(ctx, status, r); err != nil {
+			return err
+		}
 		for _, w := range status.Workers {
 			if !mayHaveProcess(w, r) {
 				continue
@@ -117,6 +120,17 @@ func (s *Sweeper) tellWorkers(ctx context.Context, r api.EndEpochRequest, usage 
 	})
 	s.Logger.Info("told workers that their host's agent has ended", "host", r.Host, "epoch", r.Epoch, "workers", told, "reason", r.Reason)
 	return err
+}
+
+// endDemand ends the demand that a pool counts of the gateway of an ended epoch.
+func (s *Sweeper) endDemand(ctx context.Context, status api.PoolStatus, r api.EndEpochRequest) error {
+	if status.Scale == nil || !slices.ContainsFunc(status.Scale.Demand, func(d api.HostDemand) bool { return d.Host == r.Host && d.Epoch <= r.Epoch }) {
+		return nil
+	}
+	if err := s.signal(ctx, api.PoolWorkflowID(status.Pool), api.SignalDemand, api.Demand{Host: r.Host, Epoch: r.Epoch}); err != nil {
+		return fmt.Errorf("end the demand of host %s for pool %s: %w", r.Host, status.Pool, err)
+	}
+	return nil
 }
 
 // forgetCache lets any agent take the next task of a workflow. Temporal otherwise waits up to ten seconds for the agent that had it in

@@ -12,12 +12,16 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Roster implements the local activity PoolRoster.
+// Roster implements the local activities about pools.
 type Roster struct {
 	// Status queries a pool; its errors are coded.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)
 	// State queries one worker.
 	State func(ctx context.Context, pool string, slot int) (api.WorkerState, error)
+	// Checkout asks one worker for a lease, once.
+	Checkout func(ctx context.Context, pool string, slot int, r api.CheckoutRequest) (*api.Lease, error)
+	// Scale sends a pool the update scale.
+	Scale func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error)
 }
 
 // PoolRoster returns the workers of a pool. It fails with api.CodePoolNotFound, which is not retried.

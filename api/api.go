@@ -98,14 +98,16 @@ const (
 	SignalFilesChanged        = "files-changed"
 	SignalMemoryPressure      = "memory-pressure"
 	SignalSessionStoreClaimed = "session-store-claimed"
-	QueryStatus               = "status"
-	QueryReport               = "report"
+	// Gateways and clients report the demand for a pool whose size follows it: Demand.
+	SignalDemand = "demand"
+	QueryStatus  = "status"
+	QueryReport  = "report"
 )
 
 // QueryProgress queries a session workflow for its SessionProgress.
 const QueryProgress = "progress"
 
-// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster and WorkerLeases as local activities, all others on the
+// Activities. Start and AwaitCapacity run on a placement queue, Execute on the pool's queue, PoolRoster, WorkerLeases, ReserveWorker and Scale as local activities, all others on the
 // queue of the host that has the process.
 const (
 	ActivityAwaitCapacity  = "AwaitCapacity"
@@ -122,6 +124,7 @@ const (
 	ActivityExecute        = "Execute"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
+	ActivityReserveWorker       = "ReserveWorker"
 	ActivityWorkerLeases        = "WorkerLeases"
 	ActivitySessionBindings     = "SessionBindings"
 	ActivityReleaseSessions     = "ReleaseSessions"

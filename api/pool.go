@@ -18,7 +18,9 @@ type PoolWorkers struct {
 	Ready       int      `json:"ready"`
 	SpecVersion int64    `json:"spec_version"`
 	Rollout     *Rollout `json:"rollout,omitempty"`
-	Workers     []Worker `json:"workers"`
+	// Scale is the demand for a pool whose size follows it, else nil.
+	Scale   *ScaleStatus `json:"scale,omitempty"`
+	Workers []Worker     `json:"workers"`
 }
 
 // Rollout is a rolling restart in progress.
@@ -33,17 +35,6 @@ type Rollout struct {
 	Overdue []int `json:"overdue,omitempty"`
 	// Halted is why the rollout stopped early; the next apply or restart replaces it.
 	Halted string `json:"halted,omitempty"`
-}
-
-// ScaleRequest sets the number of slots.
-type ScaleRequest struct {
-	Size int `json:"size"`
-}
-
-// ScaleResult is the change of size; the workers follow in the background.
-type ScaleResult struct {
-	From int `json:"from"`
-	To   int `json:"to"`
 }
 
 // ApplyRequest sets the pool's spec; workers are restarted with it, at most rotation.max_unavailable at a time.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
@@ -27,9 +28,11 @@ type PoolStatus struct {
 	Shares            []Share `json:"shares,omitempty"`
 	AllocationProblem string  `json:"allocation_problem,omitempty"`
 	// SessionsHost is the host whose local store has the pool's sessions, once there are any; no other host then takes workers.
-	SessionsHost string        `json:"sessions_host,omitempty"`
-	Rollout      *Rollout      `json:"rollout,omitempty"`
-	Workers      []RosterEntry `json:"workers"`
+	SessionsHost string `json:"sessions_host,omitempty"`
+	// Scale is the demand for a pool whose size follows it, else nil.
+	Scale   *ScaleStatus  `json:"scale,omitempty"`
+	Rollout *Rollout      `json:"rollout,omitempty"`
+	Workers []RosterEntry `json:"workers"`
 }
 
 // RosterEntry is the last report of one slot to its pool.
@@ -98,6 +101,14 @@ const (
 // ReasonCodes lists all reason codes.
 func ReasonCodes() []ReasonCode {
 	return []ReasonCode{ReasonBackoff, ReasonGaveUp, ReasonBreaker, ReasonStartRate, ReasonNoCapacity, ReasonDegraded, ReasonSuspended, ReasonStopped, ReasonMemoryPressure}
+}
+
+// ScaledToZero reports whether the pool has no worker that could serve because nobody needs one: demand starts one.
+func (s PoolStatus) ScaledToZero() bool {
+	if s.Scale == nil || s.Stopping || s.Ended {
+		return false
+	}
+	return !slices.ContainsFunc(s.Workers, func(w RosterEntry) bool { return !w.Gone && !w.Removing && w.Endpoint != "" && w.State.InService() })
 }
 
 // WorkerLeasesRequest asks whose lease is on some workers of a pool.

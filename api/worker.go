@@ -12,6 +12,8 @@ type Control struct {
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 	Worker *int   `json:"worker,omitempty"` // the slot, in updates of the pool
+	// LeaseID is the lease under which a pool ends the worker; the worker takes it back.
+	LeaseID string `json:"lease_id,omitempty"`
 }
 
 // Restart is the payload of a worker's restart. A rolling apply adds the spec of the next incarnation.

@@ -281,6 +281,9 @@ func (b *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, er
 		return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s is running", pool)
 	}
 	status := api.PoolStatus{Pool: pool, Size: len(b.order), Spec: b.spec}
+	if b.spec.Scale.Follows() {
+		status.Scale = &api.ScaleStatus{Max: b.spec.Scale.Max}
+	}
 	for _, worker := range b.order {
 		state := b.state(worker, b.workers[worker])
 		_, slot, _ := api.ParseWorkerName(worker)

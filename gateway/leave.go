@@ -16,8 +16,12 @@ import (
 	"github.com/tempool/tempool/gateway/dispatch"
 )
 
-// leavingTime is how long clients have to notice that a gateway leaves.
-const leavingTime = 50 * time.Millisecond
+const (
+	// leavingTime is how long a gateway that leaves accepts connections, to answer those that are on their way.
+	leavingTime = 100 * time.Millisecond
+	// leavingPatience is how long a client has to close a connection on which it was told that the gateway leaves.
+	leavingPatience = 500 * time.Millisecond
+)
 
 // What a connection is doing.
 const (
@@ -65,14 +69,14 @@ func (o *openConnections) leave() {
 	o.each(takeLeave)
 }
 
-// awaitClients waits until all clients have left, each with the answer to its request. One that was taken leave of has leavingTime.
+// awaitClients waits until all clients have left, each with the answer to its request. One that was taken leave of has leavingPatience.
 func (o *openConnections) awaitClients(ctx context.Context) {
-	patience := time.Now().Add(leavingTime)
+	patience := time.Now().Add(leavingPatience)
 	for ctx.Err() == nil {
 		var some, carrying bool
 		o.each(func(_ net.Conn, c *connection) { some, carrying = true, carrying || c.state.Load() == active })
 		if carrying {
-			patience = time.Now().Add(leavingTime)
+			patience = time.Now().Add(leavingPatience)
 		}
 		if !some || !time.Now().Before(patience) {
 			return

@@ -255,6 +255,12 @@ func memoryLimit(p PoolFacts) string {
 // sizeAdvice is whether the pool seems too small or too large. It is empty while workers are missing.
 func sizeAdvice(p PoolFacts, measured []WorkerFacts) string {
 	leased, idle := 0, 0
+	if p.FollowsDemand {
+		if p.AboveMax == "" {
+			return ""
+		}
+		return fmt.Sprintf("Raise scale.max if calls wait too long (ctl pool scale %s MIN..MAX): %s.", p.Pool, p.AboveMax)
+	}
 	if len(measured) < p.Size || slices.ContainsFunc(measured, func(w WorkerFacts) bool { return !w.serving() }) {
 		return ""
 	}

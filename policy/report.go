@@ -15,6 +15,9 @@ type PoolFacts struct {
 	Size        int // wanted number of workers
 	SpecVersion int64
 	Stopping    bool
+	// FollowsDemand says that the size follows the demand, and AboveMax why it is at its maximum although more is wanted; else it is empty.
+	FollowsDemand bool
+	AboveMax      string
 	// Rollout is the progress of a rolling restart, Halted why it halted; empty if there is none.
 	Rollout, Halted string
 	// StartsPaused is why the pool's starts are held; empty if they are not.

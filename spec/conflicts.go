@@ -74,6 +74,17 @@ var conflicts = []conflict{
 		return "", problemIf(s.Health.Method != "ping" && s.Pool.Protocol != ProtocolJSONRPC,
 			"%q has no effect with pool.protocol = %q, which has its own ping", s.Health.Method, s.Pool.Protocol)
 	}, `pool.protocol = "jsonrpc", or no health.method`},
+	{"scale.min", "scale.max", func(s *Spec) (string, string) {
+		return "", problemIf(s.Scale.Follows() && s.Scale.Min > s.Scale.Max, "%d is more than scale.max = %d", s.Scale.Min, s.Scale.Max)
+	}, "at most scale.max"},
+	{"scale.idle_to_zero", "scale.min", func(s *Spec) (string, string) {
+		return "", problemIf(s.Scale.IdleToZero > 0 && s.Scale.Min > 0, "%q has no effect with scale.min = %d", s.Scale.IdleToZero, s.Scale.Min)
+	}, "scale.min = 0, or no scale.idle_to_zero"},
+	withoutMax("scale.min", func(s Scale) any { return s.Min }),
+	withoutMax("scale.target_inflight", func(s Scale) any { return s.TargetInflight }),
+	withoutMax("scale.up_after", func(s Scale) any { return s.UpAfter }),
+	withoutMax("scale.down_after", func(s Scale) any { return s.DownAfter }),
+	withoutMax("scale.idle_to_zero", func(s Scale) any { return s.IdleToZero }),
 	{"recovery.backoff_max", "recovery.backoff_initial", func(s *Spec) (string, string) {
 		r := s.Recovery
 		return "", problemIf(r.BackoffMax < r.BackoffInitial, "%q is less than recovery.backoff_initial = %q", r.BackoffMax, r.BackoffInitial)
@@ -90,6 +101,13 @@ var conflicts = []conflict{
 	{"sessions.sync", "sessions.store", func(s *Spec) (string, string) {
 		return "", problemIf(s.Sessions.Sync != SyncAlways && s.Sessions.Store != StoreEmbedded, "%q has no effect with sessions.store = %q", s.Sessions.Sync, s.Sessions.Store)
 	}, `sessions.store = "embedded", or no sessions.sync`},
+}
+
+// withoutMax is the conflict of a key of [scale] with a pool that does not follow the demand.
+func withoutMax(key string, value func(Scale) any) conflict {
+	return conflict{key, "scale.max", func(s *Spec) (string, string) {
+		return "", problemIf(!s.Scale.Follows() && value(s.Scale) != value(Default().Scale), "%s has no effect with scale.max = 0", quoteValue(value(s.Scale)))
+	}, "scale.max of 1 to 1000, the most workers that the pool may have"}
 }
 
 // problemIf formats a problem if the condition holds, else it returns "".

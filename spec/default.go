@@ -20,6 +20,7 @@ func Default() Spec {
 			MaxRequests: 10_000, Jitter: 0.10, MaxMemory: Auto, MaxUptime: hours(24),
 			DrainTimeout: seconds(5), MaxUnavailable: 1, Surge: true,
 		},
+		Scale: Scale{TargetInflight: 0.7, UpAfter: seconds(1), DownAfter: minutes(5)},
 		Recovery: Recovery{
 			Restart: RestartAlways, MaxConsecutiveFailures: 10, BackoffInitial: millis(100), BackoffMax: seconds(60), BackoffMultiplier: 3.0,
 			HealthyReset: seconds(60),

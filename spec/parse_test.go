@@ -95,7 +95,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`
 		warmup    = "[[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)"
-		sections  = "[pool], [start], [health], [rotation], [recovery], [lease], [call], [queue], [limits], [sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
+		sections  = "[pool], [start], [health], [rotation], [scale], [recovery], [lease], [call], [queue], [limits], [sandbox], [watch], [sessions], [resources], [prediction], [pressure], [policy]"
 	)
 	for name, c := range map[string]struct{ file, want string }{
 		"not toml":                        {"[pool\nname = 'p'", "1: invalid TOML: expected ']' to close table name"},
@@ -108,7 +108,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 
 		"an unknown key":                 {"[pool]\ncomand = ['a']", "2: pool.comand: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.command"},
 		"an unknown key in capitals":     {"[pool]\nName = 'a'", "2: pool.Name: unknown key in [pool]; allowed: " + poolKeys + "; nearest known key: pool.name"},
-		"a key that looks like an index": {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys + "; nearest known key: sessions.max"},
+		"a key that looks like an index": {"[pool]\n\"[x\" = 1", `2: pool."[x": unknown key in [pool]; allowed: ` + poolKeys + "; nearest known key: scale.max or sessions.max"},
 		"a key of another section":       {minimal + "[health]\nmax_memory = '1GiB'", "5: health.max_memory: unknown key in [health]; it exists in another section; allowed: kind, interval, checkpoint, timeout, max_failures, method, path, port, command, memory_bands, cpu_bands, calls_bands; nearest known key: rotation.max_memory"},
 		"a key of several others":        {"[lease]\ntimeout = '1s'", "2: lease.timeout: unknown key in [lease]; it exists in another section; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: start.timeout, health.timeout, call.timeout or queue.timeout"},
 		"a typo":                         {"[lease]\nttls = '1s'", "2: lease.ttls: unknown key in [lease]; allowed: ttl, max_ttl, idle_return, on_expiry; nearest known key: lease.ttl"},

@@ -118,6 +118,13 @@ var rules = []rule{
 	positiveDuration("rotation.drain_timeout"),
 	integerRange("rotation.max_unavailable", 1, maxWorkers),
 
+	integerRange("scale.min", 0, maxWorkers),
+	{"scale.max", "a whole number from 0 to 1000; 0 keeps pool.size workers", intBetween(0, maxWorkers)},
+	numberRange("scale.target_inflight", 0.05, 1),
+	positiveDuration("scale.up_after"),
+	positiveDuration("scale.down_after"),
+	optionalDuration("scale.idle_to_zero"),
+
 	oneOf("recovery.restart", RestartAlways, RestartOnFailure, RestartNever),
 	integerRange("recovery.max_consecutive_failures", 1, maxCount),
 	positiveDuration("recovery.backoff_initial"),

@@ -80,6 +80,7 @@ type Spec struct {
 	Start      Start      `json:"start" toml:"start"`
 	Health     Health     `json:"health" toml:"health"`
 	Rotation   Rotation   `json:"rotation" toml:"rotation"`
+	Scale      Scale      `json:"scale" toml:"scale"`
 	Recovery   Recovery   `json:"recovery" toml:"recovery"`
 	Lease      Lease      `json:"lease" toml:"lease"`
 	Call       Call       `json:"call" toml:"call"`
@@ -191,6 +192,39 @@ type Rotation struct {
 	MaxUnavailable int `json:"max_unavailable" toml:"max_unavailable"`
 	// Surge starts the next process before the old one drains.
 	Surge bool `json:"surge" toml:"surge"`
+}
+
+// Scale makes the number of workers follow the demand.
+type Scale struct {
+	// Min and Max bound the number of workers. Max 0 means that the number does not follow the demand.
+	Min int `json:"min" toml:"min"`
+	Max int `json:"max" toml:"max"`
+	// TargetInflight is the part of pool.max_inflight that the calls of one worker should take.
+	TargetInflight float64 `json:"target_inflight" toml:"target_inflight"`
+	// UpAfter is how long more workers must be wanted before they start, DownAfter how long fewer must be before one stops.
+	UpAfter   Duration `json:"up_after" toml:"up_after"`
+	DownAfter Duration `json:"down_after" toml:"down_after"`
+	// IdleToZero is after how long without demand the last worker stops; 0 keeps it.
+	IdleToZero Duration `json:"idle_to_zero" toml:"idle_to_zero"`
+}
+
+// Follows reports whether the number of workers follows the demand.
+func (s Scale) Follows() bool { return s.Max > 0 }
+
+// Lowest is the least number of workers that the pool may have.
+func (s Scale) Lowest() int {
+	if s.IdleToZero > 0 {
+		return s.Min
+	}
+	return max(1, s.Min)
+}
+
+// Clamp is the number of workers within the bounds that is the nearest to n.
+func (s Scale) Clamp(n int) int {
+	if !s.Follows() {
+		return n
+	}
+	return min(max(n, s.Min, 1), s.Max)
 }
 
 // Recovery configures the restart of crashed workers.

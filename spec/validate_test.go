@@ -29,6 +29,18 @@ func TestValidateReportsTheErrorsOfParseWithoutALine(t *testing.T) {
 		`start.warmup[0].params: is not JSON; allowed: [[start.warmup]] tables, each with a method (a string), params (any value; {} without) and notification (true or false)`: func(s *Spec) {
 			s.Start.Warmup = []Warmup{{Method: "a", Params: json.RawMessage("{")}}
 		},
+		`scale.max: 1001 is not allowed; allowed: a whole number from 0 to 1000; 0 keeps pool.size workers`: func(s *Spec) { s.Scale.Max = 1001 },
+		`scale.min: 5 is more than scale.max = 4; allowed: at most scale.max`:                               func(s *Spec) { s.Scale.Min, s.Scale.Max = 5, 4 },
+		`scale.min: 5 has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, the most workers that the pool may have`: func(s *Spec) {
+			s.Scale.Min = 5
+		},
+		`scale.down_after: "1m" has no effect with scale.max = 0; allowed: scale.max of 1 to 1000, the most workers that the pool may have`: func(s *Spec) {
+			s.Scale.DownAfter = minutes(1)
+		},
+		`scale.idle_to_zero: "1m" has no effect with scale.min = 1; allowed: scale.min = 0, or no scale.idle_to_zero`: func(s *Spec) {
+			s.Scale.Min, s.Scale.Max, s.Scale.IdleToZero = 1, 4, minutes(1)
+		},
+		`scale.target_inflight: 1.1 is not allowed; allowed: a number from 0.05 to 1`: func(s *Spec) { s.Scale.Max, s.Scale.TargetInflight = 4, 1.1 },
 		`sessions.url: is not a URL; allowed: ` + redisURLAllowed: func(s *Spec) {
 			s.Sessions.Store, s.Sessions.URL = StoreRedis, "redis://:secret@local host"
 		},

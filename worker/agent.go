@@ -44,6 +44,7 @@ type Agent struct {
 	metrics    *metrics.Metrics
 	poolQueues *poolQueues
 	outbox     *outbox
+	demand     *demandReporter
 	host       *activities.Host
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
@@ -121,6 +122,10 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		State: func(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
 			return a.client.Pool(pool).State(ctx, slot)
 		},
+		Checkout: a.client.CheckoutWorker,
+		Scale: func(ctx context.Context, pool string, r api.ScaleRequest) (api.ScaleResult, error) {
+			return a.client.Pool(pool).ScaleTo(ctx, r)
+		},
 	}); err != nil { // the host's own workflow needs it
 		return err
 	}
@@ -182,6 +187,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.goroutines.Go(func() { a.stores.sweep(a.background) })
 	files := newFileWatches(a.temporal, a.processes, a.config.HostID, a.log)
 	a.goroutines.Go(func() { files.run(a.background) })
+	a.demand = newDemandReporter(a.config.HostID, a.gateway.Demand, control.Status, a.membership.epoch, a.outbox.want)
+	a.goroutines.Go(func() { a.demand.run(a.background) })
 	pressure := newPressureMonitor(a.config.HostMemory, a.temporal, a.processes, a.config.HostID, a.log)
 	pressure.freeMemory, pressure.decided = a.stores.freeMemory, a.metrics.Observer().Decided
 	a.goroutines.Go(func() { pressure.run(a.background) })
@@ -268,6 +275,8 @@ func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Rost
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
 	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
+	flow.RegisterActivityWithOptions(roster.ReserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
+	flow.RegisterActivityWithOptions(roster.ScalePool, activity.RegisterOptions{Name: api.ActivityScale})
 	a.serving = append(a.serving, flow)
 	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
 		return err
@@ -403,6 +412,7 @@ func (a *Agent) stop() error {
 	}
 	a.stopBackground()
 	a.goroutines.Wait()
+	a.demand.end()
 	killCtx, cancelKill := context.WithTimeout(context.Background(), killTimeout)
 	defer cancelKill()
 	var kept []api.Process

@@ -31,6 +31,7 @@ type outbox struct {
 	mu         sync.Mutex
 	events     map[eventTarget][]api.ProcessEvent
 	started    map[string]map[int]api.StartedProcess // by pool and slot
+	demand     map[string]*api.Demand                // by pool; nil while the last one is delivered
 	from       func() api.ProcessesStarted           // the sender, without processes
 	deliveries sync.WaitGroup
 	life       context.Context // of the deliveries
@@ -40,7 +41,7 @@ type outbox struct {
 type eventTarget struct{ worker, runID string }
 
 func newOutbox(signal func(ctx context.Context, workflowID, name string, message any) error, from func() api.ProcessesStarted, log *slog.Logger) *outbox {
-	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}}
+	o := &outbox{signal: signal, from: from, log: log, events: map[eventTarget][]api.ProcessEvent{}, started: map[string]map[int]api.StartedProcess{}, demand: map[string]*api.Demand{}}
 	o.life, o.end = context.WithCancel(context.Background())
 	return o
 }
@@ -100,6 +101,28 @@ func (o *outbox) announce(worker string, p api.StartedProcess) {
 				message.Processes = append(message.Processes, p)
 			}
 			return message, true
+		})
+	})
+}
+
+// want reports the demand for a pool. It replaces a report that still waits.
+func (o *outbox) want(pool string, d api.Demand) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, delivering := o.demand[pool]
+	o.demand[pool] = &d
+	if delivering {
+		return
+	}
+	o.deliveries.Go(func() {
+		o.deliver(api.PoolWorkflowID(pool), api.SignalDemand, 0, func() (any, bool) {
+			waiting := o.demand[pool]
+			if waiting == nil {
+				delete(o.demand, pool)
+				return nil, false
+			}
+			o.demand[pool] = nil
+			return *waiting, true
 		})
 	})
 }

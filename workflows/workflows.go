@@ -27,6 +27,7 @@ var definitions = map[string]any{
 	api.WorkflowMigrateSession:    sessions.Migrate,
 	api.WorkflowEvacuateWorker:    sessions.Evacuate,
 	api.WorkflowRebalanceSessions: sessions.Rebalance,
+	api.WorkflowScale:             Scale,
 	api.WorkflowExecute:           Execute,
 	api.WorkflowHost:              host.Workflow,
 	api.WorkflowSweeper:           sweeper.Workflow,

@@ -99,6 +99,9 @@ func availability(status api.PoolStatus, hostID string) error {
 			serving[peer]++
 		}
 	}
+	if len(peers) == 0 && status.ScaledToZero() {
+		return nil // the call waits, and its demand starts a worker
+	}
 	if len(peers) == 0 {
 		return api.Errorf(api.CodeNoWorkers, "pool %s has no worker in service or starting (0 of %d); see ctl ps %s", status.Pool, status.Size, status.Pool).After(time.Second)
 	}

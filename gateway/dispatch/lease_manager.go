@@ -71,6 +71,7 @@ func (p *poolState) tick() time.Duration {
 	defer p.notifyFreedLocked()
 	p.refreshScoresLocked(now)
 	p.dispatchQueueLocked(now)
+	p.referQueueLocked(now)
 	lost := p.dispatcher.monitor.lost.Load()
 	next := idleTick
 	defer func() { p.nextTick = now.Add(next) }()

@@ -42,8 +42,11 @@ type poolState struct {
 	nextTick  time.Time     // when run ticks next unless it is woken
 	rosterAt  time.Time     // when the roster was last read, and its answer
 	rosterErr error
-	idleSince time.Time // zero while the state is in use
-	evicted   bool      // another state has taken this one's place, or will
+	// Of calls that wait while no worker is on this host, see referQueueLocked.
+	noWorkerSince time.Time
+	referring     bool
+	idleSince     time.Time // zero while the state is in use
+	evicted       bool      // another state has taken this one's place, or will
 }
 
 func newPoolState(d *Dispatcher, pool string) *poolState {

@@ -2,6 +2,8 @@
 package fromspec
 
 import (
+	"time"
+
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/spec"
 )
@@ -22,6 +24,30 @@ func Rotation(s spec.Spec) policy.Rotation {
 		MaxRequests: int64(r.MaxRequests), Jitter: r.Jitter, MaxMemoryBytes: max(0, int64(r.MaxMemory)), MaxUptime: r.MaxUptime.D(),
 	}
 }
+
+// Scale is the policy of the [scale] section.
+func Scale(s spec.Spec) policy.Scale {
+	return policy.Scale{
+		Min: s.Scale.Min, Max: s.Scale.Max, PerWorker: perWorker(s), DownAfter: s.Scale.DownAfter.D(), IdleToZero: s.Scale.IdleToZero.D(),
+	}
+}
+
+// leastHold and mostHold bound how long demand must have fallen before a gateway reports it, which is part of scale.down_after.
+const (
+	leastHold = 500 * time.Millisecond
+	mostHold  = 15 * time.Second
+)
+
+// DemandMeter is the meter of one gateway's demand for a pool that follows it.
+func DemandMeter(s spec.Spec) policy.DemandMeter {
+	return policy.DemandMeter{
+		MaxInflight: s.Pool.MaxInflight, PerWorker: perWorker(s), Max: s.Scale.Max, UpAfter: s.Scale.UpAfter.D(),
+		Hold: min(max(s.Scale.DownAfter.D()/4, leastHold), mostHold),
+	}
+}
+
+// perWorker is the number of calls that one worker is wanted for.
+func perWorker(s spec.Spec) float64 { return float64(s.Pool.MaxInflight) * s.Scale.TargetInflight }
 
 // Grading is the grading by the bands of the [health] section, for a program with a baseline of so many bytes. While that is 0, not known,
 // bands that follow from it are empty.

@@ -48,6 +48,8 @@ func TestEachMessageIsInARecordedHistory(t *testing.T) {
 var notInHistories = []string{
 	"Activity PoolRoster",     // a local activity
 	"Activity WorkerLeases",   // a local activity
+	"Activity ReserveWorker",  // a local activity
+	"Activity Scale",          // a local activity
 	"Activity ApplyLimits",    // no workflow schedules it
 	"Activity CollectGarbage", // no workflow schedules it
 }

@@ -73,6 +73,7 @@ var (
 // Pools, as reported by their workflows. Every agent that has or had a worker of the pool serves the same values.
 var (
 	poolSize          = define(Gauge, "tempool_pool_size", "Workers the pool should have, on all hosts.", "pool")
+	poolWanted        = define(Gauge, "tempool_pool_workers_wanted", "Workers wanted for the demand of all hosts, within the bounds of [scale]; the reason says why the pool has its size. Only of pools that follow the demand.", "pool", "reason")
 	poolReady         = define(Gauge, "tempool_pool_ready", "Workers of the pool that are ready or busy, on all hosts.", "pool")
 	poolWorkers       = define(Gauge, "tempool_pool_workers", "Workers of the pool by their last reported state, on all hosts. Busy workers count as ready.", "pool", "state")
 	poolResting       = define(Gauge, "tempool_pool_resting", "Workers of the pool that stay down until an operator restarts them: they gave up, or were stopped.", "pool")

@@ -138,6 +138,9 @@ func (c *collector) affinity(s sink) {
 func (c *collector) poolStatus(s sink, pools []string, controlPlane bool) {
 	for pool, status := range c.pools.read(pools, controlPlane) {
 		s.value(poolSize, float64(status.Size), pool)
+		if status.Scale != nil {
+			s.value(poolWanted, float64(status.Scale.Wanted), pool, status.Scale.Cause)
+		}
 		s.value(poolReady, float64(status.Ready), pool)
 		s.flag(poolStartsHeld, status.StartsPaused != "", pool)
 		s.flag(poolRolloutHalted, status.Rollout != nil && status.Rollout.Halted != "", pool)

@@ -15,7 +15,7 @@ func (p *pool) mayContinue() bool {
 	if p.MustContinue() {
 		return true
 	}
-	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.Stopping {
+	if !p.ContinueDue(p.ContinueEvery) || p.allocation.inFlight > 0 || p.scaling.reserving || p.Stopping {
 		return false
 	}
 	for i := range p.Roster { // the result of a start or an end would be lost

@@ -69,7 +69,7 @@ func (c children) start(number int) {
 			display.AttributePool.ValueSet(c.name()), display.AttributeState.ValueSet(string(lifecycle.Created)))
 	}
 	s.Started, s.Child, s.Gone, s.Removing, s.Resting, s.State, s.SpecVersion = true, true, false, false, false, lifecycle.Created, c.SpecVersion
-	s.Closed, s.RunID, s.reporter, s.announced, s.Restart = false, "", "", time.Time{}, nil // the end of the previous workflow must not count as the end of this one
+	s.Closed, s.RunID, s.reporter, s.announced, s.Restart, s.EndLease = false, "", "", time.Time{}, nil, "" // the end of the previous workflow must not count as the end of this one
 	c.await(number, s.Incarnation, workflow.ExecuteChildWorkflow(workflow.WithChildOptions(c.Ctx, options), api.WorkflowWorker, run))
 }
 
@@ -149,7 +149,7 @@ func (c children) end(s *slot) {
 	if c.Stopping {
 		reason = "pool stopping"
 	}
-	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool"})
+	c.signalWorker(s.Slot, api.SignalEnd, api.Control{Reason: reason, By: "pool", LeaseID: s.EndLease})
 }
 
 // announceContinuation makes the children of this run ignore the cancellation that the end of the run brings them. Signals that arrive

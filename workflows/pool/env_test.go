@@ -40,6 +40,7 @@ type fakePool struct {
 	rebalanceMu     sync.Mutex // guards rebalanced: the hosts are asked at the same time
 	rebalanceResult func(api.RebalanceRequest) (api.RebalanceResult, error)
 	leases          map[int]api.HolderKind // on workers; nil fails the question
+	reserved        func()                 // is called when a worker was reserved
 	announced       map[int]int            // how often each slot was told that the pool continues
 	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
@@ -137,6 +138,7 @@ func (p *fakePool) set(now time.Time) {
 	p.env.SetOnChildWorkflowStartedListener(p.childStarted)
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
+	p.env.RegisterActivityWithOptions(p.reserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
 	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
@@ -309,7 +311,7 @@ func (a *fakeWorker) signal(name string, argument any) {
 		a.fakePool.countRestarting()
 		a.tell(lifecycle.Draining)
 		a.then(stepDuration, a.start)
-	case api.SignalStartsPaused, api.SignalStartPermitted, api.SignalLimitsApplied:
+	case api.SignalStartsPaused, api.SignalCheckin, api.SignalStartPermitted, api.SignalLimitsApplied:
 		a.remember(name, argument)
 	default:
 		require.FailNow(a.fakePool.t, "a pool does not send "+name)
@@ -342,6 +344,19 @@ func (p *fakePool) workerLeases(_ context.Context, r api.WorkerLeasesRequest) (a
 		return api.WorkerLeasesResult{}, errors.New("no agent answers")
 	}
 	return api.WorkerLeasesResult{Holders: p.leases}, nil
+}
+
+// reserveWorker leases the first worker of the request that has no lease.
+func (p *fakePool) reserveWorker(_ context.Context, r api.ReserveWorkerRequest) (api.ReserveWorkerResult, error) {
+	for _, slot := range r.Slots {
+		if kind, known := p.leases[slot]; known && kind == api.HolderNone {
+			if p.reserved != nil {
+				p.reserved()
+			}
+			return api.ReserveWorkerResult{Slot: slot, LeaseID: api.LeaseID("t", slot, 1, 1)}, nil
+		}
+	}
+	return api.ReserveWorkerResult{Problem: "clients have leased all of them"}, nil
 }
 
 // rebalances counts the requests to split a budget.

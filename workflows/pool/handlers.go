@@ -29,6 +29,7 @@ func (p *pool) register(ctx workflow.Context) error {
 	onSignal(p, api.SignalMemoryPressure, p.pressure.reported)
 	onSignal(p, api.SignalSessionStoreClaimed, p.sessionStoreClaimed)
 	onSignal(p, api.SignalWorkerClosed, p.workerClosed)
+	onSignal(p, api.SignalDemand, p.scaling.reported)
 	onSignal(p, api.SignalForceContinue, func(api.Control) { p.ForceContinue() })
 
 	if err := workflow.SetQueryHandler(ctx, api.QueryStatus, p.status); err != nil {
@@ -80,21 +81,6 @@ func (p *pool) stoppingRefusal() *api.Error {
 	return nil
 }
 
-func (p *pool) scaleRefusal(r api.ScaleRequest) *api.Error {
-	if r.Size < 1 || r.Size > maxSize {
-		return api.Errorf(api.CodeInvalid, "size is %d; it must be from 1 to %d (to have no worker, stop the pool)", r.Size, maxSize)
-	}
-	return p.stoppingRefusal()
-}
-
-func (p *pool) scale(_ workflow.Context, r api.ScaleRequest) (api.ScaleResult, error) {
-	result := api.ScaleResult{From: p.Size, To: r.Size}
-	p.members.resize(r.Size)
-	p.Spec.Pool.Size = r.Size
-	p.WakeUp()
-	return result, nil
-}
-
 func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	if r.Spec.Pool.Name != p.name() {
 		return api.Errorf(api.CodeInvalid, "the spec is for pool %q, this is pool %q; a pool cannot be renamed", r.Spec.Pool.Name, p.name())
@@ -105,11 +91,11 @@ func (p *pool) applyRefusal(r api.ApplyRequest) *api.Error {
 	return p.stoppingRefusal()
 }
 
-// apply sets a new spec and rolls it out. A new size alone restarts no worker.
+// apply sets a new spec and rolls it out. A new size or a new [scale] section alone restarts no worker.
 func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, error) {
-	p.members.resize(r.Spec.Pool.Size)
 	changed := !sameButSize(p.Spec, r.Spec)
 	p.Spec = r.Spec
+	p.followSpec()
 	if changed {
 		p.SpecVersion++
 		p.throttle.closeBreaker() // the old spec may have been the cause
@@ -121,9 +107,9 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	return api.ApplyResult{SpecVersion: p.SpecVersion, Changed: changed}, nil
 }
 
-// sameButSize reports whether two specs are equal but for the size of the pool.
+// sameButSize reports whether two specs are equal but for the size of the pool and what it follows.
 func sameButSize(a, b spec.Spec) bool {
-	a.Pool.Size = b.Pool.Size
+	a.Pool.Size, a.Scale = b.Pool.Size, b.Scale
 	x, errA := json.Marshal(a)
 	y, errB := json.Marshal(b)
 	return errA == nil && errB == nil && bytes.Equal(x, y)

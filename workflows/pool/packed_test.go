@@ -62,6 +62,15 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 				Limits: map[string]string{"memory": "cgroup", "cpu": "cgroup", "processes": "cgroup", "open_files": "rlimit"}}
 			p.Shares, p.ReportedShares = append(p.Shares, share), append(p.ReportedShares, share)
 		}
+		p.Spec.Scale.Max = maxSize
+		p.scaling = scaling{pool: p}
+		for range maxDemands {
+			p.scaling.reported(api.Demand{Host: text(200), Epoch: math.MaxInt32, Load: random.Float64() * maxLoad, Calls: math.MaxInt32, Waiting: math.MaxInt32, ExpiryMS: math.MaxInt32})
+		}
+		for range maxScaleDecisions {
+			p.scaling.record(api.ScaleDecision{At: time.Now(), From: maxSize, To: 1, Load: random.Float64(), Reason: text(200), Worker: text(70)})
+		}
+		require.Len(t, p.Demand, maxDemands)
 		began := time.Now()
 		next, err := pack(p.carry(), packAbove)
 		t.Logf("packed in %s", time.Since(began))
@@ -69,7 +78,7 @@ func TestAThousandWorkersWithEverythingAtItsBoundFit(t *testing.T) {
 		encoded, err := json.Marshal(next)
 		require.NoError(t, err)
 		t.Logf("the carried state has %d bytes", len(encoded))
-		require.Less(t, len(encoded), 512<<10)
+		require.Less(t, len(encoded), 576<<10)
 		again, err := unpack(next)
 		require.NoError(t, err)
 		require.Equal(t, p.Roster[999].RosterEntry.Reason, again.Roster[999].RosterEntry.Reason)

@@ -28,6 +28,7 @@ type Run struct {
 	DisruptionState
 	ThrottleState
 	AllocationState
+	ScalingState
 	// Pressure are the hosts that are short of memory.
 	Pressure []hostPressure `json:"pressure,omitempty"`
 	// Unsent are signals to workers that were under way when the previous run ended.
@@ -86,6 +87,7 @@ type pool struct {
 	disruptions disruptions
 	pressure    pressure
 	allocation  allocation
+	scaling     scaling
 
 	// sent is what the present workflow task has sent of starts and restarts, each of which carries a spec.
 	sent struct{ messages, bytes int }
@@ -109,8 +111,9 @@ func Workflow(ctx workflow.Context, run Run) error {
 	p := &pool{Run: run, Loop: loop.New(ctx)}
 	p.OnUndelivered(p.undelivered)
 	p.members, p.children, p.throttle, p.disruptions, p.pressure, p.allocation = members{pool: p}, children{p}, throttle{p}, disruptions{p}, pressure{p}, allocation{pool: p}
+	p.scaling = scaling{pool: p}
 	if p.SpecVersion == 0 {
-		p.SpecVersion, p.Size = 1, p.Spec.Pool.Size
+		p.SpecVersion, p.Size = 1, p.Spec.Scale.Clamp(p.Spec.Pool.Size)
 	}
 	if err := p.register(ctx); err != nil {
 		return err
@@ -147,6 +150,9 @@ func Workflow(ctx workflow.Context, run Run) error {
 
 // reconcile brings the roster closer to what is wanted, and reports whether there is more to do immediately.
 func (p *pool) reconcile() bool {
+	if !p.Stopping {
+		p.scaling.follow()
+	}
 	p.members.shrink()
 	p.children.removeUnwanted()
 	if p.Stopping {

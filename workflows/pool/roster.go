@@ -23,6 +23,8 @@ type slot struct {
 	Restart *pendingRestart `json:"restart,omitempty"`
 	// reporter is the first run of the workflow that reported last while the slot's own was being started: it may be an earlier one.
 	reporter string
+	// EndLease is the lease under which the pool stops the worker.
+	EndLease string `json:"end_lease,omitempty"`
 	// announced is when the worker was told last that this run is about to continue as new.
 	announced time.Time
 	// Child says that this run has started it, so that the parent close policy reaches it when this run closes.

@@ -18,7 +18,7 @@ const maxRosterRows = 50
 func (p *pool) status() (api.PoolStatus, error) {
 	st := api.PoolStatus{
 		Pool: p.name(), Size: p.Size, SpecVersion: p.SpecVersion, Spec: p.Spec, Stopping: p.Stopping, Workers: []api.RosterEntry{},
-		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost,
+		Shares: p.Shares, AllocationProblem: p.AllocationProblem, SessionsHost: p.SessionsHost, Scale: p.scaleStatus(),
 	}
 	if p.Breaker.Open() {
 		st.StartsPaused = startsPausedReason
@@ -55,6 +55,12 @@ func (p *pool) report() (policy.Report, error) {
 		Pool: st.Pool, Size: st.Size, SpecVersion: st.SpecVersion, Stopping: st.Stopping, StartsPaused: st.StartsPaused,
 		MaxMemoryBytes: max(0, int64(st.Spec.Rotation.MaxMemory)), AutoMaxMemory: st.Spec.Rotation.MaxMemory == spec.Auto, At: p.Now(),
 	}
+	if s := st.Scale; s != nil {
+		facts.FollowsDemand = true
+		if s.Cause == string(policy.ScaledToMax) {
+			facts.AboveMax = s.Reason
+		}
+	}
 	if r := st.Rollout; r != nil {
 		facts.Rollout = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current))
 		facts.Halted = r.Halted
@@ -81,6 +87,9 @@ func (p *pool) details() string {
 	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, strings.Join(p.Spec.Pool.Command, " "), st.SpecVersion)
 	if p.Stopping {
 		b.WriteString("\nstopping\n")
+	}
+	if s := st.Scale; s != nil {
+		fmt.Fprintf(&b, "\nwanted: %d of %d to %d (%s)\n", s.Wanted, s.Min, s.Max, s.Reason)
 	}
 	if r := st.Rollout; r != nil {
 		fmt.Fprintf(&b, "\nrollout (%s): %d done, restarting %v, waiting %v %s\n", r.Reason, r.Done, r.Current, r.Waiting, r.Halted)

@@ -63,7 +63,10 @@ func (w *worker) registerSignals() {
 	onSignal(w, api.SignalLimitsApplied, w.monitor.limitsApplied)
 	onSignal(w, api.SignalProcessEvents, w.monitor.observed)
 	onSignal(w, api.SignalEpochEnded, w.monitor.epochEnded)
-	onSignal(w, api.SignalEnd, func(c api.Control) { w.end(requested(c.Reason, c.By, false).reason) })
+	onSignal(w, api.SignalEnd, func(c api.Control) {
+		w.leases.takeBack(c.LeaseID)
+		w.end(requested(c.Reason, c.By, false).reason)
+	})
 	onSignal(w, api.SignalPoolContinues, w.poolContinues)
 	onSignal(w, api.SignalForceContinue, func(api.Control) { w.ForceContinue() })
 }

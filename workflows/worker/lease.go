@@ -290,6 +290,13 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	l.WakeUp()
 }
 
+// takeBack ends the lease that the pool has taken to stop the worker.
+func (l *leases) takeBack(id string) {
+	if l.Lease != nil && l.Lease.ID == id {
+		l.checkin(api.CheckinRequest{LeaseID: id, TokenHash: l.Lease.TokenHash, Outcome: api.OutcomeOK})
+	}
+}
+
 // leaseMetadata is a lease as the data of a transition.
 func leaseMetadata(lease *api.Lease) map[string]string {
 	data := map[string]string{"lease_id": lease.ID, "holder": lease.Holder}

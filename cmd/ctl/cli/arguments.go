@@ -16,7 +16,7 @@ const (
 	argPool         = "POOL"
 	argWorker       = "POOL/N"
 	argPoolOrWorker = "POOL[/N]"
-	argCount        = "N"
+	argSize         = "N|MIN..MAX|off"
 	argLease        = "LEASE"
 	argSession      = "SESSION"
 )
@@ -60,8 +60,8 @@ func checkArguments(names, args []string) error {
 			_, _, err = workerName(arg)
 		case argPoolOrWorker:
 			_, _, err = poolOrWorker(arg)
-		case argCount:
-			_, err = workerCount(arg)
+		case argSize:
+			_, err = parseScale(arg)
 		case argLease:
 			_, err = api.ParseLeaseID(leaseID(arg))
 		case argSession:

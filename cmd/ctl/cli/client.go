@@ -26,7 +26,7 @@ type controlPlane interface {
 
 // pool is what the commands use of tempool.Pool. Calls is its With, Migrate that of its session.
 type pool interface {
-	Scale(ctx context.Context, size int) (api.ScaleResult, error)
+	ScaleTo(ctx context.Context, r api.ScaleRequest) (api.ScaleResult, error)
 	Apply(ctx context.Context, s spec.Spec) (api.ApplyResult, error)
 	Restart(ctx context.Context, request api.RestartRequest) (api.RestartResult, error)
 	Stop(ctx context.Context, reason string) (api.PoolStopResult, error)

@@ -119,8 +119,11 @@ func (f *fakeControlPlane) ReplayHistory(_ context.Context, pool string, _ int) 
 
 func (f *fakeControlPlane) Close() { f.closed++ }
 
-func (p *fakePool) Scale(_ context.Context, size int) (api.ScaleResult, error) {
-	return api.ScaleResult{From: 1, To: size}, p.err
+func (p *fakePool) ScaleTo(_ context.Context, r api.ScaleRequest) (api.ScaleResult, error) {
+	if r.Bounds != nil && r.Bounds.Max > 0 {
+		return api.ScaleResult{From: 4, To: 4, Bounds: r.Bounds}, p.err
+	}
+	return api.ScaleResult{From: 1, To: r.Size}, p.err
 }
 
 func (p *fakePool) Apply(_ context.Context, s spec.Spec) (api.ApplyResult, error) {

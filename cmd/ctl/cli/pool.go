@@ -48,6 +48,9 @@ func writeStatus(text *strings.Builder, view api.PoolWorkers) {
 	if view.Rollout != nil {
 		rows = append(rows, []string{"Rollout", oneLine(rolloutSummary(view.Rollout), 2*maxReasonRunes)})
 	}
+	if view.Scale != nil {
+		rows = append(rows, []string{"Wanted", oneLine(fmt.Sprintf("%d of %d to %d: %s", view.Scale.Wanted, view.Scale.Min, view.Scale.Max, view.Scale.Reason), 2*maxReasonRunes)})
+	}
 	table(text, []string{"Pool", view.Pool}, rows)
 	writeWorkers(text, []api.PoolWorkers{view})
 	for _, worker := range view.Workers {
@@ -55,6 +58,7 @@ func writeStatus(text *strings.Builder, view api.PoolWorkers) {
 			fmt.Fprintf(text, "\n%s %s: %s\n", worker.Worker, worker.State, indentLines(reason))
 		}
 	}
+	writeScaling(text, view.Scale)
 }
 
 // poolSummary is one pool in ctl pool list.
@@ -110,30 +114,6 @@ func writePools(text *strings.Builder, pools []poolSummary) {
 		rows = append(rows, []string{p.Pool, fmt.Sprintf("%d/%d", p.Ready, p.Size), fmt.Sprint(p.SpecVersion), oneLine(note, maxReasonRunes)})
 	}
 	table(text, []string{"POOL", "READY", "SPEC VERSION", "NOTE"}, rows)
-}
-
-func (a *app) poolScaleCommand() *cobra.Command {
-	return a.controlPlaneCommand(&cobra.Command{
-		Use:   "scale POOL N",
-		Short: "Set the number of workers of a pool",
-		Long: `Set the number of workers of a pool and return immediately. New workers start in the background; surplus workers, those with the
-highest numbers, drain and stop.`,
-		Example: `  ctl pool scale python 8
-  ctl pool scale python 2 -o json`,
-		Args:              exactly(argPool, argCount),
-		ValidArgsFunction: a.completePools,
-	}, func(ctx context.Context, cp controlPlane, args []string) error {
-		name := args[0]
-		size, err := workerCount(args[1])
-		if err != nil {
-			return err
-		}
-		result, err := send(ctx, a, func(ctx context.Context) (api.ScaleResult, error) { return cp.Pool(name).Scale(ctx, size) })
-		if err != nil {
-			return err
-		}
-		return a.printMessage(result, "pool %s: scaling from %s to %d; run ctl ps %s to follow", name, plural(result.From, "worker"), result.To, name)
-	})
 }
 
 func (a *app) poolStatus(ctx context.Context, cp controlPlane, name string) (api.PoolStatus, error) {

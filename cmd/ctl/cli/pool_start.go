@@ -31,7 +31,7 @@ keeps running and retries.`,
 		}
 		name := s.Pool.Name
 		if wait.skip {
-			view := api.PoolWorkers{Pool: name, Size: s.Pool.Size, SpecVersion: 1, Workers: []api.Worker{}}
+			view := api.PoolWorkers{Pool: name, Size: s.Scale.Clamp(s.Pool.Size), SpecVersion: 1, Workers: []api.Worker{}}
 			return a.printMessage(view, "pool %s started; run ctl ps %[1]s to follow its workers", name)
 		}
 		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, placement: s.Pool.Placement, limit: wait.limit}); err != nil {

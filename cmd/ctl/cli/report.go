@@ -54,6 +54,12 @@ func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) pol
 		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, StartsPaused: status.StartsPaused,
 		MaxMemoryBytes: max(0, int64(status.Spec.Rotation.MaxMemory)), AutoMaxMemory: status.Spec.Rotation.MaxMemory == spec.Auto, At: now.UTC(),
 	}
+	if s := status.Scale; s != nil {
+		facts.FollowsDemand = true
+		if s.Cause == string(policy.ScaledToMax) {
+			facts.AboveMax = s.Reason
+		}
+	}
 	if r := view.Rollout; r != nil {
 		facts.Rollout, facts.Halted = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current)), r.Halted
 	}

@@ -1,0 +1,53 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func TestReserveWorkerTakesAWorkerThatNobodyUses(t *testing.T) {
+	holders := map[int]string{0: "somebody", 1: api.GatewayHolderPrefix + "h", 2: "", 3: "somebody else"}
+	var asked []int
+	grants := map[int]bool{}
+	roster := &Roster{
+		State: func(_ context.Context, _ string, slot int) (s api.WorkerState, err error) {
+			holder, known := holders[slot]
+			if !known {
+				return s, errors.New("no answer")
+			}
+			if holder != "" {
+				s.Lease = &api.Lease{Holder: holder}
+			}
+			return s, nil
+		},
+		Checkout: func(_ context.Context, pool string, slot int, r api.CheckoutRequest) (*api.Lease, error) {
+			require.Nil(t, r.Validate())
+			require.Equal(t, "pool/p", r.Holder)
+			asked = append(asked, slot)
+			if !grants[slot] {
+				return nil, api.Errorf(api.CodeBusy, "%s is busy", api.WorkerName(pool, slot))
+			}
+			return &api.Lease{ID: api.LeaseID(pool, slot, 1, 7)}, nil
+		},
+	}
+	reserve := func() api.ReserveWorkerResult {
+		asked = nil
+		r, err := roster.ReserveWorker(t.Context(), api.ReserveWorkerRequest{Pool: "p", Slots: []int{0, 1, 2, 3, 4}, RequestID: "r"})
+		require.NoError(t, err)
+		return r
+	}
+	grants[2] = true
+	require.Equal(t, api.ReserveWorkerResult{Slot: 2, LeaseID: "p.2.1.7"}, reserve())
+	require.Equal(t, []int{2}, asked, "one without a lease comes first")
+	grants = map[int]bool{}
+	require.Contains(t, reserve().Problem, "p/1 is busy")
+	require.Equal(t, []int{2, 1, 1}, asked, "a gateway is asked twice, for it returns a lease between two calls; a client never")
+	holders = map[int]string{0: "a", 1: "b"}
+	require.Equal(t, "clients have leased all 5 workers in service", reserve().Problem)
+	require.Empty(t, asked)
+}

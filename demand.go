@@ -1,0 +1,56 @@
+package tempool
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// startPoll is the time between two looks at a pool that starts a worker.
+	startPoll = 200 * time.Millisecond
+	// clientDemandExpiry is how long a pool counts the demand of a client, which repeats it after clientDemandRepeat.
+	clientDemandExpiry = 15 * time.Second
+	clientDemandRepeat = 6 * time.Second
+	// clientDemandHost stands for all clients in the reports of demand.
+	clientDemandHost = "clients"
+)
+
+// awaitStart reports demand to a pool that has no worker because none was needed, and waits, at most queue.timeout, until one serves. It
+// reports whether one does; it does nothing for any other pool.
+func (p *Pool) awaitStart(ctx context.Context, status api.PoolStatus) bool {
+	if !status.ScaledToZero() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, status.Spec.Queue.Timeout.D())
+	defer cancel()
+	poll := time.NewTicker(startPoll)
+	defer poll.Stop()
+	var reportedAt time.Time
+	for {
+		if time.Since(reportedAt) >= clientDemandRepeat {
+			reportedAt = time.Now()
+			_ = p.client.temporal.SignalWorkflow(ctx, api.PoolWorkflowID(p.name), "", api.SignalDemand, api.Demand{
+				Host: clientDemandHost, Load: 1, Waiting: 1, ExpiryMS: clientDemandExpiry.Milliseconds(),
+			}) // if it fails, it is repeated
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-poll.C:
+		}
+		if status, err := p.Running(ctx); err == nil && !status.ScaledToZero() {
+			return status.Scale != nil && !status.Stopping
+		}
+	}
+}
+
+// awaitFirstWorker is awaitStart for a pool whose status is not known.
+func (p *Pool) awaitFirstWorker(ctx context.Context) bool {
+	if p.client.fixed != nil {
+		return false // its gateways report the demand
+	}
+	status, err := p.Running(ctx)
+	return err == nil && p.awaitStart(ctx, status)
+}

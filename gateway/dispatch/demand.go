@@ -1,0 +1,96 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+// PoolDemand is the demand for one pool at this gateway.
+type PoolDemand struct {
+	Pool string
+	policy.Demand
+	// Spec is the newest that the gateway has seen, of a process or of the pool.
+	Spec spec.Spec
+}
+
+// Demand returns the demand for each pool that the Dispatcher knows, by name. It takes each pool's lock for a moment.
+func (d *Dispatcher) Demand() []PoolDemand {
+	now := time.Now()
+	var all []PoolDemand
+	for _, p := range d.allPools() {
+		if demand, known := p.demand(now); known {
+			all = append(all, demand)
+		}
+	}
+	slices.SortFunc(all, func(a, b PoolDemand) int { return strings.Compare(a.Pool, b.Pool) })
+	return all
+}
+
+func (p *poolState) demand(now time.Time) (PoolDemand, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.specKnown || p.closed != nil {
+		return PoolDemand{}, false
+	}
+	d := PoolDemand{Pool: p.pool, Spec: p.spec}
+	d.Waiting, d.Leases = p.queue.Len(), len(p.clients.waiting)
+	d.QueueFull, d.NoWorkers = d.Waiting >= p.spec.Queue.Size, true
+	for _, u := range p.order {
+		d.NoWorkers = d.NoWorkers && u.gone
+		switch l := u.lease; {
+		case l == nil || u.gone:
+		case l.own:
+			d.Calls += u.inFlight
+		case !l.ended && now.Before(l.expires):
+			d.Leases++
+		}
+	}
+	return d, true
+}
+
+const (
+	// referAfter is how long calls wait for a worker of this host before the Dispatcher looks for one on another host, and then again.
+	referAfter = time.Second
+	// referTimeout bounds that look.
+	referTimeout = 5 * time.Second
+)
+
+// referQueueLocked refers the queued calls to other gateways if the pool's workers have started on their hosts only.
+func (p *poolState) referQueueLocked(now time.Time) {
+	if p.queue.Len() == 0 || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
+		p.noWorkerSince = time.Time{}
+		return
+	}
+	if p.noWorkerSince.IsZero() {
+		p.noWorkerSince = now
+	}
+	if p.referring || now.Sub(p.noWorkerSince) < referAfter {
+		return
+	}
+	p.referring, p.noWorkerSince = true, now
+	p.dispatcher.work.Go(func() {
+		ctx, cancel := context.WithTimeout(p.dispatcher.life, referTimeout)
+		defer cancel()
+		var elsewhere OtherHostError
+		status, err := p.dispatcher.config.Control.Status(ctx, p.pool)
+		if err == nil {
+			err = availability(status, p.dispatcher.config.HostID)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.referring = false
+		if !errors.As(err, &elsewhere) || slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone }) {
+			return
+		}
+		p.rosterAt, p.rosterErr = time.Now(), err
+		for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
+			w.started <- err
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWantedWorkers(t *testing.T) {
+	for name, c := range map[string]struct {
+		scale Scale
+		load  float64
+		want  int
+	}{
+		"seven calls at 0.7 want ten":      {Scale{Max: 20, PerWorker: 0.7}, 7, 10},
+		"a little more wants one more":     {Scale{Max: 20, PerWorker: 0.7}, 7.01, 11},
+		"no more than max":                 {Scale{Max: 3, PerWorker: 0.7}, 70, 3},
+		"no fewer than min":                {Scale{Min: 2, Max: 3, PerWorker: 0.7}, 0, 2},
+		"the last one stays":               {Scale{Max: 3, PerWorker: 0.7}, 0, 1},
+		"unless it may go":                 {Scale{Max: 3, PerWorker: 0.7, IdleToZero: time.Minute}, 0, 0},
+		"which the least demand prevents":  {Scale{Max: 3, PerWorker: 7, IdleToZero: time.Minute}, 0.01, 1},
+		"several calls fit into a worker":  {Scale{Max: 9, PerWorker: 7}, 21, 3},
+		"a demand that is not a number: 1": {Scale{Max: 9, PerWorker: 0}, 21, 1},
+	} {
+		require.Equal(t, c.want, c.scale.Wanted(c.load), name)
+	}
+}
+
+func TestScaleGrowsAtOnceAndShrinksLate(t *testing.T) {
+	s := Scale{Max: 10, PerWorker: 1, DownAfter: 5 * time.Minute, IdleToZero: 10 * time.Minute}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var state Scaling
+	size := 1
+	for _, step := range []struct {
+		at     time.Duration
+		load   float64
+		size   int
+		delay  time.Duration
+		reason string
+	}{
+		{0, 8, 8, 0, "demand of 8 calls at 1 a worker wants 8 workers"},
+		{time.Second, 12, 10, 0, "wants 12 workers, more than scale.max = 10"},
+		{time.Minute, 3, 10, 5 * time.Minute, "wants 3 workers; fewer workers once that has lasted for 5m0s (scale.down_after)"},
+		{4 * time.Minute, 6, 10, 2 * time.Minute, "wants 6 workers; fewer"},
+		{5 * time.Minute, 2, 10, time.Minute, "fewer workers once"},
+		{6 * time.Minute, 2, 9, 0, "at most 6 workers wanted for 5m0s (scale.down_after)"},
+		{6 * time.Minute, 2, 8, 0, ""},
+		{7 * time.Minute, 2, 7, 0, ""},
+		{7 * time.Minute, 2, 6, 0, ""},
+		{7 * time.Minute, 2, 6, 5 * time.Minute, "a new window begins with the peak of the last one"},
+		{8 * time.Minute, 7, 7, 0, "wants 7 workers"},
+		{9 * time.Minute, 0, 7, 5 * time.Minute, "no demand; at least"},
+		{14 * time.Minute, 0, 6, 0, ""},
+		{14 * time.Minute, 0, 5, 0, ""},
+		{14 * time.Minute, 0, 4, 0, ""},
+		{14 * time.Minute, 0, 3, 0, ""},
+		{14 * time.Minute, 0, 2, 0, ""},
+		{14 * time.Minute, 0, 1, 0, ""},
+		{14 * time.Minute, 0, 1, 5 * time.Minute, "(scale.idle_to_zero)"},
+		{19 * time.Minute, 0, 0, 0, "at most 0 workers wanted for 10m0s (scale.idle_to_zero)"},
+		{20 * time.Minute, 0, 0, 0, "no demand"},
+		{21 * time.Minute, 1, 1, 0, "demand of 1 call at 1 a worker wants 1 worker"},
+	} {
+		var d ScaleDecision
+		state, d = s.Decide(state, size, step.load, begin.Add(step.at))
+		require.Equal(t, step.size, d.Size, "at %s: %+v", step.at, d)
+		require.Equal(t, step.delay, d.Delay, "at %s: %+v", step.at, d)
+		if step.delay == 0 || step.reason != "a new window begins with the peak of the last one" && step.reason != "no demand; at least" {
+			require.Contains(t, d.Reason, step.reason)
+		}
+		size = d.Size
+	}
+}
+
+func TestWorkersAboveTheMaximumGoWithoutAWait(t *testing.T) {
+	s := Scale{Min: 1, Max: 4, PerWorker: 1, DownAfter: time.Hour}
+	_, d := s.Decide(Scaling{}, 6, 9, time.Now())
+	require.Equal(t, ScaleDecision{Size: 5, Wanted: 4, Cause: ScaledToMax, Reason: "6 workers are more than scale.max = 4"}, d)
+}

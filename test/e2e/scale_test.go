@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+// followingSpec is a pool that follows the demand from 0 to so many workers.
+func (env *testEnv) followingSpec(name string, most int) spec.Spec {
+	s := pythonSpec(name, 1, "trouble.py")
+	s.Pool.Env["NOTES"] = filepath.Join(env.dir, name+".notes")
+	s.Scale.Max, s.Scale.TargetInflight = most, 1
+	s.Scale.UpAfter, s.Scale.DownAfter, s.Scale.IdleToZero = spec.Duration(500*time.Millisecond), spec.Duration(2*time.Second), spec.Duration(3*time.Second)
+	s.Queue.Timeout = spec.Duration(waitTimeout)
+	return s
+}
+
+// startFollowing starts a pool that may be down to no worker before anybody sees its first one.
+func (env *testEnv) startFollowing(s spec.Spec) *tempool.Pool {
+	env.t.Helper()
+	require.NoError(env.t, env.client.StartPool(env.t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	pool := env.client.Pool(s.Pool.Name)
+	env.waitFor(pool, "it has scaled", func(v api.PoolWorkers) bool { return v.Scale != nil && len(v.Scale.Decisions) > 0 })
+	return pool
+}
+
+// waitZero waits until a pool has no worker.
+func (env *testEnv) waitZero(pool *tempool.Pool) {
+	env.t.Helper()
+	env.waitFor(pool, "the last worker has gone", func(v api.PoolWorkers) bool { return v.Size == 0 && len(v.Workers) == 0 })
+}
+
+// TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing goes from zero to the maximum and back, by calls and leases of clients, and no
+// call fails.
+func TestAPoolOfTwoHostsFollowsALoadThatRisesTenfoldAndFallsToNothing(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("near", "--capacity", "3")
+	env.startAgent("far", "--capacity", "3")
+	const most = 5
+	pool := env.startFollowing(env.followingSpec("rise", most))
+	env.waitZero(pool)
+	quiet, _ := env.countEvents(api.PoolWorkflowID("rise"))
+
+	var calls, failed atomic.Int64
+	var mu sync.Mutex
+	var waits []time.Duration // of calls, beyond what they ask for
+	call := func(ctx context.Context) {
+		calls.Add(1)
+		began := time.Now()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			waits = append(waits, time.Since(began)-100*time.Millisecond)
+		}()
+		if err := pool.Call(ctx, "nap", 0.1, nil); err != nil {
+			failed.Add(1)
+			t.Errorf("call: %v", err)
+		}
+	}
+	began := time.Now()
+	call(t.Context())
+	t.Logf("the first call was answered %s after it had found no worker", time.Since(began).Round(time.Millisecond))
+
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	load := func(n int) {
+		for range n {
+			callers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						call(t.Context())
+					}
+				}
+			})
+		}
+	}
+	load(1)
+	env.waitFor(pool, "one caller has a worker", func(v api.PoolWorkers) bool { return v.Ready >= 1 })
+	began = time.Now()
+	load(9)
+	full := env.waitFor(pool, "all workers serve", func(v api.PoolWorkers) bool { return v.Ready == most })
+	t.Logf("from one caller to ten: %d workers after %s", most, time.Since(began).Round(time.Millisecond))
+	sleep(t, 20*time.Second) // the load goes on, for the waits
+	hosts := map[string]bool{}
+	for _, w := range full.Workers {
+		hosts[w.Host] = true
+	}
+	require.Len(t, hosts, 2, "five workers do not fit on one host")
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "patient", Wait: waitTimeout})
+	require.NoError(t, err)
+	callers.Go(func() { // far longer than drain_timeout, on a worker that is not wanted meanwhile
+		if err := pool.Call(t.Context(), "nap", 15.0, nil); err != nil {
+			failed.Add(1)
+			t.Errorf("long call: %v", err)
+		}
+	})
+	sleep(t, time.Second) // it runs
+	began = time.Now()
+	close(stop)
+	callers.Wait()
+	left := env.waitFor(pool, "only the leased worker is left", func(v api.PoolWorkers) bool { return v.Size == 1 && len(v.Workers) == 1 })
+	t.Logf("from ten callers to none: one worker after %s, and %d calls, %d of which failed", time.Since(began).Round(time.Millisecond), calls.Load(), failed.Load())
+	require.Equal(t, lease.Worker, left.Workers[0].Worker)
+	sleep(t, 6*time.Second) // longer than idle_to_zero
+	require.NoError(t, lease.Call(t.Context(), "nap", 0.01, nil), "no lease is cut")
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	env.waitZero(pool)
+	require.Zero(t, failed.Load())
+	slices.Sort(waits)
+	t.Logf("waits of calls: p50 %s, p99 %s", waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)*99/100].Round(time.Millisecond))
+
+	status, err := pool.Status(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, status.Scale.Demand)
+	require.NotEmpty(t, status.Scale.Decisions)
+	for _, d := range status.Scale.Decisions {
+		require.NotEmpty(t, d.Reason)
+		require.NotEqual(t, d.From, d.To)
+	}
+	before, _ := env.countEvents(api.PoolWorkflowID("rise"))
+	sleep(t, 10*time.Second)
+	after, _ := env.countEvents(api.PoolWorkflowID("rise"))
+	require.Equal(t, before, after, "a pool without demand writes no history")
+	t.Logf("%d events of the pool's workflow, %d of them before the load", after, quiet)
+}
+
+// TestTheFirstRequestOfAPoolWithoutWorkersStartsOne asks by every way there is.
+func TestTheFirstRequestOfAPoolWithoutWorkersStartsOne(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("one")
+	env.startAgent("other")
+	s := env.followingSpec("wake", 3)
+	pool := env.startFollowing(s)
+	byGateway, err := tempool.Dial(t.Context(), tempool.Options{Gateways: []string{"unix:" + filepath.Join(env.dir, "one", worker.SocketName)}})
+	require.NoError(t, err)
+	defer byGateway.Close()
+	for name, ask := range map[string]func() error{
+		"HTTP": func() error {
+			status, _, body := post(t, env.gatewayClient("one"), "/v1/pools/wake/call/nap", `0.01`)
+			if status == http.StatusServiceUnavailable { // the worker has started on the other host, whose gateway the answer names
+				status, _, body = post(t, env.gatewayClient("other"), "/v1/pools/wake/call/nap", `0.01`)
+			}
+			require.Equal(t, http.StatusOK, status, body)
+			return nil
+		},
+		"call":               func() error { return pool.Call(t.Context(), "nap", 0.01, nil) },
+		"call at a gateway":  func() error { return byGateway.Pool("wake").Call(t.Context(), "nap", 0.01, nil) },
+		"lease":              func() error { return leaseOnce(t.Context(), pool) },
+		"lease at a gateway": func() error { return leaseOnce(t.Context(), byGateway.Pool("wake")) },
+	} {
+		env.waitZero(pool)
+		began := time.Now()
+		require.NoError(t, ask(), name)
+		t.Logf("%s: answered after %s", name, time.Since(began).Round(time.Millisecond))
+	}
+}
+
+func leaseOnce(ctx context.Context, pool *tempool.Pool) error {
+	lease, err := pool.Checkout(ctx, tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+	if err != nil {
+		return err
+	}
+	return lease.Checkin(ctx, api.OutcomeOK)
+}
+
+// TestAScheduleScalesAPool runs the Schedule of docs/scale.md at once.
+func TestAScheduleScalesAPool(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("clock")
+	pool := env.startPool(echoSpec("clock", 1))
+	scheduled := func(id string, input api.ScheduledScale) client.ScheduleHandle {
+		schedule, err := env.client.Temporal().ScheduleClient().Create(t.Context(), client.ScheduleOptions{
+			ID: id, Spec: client.ScheduleSpec{CronExpressions: []string{"0 8 * * 1-5"}, TimeZoneName: "Europe/Berlin"}, TriggerImmediately: true,
+			Action: &client.ScheduleWorkflowAction{ID: "scale-" + id, Workflow: api.WorkflowScale, TaskQueue: api.TaskQueue, Args: []any{input}},
+		})
+		require.NoError(t, err)
+		return schedule
+	}
+	scheduled("morning", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Bounds: &api.ScaleBounds{Min: 3, Max: 4}}})
+	v := env.waitReady(pool, 3)
+	require.Equal(t, 3, v.Scale.Min)
+	scheduled("wrong", api.ScheduledScale{Pool: "clock", ScaleRequest: api.ScaleRequest{Size: 9}})
+	require.Eventually(t, func() bool {
+		list, err := env.client.Temporal().ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
+			Query: "WorkflowType = 'Scale' AND ExecutionStatus = 'Failed'",
+		})
+		return err == nil && len(list.GetExecutions()) == 1
+	}, waitTimeout, 200*time.Millisecond, "a refused scale is a failed workflow")
+}
+
+// TestAPoolForgetsTheDemandOfALostHost kills the agent of a host with demand.
+func TestAPoolForgetsTheDemandOfALostHost(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("stays")
+	lost := env.startAgent("lost", "--labels", "none")
+	s := env.followingSpec("lose", 4)
+	pool := env.startFollowing(s)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for range 8 { // more than the pool has workers for
+		waiting.Go(func() {
+			response, err := env.gatewayClient("lost").Post("http://gateway/v1/pools/lose/leases", "application/json", strings.NewReader(`{"holder": "x", "wait_ms": 60000}`))
+			if err == nil {
+				_ = response.Body.Close()
+			}
+		})
+	}
+	env.waitFor(pool, "the gateway's demand has arrived", func(v api.PoolWorkers) bool { return v.Scale != nil && v.Scale.Load > 0 })
+	lost.kill()
+	env.waitFor(pool, "the lost host has no demand", func(v api.PoolWorkers) bool { return v.Scale.Load == 0 })
+}

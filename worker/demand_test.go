@@ -1,0 +1,86 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/policy"
+	"github.com/tempool/tempool/spec"
+)
+
+func scaled(most int) spec.Spec {
+	s := spec.Default()
+	s.Scale.Max, s.Scale.TargetInflight = most, 1
+	return s
+}
+
+func TestDemandIsReportedWhenItChangesAndNowAndThen(t *testing.T) {
+	var demand []dispatch.PoolDemand
+	var reports []api.Demand
+	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 }, func(pool string, d api.Demand) {
+		require.Equal(t, "p", pool)
+		reports = append(reports, d)
+	})
+	now := time.Now()
+	noSpec := func(string) bool { return false }
+	pass := func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); now = now.Add(demandInterval) {
+			r.step(now, noSpec)
+		}
+	}
+	demand = []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9)}, {Pool: "fixed", Spec: spec.Default(), Demand: policy.Demand{Calls: 7}}}
+	pass(time.Hour)
+	require.Empty(t, reports, "no demand, and a pool that does not follow it")
+	demand[0].Calls = 4
+	pass(2 * time.Second)
+	require.Equal(t, []api.Demand{{Host: "h", Epoch: 3, Load: 4, Calls: 4, ExpiryMS: demandExpiry.Milliseconds()}}, reports)
+	pass(demandRepeat + time.Minute)
+	require.Len(t, reports, 2, "a steady demand is repeated before it expires")
+	demand = demand[1:]
+	pass(time.Minute)
+	require.Len(t, reports, 3, "the gateway has forgotten the pool")
+	require.Zero(t, reports[2].Load)
+	require.Len(t, r.pools, 1)
+	r.end()
+	require.Len(t, reports, 3, "nothing is left to end")
+}
+
+func TestTheEndOfAnAgentEndsItsDemand(t *testing.T) {
+	var last api.Demand
+	demand := []dispatch.PoolDemand{{Pool: "p", Spec: scaled(9), Demand: policy.Demand{Waiting: 1, NoWorkers: true}}}
+	r := newDemandReporter("h", func() []dispatch.PoolDemand { return demand }, nil, func() int64 { return 3 }, func(_ string, d api.Demand) { last = d })
+	r.step(time.Now(), nil)
+	require.InDelta(t, 1, last.Load, 0, "a call without any worker is reported at once")
+	r.end()
+	require.Equal(t, api.Demand{Host: "h", Epoch: 3}, last)
+}
+
+// TestTheScaleSectionIsReadFromThePool uses the real loop: a pool whose processes have an older spec.
+func TestTheScaleSectionIsReadFromThePool(t *testing.T) {
+	reported := make(chan api.Demand, 1)
+	old := spec.Default()
+	r := newDemandReporter("h", func() []dispatch.PoolDemand {
+		return []dispatch.PoolDemand{{Pool: "p", Spec: old, Demand: policy.Demand{Calls: 2, QueueFull: true}}}
+	}, func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Spec: scaled(9)}, nil },
+		func() int64 { return 1 }, func(_ string, d api.Demand) { reported <- d })
+	r.pools["p"] = &measuredPool{spec: old, specAt: time.Now().Add(-specMaxAge)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.run(ctx)
+	}()
+	select {
+	case d := <-reported:
+		require.InDelta(t, 2, d.Load, 0)
+	case <-time.After(time.Minute):
+		require.Fail(t, "the spec was not read")
+	}
+	cancel()
+	<-ended
+}
