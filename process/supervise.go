@@ -165,7 +165,10 @@ func (p *Process) finish(state *os.ProcessState, report tree.KillReport) {
 	p.output.close()
 
 	code, signal := exitStatus(state)
-	exit := p.withLimitReason(classify(code, signal, p.currentTermination())).withOutput(p.logs)
+	exit := p.withLimitReason(classify(code, signal, p.currentTermination()))
+	p.logs.Note("ended: " + exit.Reason)
+	p.logs.Close()
+	exit = exit.withOutput(p.logs)
 	exit.At = time.Now()
 	if report.Complete() {
 		p.cleanUp()

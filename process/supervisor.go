@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/reaper"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -57,6 +58,7 @@ type Supervisor struct {
 	config      Config
 	logger      *slog.Logger
 	state       *stateDir
+	logs        *logs.Store
 	reaper      *reaper.Client
 	cgroups     *limits.Cgroups // nil if unavailable
 	host        limits.Host
@@ -83,6 +85,9 @@ type Supervisor struct {
 
 // StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each other on one directory.
 func (s *Supervisor) StateID() string { return s.state.id }
+
+// Logs returns the logs of the workers of this host, which are readable until Close.
+func (s *Supervisor) Logs() *logs.Store { return s.logs }
 
 // Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the newest 20 are complete;
 // the others have no Conn and only their last 10 log lines.
@@ -164,6 +169,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	s.loops.Wait()
 	s.reaper.Close()
 	s.cgroups.Close()
+	s.logs.Close()
 	s.state.close()
 	return err
 }

@@ -104,7 +104,10 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	control := dispatch.ControlOf(client)
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
-	if a.processes, err = process.Open(ctx, process.Config{StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve}); err != nil {
+	if a.processes, err = process.Open(ctx, process.Config{
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve,
+		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
+	}); err != nil {
 		return err
 	}
 	a.hostCalls.find = a.processes.Get

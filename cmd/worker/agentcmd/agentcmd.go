@@ -15,6 +15,7 @@ import (
 	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -70,6 +71,7 @@ no new process, waits for calls in flight, and stops its processes. Other hosts 
 	flags.StringSliceVar(&config.Labels, "labels", nil, "placement labels of the pools whose workers this host accepts (default \"default\")")
 	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "maximum number of processes on this host")
 	flags.StringVar(&config.StateDir, "state-dir", "", "state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
+	flags.TextVar((*spec.Bytes)(&config.LogBytes), "log-size", spec.Bytes(logs.DefaultWorkerBytes), "maximum size of the log of each worker in the state folder, for ctl logs")
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none (the gateway always listens on the Unix socket in the state folder)")
 	gatewayflags.Security(agent, &config.Security)
 	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "maximum number of connections of each of the gateway's listeners; further ones wait")
