@@ -46,6 +46,9 @@ func (s *Store) Read(ctx context.Context, worker string, cursor *Cursor, yield f
 		if file.first > cursor.segment {
 			cursor.segment, cursor.offset = file.first, 0
 		}
+		if cursor.offset >= file.size {
+			continue
+		}
 		if more, err := w.segments.read(file, cursor, yield); err != nil || !more || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
