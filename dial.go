@@ -56,7 +56,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 			return nil, api.Errorf(api.CodeInvalid, "invalid Temporal settings: %w", err)
 		}
 		c := newClient(lazy, options.Namespace, o)
-		c.owned, c.fixed = true, balance.NewFixed(o.Gateways)
+		c.owned, c.fixed, c.gateways = true, balance.NewFixed(o.Gateways), o.Gateways
 		return c, nil
 	}
 	temporal, namespace, err := DialTemporal(ctx, o)

@@ -88,6 +88,14 @@ type HostVitals struct {
 	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessVitals `json:"processes,omitempty"`
+	// Agent is what the agent says of itself; nil from one that says nothing.
+	Agent *AgentReport `json:"agent,omitempty"`
+}
+
+// AgentReport is what an agent says of itself and its machine.
+type AgentReport struct {
+	// Endpoint is the base URL of its gateway.
+	Endpoint string `json:"endpoint"`
 }
 
 // ProcessVitals is how one process fares.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,7 +48,8 @@ type Agent struct {
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
 
-	stopping       chan struct{} // closed when Stop begins
+	report         atomic.Pointer[api.AgentReport] // nil until the gateway serves
+	stopping       chan struct{}                   // closed when Stop begins
 	goroutines     sync.WaitGroup
 	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
@@ -133,7 +135,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
-		Logs: a.processes.Logs(),
+		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err
@@ -145,7 +147,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
 	a.membership = &membership{
-		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
+		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
@@ -163,6 +165,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
+	a.report.Store(&api.AgentReport{Endpoint: a.gateway.Endpoint()})
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err

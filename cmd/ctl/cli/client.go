@@ -37,6 +37,7 @@ type pool interface {
 	Workers(ctx context.Context) (api.PoolWorkers, error)
 	Roster(ctx context.Context) (api.PoolWorkers, error)
 	State(ctx context.Context, slot int) (api.WorkerState, error)
+	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)

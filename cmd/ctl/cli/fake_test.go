@@ -56,6 +56,8 @@ type fakePool struct {
 	restart      api.RestartRequest
 	control      api.Control
 	migration    *fakeMigration
+	logs         []api.LogLine
+	logOptions   tempool.LogOptions
 }
 
 func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
@@ -180,6 +182,17 @@ func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	state := nextStep(&script)
 	p.states[slot] = script
 	return state, nil
+}
+
+func (p *fakePool) Logs(_ context.Context, o tempool.LogOptions, yield func(api.LogLine)) error {
+	p.logOptions = o
+	for _, line := range p.logs {
+		yield(line)
+	}
+	if o.Unreachable != nil && len(p.logs) > 0 {
+		o.Unreachable("http://gone:7460", api.Errorf(api.CodeUnavailable, "connection refused"))
+	}
+	return p.err
 }
 
 func (p *fakePool) History(context.Context, int) ([]lifecycle.Transition, error) {
