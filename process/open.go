@@ -149,6 +149,7 @@ func (s *Supervisor) setUpCgroups() {
 	s.host = limits.DetectHost()
 	cgroups, err := s.openCgroups()
 	if err != nil {
+		s.noCgroups = err.Error()
 		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", err)
 		return
 	}

@@ -61,6 +61,7 @@ type Supervisor struct {
 	logs        *logs.Store
 	reaper      *reaper.Client
 	cgroups     *limits.Cgroups // nil if unavailable
+	noCgroups   string          // why there are none
 	host        limits.Host
 	ports       portAllocator
 	tables      tree.TableCache
@@ -88,6 +89,17 @@ func (s *Supervisor) StateID() string { return s.state.id }
 
 // Logs returns the logs of the workers of this host, which are readable until Close.
 func (s *Supervisor) Logs() *logs.Store { return s.logs }
+
+// Cgroups returns the cgroup controllers that enforce limits here, sorted, and why there are none if cgroups cannot be used.
+func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
+	for name, usable := range s.host.Controllers {
+		if usable {
+			controllers = append(controllers, name)
+		}
+	}
+	slices.Sort(controllers)
+	return controllers, s.noCgroups
+}
 
 // Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the newest 20 are complete;
 // the others have no Conn and only their last 10 log lines.

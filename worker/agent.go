@@ -165,7 +165,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
-	a.report.Store(&api.AgentReport{Endpoint: a.gateway.Endpoint()})
+	a.report.Store(a.newReport())
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err

@@ -16,6 +16,10 @@ type controlPlane interface {
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
 	Setup(ctx context.Context) ([]string, error)
 	Agents(ctx context.Context, label string) (tempool.Agents, error)
+	Server(ctx context.Context) (tempool.Server, error)
+	Hosts(ctx context.Context) ([]tempool.Host, error)
+	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
+	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request api.CheckinRequest) error

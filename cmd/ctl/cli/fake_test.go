@@ -33,6 +33,10 @@ type fakeControlPlane struct {
 	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
 	closed    int
+	server    tempool.Server
+	serverErr error
+	hosts     []tempool.Host
+	checks    map[string]tempool.GatewayCheck
 	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
 
@@ -88,6 +92,23 @@ func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.m
 
 func (f *fakeControlPlane) Agents(context.Context, string) (tempool.Agents, error) {
 	return f.agents, nil
+}
+
+func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
+	return f.server, f.serverErr
+}
+
+func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { return f.hosts, nil }
+
+func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
+	return api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}, nil
+}
+
+func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) tempool.GatewayCheck {
+	if check, found := f.checks[endpoint]; found {
+		return check
+	}
+	return tempool.GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "connection refused")}
 }
 
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
