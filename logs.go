@@ -103,13 +103,15 @@ func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *ap
 	return endpoints, &current, err
 }
 
-// request is the request to one gateway.
+// logRequest is the request to one gateway.
 func (p *Pool) logRequest(o LogOptions) transport.Request {
 	query := url.Values{}
 	path := "/v1/pools/" + p.name + "/logs"
 	if o.Worker != nil {
 		path = "/v1/workers/" + p.name + "/" + strconv.Itoa(*o.Worker) + "/logs"
-		query.Set("here", "true")
+		if p.client.fixed == nil { // else the gateway refers to the host that has the worker
+			query.Set("here", "true")
+		}
 	}
 	if o.Follow {
 		query.Set("follow", "true")
@@ -138,6 +140,9 @@ func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yiel
 	})
 	defer silence.Stop()
 	reply, err := p.client.transport.Do(ctx, endpoint, p.logRequest(o))
+	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
+		reply, err = p.client.transport.Do(ctx, others[0], p.logRequest(o))
+	}
 	if err != nil {
 		return err
 	}

@@ -187,11 +187,9 @@ func (s *logStream) write(worker string, l logs.Line) error {
 
 // backlog writes what a worker's log has.
 func (s *logStream) backlog(worker string, query logQuery) (err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
-	defer cancel()
 	incarnation := int64(0)
 	if query.previous {
-		if incarnation, err = s.g.config.Logs.LastEnded(ctx, worker); err != nil || incarnation == 0 {
+		if incarnation, err = s.g.config.Logs.LastEnded(s.ctx, worker); err != nil || incarnation == 0 {
 			return err
 		}
 	}

@@ -7,10 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 )
 
 // maxStoredLine bounds a line of a file: its text, a mark that it was cut, and the fields before it.
 const maxStoredLine = 128 << 10
+
+// diskTimeout is how long a reader waits for a disk that does not answer.
+const diskTimeout = 10 * time.Second
 
 // Cursor is a place in a worker's log: behind the lines that were read. The zero Cursor is before the first line.
 type Cursor struct {
@@ -20,13 +24,16 @@ type Cursor struct {
 }
 
 // Read calls yield for each line of a worker behind the cursor, oldest first, until yield returns false, and moves the cursor. A worker
-// without a log has no lines. Lines that were deleted before they were read are skipped. It fails if ctx ends while the disk does not answer.
+// without a log has no lines. Lines that were deleted before they were read are skipped. It fails if ctx ends, or if the disk does not answer
+// within 10 s.
 func (s *Store) Read(ctx context.Context, worker string, cursor *Cursor, yield func(Line) bool) error {
 	w := s.known(worker)
 	if w == nil {
 		return nil
 	}
-	if err := w.lock(ctx); err != nil {
+	locking, cancel := context.WithTimeout(ctx, diskTimeout)
+	defer cancel()
+	if err := w.lock(locking); err != nil {
 		return err
 	}
 	_, _ = w.flushLocked(false) // what cannot be written is pending

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // segmentsPerLog is into how many files a worker's log is cut; the oldest is deleted for a new one.
@@ -56,10 +57,11 @@ func (s *segments) load() error {
 	return nil
 }
 
-// next is a sequence number above all that are in the files: a line has at least one byte.
+// next is a sequence number above all that are in the files: a line has at least one byte. Without files it is the time, so that a log that
+// was deleted does not begin anew for those who follow it.
 func (s *segments) next() int64 {
 	if len(s.list) == 0 {
-		return 1
+		return time.Now().UnixMicro()
 	}
 	newest := s.list[len(s.list)-1]
 	return newest.first + newest.size + 1

@@ -78,6 +78,7 @@ func Open(config Config) (*Store, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{config: config, work: make(chan struct{}, 1), stop: stop, done: make(chan struct{}), workers: make(map[string]*workerLog)}
+	s.prune()
 	go func() {
 		defer close(s.done)
 		s.run(ctx)
@@ -190,7 +191,6 @@ func (s *Store) queue(w *workerLog) {
 
 // run writes the queued logs until ctx ends, and then what is left.
 func (s *Store) run(ctx context.Context) {
-	s.prune()
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
 	var timer <-chan time.Time
@@ -278,7 +278,7 @@ func (s *Store) prune() {
 		s.mu.Lock()
 		w := s.workers[name]
 		s.mu.Unlock()
-		if w == nil || w.idle() {
+		if !at.IsZero() && (w == nil || w.idle()) { // without a folder there is nothing to delete
 			idle = append(idle, idleLog{name, bytes, at})
 		}
 	}
@@ -287,20 +287,20 @@ func (s *Store) prune() {
 		if time.Since(l.at) < Retention && (s.config.TotalBytes == 0 || total <= s.config.TotalBytes) {
 			return
 		}
-		if s.remove(l.name) {
+		if s.remove(l.name, l.at) {
 			total -= l.bytes
 		}
 	}
 }
 
-// remove deletes the log of a worker that still has no process.
-func (s *Store) remove(worker string) bool {
+// remove deletes the log of a worker that still has no process, unless it was written after the time at.
+func (s *Store) remove(worker string, at time.Time) bool {
 	w := s.known(worker)
 	if w == nil || w.lock(context.Background()) != nil {
 		return false
 	}
 	removed, err := false, error(nil)
-	if w.idle() {
+	if _, written := sizeOf(s.dir(worker)); w.idle() && written.Equal(at) {
 		w.segments.close()
 		w.segments.loaded = false
 		err = os.RemoveAll(s.dir(worker))
