@@ -26,6 +26,7 @@ type Client struct {
 	updates   *updatelimit.Limiter
 	transport *transport.Transport
 	fixed     *balance.Balancer // of Options.Gateways; nil without
+	gateways  []string          // Options.Gateways
 
 	ctx        context.Context // ends with Close; every goroutine of the client stops with it
 	cancel     context.CancelFunc

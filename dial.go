@@ -35,7 +35,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		}
 		o.Payloads.Converter = options.DataConverter
 		c := newClient(lazy, options.Namespace, o)
-		c.owned, c.fixed = true, balance.NewFixed(o.Gateways)
+		c.owned, c.fixed, c.gateways = true, balance.NewFixed(o.Gateways), o.Gateways
 		return c, nil
 	}
 	options, err := o.temporal()

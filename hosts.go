@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"go.temporal.io/api/common/v1"
@@ -53,21 +55,59 @@ func (c *Client) HostStatus(ctx context.Context, hostID string) (s api.HostStatu
 	return s, err
 }
 
+// Host is what is known of one host.
+type Host struct {
+	ID string `json:"id"`
+	// Vitals are what its agent last reported, and HeardAt when that was, by Temporal's clock; both are zero while the host has no agent.
+	Vitals  api.HostVitals `json:"vitals"`
+	HeardAt time.Time      `json:"heard_at,omitzero"`
+}
+
+// Hosts lists the hosts that have a workflow, whether an agent runs on them or not, sorted by their ids. A host that has joined or ended in the
+// last seconds may be wrong. One that cannot be described is without Vitals.
+func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
+	ids, err := c.listWorkflows(ctx, fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", api.WorkflowHost))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(ids)
+	hosts := make([]Host, len(ids))
+	var group errgroup.Group
+	group.SetLimit(concurrentQueries)
+	for i, id := range ids {
+		hosts[i].ID = strings.TrimPrefix(id, api.HostWorkflowID(""))
+		group.Go(func() error {
+			if vitals, at, err := c.heartbeat(ctx, hosts[i].ID); err == nil {
+				hosts[i].Vitals, hosts[i].HeardAt = vitals, at
+			}
+			return nil
+		})
+	}
+	return hosts, group.Wait()
+}
+
 // HostVitals is what the agent of a host last reported of its ready processes; nothing if the host has no agent.
-func (c *Client) HostVitals(ctx context.Context, hostID string) (v api.HostVitals, err error) {
+func (c *Client) HostVitals(ctx context.Context, hostID string) (api.HostVitals, error) {
+	vitals, _, err := c.heartbeat(ctx, hostID)
+	return vitals, err
+}
+
+// heartbeat returns the newest heartbeat of a host, and when Temporal got it.
+func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostVitals, at time.Time, err error) {
 	description, err := c.temporal.DescribeWorkflowExecution(ctx, api.HostWorkflowID(hostID), "")
 	if err != nil {
-		return v, c.fromTemporal(err, "describe host "+hostID)
+		return v, at, c.fromTemporal(err, "describe host "+hostID)
 	}
 	for _, activity := range description.GetPendingActivities() {
 		if activity.GetActivityType().GetName() != api.ActivityHostLiveness || activity.GetHeartbeatDetails() == nil {
 			continue
 		}
 		if err := c.converter.FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
-			return v, fmt.Errorf("read the heartbeat of host %s: %w", hostID, err)
+			return v, at, fmt.Errorf("read the heartbeat of host %s: %w", hostID, err)
 		}
+		at = activity.GetLastHeartbeatTime().AsTime()
 	}
-	return v, nil
+	return v, at, nil
 }
 
 // vitalsOf is what the hosts of workers last reported of them, by worker. A host that cannot be described reports nothing.

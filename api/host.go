@@ -94,7 +94,46 @@ type HostVitals struct {
 	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessVitals `json:"processes,omitempty"`
+	// Agent is what the agent says of itself; nil from one that says nothing.
+	Agent *AgentReport `json:"agent,omitempty"`
 }
+
+// AgentReport is what an agent says of itself and its machine.
+type AgentReport struct {
+	// Endpoint is the base URL of its gateway.
+	Endpoint string `json:"endpoint"`
+	// Access is how clients over TCP prove who they are.
+	Access   AgentAccess `json:"access"`
+	Epoch    int64       `json:"epoch"`
+	Version  string      `json:"version"`  // of its program
+	Platform string      `json:"platform"` // such as linux/amd64
+	Hostname string      `json:"hostname"`
+	Labels   []string    `json:"labels"`
+	Capacity int         `json:"capacity"`
+	// Clock is the time of day of its machine when it reported.
+	Clock time.Time `json:"clock"`
+	// Root says that it runs as root, and so do its workers without a pool.user.
+	Root bool `json:"root,omitempty"`
+	// Cgroups are the controllers that enforce limits; NoCgroups is why there are none.
+	Cgroups   []string `json:"cgroups,omitempty"`
+	NoCgroups string   `json:"no_cgroups,omitempty"`
+	// OpenFiles is how many files it may have open; 0 is not known.
+	OpenFiles int64 `json:"open_files,omitempty"`
+	// DiskFreeBytes and DiskTotalBytes are those of the disk with the state folder; 0 of 0 is not known.
+	DiskFreeBytes  int64 `json:"disk_free_bytes"`
+	DiskTotalBytes int64 `json:"disk_total_bytes"`
+}
+
+// AgentAccess is how clients prove who they are at a gateway's TCP listener.
+type AgentAccess string
+
+// The ways of AgentAccess.
+const (
+	AccessTokens       AgentAccess = "tokens"
+	AccessCertificates AgentAccess = "certificates"
+	AccessOpen         AgentAccess = "open"   // not at all: every program of the machine may call
+	AccessSocket       AgentAccess = "socket" // there is no TCP listener
+)
 
 // ProcessVitals is how one process fares.
 type ProcessVitals struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/process/logs"
 )
 
 // MaxCallTimeout is the longest timeout that a call may ask for.
@@ -36,6 +37,8 @@ type Config struct {
 	Sessions Sessions
 	// Copies moves sessions between stores. nil omits its routes.
 	Copies Copies
+	// Logs are those of this host's workers. nil omits their routes.
+	Logs *logs.Store
 	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil knows of none.
 	InWorker func(pid int) bool
 }
@@ -43,20 +46,22 @@ type Config struct {
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
 type Gateway struct {
 	*dispatch.Dispatcher
-	config    Config
-	mux       *http.ServeMux
-	server    *http.Server
-	endpoint  string
-	listeners []net.Listener
-	tcp, unix atomic.Int64 // open connections
-	memory    *memoryBudget
-	serving   sync.WaitGroup
-	clients   *clientCounts
-	watching  context.CancelFunc // ends the watch of the files of Security
-	open      openConnections
-	unlink    func() error // removes the Unix socket's file; nil without one
-	closeOnce sync.Once
-	closed    chan struct{}
+	config     Config
+	mux        *http.ServeMux
+	server     *http.Server
+	endpoint   string
+	listeners  []net.Listener
+	tcp, unix  atomic.Int64 // open connections
+	memory     *memoryBudget
+	serving    sync.WaitGroup
+	clients    *clientCounts
+	watching   context.CancelFunc // ends the watch of the files of Security
+	streaming  context.Context    // of followed logs; endStreams ends them
+	endStreams context.CancelFunc
+	open       openConnections
+	unlink     func() error // removes the Unix socket's file; nil without one
+	closeOnce  sync.Once
+	closed     chan struct{}
 }
 
 // New returns a Gateway, which Start opens to clients. It fails with CodeInvalid if config cannot work.
@@ -76,6 +81,7 @@ func New(config Config) (*Gateway, error) {
 		clients: &clientCounts{most: config.Limits.ClientConnections, count: make(map[string]int)}, watching: func() {},
 		open: openConnections{all: make(map[net.Conn]*connection)},
 	}
+	g.streaming, g.endStreams = context.WithCancel(context.Background())
 	g.registerRoutes()
 	return g, nil
 }
@@ -111,6 +117,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
 		defer close(g.closed)
 		g.watching()
+		g.endStreams()
 		g.Shut()
 		if g.server != nil {
 			g.open.leave()

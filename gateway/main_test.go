@@ -94,7 +94,7 @@ func open(t testing.TB, workers int, options ...option) *env {
 	e.control = newFakeControl("here", e.spec)
 	config := Config{
 		Config: dispatch.Config{HostID: "here", Control: e.control, Processes: e.processes, Logger: logger, CheckEvery: 10 * time.Millisecond},
-		Socket: filepath.Join(e.dir, "gw.sock"),
+		Socket: filepath.Join(e.dir, "gw.sock"), Logs: e.processes.Logs(),
 	}
 	for _, o := range options {
 		if o.config != nil {

@@ -93,7 +93,7 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
 	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
-		"SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
+		"LogLine": api.LogLine{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
 			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() {

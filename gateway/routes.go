@@ -55,6 +55,9 @@ func (g *Gateway) routes() []route {
 	if g.config.Copies != nil {
 		routes = append(routes, copyRoutes(g.config.Copies)...)
 	}
+	if g.config.Logs != nil {
+		routes = append(routes, g.logRoutes()...)
+	}
 	return routes
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/tree"
 )
 
@@ -83,11 +84,11 @@ func (p *Process) withLimitReason(e Exit) Exit {
 }
 
 // withOutput adds the log tail, and the last output to the reason of a failure.
-func (e Exit) withOutput(logs *logRing) Exit {
-	if output := logs.lastOutput(); output != "" && e.Failed() {
-		e.Reason += "; last output:\n" + output
+func (e Exit) withOutput(output *logs.Output) Exit {
+	if last := lastOutput(output); last != "" && e.Failed() {
+		e.Reason += "; last output:\n" + last
 	}
-	for _, line := range logs.all() {
+	for _, line := range output.Lines() {
 		e.LogTail = append(e.LogTail, line.Text)
 	}
 	return e

@@ -26,7 +26,7 @@ var (
 func (p *Process) exitRecord() *Process {
 	r := &Process{
 		supervisor: p.supervisor, name: p.name, spec: &exitRecordSpec, plan: &plan{cookie: p.plan.cookie},
-		logs: p.logs.tail(), members: &tree.MemberSet{}, finalCounts: p.Counts(), ended: true,
+		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(), ended: true,
 		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
 	}
 	r.meter.Restore(p.LatestSample())

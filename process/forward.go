@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/tempool/tempool/process/logs"
 )
 
 // Bounds on the lines of output that one incarnation adds to the agent's log. The newest lines are stored in any case.
@@ -33,7 +35,7 @@ func newForwarder(logger *slog.Logger, k key) *forwarder {
 	}
 }
 
-func (f *forwarder) forward(line LogLine) {
+func (f *forwarder) forward(line logs.Line) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed || !f.limiter.AllowN(line.At, 1) {
@@ -59,11 +61,4 @@ func (f *forwarder) close() {
 func (f *forwarder) reportDropped(now time.Time) {
 	f.logger.Warn("worker writes faster than its output is logged", "dropped_lines", f.dropped, "limit_per_second", forwardRate)
 	f.dropped, f.reported = 0, now
-}
-
-// addOutput stores and logs one line that the process wrote.
-func (p *Process) addOutput(stream, text string) {
-	line := LogLine{At: time.Now(), Stream: stream, Text: text}
-	p.logs.add(line)
-	p.output.forward(line)
 }

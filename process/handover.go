@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -40,7 +41,7 @@ type keptRecord struct {
 
 	Limits     spec.Limits                 `json:"limits"`
 	Mechanisms map[string]limits.Mechanism `json:"mechanisms,omitempty"`
-	Logs       []LogLine                   `json:"logs,omitempty"`
+	Logs       []logs.Line                 `json:"logs,omitempty"`
 	Wire       wire.State                  `json:"wire,omitzero"`
 	// Files names the descriptors in their order.
 	Files []string `json:"files"`
@@ -274,13 +275,10 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: &r.Spec, plan: &pl, logs: &logRing{}, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
+		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: &r.Spec, plan: &pl, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
 		members: &tree.MemberSet{}, wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
-	}
-	for _, line := range r.Logs {
-		p.logs.add(line)
 	}
 	var in, out *os.File
 	for i, name := range r.Files {
@@ -304,12 +302,15 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		closeAll(files)
 		return nil, errors.New("it has ended")
 	}
+	p.logs = s.logs.Output(r.Worker, r.Incarnation)
+	p.logs.Resume(r.Logs)
 	p.meter.Start(p.startedAt, 0)
 	p.child = tree.Reclaim(p.root)
 	p.awaitExit = tree.WatchIdentity(p.root)
 	if in != nil {
 		p.conn, p.connErr = p.reconnect(in, out, r.Wire)
 		if p.connErr != nil {
+			p.logs.Close()
 			closeAll(files)
 			return nil, p.connErr
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/tempool/tempool/process/keeper"
 	"github.com/tempool/tempool/process/launcher"
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/reaper"
 	"github.com/tempool/tempool/process/tree"
 )
@@ -35,6 +37,8 @@ type Config struct {
 	SampleEvery time.Duration
 	// EnforceEvery is the interval at which limits of the mechanism "sampler" are checked. Default: DefaultEnforceEvery.
 	EnforceEvery time.Duration
+	// LogBytes bounds the log of each worker on disk, and TotalLogBytes all of them; see logs.Config. Default: 8 MiB, and no bound.
+	LogBytes, TotalLogBytes int64
 	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
 
@@ -106,7 +110,14 @@ func Open(ctx context.Context, config Config) (*Supervisor, error) {
 		newest: make(map[string]int64), starting: make(map[key]*start), live: make(map[key]*Process), ended: make(map[key]*Process),
 		poolStartLimits: make(map[string]*poolStartLimit), startLimit: semaphore.NewWeighted(int64(config.Concurrency)),
 	}
+	if s.logs, err = logs.Open(logs.Config{
+		Dir: filepath.Join(state.path, logsName), WorkerBytes: config.LogBytes, TotalBytes: config.TotalLogBytes, Logger: config.Logger,
+	}); err != nil {
+		state.close()
+		return nil, coded(CodeInvalid, err, "use another state directory or fix its permissions")
+	}
 	if err := s.start(ctx); err != nil {
+		s.logs.Close()
 		state.close()
 		return nil, err
 	}
@@ -161,6 +172,7 @@ func (s *Supervisor) setUpCgroups() {
 	s.host = limits.DetectHost()
 	cgroups, err := s.openCgroups()
 	if err != nil {
+		s.noCgroups = err.Error()
 		s.logger.Info("cgroups unavailable; enforcing limits of memory, CPU and processes by sampling", "every", s.config.EnforceEvery, "reason", err)
 		return
 	}

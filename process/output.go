@@ -7,72 +7,26 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
-	"time"
+
+	"github.com/tempool/tempool/process/logs"
 )
 
 // Bounds on the stored output of a subprocess.
 const (
-	maxLogLines   = 200
-	maxLogBytes   = 256 << 10 // of all lines together
-	maxLineBytes  = 64 << 10  // the rest of a longer line is dropped
+	maxLineBytes  = 64 << 10 // the rest of a longer line is dropped
 	truncatedMark = " … (line cut)"
 	reasonLines   = 10
 	reasonBytes   = 2 << 10
 )
 
-// LogLine is one line that a subprocess wrote.
-type LogLine struct {
-	At     time.Time `json:"at"`
-	Stream string    `json:"stream"` // stdout or stderr
-	Text   string    `json:"text"`
-}
-
-// logRing stores the newest lines, at most maxLogLines and maxLogBytes.
-type logRing struct {
-	mu    sync.Mutex
-	lines []LogLine
-	bytes int
-}
-
-func (r *logRing) add(line LogLine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, line)
-	r.bytes += len(line.Text)
-	drop := 0
-	for len(r.lines)-drop > maxLogLines || r.bytes > maxLogBytes {
-		r.bytes -= len(r.lines[drop].Text)
-		drop++
-	}
-	if drop > 0 {
-		n := copy(r.lines, r.lines[drop:])
-		clear(r.lines[n:])
-		r.lines = r.lines[:n]
-	}
-}
-
-// all returns the lines, oldest first.
-func (r *logRing) all() []LogLine {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]LogLine(nil), r.lines...)
-}
-
-// tail returns a new ring with only the lines that a reason contains.
-func (r *logRing) tail() *logRing {
-	lines := r.all()
-	tail := &logRing{lines: slices.Clone(lines[len(lines)-min(len(lines), reasonLines):])}
-	for i, line := range tail.lines {
-		tail.lines[i].Text = strings.Clone(truncate(line.Text, reasonBytes/reasonLines))
-		tail.bytes += len(tail.lines[i].Text)
-	}
-	return tail
+// tailOf returns only the lines that a reason contains.
+func tailOf(output *logs.Output) *logs.Output {
+	return output.Tail(reasonLines, func(text string) string { return truncate(text, reasonBytes/reasonLines) })
 }
 
 // lastOutput returns the newest lines as one text, short enough for the reason of a failure; "" if there was no output.
-func (r *logRing) lastOutput() string {
-	lines := r.all()
+func lastOutput(output *logs.Output) string {
+	lines := output.Lines()
 	lines = lines[len(lines)-min(len(lines), reasonLines):]
 	var newest []string
 	size := 0
@@ -125,4 +79,9 @@ func readLines(in io.Reader, line func(string)) error {
 		}
 		current, dropped = nil, false
 	}
+}
+
+// addOutput stores and logs one line that the process wrote.
+func (p *Process) addOutput(stream, text string) {
+	p.output.forward(p.logs.Add(stream, text))
 }

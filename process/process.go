@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/sandbox"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -22,7 +23,7 @@ type Process struct {
 	name        key
 	spec        *spec.Spec
 	plan        *plan
-	logs        *logRing
+	logs        *logs.Output
 	output      *forwarder
 	members     *tree.MemberSet
 	meter       tree.Meter
@@ -141,7 +142,7 @@ func (p *Process) Exit() Exit {
 }
 
 // Logs returns the newest lines of output, at most 200, oldest first.
-func (p *Process) Logs() []LogLine { return p.logs.all() }
+func (p *Process) Logs() []logs.Line { return p.logs.Lines() }
 
 // treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
 func (p *Process) treeKey() tree.Key {

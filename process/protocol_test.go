@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
@@ -398,20 +399,24 @@ func FuzzReadLines(f *testing.F) {
 }
 
 func TestLogRingKeepsTheNewestLines(t *testing.T) {
-	var ring logRing
-	for i := range maxLogLines + 50 {
-		ring.add(LogLine{Text: fmt.Sprint(i)})
+	var ring logs.Output
+	for i := range logs.MaxLines + 50 {
+		ring.Add(logs.Stdout, fmt.Sprint(i))
 	}
-	lines := ring.all()
-	require.Len(t, lines, maxLogLines)
+	lines := ring.Lines()
+	require.Len(t, lines, logs.MaxLines)
 	require.Equal(t, "50", lines[0].Text)
-	require.Equal(t, "240\n241\n242\n243\n244\n245\n246\n247\n248\n249", ring.lastOutput())
-	for range 2 * maxLogBytes / maxLineBytes {
-		ring.add(LogLine{Text: strings.Repeat("x", maxLineBytes)})
+	require.Equal(t, "240\n241\n242\n243\n244\n245\n246\n247\n248\n249", lastOutput(&ring))
+	for range 2 * logs.MaxBytes / maxLineBytes {
+		ring.Add(logs.Stdout, strings.Repeat("x", maxLineBytes))
 	}
-	require.Len(t, ring.all(), maxLogBytes/maxLineBytes)
-	require.LessOrEqual(t, len(ring.lastOutput()), reasonBytes+len(truncatedMark))
-	require.LessOrEqual(t, ring.tail().bytes, reasonBytes+reasonLines*len(truncatedMark))
+	require.Len(t, ring.Lines(), logs.MaxBytes/maxLineBytes)
+	require.LessOrEqual(t, len(lastOutput(&ring)), reasonBytes+len(truncatedMark))
+	size := 0
+	for _, line := range tailOf(&ring).Lines() {
+		size += len(line.Text)
+	}
+	require.LessOrEqual(t, size, reasonBytes+reasonLines*len(truncatedMark))
 }
 
 func TestTheExitHasTheLogTail(t *testing.T) {
@@ -419,7 +424,7 @@ func TestTheExitHasTheLogTail(t *testing.T) {
 	p := begin(t, open(t), sh(once(leave)+`i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i + 1)); done; exit 1`))
 	require.NoError(t, os.WriteFile(leave, nil, 0o600))
 	exit := ends(t, p)
-	require.Len(t, exit.LogTail, maxLogLines)
+	require.Len(t, exit.LogTail, logs.MaxLines)
 	require.Equal(t, "line 300", exit.LogTail[0])
 	require.True(t, strings.HasSuffix(exit.Reason, "line 499"), exit.Reason)
 }

@@ -161,7 +161,7 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: &logRing{}, output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
+		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
 		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
@@ -170,10 +170,13 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 		pl.cgroup.Remove(s.logger)
 		s.releaseAddress(pl.address)
 		pl.mark.Retire()
+		p.logs.Close()
 		return nil, err
 	}
 	s.reaper.Watch(p.treeKey())
 	if err := p.fork(); err != nil {
+		p.logs.Note("not started: " + err.Error())
+		p.logs.Close()
 		p.cleanUp()
 		return nil, err
 	}
@@ -234,6 +237,7 @@ func (p *Process) fork() error {
 	}
 	p.meter.Start(p.startedAt, launcherCPU)
 	p.awaitExit = tree.WatchExit(cmd.Process.Pid)
+	p.logs.Note(fmt.Sprintf("started as PID %d", cmd.Process.Pid))
 	p.readLogs()
 	p.conn, p.connErr = p.connect()
 	return nil

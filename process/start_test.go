@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -176,9 +177,9 @@ func TestAfterEndCallsEachFunctionOnce(t *testing.T) {
 func TestExitsAreBounded(t *testing.T) {
 	s := open(t)
 	for i := range maxExits + 5 {
-		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}}
+		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
 		for range reasonLines + 1 {
-			p.logs.add(LogLine{Text: "x"})
+			p.logs.Add(logs.Stdout, "x")
 		}
 		s.recordExit(p)
 	}
@@ -203,7 +204,7 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	p.Kill("the test is done")
 	was := ends(t, p)
 	for i := range maxFullExits {
-		s.recordExit(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logRing{}})
+		s.recordExit(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}})
 	}
 	old, found := s.Get("p/0", 1)
 	require.True(t, found)

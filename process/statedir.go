@@ -19,6 +19,7 @@ const (
 	idName      = "id"
 	recordsName = "incarnations"
 	socketsName = "sockets"
+	logsName    = "logs"
 )
 
 // stateDir is the supervisor's part of the agent's state directory. Only the holder of its lock uses it.

@@ -196,7 +196,10 @@ func (p *Process) finish(code int, signal syscall.Signal, report tree.KillReport
 	<-read
 	p.output.close()
 
-	exit := p.withLimitReason(classify(code, signal, p.currentTermination())).withOutput(p.logs)
+	exit := p.withLimitReason(classify(code, signal, p.currentTermination()))
+	p.logs.Note("ended: " + exit.Reason)
+	p.logs.Close()
+	exit = exit.withOutput(p.logs)
 	exit.At = time.Now()
 	if report.Complete() {
 		p.cleanUp()
@@ -226,6 +229,7 @@ func (p *Process) releaseToKeeper() bool {
 	}
 	p.pipes.close()
 	p.output.close()
+	p.logs.Close()
 	p.probing.Lock()
 	p.namespaces.Close()
 	p.namespaces = nil

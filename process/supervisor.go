@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/process/reaper"
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/spec"
@@ -57,8 +58,10 @@ type Supervisor struct {
 	config      Config
 	logger      *slog.Logger
 	state       *stateDir
+	logs        *logs.Store
 	reaper      *reaper.Client
 	cgroups     *limits.Cgroups // nil if unavailable
+	noCgroups   string          // why there are none
 	host        limits.Host
 	ports       portAllocator
 	tables      tree.TableCache
@@ -85,6 +88,20 @@ type Supervisor struct {
 
 // StateID returns the random id of the state directory, which is made once: supervisors with the same one follow each other on one directory.
 func (s *Supervisor) StateID() string { return s.state.id }
+
+// Logs returns the logs of the workers of this host, which are readable until Close.
+func (s *Supervisor) Logs() *logs.Store { return s.logs }
+
+// Cgroups returns the cgroup controllers that enforce limits here, sorted, and why there are none if cgroups cannot be used.
+func (s *Supervisor) Cgroups() (controllers []string, unavailable string) {
+	for name, usable := range s.host.Controllers {
+		if usable {
+			controllers = append(controllers, name)
+		}
+	}
+	slices.Sort(controllers)
+	return controllers, s.noCgroups
+}
 
 // Get returns a live incarnation, or one of the last 1,000 that ended here, whose Done is closed. Of those only the newest 20 are complete;
 // the others have no Conn and only their last 10 log lines.
@@ -173,6 +190,7 @@ func (s *Supervisor) Close(ctx context.Context) error {
 		s.reaper.Close()
 	}
 	s.cgroups.Close()
+	s.logs.Close()
 	s.state.close()
 	return err
 }

@@ -51,7 +51,8 @@ type Agent struct {
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
 	sweeper   sdkworker.Worker   // polls for what any agent can do for the namespace; nil until it starts
 
-	stopping       chan struct{} // closed when Stop begins
+	report         atomic.Pointer[api.AgentReport] // nil until the gateway serves
+	stopping       chan struct{}                   // closed when Stop begins
 	goroutines     sync.WaitGroup
 	background     context.Context // of goroutines; stopBackground ends it before the remaining processes are killed
 	stopBackground context.CancelFunc
@@ -110,6 +111,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
 		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
 	}); err != nil {
 		return err
 	}
@@ -140,6 +142,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
+		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err
@@ -151,7 +154,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
 	a.membership = &membership{
-		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
+		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
@@ -175,6 +178,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 			return err
 		}
 	}
+	a.report.Store(a.newReport())
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err

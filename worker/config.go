@@ -15,6 +15,8 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/logs"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows"
 )
 
@@ -36,6 +38,9 @@ type Config struct {
 	Capacity int
 	// StateDir is a folder that only this agent uses. Default: tempool/<host id> in the user's state folder.
 	StateDir string
+	// LogBytes bounds the log of each worker in StateDir. Default: logs.DefaultWorkerBytes; the least is logs.MinWorkerBytes. The logs of all
+	// workers together take at most Capacity times that, and the oldest of workers that have left the host go first.
+	LogBytes int64
 	// Listen is the gateway's TCP address. With "", the gateway listens on the Unix socket in StateDir only.
 	Listen string
 	// Security protects the gateway's TCP listener and its Unix socket; other addresses than loopback need it.
@@ -98,6 +103,9 @@ func (c *Config) complete() error {
 	c.Capacity = cmp.Or(c.Capacity, DefaultCapacity)
 	if c.Capacity < 0 {
 		return fmt.Errorf("invalid --capacity %d; allowed: 1 or more, for example 100", c.Capacity)
+	}
+	if c.LogBytes = cmp.Or(c.LogBytes, logs.DefaultWorkerBytes); c.LogBytes < logs.MinWorkerBytes {
+		return fmt.Errorf("invalid --log-size %s; allowed: %s or more", spec.Bytes(c.LogBytes), spec.Bytes(logs.MinWorkerBytes))
 	}
 	if c.StateDir == "" {
 		folder, err := stateHome()

@@ -16,6 +16,10 @@ type controlPlane interface {
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
 	Setup(ctx context.Context) ([]string, error)
 	Agents(ctx context.Context, label string) (tempool.Agents, error)
+	Server(ctx context.Context) (tempool.Server, error)
+	Hosts(ctx context.Context) ([]tempool.Host, error)
+	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
+	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request api.CheckinRequest) error
@@ -37,6 +41,7 @@ type pool interface {
 	Workers(ctx context.Context) (api.PoolWorkers, error)
 	Roster(ctx context.Context) (api.PoolWorkers, error)
 	State(ctx context.Context, slot int) (api.WorkerState, error)
+	Logs(ctx context.Context, o tempool.LogOptions, yield func(api.LogLine)) error
 	History(ctx context.Context, slot int) ([]lifecycle.Transition, error)
 	FullHistory(ctx context.Context, slot int) ([]lifecycle.Transition, bool, error)
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)

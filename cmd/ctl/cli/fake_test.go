@@ -33,6 +33,10 @@ type fakeControlPlane struct {
 	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
 	closed    int
+	server    tempool.Server
+	serverErr error
+	hosts     []tempool.Host
+	checks    map[string]tempool.GatewayCheck
 	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
 
@@ -56,6 +60,8 @@ type fakePool struct {
 	restart      api.RestartRequest
 	control      api.Control
 	migration    *fakeMigration
+	logs         []api.LogLine
+	logOptions   tempool.LogOptions
 }
 
 func newFakeControlPlane(pools ...*fakePool) *fakeControlPlane {
@@ -86,6 +92,23 @@ func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.m
 
 func (f *fakeControlPlane) Agents(context.Context, string) (tempool.Agents, error) {
 	return f.agents, nil
+}
+
+func (f *fakeControlPlane) Server(context.Context) (tempool.Server, error) {
+	return f.server, f.serverErr
+}
+
+func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { return f.hosts, nil }
+
+func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
+	return api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}, nil
+}
+
+func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) tempool.GatewayCheck {
+	if check, found := f.checks[endpoint]; found {
+		return check
+	}
+	return tempool.GatewayCheck{Err: api.Errorf(api.CodeUnavailable, "connection refused")}
 }
 
 func (f *fakeControlPlane) StartPool(_ context.Context, start api.PoolStart) error {
@@ -183,6 +206,17 @@ func (p *fakePool) State(_ context.Context, slot int) (api.WorkerState, error) {
 	state := nextStep(&script)
 	p.states[slot] = script
 	return state, nil
+}
+
+func (p *fakePool) Logs(_ context.Context, o tempool.LogOptions, yield func(api.LogLine)) error {
+	p.logOptions = o
+	for _, line := range p.logs {
+		yield(line)
+	}
+	if o.Unreachable != nil && len(p.logs) > 0 {
+		o.Unreachable("http://gone:7460", api.Errorf(api.CodeUnavailable, "connection refused"))
+	}
+	return p.err
 }
 
 func (p *fakePool) History(context.Context, int) ([]lifecycle.Transition, error) {

@@ -67,22 +67,28 @@ func (g *gatewayFlags) apply(o *tempool.Options) error {
 	return g.credentials.Apply(o)
 }
 
+// dialGateways connects to the gateways that g selects, or to the control plane that knows them. The caller closes the connection.
+func (a *app) dialGateways(ctx context.Context, g *gatewayFlags) (controlPlane, error) {
+	if err := g.apply(&a.options); err != nil {
+		return nil, err
+	}
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if api.CodeOf(err) == api.CodeUnavailable {
+		_, message := describe(err)
+		return nil, api.Errorf(api.CodeUnavailable, "%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
+	}
+	return cp, err
+}
+
 // gatewayCommand makes c run with the pool that its first argument names. Requests of the pool go to the gateways that g selects.
 func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags, run func(ctx context.Context, p pool, args []string) error) *cobra.Command {
 	g.flags(c)
 	checkFlags(c, func(*cobra.Command) error { return g.check() })
 	c.ValidArgsFunction = a.completePools
 	return a.localCommand(c, func(ctx context.Context, args []string) error {
-		if err := g.apply(&a.options); err != nil {
-			return err
-		}
-		request, cancel := a.request(ctx)
-		cp, err := a.dial(request, a.options)
-		cancel()
-		if api.CodeOf(err) == api.CodeUnavailable {
-			_, message := describe(err)
-			return api.Errorf(api.CodeUnavailable, "%s; a gateway may still serve calls: name it with --gateway http://127.0.0.1:7460", message)
-		}
+		cp, err := a.dialGateways(ctx, g)
 		if err != nil {
 			return err
 		}

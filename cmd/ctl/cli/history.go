@@ -21,7 +21,9 @@ func (a *app) historyCommand() *cobra.Command {
 		Short: "Show the transitions of a worker and their reasons, oldest first",
 		Long: `Show the transitions of a worker, oldest first: the newest 100, or all of them with --all. --all reads earlier runs of the worker's
 workflow as far as the namespace retains them, and replays event histories where it must, which takes a moment. AFTER is the time
-spent in the state FROM. A line marks transitions that are no longer available.`,
+spent in the state FROM. A line marks transitions that are no longer available.
+
+ctl logs POOL/N --previous shows what the process wrote before it ended.`,
 		Example: `  ctl history python/0
   ctl history python/0 --all
   ctl history python/0 -o json | jq -r '.[] | select(.to == "failed") | .reason'`,
@@ -43,7 +45,12 @@ spent in the state FROM. A line marks transitions that are no longer available.`
 		if len(gaps) > 0 {
 			a.warn("some transitions of " + args[0] + " are no longer available")
 		}
-		return a.printResult(transitions, func(text *strings.Builder) { writeHistory(text, transitions, gaps) })
+		return a.printResult(transitions, func(text *strings.Builder) {
+			writeHistory(text, transitions, gaps)
+			if slices.ContainsFunc(transitions, func(t lifecycle.Transition) bool { return t.To == lifecycle.Failed }) {
+				fmt.Fprintf(text, "What the process wrote before it ended: ctl logs %s --previous\n", args[0])
+			}
+		})
 	})
 	c.Flags().BoolVar(&all, "all", false, "also read transitions from earlier runs of the worker's workflow")
 	return c

@@ -15,6 +15,7 @@ import (
 	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/logs"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/worker"
 )
@@ -72,6 +73,7 @@ of this host goes on with the processes.`,
 	flags.StringSliceVar(&config.Labels, "labels", nil, "placement labels of the pools whose workers this host accepts (default \"default\")")
 	flags.IntVar(&config.Capacity, "capacity", worker.DefaultCapacity, "maximum number of processes on this host")
 	flags.StringVar(&config.StateDir, "state-dir", "", "state folder, not shared with another agent (default: tempool/HOST-ID in the user's state folder)")
+	flags.TextVar((*spec.Bytes)(&config.LogBytes), "log-size", spec.Bytes(logs.DefaultWorkerBytes), "maximum size of the log of each worker in the state folder, for ctl logs")
 	flags.StringVar(&config.Listen, "listen", worker.DefaultListen, "TCP address of the gateway; empty for none (the gateway always listens on the Unix socket in the state folder)")
 	flags.BoolVar(&config.KeepProcesses, "keep-processes", false, "when this agent stops, leave its processes to the next one with the same host id and state folder for 2 minutes; and take over those of the one before (Linux)")
 	gatewayflags.Security(agent, &config.Security)

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// maxFindingRunes bounds the text of a finding, which may quote an error.
+const maxFindingRunes = 400
+
+// codeProblems is the failure of ctl doctor that has found problems.
+const codeProblems api.Code = "problems"
+
+func (a *app) doctorCommand() *cobra.Command {
+	var gateways gatewayFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check a set-up, and say what to do about each finding",
+		Long: `Check a set-up: Temporal, its namespace and search attributes; the agents, their versions, clocks, limits, disks and gateways; the pools and
+where their workers fit. Each finding says what to do.
+
+problem   something does not work, or soon will not; the exit code is 1
+warning   it works, but worse than it could
+note      worth knowing
+
+The agents tell about their hosts with their heartbeats. Gateways are asked from this machine, with the token and the certificates that ctl call
+would use.`,
+		Example: `  ctl doctor
+  ctl doctor --json | jq -r '.findings[] | select(.level == "problem") | .action'`,
+		Args: noArguments,
+	}
+	gateways.flags(c)
+	mustDefine(c, c.Flags().MarkHidden("gateway")) // all gateways are checked
+	c.Flags().BoolVar(&asJSON, "json", false, "short for -o json")
+	return a.localCommand(c, func(ctx context.Context, _ []string) error {
+		if asJSON {
+			a.format = formatJSON
+		}
+		if err := gateways.credentials.Apply(&a.options); err != nil {
+			return err
+		}
+		facts := a.examine(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		result := newDoctorResult(diagnose(facts))
+		if err := a.printResult(result, func(text *strings.Builder) { writeFindings(text, result) }); err != nil {
+			return err
+		}
+		if result.Problems > 0 {
+			return api.Errorf(codeProblems, "found %s", plural(result.Problems, "problem"))
+		}
+		return nil
+	})
+}
+
+// setup are the facts of a set-up.
+type setup struct {
+	now       time.Time
+	version   string // of ctl
+	hostname  string
+	namespace string
+	dialErr   error
+	server    tempool.Server
+	serverErr error
+	missing   []string // search attributes
+	attrErr   error
+	hosts     []hostFacts
+	hostsErr  error
+	pools     []poolFacts
+	poolsErr  error
+}
+
+type hostFacts struct {
+	tempool.Host
+	status    api.HostStatus // of a host without an agent, as far as its workflow answers
+	statusErr error
+	gateway   tempool.GatewayCheck
+}
+
+type poolFacts struct {
+	api.PoolStatus
+	err error
+}
+
+// examine collects the facts. What cannot be found out is an error among them.
+func (a *app) examine(ctx context.Context) setup {
+	s := setup{now: a.now(), version: programVersion()}
+	s.hostname, _ = os.Hostname() // a machine without a name has no other that is called like it
+	request, cancel := a.request(ctx)
+	defer cancel()
+	cp, err := a.dial(request, a.options)
+	if err != nil {
+		s.dialErr = err
+		return s
+	}
+	defer cp.Close()
+	s.namespace = cp.Namespace()
+	if s.server, s.serverErr = send(ctx, a, cp.Server); s.serverErr != nil {
+		return s
+	}
+	s.missing, s.attrErr = send(ctx, a, cp.MissingSearchAttributes)
+	hosts, err := send(ctx, a, cp.Hosts)
+	s.hostsErr = err
+	s.hosts = make([]hostFacts, len(hosts))
+	var all sync.WaitGroup
+	places := make(chan struct{}, 16)
+	for i, host := range hosts {
+		s.hosts[i].Host = host
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			a.examineHost(ctx, cp, &s.hosts[i])
+		})
+	}
+	names, err := send(ctx, a, cp.ListPools)
+	s.poolsErr = err
+	s.pools = make([]poolFacts, len(names))
+	for i, name := range names {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			status, err := send(ctx, a, cp.Pool(name).Running)
+			status.Pool = name
+			s.pools[i] = poolFacts{status, err}
+		})
+	}
+	all.Wait()
+	return s
+}
+
+func (a *app) examineHost(ctx context.Context, cp controlPlane, h *hostFacts) {
+	if h.HeardAt.IsZero() {
+		h.status, h.statusErr = send(ctx, a, func(ctx context.Context) (api.HostStatus, error) { return cp.HostStatus(ctx, h.ID) })
+		return
+	}
+	if h.Vitals.Agent != nil {
+		request, cancel := a.request(ctx)
+		defer cancel()
+		h.gateway = cp.CheckGateway(request, h.Vitals.Agent.Endpoint)
+	}
+}
+
+// programVersion names the build of ctl as agents name theirs.
+func programVersion() string {
+	b := newVersionInfo(debug.ReadBuildInfo())
+	return strings.TrimSpace(b.Version + " " + b.Commit[:min(12, len(b.Commit))])
+}
+
+// doctorResult is the result of ctl doctor.
+type doctorResult struct {
+	Problems int       `json:"problems"`
+	Warnings int       `json:"warnings"`
+	Findings []finding `json:"findings"`
+}
+
+func newDoctorResult(findings []finding) doctorResult {
+	r := doctorResult{Findings: append([]finding{}, findings...)}
+	for _, f := range findings {
+		switch f.Level {
+		case levelProblem:
+			r.Problems++
+		case levelWarning:
+			r.Warnings++
+		}
+	}
+	return r
+}
+
+func writeFindings(text *strings.Builder, r doctorResult) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(text, "%-8s %s: %s\n", f.Level, f.Subject, oneLine(f.Message, maxFindingRunes))
+		if f.Action != "" {
+			fmt.Fprintf(text, "         → %s\n", f.Action)
+		}
+	}
+	fmt.Fprintf(text, "%s, %s\n", plural(r.Problems, "problem"), plural(r.Warnings, "warning"))
+}
+
+// message is the sentence of an error.
+func message(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
+	_, text := describe(err)
+	return text
+}

@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/logs"
+)
+
+const (
+	// logPace is the least time between two rounds of a followed log, and logKeepAlive the most between two writes to its client.
+	logPace      = 100 * time.Millisecond
+	logKeepAlive = 15 * time.Second
+	// MaxLogTail is the most lines per worker that a client may ask for with tail.
+	MaxLogTail = 100_000
+)
+
+// logRoutes serve the logs of this host's workers.
+func (g *Gateway) logRoutes() []route {
+	return []route{
+		{http.MethodGet, "/v1/workers/{pool}/{n}/logs", access.Read, poolInPath, orProblem(g.getWorkerLog)},
+		{http.MethodGet, "/v1/pools/{pool}/logs", access.Read, poolInPath, orProblem(g.getPoolLogs)},
+	}
+}
+
+// logQuery is what a client asks of logs.
+type logQuery struct {
+	follow, previous, here bool
+	since                  time.Time
+	tail                   int // lines of each worker; -1 for all
+}
+
+func readLogQuery(query url.Values, now time.Time) (q logQuery, err error) {
+	for name, flag := range map[string]*bool{"follow": &q.follow, "previous": &q.previous, "here": &q.here} {
+		switch text := query.Get(name); {
+		case text == "" && query.Has(name), text == "1", text == "true":
+			*flag = true
+		case text != "" && text != "0" && text != "false":
+			return q, api.Errorf(api.CodeInvalid, "%s=%s is neither true nor false", name, text)
+		}
+	}
+	q.tail = -1
+	if text := query.Get("tail"); text != "" {
+		if q.tail, err = strconv.Atoi(text); err != nil || q.tail < 0 || q.tail > MaxLogTail {
+			return q, api.Errorf(api.CodeInvalid, "tail=%s is not a number from 0 to %d; without tail the answer has all lines", text, MaxLogTail)
+		}
+	}
+	if text := query.Get("since"); text != "" {
+		age, err := time.ParseDuration(text)
+		q.since = now.Add(-age)
+		if err != nil {
+			q.since, err = time.Parse(time.RFC3339Nano, text)
+		}
+		if err != nil || age < 0 {
+			return q, api.Errorf(api.CodeInvalid, "since=%s is neither a duration such as 10m nor a time such as 2006-01-02T15:04:05Z", text)
+		}
+	}
+	if q.follow && q.previous {
+		return q, api.Errorf(api.CodeInvalid, "follow and previous exclude each other: an incarnation that has ended writes no more")
+	}
+	return q, nil
+}
+
+// getWorkerLog is GET /v1/workers/{pool}/{n}/logs.
+func (g *Gateway) getWorkerLog(w http.ResponseWriter, r *http.Request) error {
+	query, err := readLogQuery(r.URL.Query(), time.Now())
+	if err != nil {
+		return err
+	}
+	worker, _, err := namedWorker(r)
+	if err != nil {
+		return err
+	}
+	if !query.here {
+		if err := g.isHere(r.Context(), r, worker); err != nil {
+			return err
+		}
+	}
+	return g.serveLogs(w, r, query, func() ([]string, error) { return []string{worker}, nil })
+}
+
+// getPoolLogs is GET /v1/pools/{pool}/logs: of all workers of the pool that this host has logs of.
+func (g *Gateway) getPoolLogs(w http.ResponseWriter, r *http.Request) error {
+	query, err := readLogQuery(r.URL.Query(), time.Now())
+	if err != nil {
+		return err
+	}
+	if invalid := api.CheckPoolName(r.PathValue("pool"), api.CodePoolNotFound); invalid != nil {
+		return invalid
+	}
+	prefix := r.PathValue("pool") + "/"
+	return g.serveLogs(w, r, query, func() ([]string, error) {
+		all, err := g.config.Logs.Workers()
+		return slices.DeleteFunc(all, func(worker string) bool { return !strings.HasPrefix(worker, prefix) }), err
+	})
+}
+
+func namedWorker(r *http.Request) (worker string, slot int, err error) {
+	worker = r.PathValue("pool") + "/" + r.PathValue("n")
+	if _, slot, err = api.ParseWorkerName(worker); err != nil {
+		return "", 0, api.Errorf(api.CodeWorkerNotFound, "%q is not a worker; the path is /v1/workers/POOL/N/logs", worker)
+	}
+	return worker, slot, nil
+}
+
+// isHere fails with the host that has a worker, if that is another one. While Temporal does not answer, this host shows what it has.
+func (g *Gateway) isHere(ctx context.Context, r *http.Request, worker string) error {
+	_, slot, err := namedWorker(r)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(g.config.Processes.List(), func(p *process.Process) bool { return p.Worker() == worker }) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	status, err := g.config.Control.Status(ctx, r.PathValue("pool"))
+	if err != nil {
+		known, _ := g.config.Logs.Workers()
+		if slices.Contains(known, worker) {
+			return nil
+		}
+		return err
+	}
+	for _, entry := range status.Workers {
+		if entry.Slot != slot {
+			continue
+		}
+		if entry.Host == "" || entry.Host == g.config.HostID || entry.Endpoint == "" {
+			return nil
+		}
+		return dispatch.OtherHostError{Host: entry.Host, Endpoint: entry.Endpoint, Coded: api.Errorf(api.CodeWorkerNotFound,
+			"worker %s is on host %s; ask its gateway, %s, or add here=true for what host %s has of it", worker, entry.Host, entry.Endpoint, g.config.HostID)}
+	}
+	return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; see ctl ps %s", status.Pool, slot, status.Pool)
+}
+
+// serveLogs answers with the logs of workers as lines of JSON, each an api.LogLine. Empty lines keep a followed log alive.
+func (g *Gateway) serveLogs(w http.ResponseWriter, r *http.Request, query logQuery, workers func() ([]string, error)) error {
+	names, err := workers()
+	if err != nil {
+		return err
+	}
+	answer := http.NewResponseController(w)
+	_ = answer.SetReadDeadline(time.Time{}) // a log may be followed for days
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(g.streaming, cancel)()
+	stream := logStream{g: g, ctx: ctx, out: json.NewEncoder(w), cursors: make(map[string]*logs.Cursor)}
+	stream.out.SetEscapeHTML(false)
+	for _, worker := range names {
+		if err := stream.backlog(worker, query); err != nil {
+			panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
+		}
+	}
+	if query.follow && r.Method != http.MethodHead {
+		stream.follow(w, answer, workers)
+	}
+	return nil
+}
+
+// logStream writes logs to one client.
+type logStream struct {
+	g       *Gateway
+	ctx     context.Context
+	out     *json.Encoder
+	cursors map[string]*logs.Cursor // by worker
+}
+
+func (s *logStream) write(worker string, l logs.Line) error {
+	return s.out.Encode(api.LogLine{
+		Worker: worker, Host: s.g.config.HostID, Incarnation: l.Incarnation, At: l.At, Stream: l.Stream, Text: l.Text, Seq: l.Seq,
+	})
+}
+
+// backlog writes what a worker's log has.
+func (s *logStream) backlog(worker string, query logQuery) (err error) {
+	incarnation := int64(0)
+	if query.previous {
+		if incarnation, err = s.g.config.Logs.LastEnded(s.ctx, worker); err != nil || incarnation == 0 {
+			return err
+		}
+	}
+	cursor := &logs.Cursor{}
+	s.cursors[worker] = cursor
+	var newest []logs.Line // if only these are wanted
+	var failed error
+	err = s.g.config.Logs.Read(s.ctx, worker, cursor, func(l logs.Line) bool {
+		switch {
+		case l.At.Before(query.since), incarnation != 0 && l.Incarnation != incarnation, query.tail == 0:
+		case query.tail < 0:
+			failed = s.write(worker, l)
+		default:
+			newest = append(newest, l)
+			if len(newest) >= 2*query.tail {
+				newest = slices.Clone(newest[len(newest)-query.tail:])
+			}
+		}
+		return failed == nil
+	})
+	for _, l := range newest[max(0, len(newest)-max(query.tail, 0)):] {
+		if failed == nil {
+			failed = s.write(worker, l)
+		}
+	}
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// follow writes new lines until the client leaves or the gateway closes.
+func (s *logStream) follow(w http.ResponseWriter, answer *http.ResponseController, workers func() ([]string, error)) {
+	keepAlive := time.NewTimer(logKeepAlive)
+	defer keepAlive.Stop()
+	for s.ctx.Err() == nil {
+		changed := s.g.config.Logs.Changed()
+		names, err := workers()
+		if err != nil {
+			return
+		}
+		for _, worker := range names {
+			if s.cursors[worker] == nil { // it came to this host since
+				s.cursors[worker] = &logs.Cursor{}
+			}
+			var failed error
+			err := s.g.config.Logs.Read(s.ctx, worker, s.cursors[worker], func(l logs.Line) bool {
+				failed = s.write(worker, l)
+				return failed == nil
+			})
+			if err != nil || failed != nil {
+				return
+			}
+		}
+		if answer.Flush() != nil {
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+		case <-changed:
+			wait(s.ctx, logPace) // and not for every line
+		case <-keepAlive.C:
+			if _, err := w.Write([]byte{'\n'}); err != nil {
+				return
+			}
+			keepAlive.Reset(logKeepAlive)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package tempool
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+const (
+	// logIdleTimeout is how long the answer with a log may bring nothing: a gateway keeps a followed one alive.
+	logIdleTimeout = 45 * time.Second
+	// maxLogLine bounds a line of that answer, in bytes.
+	maxLogLine = 1 << 20
+	// logRetry is the time between two attempts to follow the log of one host, and logHosts between two looks for further hosts.
+	logRetry = time.Second
+	logHosts = 5 * time.Second
+)
+
+// LogOptions select lines of logs.
+type LogOptions struct {
+	// Worker is the slot of the only worker; nil for all workers of the pool.
+	Worker *int
+	// Follow goes on with new lines until the context ends, whatever becomes of processes and agents.
+	Follow bool
+	// Previous selects each worker's newest incarnation that has ended.
+	Previous bool
+	// Since leaves earlier lines out.
+	Since time.Time
+	// Tail is the most lines of each worker, the newest ones; negative for all.
+	Tail int
+	// Unreachable is told of each host whose gateway does not answer; nil ignores them.
+	Unreachable func(endpoint string, err error)
+}
+
+// Logs calls yield with the lines that the processes of the pool wrote, on all hosts whose gateways answer, one call at a time. Without Follow
+// they are in the order of their times. It needs the right read. It fails with pool_not_found, worker_not_found, and with the error of a
+// gateway if none answers.
+func (p *Pool) Logs(ctx context.Context, o LogOptions, yield func(api.LogLine)) error {
+	if err := p.validName(); err != nil {
+		return err
+	}
+	endpoints, status, err := p.logEndpoints(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Worker != nil && status != nil && !slices.ContainsFunc(status.Workers, func(w api.RosterEntry) bool { return w.Slot == *o.Worker }) {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d; ctl ps %s lists its workers", p.name, *o.Worker, p.name)
+	}
+	if o.Follow {
+		return p.followLogs(ctx, o, endpoints, yield)
+	}
+	lines, err := p.collectLogs(ctx, o, endpoints)
+	if err != nil {
+		return err
+	}
+	for _, line := range selectLines(lines, o) {
+		yield(line)
+	}
+	return nil
+}
+
+// logEndpoints lists the gateways that may have logs of the pool: those of its workers and those of all other hosts, which workers may have
+// left. status is nil if the client knows only fixed gateways.
+func (p *Pool) logEndpoints(ctx context.Context) (endpoints []string, status *api.PoolStatus, err error) {
+	if p.client.fixed != nil {
+		return p.client.gateways, nil, nil
+	}
+	current, err := p.Status(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	add := func(endpoint string) {
+		if endpoint != "" && !slices.Contains(endpoints, endpoint) {
+			endpoints = append(endpoints, endpoint)
+		}
+	}
+	for _, w := range current.Workers {
+		add(w.Endpoint)
+	}
+	hosts, err := p.client.Hosts(ctx)
+	for _, host := range hosts {
+		if host.Vitals.Agent != nil {
+			add(host.Vitals.Agent.Endpoint)
+		}
+	}
+	if len(endpoints) > 0 {
+		err = nil // the other hosts are a bonus
+	} else if err == nil {
+		err = api.Errorf(api.CodeUnavailable, "no agent runs that could have logs of pool %s; start one", p.name)
+	}
+	return endpoints, &current, err
+}
+
+// logRequest is the request to one gateway.
+func (p *Pool) logRequest(o LogOptions) transport.Request {
+	query := url.Values{}
+	path := "/v1/pools/" + p.name + "/logs"
+	if o.Worker != nil {
+		path = "/v1/workers/" + p.name + "/" + strconv.Itoa(*o.Worker) + "/logs"
+		if p.client.fixed == nil { // else the gateway refers to the host that has the worker
+			query.Set("here", "true")
+		}
+	}
+	if o.Follow {
+		query.Set("follow", "true")
+	}
+	if o.Previous {
+		query.Set("previous", "true")
+	}
+	if !o.Since.IsZero() {
+		query.Set("since", o.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if o.Tail >= 0 {
+		query.Set("tail", strconv.Itoa(o.Tail))
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return transport.Request{Method: http.MethodGet, Path: path}
+}
+
+// readLogs reads what one gateway has.
+func (p *Pool) readLogs(ctx context.Context, endpoint string, o LogOptions, yield func(api.LogLine)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(logIdleTimeout, func() {
+		cancel(api.Errorf(api.CodeUnavailable, "the gateway at %s sends nothing any more", endpoint))
+	})
+	defer silence.Stop()
+	reply, err := p.client.transport.Do(ctx, endpoint, p.logRequest(o))
+	if others := transport.OtherGateways(err); len(others) > 0 { // the one that has the worker
+		reply, err = p.client.transport.Do(ctx, others[0], p.logRequest(o))
+	}
+	if err != nil {
+		return err
+	}
+	defer reply.Close()
+	in := bufio.NewScanner(reply.Body)
+	in.Buffer(make([]byte, 0, 4<<10), maxLogLine)
+	for in.Scan() {
+		silence.Reset(logIdleTimeout)
+		if len(in.Bytes()) == 0 {
+			continue
+		}
+		var line api.LogLine
+		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+			return api.Errorf(api.CodeUnavailable, "the answer of %s is no log: %w", endpoint, err)
+		}
+		yield(line)
+	}
+	if err := in.Err(); err != nil {
+		return reply.Interrupted(errors.Join(err, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// collectLogs reads the logs of all gateways. It fails if none answers, or one refuses.
+func (p *Pool) collectLogs(ctx context.Context, o LogOptions, endpoints []string) (lines []api.LogLine, err error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	answered := false
+	places := make(chan struct{}, concurrentQueries)
+	for _, endpoint := range endpoints {
+		all.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			var own []api.LogLine
+			failure := p.readLogs(ctx, endpoint, o, func(line api.LogLine) { own = append(own, line) })
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, own...)
+			if failure == nil {
+				answered = true
+				return
+			}
+			err = failure
+			if o.Unreachable != nil {
+				o.Unreachable(endpoint, failure)
+			}
+		})
+	}
+	all.Wait()
+	if answered {
+		err = nil
+	}
+	return lines, err
+}
+
+// selectLines sorts the lines of all hosts, and keeps those that o asks for of a worker that was on more than one.
+func selectLines(lines []api.LogLine, o LogOptions) []api.LogLine {
+	newest := map[string]int64{} // incarnation by worker
+	count := map[string]int{}
+	for _, line := range lines {
+		newest[line.Worker] = max(newest[line.Worker], line.Incarnation)
+		count[line.Worker]++
+	}
+	slices.SortStableFunc(lines, func(a, b api.LogLine) int {
+		if a.Worker == b.Worker && a.Host == b.Host {
+			return cmp.Compare(a.Seq, b.Seq) // whatever became of the clock
+		}
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Worker, b.Worker), strings.Compare(a.Host, b.Host))
+	})
+	return slices.DeleteFunc(lines, func(line api.LogLine) bool {
+		surplus := o.Tail >= 0 && count[line.Worker] > o.Tail
+		count[line.Worker]--
+		return surplus || o.Previous && line.Incarnation != newest[line.Worker]
+	})
+}
+
+// followLogs follows the logs on all hosts, those included that get workers of the pool later, until ctx ends.
+func (p *Pool) followLogs(ctx context.Context, o LogOptions, endpoints []string, yield func(api.LogLine)) error {
+	var one sync.Mutex // yields one line at a time
+	var all sync.WaitGroup
+	defer all.Wait()
+	followed := map[string]bool{}
+	began := time.Now()
+	for first := true; ; first = false {
+		for _, endpoint := range endpoints {
+			if followed[endpoint] {
+				continue
+			}
+			followed[endpoint] = true
+			own := o
+			if !first {
+				own.Tail, own.Since = -1, began
+			}
+			all.Go(func() {
+				p.followHost(ctx, endpoint, own, func(line api.LogLine) {
+					one.Lock()
+					defer one.Unlock()
+					yield(line)
+				})
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(logHosts):
+		}
+		if found, _, err := p.logEndpoints(ctx); err == nil {
+			endpoints = found
+		}
+	}
+}
+
+// followHost follows the logs on one host until ctx ends, over restarts of its agent.
+func (p *Pool) followHost(ctx context.Context, endpoint string, o LogOptions, yield func(api.LogLine)) {
+	last := map[string]int64{} // sequence number by worker
+	told := false
+	for ctx.Err() == nil {
+		err := p.readLogs(ctx, endpoint, o, func(line api.LogLine) {
+			told = false
+			if line.Seq > last[line.Worker] {
+				last[line.Worker] = line.Seq
+				if o.Since.Before(line.At) {
+					o.Since, o.Tail = line.At.Add(-logIdleTimeout), -1 // lines of another worker may be behind
+				}
+				yield(line)
+			}
+		})
+		if err != nil && !told && ctx.Err() == nil && o.Unreachable != nil {
+			told = true
+			o.Unreachable(endpoint, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(logRetry):
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package logs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAFullDiskDropsLinesAndCountsThem(t *testing.T) {
+	require.Zero(t, os.Getuid(), "run this test as root: it mounts a small file system")
+	dir := t.TempDir()
+	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	full := filepath.Join(dir, "full")
+	require.Error(t, os.WriteFile(full, make([]byte, 1<<20), 0o600)) // takes all the space
+
+	s := open(t, filepath.Join(dir, "logs"))
+	out := s.Output("p/0", 1)
+	const lines = 50_000
+	for i := range lines {
+		out.Add(Stdout, fmt.Sprintf("%d %s", i, strings.Repeat("x", 50)))
+	}
+	readable := read(t, s, "p/0") // out of memory
+	require.True(t, strings.HasPrefix(readable[len(readable)-1].Text, fmt.Sprintf("%d ", lines-1)))
+
+	require.NoError(t, os.Remove(full))
+	out.Add(Stdout, "there is space")
+	require.Eventually(t, func() bool {
+		files, err := filepath.Glob(filepath.Join(dir, "logs", "p%2F0", "*.log"))
+		bytes, _ := sizeOf(dir)
+		return err == nil && len(files) > 0 && bytes > 64<<10
+	}, patience, 10*time.Millisecond)
+	kept := read(t, s, "p/0")
+	require.Equal(t, "there is space", kept[len(kept)-1].Text)
+	dropped := 0
+	for _, l := range kept {
+		var n int
+		if l.Stream == Tempool {
+			_, err := fmt.Sscanf(l.Text, "%d lines dropped", &n)
+			require.NoError(t, err)
+			dropped += n
+		}
+	}
+	require.Positive(t, dropped)
+	out.Close()
+	s.Close() // before the file system is unmounted
+}

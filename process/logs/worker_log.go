@@ -1,0 +1,217 @@
+package logs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Bounds on the lines of a worker that are not on disk yet.
+const (
+	maxPendingBytes = 2 << 20
+	lineOverhead    = 96        // of a Line in memory, in bytes
+	batchBytes      = 128 << 10 // written at once
+)
+
+// workerLog is the log of one worker: the files, and the lines that wait to be written.
+type workerLog struct {
+	store  *Store
+	queued atomic.Bool
+	// disk is a lock with a deadline: it has an element while somebody uses the files.
+	disk     chan struct{}
+	segments segments
+	limiter  *rate.Limiter
+
+	mu      sync.Mutex // guards the fields below; never held during a disk operation
+	loaded  bool       // next is above all numbers in the files
+	next    int64
+	pending []Line
+	bytes   int
+	dropped int64         // before the first pending line
+	urgent  bool          // write all that is pending, whatever the rate
+	live    map[int64]int // Outputs by incarnation that are not closed
+}
+
+// lock waits for the files until ctx ends.
+func (w *workerLog) lock(ctx context.Context) error {
+	select {
+	case w.disk <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the disk with the logs does not answer: %w", ctx.Err())
+	}
+}
+
+func (w *workerLog) unlock() { <-w.disk }
+
+func (w *workerLog) enter(incarnation int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.live[incarnation]++
+}
+
+func (w *workerLog) leave(incarnation int64) {
+	w.mu.Lock()
+	if w.live[incarnation]--; w.live[incarnation] <= 0 {
+		delete(w.live, incarnation)
+	}
+	w.urgent = true
+	w.mu.Unlock()
+	w.wake()
+}
+
+// idle reports whether nothing uses the log.
+func (w *workerLog) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.live) == 0 && len(w.pending) == 0
+}
+
+// isLive reports whether an incarnation may still write.
+func (w *workerLog) isLive(incarnation int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.live[incarnation] > 0
+}
+
+// add takes a line. It never waits for the disk.
+func (w *workerLog) add(line Line) {
+	line.Text = strings.ReplaceAll(line.Text, "\n", " ")
+	w.mu.Lock()
+	line.Seq = w.next
+	w.next++
+	w.pending = append(w.pending, line)
+	w.bytes += len(line.Text) + lineOverhead
+	w.trim()
+	w.mu.Unlock()
+	w.wake()
+}
+
+// trim drops the oldest lines beyond the bound.
+func (w *workerLog) trim() {
+	drop := 0
+	for w.bytes > maxPendingBytes {
+		w.bytes -= len(w.pending[drop].Text) + lineOverhead
+		drop++
+	}
+	clear(w.pending[:drop])
+	w.pending = w.pending[drop:]
+	w.dropped += int64(drop)
+}
+
+func (w *workerLog) wake() {
+	if !w.queued.Swap(true) {
+		w.store.queue(w)
+	}
+}
+
+// take removes a batch of the pending lines, after a line about those that were dropped.
+func (w *workerLog) take(upTo int) (batch []Line, dropped int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	size := 0
+	for _, line := range w.pending {
+		if size += len(line.Text) + lineOverhead; size > upTo && len(batch) > 0 {
+			break
+		}
+		batch = append(batch, line)
+		w.bytes -= len(line.Text) + lineOverhead
+	}
+	w.pending = w.pending[len(batch):]
+	if len(w.pending) == 0 {
+		w.pending = nil
+	}
+	dropped, w.dropped = w.dropped, 0
+	return batch, dropped
+}
+
+// putBack returns a batch that was not written.
+func (w *workerLog) putBack(batch []Line, dropped int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dropped > 0 { // what was to follow the batch is gone: drop the batch with it, so that the numbers of the lines keep their meaning
+		w.dropped += dropped + int64(len(batch))
+		return
+	}
+	w.dropped = dropped
+	w.pending = append(batch, w.pending...)
+	for _, line := range batch {
+		w.bytes += len(line.Text) + lineOverhead
+	}
+	w.trim()
+}
+
+// droppedLine says how many lines before next are missing.
+func droppedLine(dropped int64, next Line) Line {
+	return Line{
+		Seq: next.Seq - 1, At: next.At, Incarnation: next.Incarnation, Stream: Tempool,
+		Text: fmt.Sprintf("%d lines dropped: they came faster than they are written, or the disk took none", dropped),
+	}
+}
+
+// ready makes sure that new lines get higher numbers than those in the files. The caller has the files.
+func (w *workerLog) ready() error {
+	if err := w.segments.load(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.loaded {
+		w.loaded = true
+		first := w.segments.next() + 1 // a line about dropped ones may come first
+		for i := range w.pending {
+			w.pending[i].Seq += first
+		}
+		w.next += first
+	}
+	return nil
+}
+
+// flush writes what is pending, as far as the rate allows or else all of it. again says that lines are left.
+func (w *workerLog) flush(ctx context.Context, all bool) (again bool, err error) {
+	if err := w.lock(ctx); err != nil {
+		return true, err
+	}
+	defer w.unlock()
+	return w.flushLocked(all)
+}
+
+func (w *workerLog) flushLocked(all bool) (again bool, err error) {
+	if err := w.ready(); err != nil {
+		return true, err
+	}
+	w.mu.Lock()
+	all = all || w.urgent
+	w.urgent = false
+	w.mu.Unlock()
+	for {
+		batch, dropped := w.take(batchBytes)
+		if len(batch) == 0 {
+			break
+		}
+		text := make([]byte, 0, batchBytes)
+		if dropped > 0 {
+			text = droppedLine(dropped, batch[0]).appendTo(text)
+		}
+		for _, line := range batch {
+			text = line.appendTo(text)
+		}
+		if !w.limiter.AllowN(time.Now(), min(len(text), w.limiter.Burst())) && !all {
+			w.putBack(batch, dropped)
+			return true, nil
+		}
+		if err := w.segments.write(batch[0].Seq-1, text); err != nil {
+			w.putBack(batch, dropped)
+			return true, err
+		}
+	}
+	if w.idle() {
+		w.segments.close()
+	}
+	return false, nil
+}

@@ -1,0 +1,104 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/logs"
+)
+
+// logOf returns the log of p/0, or that of one incarnation.
+func logOf(t *testing.T, s *Supervisor, worker string, incarnation int64) (lines []string) {
+	t.Helper()
+	require.NoError(t, s.Logs().Read(t.Context(), worker, &logs.Cursor{}, func(l logs.Line) bool {
+		if incarnation == 0 || l.Incarnation == incarnation {
+			lines = append(lines, l.Stream+": "+l.Text)
+		}
+		return true
+	}))
+	return lines
+}
+
+func TestTheLastWordsOfACrashAreInTheLogAfterTheNextStart(t *testing.T) {
+	s := open(t)
+	leave := filepath.Join(t.TempDir(), "leave")
+	p := begin(t, s, sh(once(leave)+`echo working; printf 'bad \377 byte\nno end' >&2; exit 3`))
+	require.NoError(t, os.WriteFile(leave, nil, 0o600))
+	ends(t, p)
+	_, err := s.Start(t.Context(), Launch{Worker: "p/0", Incarnation: 2, Spec: sh("echo again; exec sleep 1000")})
+	require.NoError(t, err)
+	ended, err := s.Logs().LastEnded(t.Context(), "p/0")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, ended)
+	lines := logOf(t, s, "p/0", ended)
+	require.Len(t, lines, 5)
+	require.Regexp(t, `^tempool: started as PID \d+$`, lines[0])
+	require.Subset(t, lines, []string{"stdout: working", "stderr: bad \uFFFD byte", "stderr: no end"})
+	require.Equal(t, "tempool: ended: exited with code 3", lines[4])
+	eventually(t, func() bool { return slices.Contains(logOf(t, s, "p/0", 2), "stdout: again") }, "the new incarnation logs, too")
+}
+
+func TestAKilledAgentLeavesTheLogsToTheNext(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	agent := startTestAgent(t, dir, "sh", "-c", "echo of the first agent; exec sleep 1000")
+	agent.reaper(t)
+	eventually(t, func() bool {
+		files, err := filepath.Glob(filepath.Join(dir, logsName, "agent%2F0", "*.log"))
+		if err != nil || len(files) != 1 {
+			return false
+		}
+		text, err := os.ReadFile(files[0])
+		return err == nil && strings.Contains(string(text), "of the first agent")
+	}, "the line is on disk")
+	require.NoError(t, agent.Process.Kill())
+	_ = agent.Wait()
+
+	s := open(t, func(c *Config) { c.StateDir, c.HostID = dir, "test-agent" })
+	require.Contains(t, logOf(t, s, "agent/0", 0), "stdout: of the first agent")
+	_, err := s.Start(t.Context(), Launch{Worker: "agent/0", Incarnation: 2, Spec: sh("echo of the second agent; exec sleep 1000")})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		lines := logOf(t, s, "agent/0", 0)
+		first, second := slices.Index(lines, "stdout: of the first agent"), slices.Index(lines, "stdout: of the second agent")
+		return first >= 0 && second > first
+	}, "both are in the log, in order")
+	ended, err := s.Logs().LastEnded(t.Context(), "agent/0")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, ended)
+}
+
+func TestAFloodOfOutputFillsNoDiskAndSlowsNoCall(t *testing.T) {
+	const bound = 1 << 20
+	dir := filepath.Join(t.TempDir(), "state")
+	s := open(t, func(c *Config) { c.LogBytes, c.StateDir = bound, dir })
+	quiet := begin(t, s, python(t))
+	flood, err := s.Start(t.Context(), Launch{Worker: "flood/0", Incarnation: 1, Spec: sh("yes 'a line that nobody needs, as often as the machine can' & exec yes 1>&2")})
+	require.NoError(t, err)
+	var slowest time.Duration
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
+		began := time.Now()
+		require.Equal(t, "hello", call(t, quiet, "echo", "hello"))
+		slowest = max(slowest, time.Since(began))
+	}
+	flood.Kill("enough")
+	ends(t, flood)
+	t.Log("slowest call beside the flood:", slowest)
+	require.Less(t, slowest, 2*time.Second)
+	lines := logOf(t, s, "flood/0", 0)
+	require.Equal(t, "tempool: ended: killed: enough", lines[len(lines)-1])
+	bytes := int64(0)
+	files, err := filepath.Glob(filepath.Join(dir, logsName, "flood%2F0", "*"))
+	require.NoError(t, err)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		bytes += info.Size()
+	}
+	require.LessOrEqual(t, bytes, int64(bound))
+}

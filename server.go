@@ -1,0 +1,87 @@
+package tempool
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
+)
+
+// Server is what a Temporal server says of itself and of the client's namespace.
+type Server struct {
+	Version string `json:"version"`
+	// Retention is how long the namespace keeps closed workflows; 0 is not known.
+	Retention time.Duration `json:"retention"`
+}
+
+// Server asks the Temporal server. CodeInvalid means that it has no such namespace.
+func (c *Client) Server(ctx context.Context) (s Server, err error) {
+	info, err := c.temporal.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+	if err != nil {
+		return s, c.fromTemporal(err, "ask the Temporal server for its version")
+	}
+	s.Version = info.GetServerVersion()
+	namespace, err := c.temporal.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: c.namespace})
+	var missing *serviceerror.NamespaceNotFound
+	if errors.As(err, &missing) {
+		return s, api.Errorf(api.CodeInvalid, "the Temporal server has no namespace %s", c.namespace)
+	}
+	if err != nil {
+		return s, c.fromTemporal(err, "describe namespace "+c.namespace)
+	}
+	s.Retention = namespace.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration()
+	return s, nil
+}
+
+// GatewayCheck is how a gateway answers this client.
+type GatewayCheck struct {
+	// Err is why it does not answer.
+	Err error
+	// ControlPlane is ok, or lost while the gateway does not reach Temporal.
+	ControlPlane string
+	// Clock is the time of day of its machine, to the second, and At the time here when it answered.
+	Clock, At time.Time
+	// CertificateExpires is when its certificate does; zero without TLS.
+	CertificateExpires time.Time
+	// Refused is why the gateway does not accept this client's token or certificate; nil if it does.
+	Refused error
+}
+
+// gatewayCheckTimeout bounds each request to a gateway that is checked.
+const gatewayCheckTimeout = 5 * time.Second
+
+// CheckGateway asks a gateway whether it serves this client.
+func (c *Client) CheckGateway(ctx context.Context, endpoint string) (check GatewayCheck) {
+	get := func(path string) (*transport.Reply, error) {
+		return c.transport.Do(ctx, endpoint, transport.Request{Method: http.MethodGet, Path: path, Timeout: gatewayCheckTimeout})
+	}
+	reply, err := get("/readyz")
+	if err != nil {
+		return GatewayCheck{Err: err}
+	}
+	check.At = time.Now()
+	check.Clock, _ = http.ParseTime(reply.Header.Get("Date"))
+	if reply.TLS != nil && len(reply.TLS.PeerCertificates) > 0 {
+		check.CertificateExpires = reply.TLS.PeerCertificates[0].NotAfter
+	}
+	var ready struct {
+		ControlPlane string `json:"control_plane"`
+	}
+	if check.Err = reply.ReadJSON(&ready); check.Err != nil {
+		return check
+	}
+	check.ControlPlane = ready.ControlPlane
+	reply, err = get("/v1/pools/-/logs?tail=0") // no pool has that name, so it costs nothing
+	if err == nil {
+		_ = reply.Close()
+	} else if api.CodeOf(err) == api.CodeUnauthorized {
+		check.Refused = err
+	}
+	return check
+}

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/ctl/cli"
+)
+
+// doctor is the result of ctl doctor.
+type doctor struct {
+	Problems int
+	Findings []struct{ Level, Check, Subject, Message, Action string }
+}
+
+// doctor runs ctl doctor, whatever its exit code, which must fit the result.
+func (env *testEnv) doctor(args ...string) (result doctor) {
+	env.t.Helper()
+	var stdout, stderr lockedBuffer
+	code := cli.Run(env.t.Context(), append([]string{"doctor", "--json", "--timeout", "5s", "--address", env.server.Address(), "--namespace", env.server.Namespace()}, args...), &stdout, &stderr)
+	require.NoError(env.t, json.Unmarshal([]byte(stdout.String()), &result), "%s%s", &stdout, &stderr)
+	require.Equal(env.t, result.Problems > 0, code == cli.ExitFailed, "%s", stdout.String())
+	return result
+}
+
+// has reports whether a finding is among the result.
+func (d doctor) has(level, check, says string) bool {
+	for _, f := range d.Findings {
+		if f.Level == level && f.Check == check && strings.Contains(f.Subject+": "+f.Message, says) {
+			return true
+		}
+	}
+	return false
+}
+
+func (env *testEnv) awaitFinding(level, check, says string) (result doctor) {
+	env.t.Helper()
+	require.Eventually(env.t, func() bool {
+		result = env.doctor()
+		return result.has(level, check, says)
+	}, waitTimeout, 500*time.Millisecond, "no %s of %s about %q", level, check, says)
+	return result
+}
+
+func TestDoctorFindsRealConditions(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, os.Getuid(), "run this test as root: it mounts a small file system")
+	env := newEnv(t)
+	result := env.doctor()
+	require.True(t, result.has("ok", "temporal", "answers"), "%+v", result)
+	require.True(t, result.has("problem", "agents", "none is running"), "%+v", result)
+	require.True(t, env.doctor("--namespace", "nosuch").has("problem", "namespace", "nosuch"))
+	require.True(t, env.doctor("--address", "127.0.0.1:1").has("problem", "temporal", "127.0.0.1:1"))
+	_, err := env.client.Temporal().WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
+		Namespace: "bare", WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return env.doctor("--namespace", "bare").has("problem", "search_attributes", "missing") }, waitTimeout, 500*time.Millisecond)
+
+	env.startAgent("fine")
+	result = env.awaitFinding("ok", "gateway", "host fine")
+	require.Eventually(t, func() bool { return env.doctor().Problems == 0 }, waitTimeout, 500*time.Millisecond)
+	require.True(t, result.has("ok", "search_attributes", ""), "%+v", result)
+	require.True(t, result.has("ok", "agents", "host fine: agent (devel)"), "%+v", result)
+	require.False(t, result.has("warning", "clock", ""), "%+v", result)
+	pool := env.startPool(echoSpec("kept", 1))
+	env.awaitFinding("ok", "placement", "pool kept: 1 of 1 ready")
+	require.True(t, env.doctor().has("warning", "root", "pool kept"), "the agent of this test runs as root")
+
+	lost := echoSpec("lost", 1)
+	lost.Pool.Placement = "gpu"
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: "lost", Spec: lost}))
+	env.awaitFinding("problem", "placement", `pool lost: no running agent has its label "gpu"`)
+	_, err = env.client.Pool("lost").Stop(t.Context(), "test")
+	require.NoError(t, err)
+
+	small := filepath.Join(env.dir, "small")
+	require.NoError(t, os.Mkdir(small, 0o700))
+	require.NoError(t, syscall.Mount("tmpfs", small, "tmpfs", 0, "size=16m,mode=700"))
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(small, 0)) })
+	poor := env.startAgentBy([]string{"sh", "-c", `ulimit -n 300; exec "$0" "$@"`}, "poor", "--state-dir", filepath.Join(small, "state"), "--capacity", "50")
+	result = env.awaitFinding("problem", "disk", "host poor")
+	require.True(t, result.has("warning", "open_files", "the agent may have 300 open"), "%+v", result)
+
+	poor.kill()
+	env.awaitFinding("warning", "agents", "host poor: its agent is not heard (lost")
+	require.Eventually(t, func() bool { return env.doctor().Problems == 0 }, waitTimeout, 500*time.Millisecond)
+	env.waitReady(pool, 1)
+}

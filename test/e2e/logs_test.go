@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/ctl/cli"
+	"github.com/tempool/tempool/spec"
+)
+
+// lockedBuffer is a buffer that is written and read at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	first := env.startAgent("first", "--capacity", "1")
+	env.startAgent("second", "--capacity", "1")
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Protocol = "talks", 2, spec.ProtocolNone
+	s.Pool.Command = []string{"sh", "-c", "echo hello from $TEMPOOL_WORKER; while :; do sleep 0.2; done"}
+	s.Health.Kind, s.Health.Command = spec.HealthExec, []string{"true"}
+	pool := env.startPool(s)
+	contains := func(text *string, what string, args ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			*text, _ = env.ctl(cli.ExitOK, append([]string{"logs"}, args...)...)
+			return strings.Contains(*text, what)
+		}, waitTimeout, 200*time.Millisecond, "no %q", what)
+	}
+	var text string
+	contains(&text, "talks/0 #1 stdout: hello from talks/0", "talks")
+	contains(&text, "talks/1 #1 stdout: hello from talks/1", "talks")
+	_, failure := env.ctl(cli.ExitFailed, "logs", "talks/7")
+	require.Contains(t, failure, "no worker 7")
+	_, failure = env.ctl(cli.ExitFailed, "logs", "nosuch")
+	require.Contains(t, failure, "nosuch")
+
+	var followed lockedBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	following := make(chan int, 1)
+	go func() {
+		following <- cli.Run(ctx, []string{"logs", "talks", "-f", "--address", env.server.Address(), "--namespace", env.server.Namespace()}, &followed, &followed)
+	}()
+	defer stop()
+	view := env.waitReady(pool, 2)
+	killProcess(t, view.Workers[0].PID)
+	env.waitFor(pool, "the next process", func(view api.PoolWorkers) bool { return view.Ready == 2 && view.Workers[0].Incarnation == 2 })
+	contains(&text, "tempool: ended: killed by SIGKILL", "talks/0", "--previous")
+	require.Contains(t, text, "#1 stdout: hello from talks/0")
+	require.NotContains(t, text, "#2")
+	require.Eventually(t, func() bool { return strings.Contains(followed.String(), "talks/0 #2 stdout: hello from talks/0") }, waitTimeout, 100*time.Millisecond)
+
+	host := view.Workers[0].Host
+	if host != "first" {
+		host = view.Workers[1].Host
+	}
+	require.Equal(t, "first", host)
+	first.kill()
+	contains(&text, "hello from", "talks") // of the second host, at once
+	env.startAgent("first", "--capacity", "1")
+	env.waitForWithin(2*waitTimeout, pool, "both workers", func(view api.PoolWorkers) bool {
+		return view.Ready == 2 && view.Workers[0].Incarnation+view.Workers[1].Incarnation >= 4
+	})
+	contains(&text, "talks/0 #1 stdout: hello from talks/0", "talks")
+	require.Contains(t, text, "talks/1 #1 stdout: hello from talks/1", "the lines of before the kill are still there")
+	stop()
+	require.Equal(t, cli.ExitOK, <-following)
+}

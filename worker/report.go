@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"cmp"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/shirou/gopsutil/v3/disk"
+
+	"github.com/tempool/tempool/api"
+)
+
+// newReport is what does not change while the agent runs.
+func (a *Agent) newReport() *api.AgentReport {
+	r := &api.AgentReport{
+		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildVersion(debug.ReadBuildInfo()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
+	}
+	r.Hostname, _ = os.Hostname() // a machine without a name
+	switch {
+	case a.config.Listen == "":
+		r.Access = api.AccessSocket
+	case a.config.Security.TokensFile != "":
+		r.Access = api.AccessTokens
+	case a.config.Security.ClientCAFile != "":
+		r.Access = api.AccessCertificates
+	}
+	r.Cgroups, r.NoCgroups = a.processes.Cgroups()
+	return r
+}
+
+// buildVersion names the build of this program: its version and, if known, its commit.
+func buildVersion(info *debug.BuildInfo, known bool) string {
+	if !known {
+		return "unknown"
+	}
+	version := cmp.Or(info.Main.Version, "(devel)")
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && setting.Value != "" {
+			version += " " + setting.Value[:min(12, len(setting.Value))]
+		}
+	}
+	return version
+}
+
+// vitals is what each heartbeat tells.
+func (a *Agent) vitals() api.HostVitals {
+	vitals := a.host.Vitals()
+	if r := a.report.Load(); r != nil {
+		report := *r
+		report.Clock, report.Epoch = time.Now().UTC(), a.membership.epoch()
+		if usage, err := disk.Usage(a.config.StateDir); err == nil {
+			report.DiskFreeBytes, report.DiskTotalBytes = int64(usage.Free), int64(usage.Total)
+		}
+		vitals.Agent = &report
+	}
+	return vitals
+}
