@@ -162,6 +162,7 @@ const (
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation
 	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
+	WatchUnhealthy   WatchEvent = "unhealthy"       // the program reports that it is not well
 )
 
 // WatchResult is one observation; its Event is empty if there was nothing to tell. Exit is set for exited and unknown_process.

@@ -85,7 +85,7 @@ func (p *Process) connect() (wire.Conn, error) {
 	pool := p.spec.Pool
 	options := wire.Options{
 		MaxMessage: int64(pool.MaxMessage), MaxInflight: pool.MaxInflight, CancelGrace: p.spec.Call.CancelGrace.D(),
-		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed,
+		PingMethod: p.spec.Health.Method, HostCall: p.hostCall, OnOutput: p.printed, OnUnhealthy: p.reportUnhealthy,
 	}
 	switch pool.Protocol {
 	case spec.ProtocolFrames:

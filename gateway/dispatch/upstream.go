@@ -57,6 +57,7 @@ type activeLease struct {
 	idle      chan struct{} // closed when calls is empty; set once the lease is superseded
 	count     callCount
 	fatal     string // why the worker asked to be replaced
+	unhealthy string // why the worker is to be degraded when the lease ends
 	idleSince time.Time
 	requestID string // of the client's checkout, if it passed this gateway
 
@@ -253,10 +254,13 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 // returnDue reports whether the lease was held long enough.
 func (l *activeLease) returnDue(now time.Time) bool { return now.After(l.returnAt) }
 
-// checkin is the request that returns the lease with its usage. A worker's wish to be replaced overrides a better outcome.
+// checkin is the request that returns the lease with its usage. That the worker is not well, or wishes to be replaced, overrides a better outcome.
 func (l *activeLease) checkin(outcome api.Outcome, reason string) api.CheckinRequest {
-	if l.fatal != "" && outcome != api.OutcomeClose {
+	switch {
+	case l.fatal != "" && outcome != api.OutcomeClose:
 		outcome, reason = api.OutcomeClose, l.fatal
+	case l.unhealthy != "" && outcome == api.OutcomeOK:
+		outcome, reason = api.OutcomeError, l.unhealthy
 	}
 	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.count.usage()}
 }

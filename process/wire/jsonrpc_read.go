@@ -83,7 +83,7 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	known := false
 	switch {
 	case id >= firstPingID:
-		known = c.ping.receivePong(uint32(id)) // an error such as "method not found" is a pong, too
+		known = c.ping.receive(uint32(id), nil) // an error such as "method not found" is a pong, too
 	case failure != nil:
 		known = c.complete(uint32(id), nil, failure)
 	default:

@@ -105,6 +105,12 @@ func (m *monitor) handle(result api.WatchResult) {
 	case api.WatchProbePassed:
 		m.Observing.Failures = 0
 		m.probePassed()
+	case api.WatchUnhealthy:
+		m.Observing.Failures = 0
+		m.probeFailed(result.Reason)
+		if m.Machine.State == lifecycle.Busy {
+			m.DegradeReason = result.Reason
+		}
 	case api.WatchReplace:
 		m.Observing.Rules = api.WatchRules{}
 		m.rotator.want(result.Cause, result.Reason)
@@ -186,7 +192,7 @@ func (m *monitor) probeFailed(reason string) {
 }
 
 func (m *monitor) probePassed() {
-	m.ProbeFailures = 0
+	m.ProbeFailures, m.DegradeReason = 0, ""
 	m.Machine = lifecycle.WithHealth(m.Machine, lifecycle.Healthy, m.Now())
 	if m.Machine.State == lifecycle.Degraded && !m.leases.isResetting() {
 		m.transition(lifecycle.ProbePassed, "probe passed")

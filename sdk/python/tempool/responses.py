@@ -67,6 +67,18 @@ def error_payload(code, message):
     return json.dumps({"code": code, "message": message}).encode()
 
 
+def pong(connection, id, check):
+    """Answers a ping: with an error if check, which runs the program's hooks, raises. SystemExit and KeyboardInterrupt propagate."""
+    try:
+        check()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        connection.send(frames.ERROR, id, exception_payload(error))
+    else:
+        connection.send(frames.PONG, id)
+
+
 def serve(connection, method, id, body):
     """Runs a handler and sends its response.
 
