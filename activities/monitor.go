@@ -142,6 +142,25 @@ func (m *monitor) unhealthy(reason string) {
 	m.tell(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
 }
 
+// CallsFail tells a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
+func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
+	p, known := h.Processes.Get(worker, incarnation)
+	if !known {
+		return
+	}
+	h.monitors.mu.Lock()
+	m := h.monitors.all[p]
+	h.monitors.mu.Unlock()
+	if m == nil {
+		return // it is ending; its exit was told
+	}
+	result := api.WatchResult{Event: api.WatchUnhealthy, Reason: reason, Sample: toSample(p.LatestSample())}
+	if replace {
+		result.Cause = api.CauseUnhealthy
+	}
+	m.tell(result)
+}
+
 func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {
 	return startProber(ctx, m.p, r, func(err error) { m.host.Observer.Probed(r.Process, err) })
 }

@@ -162,7 +162,7 @@ const (
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation
 	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
-	WatchUnhealthy   WatchEvent = "unhealthy"       // the program reports that it is not well
+	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is not well
 )
 
 // WatchResult is one observation; its Event is empty if there was nothing to tell. Exit is set for exited and unknown_process.
@@ -171,7 +171,7 @@ type WatchResult struct {
 	Reason string          `json:"reason,omitempty"`
 	Exit   *lifecycle.Exit `json:"exit,omitempty"`
 	Sample *Sample         `json:"sample,omitempty"`
-	// Cause is set for replace.
+	// Cause is set for replace, and for unhealthy if the incarnation should be replaced at once.
 	Cause      Cause       `json:"cause,omitempty"`
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// Usage counts all calls of the incarnation on its host; set for exited.

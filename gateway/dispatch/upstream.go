@@ -28,7 +28,8 @@ type upstream struct {
 	draining bool
 	gone     bool // the process has ended
 	inFlight int
-	calls    callCount       // of the whole incarnation
+	calls    callCount // of the whole incarnation
+	errors   callErrors
 	idle     []chan struct{} // closed when no call is in flight
 	turn     int64           // about the number of calls it was chosen for; equals take turns by it
 	score    float64
@@ -243,6 +244,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	if reason := fatalReason(err); reason != "" {
 		l.fatal = reason
 	}
+	u.countErrorLocked(c, err, now)
 	if u.inFlight--; u.inFlight == 0 {
 		for _, idle := range u.idle {
 			close(idle)

@@ -131,6 +131,11 @@ def fail():
 
 
 @tempool.method
+def bug():
+    raise KeyError("nobody catches this")
+
+
+@tempool.method
 def fatal():
     raise tempool.Fatal("broken beyond repair")
 

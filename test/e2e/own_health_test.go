@@ -57,3 +57,40 @@ func TestAProgramThatSaysItIsNotWellIsDegradedThenReplaced(t *testing.T) {
 	}
 	require.Contains(t, replaced, "RuntimeError: the GPU is gone")
 }
+
+func TestAWorkerThatFailsEveryCallIsDegradedThenReplaced(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("call-errors")
+	s := pythonSpec("call-errors", 1, "health.py")
+	s.Health.Interval, s.Lease.IdleReturn = spec.Duration(time.Hour), spec.Duration(time.Hour)
+	pool := env.startPool(s)
+	limit := s.Health.MaxCallErrors
+	require.Equal(t, 10, limit)
+	failCalls := func(call func(method string) error) {
+		for range limit {
+			require.ErrorIs(t, call("bug"), tempool.ErrWorkerError)
+		}
+	}
+	byPool := func(method string) error { return pool.Call(t.Context(), method, nil, nil) }
+
+	failCalls(byPool)
+	require.Contains(t, env.waitState(pool, 0, lifecycle.Degraded).Reason, "10 calls in a row failed")
+	env.waitState(pool, 0, lifecycle.Ready) // its pings pass
+	failCalls(byPool)
+	view := env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+	require.Zero(t, view.Workers[0].ConsecutiveFailures)
+
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+	require.NoError(t, err)
+	byLease := func(method string) error { return lease.Call(t.Context(), method, nil, nil) }
+	failCalls(byLease)
+	require.Eventually(t, func() bool {
+		state, err := pool.State(t.Context(), 0)
+		return err == nil && state.Health == lifecycle.Unhealthy && state.State == lifecycle.Busy
+	}, waitTimeout, 20*time.Millisecond)
+	failCalls(byLease)
+	view = env.waitFor(pool, "the process is replaced", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
+	require.EqualValues(t, 1, view.Workers[0].RestartsByReason[string(api.CauseUnhealthy)])
+	require.Zero(t, view.Workers[0].ConsecutiveFailures)
+}

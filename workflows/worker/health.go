@@ -107,10 +107,7 @@ func (m *monitor) handle(result api.WatchResult) {
 		m.probePassed()
 	case api.WatchUnhealthy:
 		m.Observing.Failures = 0
-		m.probeFailed(result.Reason)
-		if m.Machine.State == lifecycle.Busy {
-			m.DegradeReason = result.Reason
-		}
+		m.unhealthy(result.Cause, result.Reason)
 	case api.WatchReplace:
 		m.Observing.Rules = api.WatchRules{}
 		m.rotator.want(result.Cause, result.Reason)
@@ -188,6 +185,20 @@ func (m *monitor) probeFailed(reason string) {
 	if m.ProbeFailures >= limit && m.Machine.State != lifecycle.Suspended {
 		m.Cause = api.CauseUnhealthy
 		m.transition(lifecycle.Unhealthy, counted)
+	}
+}
+
+// unhealthy takes a finding that counts like a failed probe. A leased worker is degraded when its lease ends. With a cause the process is replaced
+// at once, and no failure is counted, so that callers take no worker out of service.
+func (m *monitor) unhealthy(cause api.Cause, reason string) {
+	m.probeFailed(reason)
+	switch state := m.Machine.State; {
+	case cause != "" && (state == lifecycle.Busy || state == lifecycle.Degraded):
+		m.Cause = cause
+		m.setIntent(IntentReplace, reason)
+		m.transition(lifecycle.Unhealthy, reason)
+	case state == lifecycle.Busy:
+		m.DegradeReason = reason
 	}
 }
 

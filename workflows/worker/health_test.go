@@ -109,3 +109,20 @@ func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
 func unhealthy(reason string) api.ProcessEvents {
 	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchUnhealthy, Reason: reason}}}}
 }
+
+func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	again := unhealthy("10 calls in a row failed")
+	again.Events[0].Cause = api.CauseUnhealthy
+	s.At(2*time.Second, s.signal(api.SignalProcessEvents, again))
+	s.At(10*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		m := s.metrics()
+		require.Zero(t, m.ConsecutiveFailures)
+		require.Equal(t, map[string]int64{string(api.CauseUnhealthy): 1}, m.RestartsByReason)
+		s.cancel()
+	})
+	s.run(standalone())
+}

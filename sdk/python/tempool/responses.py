@@ -18,6 +18,8 @@ def exception_payload(error):
                 report["fatal"] = True
             if error.data is not None:
                 report["data"] = _json_or_repr(error.data)
+        else:
+            report["unhandled"] = True
     except BaseException as broken:  # a property of the exception raised
         report["message"] += " (%s in the exception itself)" % type(broken).__name__
     payload = json.dumps(report).encode()

@@ -20,6 +20,11 @@ def report(reason):
 
 
 @tempool.method
+def bug():
+    raise KeyError("nobody catches this")
+
+
+@tempool.method
 def echo(x):
     return x
 

@@ -68,11 +68,12 @@ class WorkerCrashed(TempoolError):
 class WorkerError(TempoolError):
     """The worker received the call and returned an error.
 
-    worker_code, type (the exception's class), traceback, data and fatal come from the worker; None or False if it did not send them.
+    worker_code, type (the exception's class), traceback, data, fatal and unhandled come from the worker; None or False if it did not send them.
     """
 
     worker_code = type = traceback = data = None
     fatal = False
+    unhandled = False
 
 
 class PayloadTooLarge(TempoolError):
@@ -133,4 +134,5 @@ def error_of(status, reason, headers, body):
     if isinstance(error, WorkerError) and isinstance(failure, dict):
         error.worker_code, error.type, error.traceback = failure.get("code"), failure.get("type"), failure.get("traceback")
         error.data, error.fatal = failure.get("data"), bool(failure.get("fatal"))
+        error.unhandled = bool(failure.get("unhandled"))
     return error
