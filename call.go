@@ -30,7 +30,12 @@ func (p *Pool) CallRaw(ctx context.Context, method string, body []byte) ([]byte,
 type sender func(ctx context.Context, method string, body transport.Body) (*transport.Reply, error)
 
 func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
-	path, err := methodPath("/v1/pools/"+p.name+"/call/", method)
+	return p.sendTo(ctx, "/call/", method, body)
+}
+
+// sendTo sends a call to a path below that of the pool, which the method completes.
+func (p *Pool) sendTo(ctx context.Context, below, method string, body transport.Body) (*transport.Reply, error) {
+	path, err := methodPath("/v1/pools/"+p.name+below, method)
 	if err != nil {
 		return nil, err
 	}

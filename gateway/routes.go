@@ -37,6 +37,7 @@ const (
 func (g *Gateway) routes() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, orProblem(g.callPool)},
+		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath, orProblem(g.callWorker)},
 		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, orProblem(g.postLease)},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", access.Lease, poolOfLease, orProblem(g.callLease)},
 		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", access.Lease, poolOfLease, orProblem(g.notifyLease)},
