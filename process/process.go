@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
@@ -63,6 +64,8 @@ type Process struct {
 	mechanisms map[string]limits.Mechanism
 	violation  *limits.Violation
 	exceeded   chan struct{} // closed with the first violation
+
+	memoryExceeded atomic.Bool // see MemoryLimitExceeded
 }
 
 // Info is what does not change once a process is ready.

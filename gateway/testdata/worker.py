@@ -145,6 +145,14 @@ def crash():
     os._exit(3)
 
 
+@tempool.method
+def hog(megabytes):
+    """Holds memory until it is killed."""
+    memory = b"x" * (megabytes << 20)
+    while memory:
+        time.sleep(1)
+
+
 @tempool.method(raw=True)
 def stream(body):
     for i in range(int(body)):

@@ -63,6 +63,13 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(client.Invalid):
                     bad()
 
+    def test_a_call_cut_by_the_memory_limit_is_a_crash_with_a_class_of_its_own(self):
+        with FakeGateway(lambda asked: problem("memory_limit_exceeded", 502, True)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(client.MemoryLimitExceeded) as raised:
+                c.pool("p").call("m")
+            self.assertIsInstance(raised.exception, client.WorkerCrashed)
+            self.assertTrue(raised.exception.started)
+
     def test_worker_error_has_the_workers_details(self):
         said = {"code": "nope", "type": "Odd", "message": "why", "traceback": "here", "data": {"n": 1}, "fatal": True}
         with FakeGateway(lambda asked: problem("worker_error", 500, True, worker_error=said)) as gateway, Client(gateway.endpoint) as c:

@@ -65,6 +65,10 @@ class WorkerCrashed(TempoolError):
     """The worker's process ended, or its answer was cut off; started is whether the call may have had an effect."""
 
 
+class MemoryLimitExceeded(WorkerCrashed):
+    """The worker was killed during the call for exceeding limits.memory."""
+
+
 class WorkerError(TempoolError):
     """The worker received the call and returned an error.
 
@@ -111,7 +115,7 @@ class StoreFull(TempoolError):
 _CLASSES = {
     "pool_not_found": PoolNotFound, "lease_not_found": LeaseNotFound, "lease_fenced": LeaseFenced, "queue_full": QueueFull,
     "queue_timeout": QueueTimeout, "no_workers": NoWorkers, "rate_limited": RateLimited, "busy": Busy, "deadline_exceeded": DeadlineExceeded,
-    "worker_crashed": WorkerCrashed, "worker_error": WorkerError, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
+    "worker_crashed": WorkerCrashed, "memory_limit_exceeded": MemoryLimitExceeded, "worker_error": WorkerError, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
     "unauthorized": Unauthorized, "forbidden": Unauthorized, "unavailable": Unavailable, "session_not_found": SessionNotFound,
     "session_exists": SessionExists, "version_conflict": VersionConflict, "store_full": StoreFull,
 }
