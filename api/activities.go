@@ -146,6 +146,8 @@ type Assessment struct {
 	BaselineBytes int64 `json:"baseline_bytes,omitempty"`
 	// MaxMemoryBytes is the memory at which it is rotated; 0 is none.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
+	// CallsPerMinute are the calls of the last minute: those that the program counts as api_calls, else the requests served.
+	CallsPerMinute float64 `json:"calls_per_minute,omitempty"`
 }
 
 // DegradedProbeDelay separates a failed probe and the next one.
