@@ -50,7 +50,7 @@ var rules = []rule{
 	{path: "internal/updatelimit", never: clients},
 	{path: "internal/transport", ours: []string{"internal/loopback"}, never: clients},
 	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
-	{path: "", ours: []string{"lifecycle", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
+	{path: "", ours: []string{"lifecycle", "policy", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
 	{path: "workflows/...", ours: []string{"lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},
