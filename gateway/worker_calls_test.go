@@ -1,14 +1,12 @@
 package gateway
 
 import (
-	"encoding/json"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 )
@@ -95,16 +93,4 @@ func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {
 	e.do("POST", to(0, "echo"), "x", api.HeaderPriority, "10").requireProblem(t, 400, api.CodeInvalid)
 	e.do("GET", to(0, "echo"), nil).requireProblem(t, 405, codeMethodNotAllowed)
 	require.Equal(t, 404, e.do("POST", "/v1/pools/p/workers/0/call", nil).status)
-}
-
-func TestTheReportOfAPoolIsServedToThoseWhoMayReadIt(t *testing.T) {
-	e := open(t, 2)
-	answer := e.do("GET", "/v1/pools/p/report", nil)
-	require.Equal(t, 200, answer.status)
-	var report tempool.Report
-	require.NoError(t, json.Unmarshal(answer.body, &report))
-	require.Equal(t, "p", report.Pool)
-	require.Len(t, report.Health, 2)
-	require.NotNil(t, report.Health[0].UptimeS)
-	e.do("GET", "/v1/pools/q/report", nil).requireProblem(t, 404, api.CodePoolNotFound)
 }

@@ -122,15 +122,6 @@ func (q *queue) Peek() *waiter {
 	return q.heap[0]
 }
 
-// Pop removes and returns the next waiter for any worker, nil if there is none.
-func (q *queue) Pop() *waiter {
-	if len(q.heap) == 0 {
-		return nil
-	}
-	q.len--
-	return heap.Pop(&q.heap).(*waiter)
-}
-
 // Remove removes a waiter. It reports false if the waiter is not queued.
 func (q *queue) Remove(w *waiter) bool {
 	if w.index < 0 {
