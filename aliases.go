@@ -61,6 +61,7 @@ const (
 	CodeQueueTimeout     = api.CodeQueueTimeout
 	CodeDeadlineExceeded = api.CodeDeadlineExceeded
 	CodeWorkerCrashed    = api.CodeWorkerCrashed
+	CodeMemoryExceeded   = api.CodeMemoryExceeded
 	CodeWorkerError      = api.CodeWorkerError
 	CodePayloadTooLarge  = api.CodePayloadTooLarge
 	CodeRateLimited      = api.CodeRateLimited
@@ -93,6 +94,7 @@ var (
 	ErrQueueTimeout     = api.ErrQueueTimeout
 	ErrDeadlineExceeded = api.ErrDeadlineExceeded
 	ErrWorkerCrashed    = api.ErrWorkerCrashed
+	ErrMemoryExceeded   = api.ErrMemoryExceeded
 	ErrWorkerError      = api.ErrWorkerError
 	ErrPayloadTooLarge  = api.ErrPayloadTooLarge
 	ErrRateLimited      = api.ErrRateLimited

@@ -14,7 +14,7 @@ import (
 // Call calls a method on any worker of the pool. It sends in as JSON (nil as no body) and reads the answer's JSON into out, unless out is nil.
 //
 // The client spreads calls over the gateways of the pool's hosts. It retries a call at another gateway only if no worker can have seen it.
-// Errors are *Error: worker_error (errors.As finds the WorkerError), worker_crashed, deadline_exceeded, queue_full, queue_timeout,
+// Errors are *Error: worker_error (errors.As finds the WorkerError), worker_crashed, memory_limit_exceeded, deadline_exceeded, queue_full, queue_timeout,
 // rate_limited, no_workers, payload_too_large, pool_not_found, unavailable, cancelled, invalid. Calls do not go through Temporal: the client
 // reads the pool's roster from it every few seconds, and uses the known gateways while Temporal is down.
 func (p *Pool) Call(ctx context.Context, method string, in, out any) error {
@@ -30,7 +30,12 @@ func (p *Pool) CallRaw(ctx context.Context, method string, body []byte) ([]byte,
 type sender func(ctx context.Context, method string, body transport.Body) (*transport.Reply, error)
 
 func (p *Pool) send(ctx context.Context, method string, body transport.Body) (*transport.Reply, error) {
-	path, err := methodPath("/v1/pools/"+p.name+"/call/", method)
+	return p.sendTo(ctx, "/call/", method, body)
+}
+
+// sendTo sends a call to a path below that of the pool, which the method completes.
+func (p *Pool) sendTo(ctx context.Context, below, method string, body transport.Body) (*transport.Reply, error) {
+	path, err := methodPath("/v1/pools/"+p.name+below, method)
 	if err != nil {
 		return nil, err
 	}

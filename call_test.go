@@ -46,6 +46,24 @@ func TestACallGoesThroughAGatewayOverTCPOrAUnixSocket(t *testing.T) {
 	}
 }
 
+func TestACallOfOneWorkerNamesIt(t *testing.T) {
+	g := newFakeGateway(t, "tcp")
+	worker := clientOf(t, g).Pool("p").With(CallOptions{Session: "anna"}).Worker(7)
+	var out string
+	require.NoError(t, worker.Call(t.Context(), "tools/call", "you", &out))
+	require.Equal(t, "you", out)
+	request, _ := g.last()
+	require.Equal(t, "/v1/pools/p/workers/7/call/tools/call", request.URL.Path)
+	require.Equal(t, "anna", request.Header.Get("Tempool-Session"))
+	raw, err := worker.CallRaw(t.Context(), "echo", []byte("x"))
+	require.NoError(t, err)
+	require.Equal(t, "x", string(raw))
+	for piece, err := range worker.Stream(t.Context(), "echo", []byte("y")) {
+		require.NoError(t, err)
+		require.Equal(t, "y", string(piece))
+	}
+}
+
 func TestTheContextsDeadlineIsSentAsTimeout(t *testing.T) {
 	g := newFakeGateway(t, "tcp")
 	pool := clientOf(t, g).Pool("p")

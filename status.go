@@ -146,7 +146,7 @@ func addVitals(w *api.Worker, v api.ProcessVitals) {
 	w.MemoryLimitBytes, w.CPULimitCores = v.MemoryLimitBytes, v.CPULimitCores
 	if v.Assessment != nil {
 		w.Grade, w.Score, w.Warnings = v.Assessment.Grade, &v.Assessment.Score, v.Assessment.Warnings
-		w.BaselineBytes, w.MaxMemoryBytes = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes
+		w.BaselineBytes, w.MaxMemoryBytes, w.CallsPerMinute = v.Assessment.BaselineBytes, v.Assessment.MaxMemoryBytes, v.Assessment.CallsPerMinute
 	}
 }
 

@@ -18,23 +18,44 @@ import (
 type processHealth struct {
 	process *process.Process
 
-	mu            sync.Mutex
-	samples       []policy.Observation // oldest first, at most maxSamples
-	estimated     bool                 // the memory of the newest sample is estimated
-	served        time.Time            // when a sample first found a served call; zero before
-	baseline      int64                // memory that the program needs, in bytes; 0 while that is not known
-	requestCounts []requestCount       // of the last callRateWindow
-	latest        *policy.Assessment
-	streak        policy.Streak
-	decision      policy.Decision // of the streak, about latest
-	callTimeMS    int64           // time in calls when load was last computed
-	loadAt        time.Time
+	mu          sync.Mutex
+	samples     []policy.Observation // oldest first, at most maxSamples
+	estimated   bool                 // the memory of the newest sample is estimated
+	served      time.Time            // when a sample first found a served call; zero before
+	baseline    int64                // memory that the program needs, in bytes; 0 while that is not known
+	callCounts  []callCount          // of the last callRateWindow
+	counted     bool                 // callCounts are of counterAPICalls
+	callsPerMin float64              // by the newest sample
+	latest      *policy.Assessment
+	streak      policy.Streak
+	decision    policy.Decision // of the streak, about latest
+	callTimeMS  int64           // time in calls when load was last computed
+	loadAt      time.Time
 }
 
-// requestCount is the number of requests an incarnation had served at a time.
-type requestCount struct {
-	at       time.Time
-	requests int64
+// counterAPICalls is the counter of a program's own calls to others, such as models. A program that keeps it is graded by it instead of by the
+// requests that it serves.
+const counterAPICalls = "api_calls"
+
+// callCount is the number of calls of an incarnation at a time.
+type callCount struct {
+	at    time.Time
+	calls int64
+}
+
+// served is what an incarnation has done so far: requests served, and calls for its rate, which the program may have counted itself.
+type served struct {
+	requests, calls int64
+	counted         bool
+}
+
+// served returns what an incarnation has done so far.
+func (h *Host) served(p *process.Process) served {
+	s := served{requests: h.requestCount(p)}
+	if s.calls, s.counted = p.Counts()[counterAPICalls]; !s.counted {
+		s.calls = s.requests
+	}
+	return s
 }
 
 const (
@@ -45,18 +66,17 @@ const (
 )
 
 // add adds a sample. A sample that is not newer than the last one changes nothing.
-func (v *processHealth) add(s process.Sample, requests int64, health spec.Health) {
+func (v *processHealth) add(s process.Sample, done served, health spec.Health) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if s.At.IsZero() || len(v.samples) > 0 && !s.At.After(v.samples[len(v.samples)-1].At) {
 		return
 	}
-	if v.served.IsZero() && requests > 0 {
+	if v.served.IsZero() && done.requests > 0 {
 		v.served = s.At
 	}
-	a := fromspec.Grading(health, v.baseline).Assess(policy.Reading{
-		MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callRateLocked(s.At, requests),
-	})
+	v.callsPerMin = v.callRateLocked(s.At, done)
+	a := fromspec.Grading(health, v.baseline).Assess(policy.Reading{MemoryBytes: s.MemoryBytes, CPUPercent: s.CPUPercent, CallsPerMinute: v.callsPerMin})
 	v.latest, v.estimated = &a, s.MemorySource == tree.Estimated
 	v.streak, v.decision = v.streak.Next(a)
 	v.samples = append(v.samples, policy.Observation{At: s.At, MemoryBytes: s.MemoryBytes, Score: a.Score, ScoreKey: a.Key})
@@ -66,18 +86,24 @@ func (v *processHealth) add(s process.Sample, requests int64, health spec.Health
 	}
 }
 
-// callRateLocked adds a request count and returns the calls per minute over callRateWindow, or since the first sample.
-func (v *processHealth) callRateLocked(at time.Time, requests int64) float64 {
+// callRateLocked adds a count and returns the calls per minute over callRateWindow, or since the first sample.
+func (v *processHealth) callRateLocked(at time.Time, done served) float64 {
+	if done.counted != v.counted { // the program has begun to count its calls: from 0
+		v.counted = done.counted
+		for i := range v.callCounts {
+			v.callCounts[i].calls = 0
+		}
+	}
 	first := 0
-	for first < len(v.requestCounts)-1 && at.Sub(v.requestCounts[first].at) > callRateWindow {
+	for first < len(v.callCounts)-1 && at.Sub(v.callCounts[first].at) > callRateWindow {
 		first++
 	}
-	v.requestCounts = append(slices.Delete(v.requestCounts, 0, first), requestCount{at, requests})
-	span := at.Sub(v.requestCounts[0].at)
+	v.callCounts = append(slices.Delete(v.callCounts, 0, first), callCount{at, done.calls})
+	span := at.Sub(v.callCounts[0].at)
 	if span <= 0 {
 		return 0
 	}
-	return float64(requests-v.requestCounts[0].requests) / span.Minutes()
+	return float64(done.calls-v.callCounts[0].calls) / span.Minutes()
 }
 
 // load returns the share of time spent in calls since the previous load, or since the process became ready. It exceeds 1 where calls
@@ -184,7 +210,7 @@ func (v *processHealth) assessment(maxMemory spec.Bytes) *api.Assessment {
 	limits := api.WatchRules{MaxMemoryBytes: max(0, int64(maxMemory)), AutoMemory: maxMemory == spec.Auto}
 	return &api.Assessment{
 		Grade: string(v.latest.Grade), Score: v.latest.Score, Warnings: v.latest.Warnings,
-		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(limits),
+		BaselineBytes: v.baseline, MaxMemoryBytes: v.maxMemoryLocked(limits), CallsPerMinute: v.callsPerMin,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/spec"
 )
@@ -18,7 +19,7 @@ func addSamples(v *processHealth, rules api.WatchRules, health spec.Health, paus
 	for i, m := range mb {
 		age := time.Duration(i) * pause
 		requests += requestsEach
-		v.add(process.Sample{At: begin.Add(age), MemoryBytes: int64(m * 1e6)}, requests, health)
+		v.add(process.Sample{At: begin.Add(age), MemoryBytes: int64(m * 1e6)}, served{requests: requests, calls: requests}, health)
 		if cause, reason := v.replacement(rules, requests, age); cause != "" {
 			return i, cause, reason
 		}
@@ -124,7 +125,7 @@ func TestCallsAreGradedPerMinute(t *testing.T) {
 func TestTheSameSampleCountsOnce(t *testing.T) {
 	v := &processHealth{}
 	for range 10 {
-		v.add(process.Sample{At: time.Unix(100, 0), MemoryBytes: 600e6}, 0, fixedBands())
+		v.add(process.Sample{At: time.Unix(100, 0), MemoryBytes: 600e6}, served{}, fixedBands())
 	}
 	cause, _ := v.replacement(api.WatchRules{Grade: true}, 0, time.Hour)
 	require.Empty(t, cause)
@@ -134,7 +135,7 @@ func TestTheSamplesOfALongUptimeAreBounded(t *testing.T) {
 	v := &processHealth{}
 	addSamples(v, api.WatchRules{}, spec.Default().Health, time.Second, 1, linear(20, 0, 5000)...)
 	require.Len(t, v.samples, maxSamples)
-	require.LessOrEqual(t, len(v.requestCounts), 62)
+	require.LessOrEqual(t, len(v.callCounts), 62)
 }
 
 func TestMoreSamplesAreTakenWhileMemoryApproachesItsLimit(t *testing.T) {
@@ -154,4 +155,23 @@ func TestMoreSamplesAreTakenWhileMemoryApproachesItsLimit(t *testing.T) {
 			require.Equal(t, c.want, v.needsSample(rules))
 		})
 	}
+}
+
+func TestCallsPerMinuteAreThoseThatTheProgramCountsOnceItDoes(t *testing.T) {
+	v := &processHealth{}
+	health := spec.Default().Health
+	health.MemoryBands, health.CallsBands = spec.Bands{}, []float64{10, 30, 60, 100}
+	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	rateAfter := func(age time.Duration, done served) float64 {
+		v.add(process.Sample{At: begin.Add(age), MemoryBytes: 1}, done, health)
+		return v.assessment(0).CallsPerMinute
+	}
+	require.Zero(t, rateAfter(0, served{}))
+	require.InDelta(t, 12, rateAfter(30*time.Second, served{requests: 6, calls: 6}), 1e-9, "6 requests in half a minute")
+	require.Equal(t, string(policy.GradeGood), v.assessment(0).Grade)
+	require.InDelta(t, 80, rateAfter(time.Minute, served{requests: 8, calls: 80, counted: true}), 1e-9, "80 calls of its own in the first minute")
+	require.Equal(t, string(policy.GradeCritical), v.assessment(0).Grade)
+	require.Contains(t, v.assessment(0).Warnings[0], "calls are 80 per minute")
+	require.InDelta(t, 80, rateAfter(2*time.Minute, served{requests: 9, calls: 160, counted: true}), 1e-9)
+	require.Zero(t, rateAfter(4*time.Minute, served{requests: 9, calls: 160, counted: true}))
 }

@@ -19,6 +19,8 @@ type DataPlane interface {
 	Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult
 	// Recall releases a lease that the gateway holds, unless a call is in flight under it.
 	Recall(ctx context.Context, worker string, incarnation int64, leaseID string) api.RecallResult
+	// Unhealthy releases a lease that the gateway holds on an incarnation that is not well, for this reason: no further call starts under it.
+	Unhealthy(worker string, incarnation int64, reason string)
 	// Reset ends an expired lease and its calls, resets the worker, and returns the usage of the lease.
 	Reset(ctx context.Context, worker string, incarnation int64, leaseID string) (api.Usage, error)
 	// Usage returns the calls of an incarnation so far, and how many are in flight.

@@ -1,7 +1,9 @@
 package activities
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -89,8 +91,8 @@ func (m *monitor) tell(result api.WatchResult) {
 	m.host.Tell(m.p.Worker(), m.runID, api.ProcessEvent{Incarnation: m.p.Incarnation(), WatchResult: result})
 }
 
-// run tells the exit of the process, failed probes, the passed probe of a degraded worker, once why the incarnation should be replaced,
-// and once that the agent stops. It reports whether the process has ended; otherwise it was released.
+// run tells the exit of the process, failed probes, what the program reports of its health, the passed probe of a degraded worker, once why the
+// incarnation should be replaced, and once that the agent stops. It reports whether the process has ended; otherwise it was released.
 func (m *monitor) run(released <-chan struct{}) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -101,6 +103,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	prober := m.startProber(ctx, r)
 	defer func() { prober.stop() }()
 	stopping := h.Stopping
+	var reported time.Time // when the program last reported that it is not well
 	for {
 		select {
 		case <-p.Done():
@@ -124,6 +127,15 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			prober.stop()
 			r.Failures = 0
 			prober = m.startProber(ctx, r)
+		case reason := <-p.Unhealthy():
+			if !r.Probe || time.Since(reported) < api.DegradedProbeDelay {
+				continue
+			}
+			reported = time.Now()
+			m.unhealthy(reason)
+			prober.stop()
+			r.Failures = 0
+			prober = m.startProber(ctx, r)
 		case <-checks.C:
 			if cause, reason := h.check(ctx, p, r); cause != "" {
 				h.Logger.Info("incarnation should be replaced", "worker", p.Worker(), "incarnation", p.Incarnation(), "cause", cause, "reason", reason)
@@ -134,6 +146,34 @@ func (m *monitor) run(released <-chan struct{}) bool {
 			}
 		}
 	}
+}
+
+// unhealthy tells that the program reports that it is not well, which counts like a failed probe.
+func (m *monitor) unhealthy(reason string) {
+	h, p := m.host, m.p
+	err := fmt.Errorf("the program reports that it is not well: %s", cmp.Or(reason, "it gives no reason"))
+	h.Observer.Probed(api.Process{Worker: p.Worker(), Incarnation: p.Incarnation()}, err)
+	h.DataPlane.Unhealthy(p.Worker(), p.Incarnation(), err.Error())
+	m.tell(api.WatchResult{Event: api.WatchUnhealthy, Reason: err.Error(), Sample: toSample(p.LatestSample())})
+}
+
+// CallsFail tells a worker that calls on an incarnation fail; replace says that the process should be replaced. It returns at once.
+func (h *Host) CallsFail(worker string, incarnation int64, reason string, replace bool) {
+	p, known := h.Processes.Get(worker, incarnation)
+	if !known {
+		return
+	}
+	h.monitors.mu.Lock()
+	m := h.monitors.all[p]
+	h.monitors.mu.Unlock()
+	if m == nil {
+		return // it is ending; its exit was told
+	}
+	result := api.WatchResult{Event: api.WatchUnhealthy, Reason: reason, Sample: toSample(p.LatestSample())}
+	if replace {
+		result.Cause = api.CauseUnhealthy
+	}
+	m.tell(result)
 }
 
 func (m *monitor) startProber(ctx context.Context, r api.WatchRequest) *prober {

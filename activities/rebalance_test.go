@@ -14,8 +14,9 @@ import (
 // idleDataPlane is a data plane that has carried no call.
 type idleDataPlane struct{}
 
-func (idleDataPlane) Endpoint() string               { return "unix:/nowhere" }
-func (idleDataPlane) Lease(string, int64) *api.Lease { return nil }
+func (idleDataPlane) Endpoint() string                { return "unix:/nowhere" }
+func (idleDataPlane) Lease(string, int64) *api.Lease  { return nil }
+func (idleDataPlane) Unhealthy(string, int64, string) {}
 func (idleDataPlane) Drain(context.Context, string, int64) api.DrainResult {
 	return api.DrainResult{Drained: true}
 }

@@ -44,18 +44,18 @@ func (h *Host) check(ctx context.Context, p *process.Process, r api.WatchRequest
 			sample = fresh
 		}
 	}
-	requests := h.requestCount(p)
-	health.add(sample, requests, r.Health)
+	done := h.served(p)
+	health.add(sample, done, r.Health)
 	if excess := p.Violation(); r.Rules.Limits && excess.Limit != "" {
 		return api.CauseLimits, "Replacing the worker: " + excess.Reason + "."
 	}
 	age := time.Since(p.Info().ReadyAt)
-	cause, reason := health.replacement(r.Rules, requests, age)
+	cause, reason := health.replacement(r.Rules, done.requests, age)
 	if cause == "" || cause == api.CauseRequests || !health.isEstimated() {
 		return cause, reason
 	}
 	if exact, err := p.FreshSample(ctx); err == nil {
-		health.add(exact, requests, r.Health)
+		health.add(exact, done, r.Health)
 	}
-	return health.replacement(r.Rules, requests, age)
+	return health.replacement(r.Rules, done.requests, age)
 }

@@ -146,6 +146,8 @@ type Assessment struct {
 	BaselineBytes int64 `json:"baseline_bytes,omitempty"`
 	// MaxMemoryBytes is the memory at which it is rotated; 0 is none.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
+	// CallsPerMinute are the calls of the last minute: those that the program counts as api_calls, else the requests served.
+	CallsPerMinute float64 `json:"calls_per_minute,omitempty"`
 }
 
 // DegradedProbeDelay separates a failed probe and the next one.
@@ -162,6 +164,7 @@ const (
 	WatchShutdown    WatchEvent = "agent_shutdown"
 	WatchUnknown     WatchEvent = "unknown_process" // the host does not know the incarnation
 	WatchReplace     WatchEvent = "replace"         // the incarnation should be replaced, for Cause
+	WatchUnhealthy   WatchEvent = "unhealthy"       // the program, or its calls, show that it is not well
 )
 
 // WatchResult is one observation; its Event is empty if there was nothing to tell. Exit is set for exited and unknown_process.
@@ -170,7 +173,7 @@ type WatchResult struct {
 	Reason string          `json:"reason,omitempty"`
 	Exit   *lifecycle.Exit `json:"exit,omitempty"`
 	Sample *Sample         `json:"sample,omitempty"`
-	// Cause is set for replace.
+	// Cause is set for replace, and for unhealthy if the incarnation should be replaced at once.
 	Cause      Cause       `json:"cause,omitempty"`
 	Assessment *Assessment `json:"assessment,omitempty"`
 	// Usage counts all calls of the incarnation on its host; set for exited.

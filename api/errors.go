@@ -36,6 +36,7 @@ const (
 	CodeDeadlineExceeded Code = "deadline_exceeded"
 	CodeWorkerCrashed    Code = "worker_crashed"
 	CodeWorkerError      Code = "worker_error"
+	CodeMemoryExceeded   Code = "memory_limit_exceeded" // the worker was killed during the call for exceeding limits.memory
 	CodePayloadTooLarge  Code = "payload_too_large"
 	CodeRateLimited      Code = "rate_limited"
 	CodeUnavailable      Code = "unavailable"  // Temporal or an agent does not answer
@@ -92,6 +93,7 @@ var (
 	ErrDeadlineExceeded = &Error{Code: CodeDeadlineExceeded}
 	ErrWorkerCrashed    = &Error{Code: CodeWorkerCrashed}
 	ErrWorkerError      = &Error{Code: CodeWorkerError}
+	ErrMemoryExceeded   = &Error{Code: CodeMemoryExceeded}
 	ErrPayloadTooLarge  = &Error{Code: CodePayloadTooLarge}
 	ErrRateLimited      = &Error{Code: CodeRateLimited}
 	ErrInvalid          = &Error{Code: CodeInvalid}

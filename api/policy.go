@@ -27,7 +27,7 @@ const (
 const (
 	CauseExit        Cause = "exit"         // the process exited
 	CauseStartFailed Cause = "start_failed" // the process did not become ready
-	CauseUnhealthy   Cause = "unhealthy"    // probes or leases failed health.max_failures times in a row
+	CauseUnhealthy   Cause = "unhealthy"    // probes, leases or calls failed too often in a row (health.max_failures, health.max_call_errors)
 	CauseLease       Cause = "lease"        // a lease expired, or its holder checked it in with OutcomeClose
 	CauseCutCall     Cause = "cut_call"     // the process did not give up a cancelled call within call.cancel_grace
 	CauseHostLost    Cause = "host_lost"    // the host was lost, or its agent was restarted or shut down

@@ -119,6 +119,8 @@ type Metrics struct {
 	// not known, and none.
 	BaselineBytes  int64 `json:"baseline_bytes,omitempty"`
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
+	// CallsPerMinute are the calls of the last minute, as the host last reported: those that the program counts as api_calls, else the requests.
+	CallsPerMinute float64 `json:"calls_per_minute"`
 	// Warnings has a sentence for each measure that is graded degraded or worse.
 	Warnings []string `json:"warnings,omitempty"`
 }

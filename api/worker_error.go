@@ -16,6 +16,8 @@ type WorkerError struct {
 	Data      json.RawMessage `json:"data,omitempty"`
 	// Fatal says that the worker asked to be replaced.
 	Fatal bool `json:"fatal,omitempty"`
+	// Unhandled says that the program did not raise the error on purpose: an exception that no handler caught.
+	Unhandled bool `json:"unhandled,omitempty"`
 }
 
 func (e *WorkerError) Error() string {

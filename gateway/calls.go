@@ -16,11 +16,30 @@ import (
 // callPool is POST /v1/pools/{pool}/call/{method}.
 func (g *Gateway) callPool(w http.ResponseWriter, r *http.Request) error {
 	pool := r.PathValue("pool")
-	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority, dispatch.MaxPriority)
+	priority, err := priorityOf(r)
 	if err != nil {
 		return err
 	}
-	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), min(int(priority), principalOf(r).MaxPriority)))
+	return g.serveCall(w, r, pool, dispatch.AnyWorker(pool, r.Header.Get(api.HeaderSession), priority))
+}
+
+// callWorker is POST /v1/pools/{pool}/workers/{slot}/call/{method}.
+func (g *Gateway) callWorker(w http.ResponseWriter, r *http.Request) error {
+	pool, slot, err := api.ParseWorkerName(r.PathValue("pool") + "/" + r.PathValue("slot"))
+	if err != nil {
+		return err
+	}
+	priority, err := priorityOf(r)
+	if err != nil {
+		return err
+	}
+	return g.serveCall(w, r, pool, dispatch.OneWorker(pool, slot, r.Header.Get(api.HeaderSession), priority))
+}
+
+// priorityOf is the priority of a call in the queue: what the client asks for, and may ask for.
+func priorityOf(r *http.Request) (int, error) {
+	priority, err := intHeader(r.Header, api.HeaderPriority, dispatch.DefaultPriority, dispatch.MinPriority, dispatch.MaxPriority)
+	return min(int(priority), principalOf(r).MaxPriority), err
 }
 
 // callLease is POST /v1/leases/{id}/call/{method}.

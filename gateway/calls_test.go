@@ -483,6 +483,16 @@ func TestSessionPrefersItsWorkerWhenFree(t *testing.T) {
 	require.Equal(t, 200, await(t, held).status)
 }
 
+func TestACallThatIsCutByTheMemoryLimitSaysSo(t *testing.T) {
+	e := open(t, 1, withSpec(func(sp *spec.Spec) { sp.Limits.Memory = 64 << 20 }))
+	hog := e.do("POST", "/v1/pools/p/call/hog", "200")
+	hog.requireProblem(t, 502, api.CodeMemoryExceeded)
+	require.True(t, hog.problem.Started)
+	require.Contains(t, hog.problem.Detail, `exceeding limits.memory = "64MiB"`)
+	e.start(0, 2)
+	e.do("POST", "/v1/pools/p/call/crash", nil).requireProblem(t, 502, api.CodeWorkerCrashed)
+}
+
 func TestProtocolNoneIsCalledOverPlainHTTP(t *testing.T) {
 	script, err := filepath.Abs("testdata/server.py")
 	require.NoError(t, err)

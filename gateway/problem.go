@@ -51,7 +51,7 @@ var statuses = map[api.Code]int{
 	api.CodeSuspended: http.StatusServiceUnavailable, api.CodeStarting: http.StatusServiceUnavailable,
 	api.CodeFailed: http.StatusServiceUnavailable, api.CodeContinuing: http.StatusServiceUnavailable,
 	api.CodeDeadlineExceeded: http.StatusGatewayTimeout,
-	api.CodeWorkerCrashed:    http.StatusBadGateway, api.CodeStartFailed: http.StatusBadGateway,
+	api.CodeMemoryExceeded:   http.StatusBadGateway, api.CodeWorkerCrashed: http.StatusBadGateway, api.CodeStartFailed: http.StatusBadGateway,
 	api.CodeWorkerError:     http.StatusInternalServerError,
 	api.CodePayloadTooLarge: http.StatusRequestEntityTooLarge,
 	api.CodeInvalid:         http.StatusBadRequest,

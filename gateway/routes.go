@@ -37,6 +37,7 @@ const (
 func (g *Gateway) routes() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/pools/{pool}/call/{method...}", access.Call, poolInPath, orProblem(g.callPool)},
+		{http.MethodPost, "/v1/pools/{pool}/workers/{slot}/call/{method...}", access.Call, poolInPath, orProblem(g.callWorker)},
 		{http.MethodPost, "/v1/pools/{pool}/leases", access.Lease, poolInPath, orProblem(g.postLease)},
 		{http.MethodPost, "/v1/leases/{id}/call/{method...}", access.Lease, poolOfLease, orProblem(g.callLease)},
 		{http.MethodPost, "/v1/leases/{id}/notify/{method...}", access.Lease, poolOfLease, orProblem(g.notifyLease)},
@@ -44,6 +45,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/v1/leases/{id}", access.Lease, poolOfLease, answerJSON(http.StatusOK, g.deleteLease)},
 		{http.MethodGet, "/v1/pools", access.Read, anyPool, answerJSON(http.StatusOK, g.getPools)},
 		{http.MethodGet, "/v1/pools/{pool}", access.Read, poolInPath, answerJSON(http.StatusOK, g.getPool)},
+		{http.MethodGet, "/v1/pools/{pool}/report", access.Read, poolInPath, answerJSON(http.StatusOK, g.getReport)},
 		{http.MethodGet, "/v1/workers", access.Read, anyPool, answerJSON(http.StatusOK, g.getWorkers)},
 		{http.MethodGet, "/healthz", 0, anyPool, getHealth},
 		{http.MethodGet, "/readyz", 0, anyPool, g.getReady},

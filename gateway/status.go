@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 )
 
@@ -37,6 +39,20 @@ func (g *Gateway) getPools(ctx context.Context, r *http.Request) ([]api.PoolWork
 // getPool is GET /v1/pools/{pool}.
 func (g *Gateway) getPool(ctx context.Context, r *http.Request) (api.PoolWorkers, error) {
 	return g.workers(ctx, r.PathValue("pool"))
+}
+
+// getReport is GET /v1/pools/{pool}/report.
+func (g *Gateway) getReport(ctx context.Context, r *http.Request) (tempool.Report, error) {
+	pool := r.PathValue("pool")
+	status, err := g.config.Control.Status(ctx, pool)
+	if err != nil {
+		return tempool.Report{}, err
+	}
+	workers, err := g.workers(ctx, pool)
+	if err != nil {
+		return tempool.Report{}, err
+	}
+	return tempool.NewReport(status, workers, time.Now()), nil
 }
 
 // workers lists a pool's workers without the hashes of their leases' tokens.

@@ -74,6 +74,7 @@ func TestEachIncarnationHasACgroupThatIsRemovedAfterIt(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.plan.cgroup.Dir, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
 	require.NoError(t, tree.Signal(p.root, 9))
 	require.Contains(t, ends(t, p).Reason, `the kernel's OOM killer ended the process tree, which exceeded limits.memory = "32MiB"`)
+	require.True(t, p.MemoryLimitExceeded())
 	require.NoDirExists(t, p.plan.cgroup.Dir)
 
 	unlimited, err := s.Start(t.Context(), launch("p/1", 1, limited("exec sleep 1000", spec.Limits{OpenFiles: 50})))

@@ -78,6 +78,7 @@ func (p *Process) withLimitReason(e Exit) Exit {
 	case e.Signal == "SIGXCPU" && l.CPUTime > 0:
 		e.Reason += fmt.Sprintf(": exceeded limits.cpu_time = %q", l.CPUTime)
 	case e.Signal == "SIGKILL" && !e.Killed && p.plan.cgroup.OOMKilled():
+		p.memoryExceeded.Store(true) // the cgroup is about to be removed
 		e.Reason += fmt.Sprintf(": the kernel's OOM killer ended the process tree, which exceeded limits.memory = %q", l.Memory)
 	}
 	return e

@@ -30,6 +30,7 @@ func (p *Process) exitRecord() *Process {
 		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
 	}
 	r.meter.Restore(p.LatestSample())
+	r.memoryExceeded.Store(p.memoryExceeded.Load())
 	p.mu.Lock()
 	r.address, r.readyAt, r.exit, r.termination = p.address, p.readyAt, p.exit, p.termination
 	p.mu.Unlock()

@@ -276,7 +276,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 	}
 	p := &Process{
 		supervisor: s, name: key{r.Worker, r.Incarnation}, spec: &r.Spec, plan: &pl, output: newForwarder(s.logger, key{r.Worker, r.Incarnation}),
-		members: &tree.MemberSet{}, wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+		members: &tree.MemberSet{}, unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
 	}

@@ -43,6 +43,12 @@ func (p *Process) Violation() limits.Violation {
 	return *p.violation
 }
 
+// MemoryLimitExceeded reports whether the kernel or the sampler has killed the tree for exceeding limits.memory. It is true before the process has
+// ended, so that those whose calls the kill cuts learn why.
+func (p *Process) MemoryLimitExceeded() bool {
+	return p.memoryExceeded.Load() || p.plan.cgroup.OOMKilled()
+}
+
 // ApplyLimits changes the limits of a running process and its whole tree, and returns the mechanism of each. It fails with CodeInvalid if
 // a limit needs a restart, on this host or at all, and with CodeUnavailable if the process has ended. Limits set before a failure stay
 // set; to undo them, apply the previous limits.
@@ -167,6 +173,9 @@ func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
 	case limits.Replace:
 		p.reportViolation(violation)
 	case limits.Kill:
+		if violation.Limit == "memory" {
+			p.memoryExceeded.Store(true)
+		}
 		p.fail(violation.Reason + "; killed for exceeding the limit by half or more")
 	}
 }

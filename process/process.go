@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/process/limits"
@@ -43,6 +44,8 @@ type Process struct {
 	probing    sync.RWMutex // held for reading while an exec probe starts
 	namespaces sandbox.Namespaces
 
+	unhealthy chan string // the newest report that nobody has taken
+
 	wake   chan struct{} // termination has changed
 	exited chan struct{} // closed when the root process has exited; it is not reaped yet
 	done   chan struct{} // closed when the tree is gone and exit is set
@@ -64,6 +67,8 @@ type Process struct {
 	mechanisms map[string]limits.Mechanism
 	violation  *limits.Violation
 	exceeded   chan struct{} // closed with the first violation
+
+	memoryExceeded atomic.Bool // see MemoryLimitExceeded
 }
 
 // Info is what does not change once a process is ready.
@@ -104,6 +109,16 @@ func (p *Process) Counts() map[string]int64 {
 		return maps.Clone(p.finalCounts)
 	}
 	return wire.CountsOf(p.conn)
+}
+
+// Unhealthy delivers why the program reports that it is not well. While nobody receives, one report waits and further ones are dropped.
+func (p *Process) Unhealthy() <-chan string { return p.unhealthy }
+
+func (p *Process) reportUnhealthy(reason string) {
+	select {
+	case p.unhealthy <- reason:
+	default:
+	}
 }
 
 // Done is closed when the process and its whole tree are gone.

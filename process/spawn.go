@@ -162,7 +162,7 @@ func (s *Supervisor) spawn(launch Launch) (*Process, error) {
 	}
 	p := &Process{
 		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
-		wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
 		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
 	// The record and the reaper come first: from the fork on, somebody else must know the mark and the cookie.

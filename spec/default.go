@@ -12,7 +12,7 @@ func Default() Spec {
 		},
 		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},
 		Health: Health{
-			Kind: HealthRPC, Interval: seconds(30), Checkpoint: minutes(5), Timeout: seconds(5), MaxFailures: 3,
+			Kind: HealthRPC, Interval: seconds(30), Checkpoint: minutes(5), Timeout: seconds(5), MaxFailures: 3, MaxCallErrors: 10,
 			Method: "ping", Path: "/", Command: []string{},
 			MemoryBands: AutoBands, CPUBands: []float64{}, CallsBands: []float64{},
 		},

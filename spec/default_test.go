@@ -34,6 +34,7 @@ health.interval="30s"
 health.checkpoint="5m"
 health.timeout="5s"
 health.max_failures=3
+health.max_call_errors=10
 health.method="ping"
 health.path="/"
 health.port=0

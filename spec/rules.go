@@ -100,6 +100,7 @@ var rules = []rule{
 	positiveDuration("health.checkpoint"),
 	positiveDuration("health.timeout"),
 	integerRange("health.max_failures", 1, 1000),
+	integerRange("health.max_call_errors", 0, 1_000_000),
 	{"health.method", "the name of a method", holds(func(method string) bool { return method != "" && !strings.ContainsRune(method, 0) })},
 	{"health.path", `a path that begins with "/", such as "/healthz?full=1"`, holds(func(path string) bool {
 		_, err := url.ParseRequestURI(path)

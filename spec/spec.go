@@ -163,6 +163,9 @@ type Health struct {
 	Timeout Duration `json:"timeout" toml:"timeout"`
 	// MaxFailures consecutive failures replace the worker; fewer degrade it.
 	MaxFailures int `json:"max_failures" toml:"max_failures"`
+	// MaxCallErrors calls in a row on one worker that end in an error which the program did not raise on purpose degrade it; as many again replace
+	// it. 0 means never.
+	MaxCallErrors int `json:"max_call_errors" toml:"max_call_errors"`
 	// Method is the request of kind rpc for jsonrpc workers. Any response passes, even an error.
 	Method string `json:"method" toml:"method"`
 	// Path is the path that kind http requests.

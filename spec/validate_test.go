@@ -128,6 +128,7 @@ func TestRulesRejectInvalidValues(t *testing.T) {
 		"rotation.drain_timeout":   {Duration(0)},
 		"rotation.max_unavailable": {0, 1001},
 		"health.max_failures":      {0},
+		"health.max_call_errors":   {-1, 1_000_001},
 		"health.port":              {-1, 65536},
 		"health.method":            {"", "\x00"},
 		"start.timeout":            {Duration(0)},

@@ -23,10 +23,17 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 	case underLease:
 		admission, err := t.upstream.admitLeaseLocked(t.ref, t.authority, now)
 		return t.upstream, admission, err
-	case oneWorker:
+	case reserving:
 		return p.admitWorkerLocked(t.worker, now)
 	}
-	if p.queue.Len() == 0 {
+	if t.worker != "" {
+		if u := p.openLocked(t.worker, now); u != nil && p.queue.Peek() == nil && p.queue.PeekFor(t.worker) == nil {
+			p.takeTurnLocked(u)
+			return u, admitted, nil
+		}
+		return nil, mustQueue, nil
+	}
+	if p.queue.Peek() == nil {
 		if u := p.pickLocked(t.preferred, now); u != nil {
 			return u, admitted, nil
 		}

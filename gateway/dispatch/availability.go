@@ -15,11 +15,77 @@ import (
 // rosterFresh is how long the roster of a pool without workers on this host is cached.
 const rosterFresh = time.Second
 
-// hasWorker reports whether the pool has a live worker on this host.
-func (p *poolState) hasWorker() bool {
+// hasWorker reports whether the pool has a live worker on this host, or this one if a name is given.
+func (p *poolState) hasWorker(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone })
+	return slices.ContainsFunc(p.order, func(u *upstream) bool { return !u.gone && (name == "" || u.worker == name) })
+}
+
+// find is findPool, or findWorker if the target names a worker.
+func (d *Dispatcher) find(ctx context.Context, t *Target) (*poolState, error) {
+	if t.worker == "" {
+		return d.findPool(ctx, t.pool)
+	}
+	return d.findWorker(ctx, t.pool, t.worker)
+}
+
+// findWorker returns the state of the pool of a worker whose process is not known here. If no process of it lives here, it reads the pool's
+// roster to learn whether one may start here.
+func (d *Dispatcher) findWorker(ctx context.Context, pool, worker string) (*poolState, error) {
+	if invalid := api.CheckPoolName(pool, api.CodePoolNotFound); invalid != nil {
+		return nil, invalid
+	}
+	if p, found := d.discover(pool); found && p.hasWorker(worker) {
+		return p, nil
+	}
+	if p := d.knownPool(pool); p != nil {
+		p.mu.Lock()
+		status, fresh := p.status, time.Since(p.statusAt) < rosterFresh
+		p.mu.Unlock()
+		if fresh {
+			return p, workerAvailability(status, worker, d.config.HostID)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	status, err := d.config.Control.Status(ctx, pool)
+	if err != nil && !errors.Is(err, api.ErrPoolNotFound) {
+		return nil, api.Errorf(api.CodeUnavailable, "cannot find out where %s lives: %w", worker, err).After(time.Second)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := d.lockPool(pool)
+	if p == nil {
+		return nil, ErrClosing
+	}
+	defer p.mu.Unlock()
+	if !p.specKnown {
+		p.setSpecLocked(status.Spec)
+	}
+	p.status, p.statusAt = status, time.Now()
+	return p, workerAvailability(status, worker, d.config.HostID)
+}
+
+// workerAvailability is nil if a process of the worker may start on this host soon. Else it says why not and which gateway serves the worker.
+func workerAvailability(status api.PoolStatus, worker, hostID string) error {
+	i := slices.IndexFunc(status.Workers, func(w api.RosterEntry) bool { return api.WorkerName(status.Pool, w.Slot) == worker })
+	if i < 0 || status.Workers[i].Gone || status.Workers[i].Removing {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %s; see ctl ps %s", status.Pool, worker, status.Pool)
+	}
+	switch w := status.Workers[i]; {
+	case w.Resting:
+		return api.Errorf(api.CodeFailed, "%s is down until an operator restarts it: %s", worker, w.Reason).After(time.Second)
+	case w.Host == hostID, w.Host == "", !w.State.Live():
+		return nil
+	default:
+		coded := api.Errorf(api.CodeNoWorkers, "%s is on host %s; call its gateway, or take a lease and use its endpoint", worker, w.Host).After(time.Second)
+		if w.Endpoint == "" { // it has no process yet
+			return coded
+		}
+		return OtherHostError{Gateways: []Peer{{w.Host, w.Endpoint}}, Coded: coded}
+	}
 }
 
 // discover adds upstreams for the pool's processes on this host. It returns nil if there are none.

@@ -72,13 +72,34 @@ func (p *poolState) pickLocked(preferred string, now time.Time) *upstream {
 		}
 	}
 	if session != nil && prefersSession(ofSession, ofBest, busy, len(p.order)) {
-		best, ofBest = session, ofSession
+		best = session
 	}
 	if best != nil {
-		best.turn = ofBest.turn + 1
-		p.turn = max(p.turn, best.turn)
+		p.takeTurnLocked(best)
 	}
 	return best
+}
+
+// openLocked returns an incarnation of the worker that the Dispatcher leases and that has a free slot, nil if there is none.
+func (p *poolState) openLocked(worker string, now time.Time) *upstream {
+	if p.reserved[worker] > 0 {
+		return nil
+	}
+	for _, u := range p.order {
+		if u.worker != worker {
+			continue
+		}
+		if _, open := u.loadLocked(now); open {
+			return u
+		}
+	}
+	return nil
+}
+
+// takeTurnLocked counts a call for which the worker was chosen.
+func (p *poolState) takeTurnLocked(u *upstream) {
+	u.turn = p.turnLocked(u) + 1
+	p.turn = max(p.turn, u.turn)
 }
 
 // loadLocked counts the calls on a worker that the Dispatcher leases; open reports whether it takes another one now.

@@ -85,15 +85,19 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 	case errors.As(err, &cause):
 		return api.Errorf(cause.Code, "%w", err)
 	}
-	what := fmt.Sprintf("%s ended while it served %s", worker, method)
-	if !started {
+	code, what := api.CodeWorkerCrashed, fmt.Sprintf("%s ended while it served %s", worker, method)
+	switch {
+	case !started:
 		what = fmt.Sprintf("%s ended before %s was sent", worker, method)
+	case c.upstream.process.MemoryLimitExceeded():
+		code = api.CodeMemoryExceeded
+		what = fmt.Sprintf("%s was killed for exceeding limits.memory = %q while it served %s", worker, c.upstream.process.Limits().Memory, method)
 	}
 	select {
 	case <-c.upstream.process.Done():
-		return api.Errorf(api.CodeWorkerCrashed, "%s (%s): %w", what, c.upstream.process.Exit().Reason, err)
+		return api.Errorf(code, "%s (%s): %w", what, c.upstream.process.Exit().Reason, err)
 	default:
-		return api.Errorf(api.CodeWorkerCrashed, "%s: %w", what, err)
+		return api.Errorf(code, "%s: %w", what, err)
 	}
 }
 

@@ -89,7 +89,8 @@ func (p *poolState) referQueueLocked(now time.Time) {
 			return
 		}
 		p.rosterAt, p.rosterErr = time.Now(), err
-		for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
+		for _, w := range slices.Collect(p.queue.All()) {
+			p.queue.Remove(w)
 			w.started <- err
 		}
 	})

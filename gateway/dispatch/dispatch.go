@@ -8,7 +8,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Target says which workers may serve a call. AnyWorker and UnderLease make one.
+// Target says which workers may serve a call. AnyWorker, OneWorker and UnderLease make one.
 type Target struct {
 	kind      targetKind
 	pool      string
@@ -16,9 +16,9 @@ type Target struct {
 	priority  int
 	leaseID   string
 	authority Authority // underLease
-	worker    string
+	worker    string    // reserving; inQueue: "" for any
 
-	preferred string       // anyWorker: the session's worker, "" for none; set by locate
+	preferred string       // inQueue: the session's worker, "" for none; set by locate
 	ref       api.LeaseRef // underLease: set by locate
 	upstream  *upstream    // underLease: set by locate
 }
@@ -26,15 +26,20 @@ type Target struct {
 type targetKind int
 
 const (
-	anyWorker  targetKind = iota // any worker of the pool that the Dispatcher leases; the call queues for it
+	inQueue    targetKind = iota // a worker of the pool that the Dispatcher leases; the call queues for it
 	underLease                   // the worker of a client's lease
-	oneWorker                    // this worker, under a lease of the Dispatcher's own and ahead of all queued calls
+	reserving                    // the worker, under a lease of the Dispatcher's own and ahead of all queued calls
 )
 
 // AnyWorker targets any worker of a pool on this host. Calls wait for a free one in the pool's queue, by priority. The worker that
 // served the session last, if there is one, is preferred.
 func AnyWorker(pool, session string, priority int) Target {
-	return Target{kind: anyWorker, pool: pool, session: session, priority: priority}
+	return Target{kind: inQueue, pool: pool, session: session, priority: priority}
+}
+
+// OneWorker targets the worker with this number in its pool. Calls wait for it in the pool's queue, like those for any worker.
+func OneWorker(pool string, slot int, session string, priority int) Target {
+	return Target{kind: inQueue, pool: pool, worker: api.WorkerName(pool, slot), session: session, priority: priority}
 }
 
 // UnderLease targets the worker of a client's lease, for a caller with this authority.
@@ -70,7 +75,7 @@ func response(c *Call, err error) (*Response, error) {
 	return c.response, nil
 }
 
-// Do starts a call on a worker of the target and passes it to send, which must complete it. A call for any worker of a pool starts
+// Do starts a call on a worker of the target and passes it to send, which must complete it. A call that is under no lease starts
 // again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
 // did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
@@ -82,7 +87,7 @@ func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Cal
 			return nil, err
 		}
 		err = send(c, r)
-		if err == nil || t.kind != anyWorker || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
+		if err == nil || t.kind != inQueue || attempt == callAttempts || !errors.Is(err, api.ErrWorkerCrashed) || started(err) {
 			return c, err
 		}
 	}
@@ -125,7 +130,7 @@ func bounded(ctx context.Context, longest time.Duration) (context.Context, conte
 // start is the one way for a call to start: it waits until a worker of the target has a free slot and puts the call in flight there.
 func (d *Dispatcher) start(ctx context.Context, t Target, r Request) (*Call, error) {
 	c := newCall(ctx, r)
-	if t.kind == anyWorker && r.onStart == nil && !r.Unbuffered { // whoever frees a worker may send it
+	if t.kind == inQueue && r.onStart == nil && !r.Unbuffered { // whoever frees a worker may send it
 		c.prepare(r)
 	}
 	if err := d.place(c, &t); err != nil {
@@ -157,7 +162,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	case admission == noSlot:
 		err = p.waitFor(c, t)
 	}
-	if t.kind == anyWorker {
+	if t.kind == inQueue {
 		p.countRefusal(err)
 	}
 	switch {
@@ -173,7 +178,7 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 
 // locate finds the pool of the target, and the worker of a lease.
 func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) {
-	if t.kind == anyWorker && (t.priority < MinPriority || t.priority > MaxPriority) {
+	if t.kind == inQueue && (t.priority < MinPriority || t.priority > MaxPriority) {
 		return nil, api.Errorf(api.CodeInvalid, "priority is %d; it must be from %d to %d (default %d)", t.priority, MinPriority, MaxPriority, DefaultPriority)
 	}
 	if t.kind != underLease {
@@ -192,7 +197,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 			return nil, d.verifier.explain(ctx, t.leaseID, ref, d.config.HostID)
 		}
 		return t.upstream.pool, nil
-	case oneWorker:
+	case reserving:
 		p := d.knownPool(t.pool)
 		if p == nil {
 			return nil, errNoProcess(t.worker, d.config.HostID)
@@ -200,9 +205,9 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 		return p, nil
 	}
 	p := d.knownPool(t.pool)
-	if p == nil || !p.hasWorker() {
+	if p == nil || !p.hasWorker(t.worker) {
 		var err error
-		if p, err = d.findPool(ctx, t.pool); err != nil {
+		if p, err = d.find(ctx, t); err != nil {
 			p.countRefusal(err)
 			return nil, err
 		}
@@ -218,7 +223,7 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	now := time.Now()
 	p.mu.Lock()
-	if p.evicted && t.kind == anyWorker {
+	if p.evicted && t.kind == inQueue {
 		p.mu.Unlock()
 		if p = p.dispatcher.lockPool(p.pool); p == nil {
 			return nil, rejected, ErrClosing
@@ -252,123 +257,6 @@ func (p *poolState) startLocked(c *Call, u *upstream, now time.Time) error {
 	}
 	u.startLocked(c, now)
 	return nil
-}
-
-// enqueueLocked adds the call to the queue.
-func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
-	if err := p.rateExhaustedLocked(now); err != nil {
-		return nil, err
-	}
-	limits := p.spec.Queue
-	if p.queue.Len() >= limits.Size && !p.displaceLocked(c.client) {
-		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
-	}
-	w := newWaiter(p, c, t)
-	w.queuedAt, w.timeout = now, limits.Timeout.D()
-	p.queue.Push(w)
-	c.queued()
-	if p.mustWakeLocked(now) {
-		p.notify()
-	}
-	return w, nil
-}
-
-// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a client that has fewer even
-// then. It reports whether it did.
-func (p *poolState) displaceLocked(client string) bool {
-	counts := map[string]int{}
-	for _, w := range p.queue.heap {
-		counts[w.call.client]++
-	}
-	var last *waiter
-	for i, w := range p.queue.heap {
-		if counts[w.call.client] <= counts[client]+1 {
-			continue
-		}
-		if last == nil || counts[w.call.client] > counts[last.call.client] || counts[w.call.client] == counts[last.call.client] && p.queue.heap.Less(last.index, i) {
-			last = w
-		}
-	}
-	if last == nil || !p.queue.Remove(last) {
-		return false
-	}
-	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has the most calls in it (queue.size)", p.pool).After(time.Second)
-	return true
-}
-
-// wait waits until the queued call has started.
-func (w *waiter) wait() (failure error) {
-	p, c := w.pool, w.call
-	defer func() {
-		until := time.Now()
-		if failure == nil { // its answer may have come already
-			until = c.startedAt
-		}
-		p.stats.waits.observe(until.Sub(w.queuedAt))
-		w.recycle()
-	}()
-	w.timer.Reset(w.timeout)
-	var reason error
-	select {
-	case err := <-w.started:
-		return err
-	case c.first = <-c.events():
-		return nil
-	case <-c.ctx.Done():
-		reason = context.Cause(c.ctx)
-	case <-w.timer.C:
-		cause := ""
-		if p.dispatcher.monitor.lost.Load() {
-			cause = "; Temporal does not answer, so the gateway cannot lease more workers"
-		}
-		reason = api.Errorf(api.CodeQueueTimeout, "no worker of pool %s was free within %s (queue.timeout)%s", p.pool, w.timeout, cause).After(time.Second)
-	}
-	p.mu.Lock()
-	removed := p.queue.Remove(w)
-	p.mu.Unlock()
-	if removed {
-		return reason
-	}
-	if c.exchange != nil && !c.exchange.Withdraw() {
-		return nil // it was sent, and ends on its own
-	}
-	err := <-w.started
-	if err == nil { // it started at the moment it was given up
-		c.Complete(errNotSent(reason))
-		return reason
-	}
-	return err
-}
-
-// startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
-func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
-	if p.fencesLocked(now) {
-		return begun
-	}
-	for w := p.queue.Peek(); w != nil; w = p.queue.Peek() {
-		u := p.pickLocked(w.preferred, now)
-		if u == nil || p.startLocked(w.call, u, now) != nil {
-			break
-		}
-		p.queue.Pop()
-		begun = append(begun, w)
-	}
-	return begun
-}
-
-// dispatchQueueLocked starts queued calls; their callers send the requests.
-func (p *poolState) dispatchQueueLocked(now time.Time) {
-	for _, w := range p.startQueuedLocked(now, nil) {
-		w.started <- nil
-	}
-}
-
-// send sends the request of a call that has started, or wakes its caller to do so.
-func (w *waiter) send() {
-	if x := w.call.exchange; x != nil && x.Begin(w.call.upstream.conn) {
-		return
-	}
-	w.started <- nil
 }
 
 // awaitPrevious waits until the calls under the previous lease of the worker have ended. It completes the call if ctx ends first.

@@ -38,6 +38,9 @@ type Config struct {
 	Affinity Affinity
 	// Score returns the health of a worker, from 0 to 100. nil scores all workers alike.
 	Score func(worker string, incarnation int64) float64
+	// Unhealthy reports that calls under a client's lease have failed too often in a row (health.max_call_errors); replace says that they have
+	// again after an earlier report. nil reports nothing.
+	Unhealthy func(worker string, incarnation int64, reason string, replace bool)
 	// CallTimeout bounds a call of a pool whose spec is not known yet. Default: DefaultCallTimeout.
 	CallTimeout time.Duration
 	// FenceAfter is how long the Dispatcher serves under its own leases while Temporal does not answer. Default: DefaultFenceAfter.

@@ -230,7 +230,12 @@ func (p *poolState) mustWakeLocked(now time.Time) bool {
 
 // leaseForQueueLocked checks out as many workers as the queued calls need.
 func (p *poolState) leaseForQueueLocked(now time.Time) {
-	need := p.queue.Len()
+	for worker := range p.queue.byWorker {
+		if u := p.newestLiveLocked(worker); u != nil && p.checkouts < maxCheckouts && p.mayLeaseLocked(u, now) {
+			p.leaseLocked(u)
+		}
+	}
+	need := len(p.queue.heap)
 	for _, u := range p.order {
 		if u.checkingOut && !u.forClient {
 			need -= u.capacity()

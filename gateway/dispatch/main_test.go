@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -93,6 +94,7 @@ type fakeControl struct {
 	mu          sync.Mutex
 	incarnation int64
 	leases      map[string]int64 // by worker: the last seq
+	checkins    []api.CheckinRequest
 }
 
 func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.CheckoutOptions) (*api.Lease, error) {
@@ -109,7 +111,18 @@ func (c *fakeControl) Checkout(_ context.Context, worker string, o tempool.Check
 	}, nil
 }
 
-func (c *fakeControl) Checkin(context.Context, api.CheckinRequest) error { return nil }
+func (c *fakeControl) Checkin(_ context.Context, r api.CheckinRequest) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkins = append(c.checkins, r)
+	return nil
+}
+
+func (c *fakeControl) returned() []api.CheckinRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.checkins)
+}
 
 func (c *fakeControl) Status(_ context.Context, pool string) (api.PoolStatus, error) {
 	return api.PoolStatus{}, api.Errorf(api.CodePoolNotFound, "no pool %s", pool)

@@ -42,6 +42,8 @@ type poolState struct {
 	nextTick  time.Time     // when run ticks next unless it is woken
 	rosterAt  time.Time     // when the roster was last read, and its answer
 	rosterErr error
+	status    api.PoolStatus // as it was at statusAt; read for workers that are not here
+	statusAt  time.Time
 	// Of calls that wait while no worker is on this host, see referQueueLocked.
 	noWorkerSince time.Time
 	referring     bool
@@ -188,9 +190,11 @@ func (p *poolState) shut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = ErrClosing
-	for w := p.queue.Pop(); w != nil; w = p.queue.Pop() {
+	for w := range p.queue.All() {
+		w.index = -1 // it is in no queue
 		w.started <- ErrClosing
 	}
+	p.queue = queue{}
 	p.clients.refuseAll(ErrClosing)
 }
 

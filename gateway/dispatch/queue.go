@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"container/heap"
+	"iter"
 	"sync"
 	"time"
 )
@@ -17,6 +18,7 @@ const (
 type waiter struct {
 	pool      *poolState
 	call      *Call
+	worker    string // the only one that may serve the call; "" for any
 	preferred string // worker
 	priority  int
 	seq       int64
@@ -38,7 +40,7 @@ var waiterPool = sync.Pool{New: func() any {
 
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.preferred, w.priority, w.seq, w.index = p, c, t.preferred, t.priority, 0, -1
+	w.pool, w.call, w.worker, w.preferred, w.priority, w.seq, w.index = p, c, t.worker, t.preferred, t.priority, 0, -1
 	return w
 }
 
@@ -49,19 +51,35 @@ func (w *waiter) recycle() {
 	waiterPool.Put(w)
 }
 
-// queue orders waiters by priority, then by arrival. The zero value is empty. Its user bounds and guards it.
+// queue orders waiters by priority, then by arrival. Those for one worker have a heap of their own, so that they hold up no others. The zero value
+// is empty. Its user bounds and guards it.
 type queue struct {
-	heap waiters
-	seq  int64
+	heap     waiters             // for any worker
+	byWorker map[string]*waiters // for one worker; no heap is empty
+	len      int
+	seq      int64
 }
 
 // Len is the number of waiters.
-func (q *queue) Len() int { return len(q.heap) }
+func (q *queue) Len() int { return q.len }
 
 // Push adds a waiter behind all of its priority.
 func (q *queue) Push(w *waiter) {
 	w.seq = q.nextSeq()
-	heap.Push(&q.heap, w)
+	q.len++
+	if w.worker == "" {
+		heap.Push(&q.heap, w)
+		return
+	}
+	h := q.byWorker[w.worker]
+	if h == nil {
+		h = &waiters{}
+		if q.byWorker == nil {
+			q.byWorker = make(map[string]*waiters)
+		}
+		q.byWorker[w.worker] = h
+	}
+	heap.Push(h, w)
 }
 
 // nextSeq numbers arrivals, also those of clients that wait for a lease.
@@ -70,7 +88,33 @@ func (q *queue) nextSeq() int64 {
 	return q.seq
 }
 
-// Peek returns the next waiter, nil if the queue is empty.
+// PeekFor returns the next waiter for one worker, nil if there is none.
+func (q *queue) PeekFor(worker string) *waiter {
+	if h := q.byWorker[worker]; h != nil {
+		return (*h)[0]
+	}
+	return nil
+}
+
+// All iterates over the waiters, in no order.
+func (q *queue) All() iter.Seq[*waiter] {
+	return func(yield func(*waiter) bool) {
+		for _, w := range q.heap {
+			if !yield(w) {
+				return
+			}
+		}
+		for _, h := range q.byWorker {
+			for _, w := range *h {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Peek returns the next waiter for any worker, nil if there is none.
 func (q *queue) Peek() *waiter {
 	if len(q.heap) == 0 {
 		return nil
@@ -78,20 +122,20 @@ func (q *queue) Peek() *waiter {
 	return q.heap[0]
 }
 
-// Pop removes and returns the next waiter, nil if the queue is empty.
-func (q *queue) Pop() *waiter {
-	if len(q.heap) == 0 {
-		return nil
-	}
-	return heap.Pop(&q.heap).(*waiter)
-}
-
 // Remove removes a waiter. It reports false if the waiter is not queued.
 func (q *queue) Remove(w *waiter) bool {
 	if w.index < 0 {
 		return false
 	}
-	heap.Remove(&q.heap, w.index)
+	q.len--
+	if w.worker == "" {
+		heap.Remove(&q.heap, w.index)
+		return true
+	}
+	h := q.byWorker[w.worker]
+	if heap.Remove(h, w.index); len(*h) == 0 {
+		delete(q.byWorker, w.worker)
+	}
 	return true
 }
 
@@ -99,11 +143,14 @@ type waiters []*waiter
 
 func (h waiters) Len() int { return len(h) }
 
-func (h waiters) Less(i, j int) bool {
-	if h[i].priority != h[j].priority {
-		return h[i].priority > h[j].priority
+func (h waiters) Less(i, j int) bool { return h[i].before(h[j]) }
+
+// before reports whether w is served before o.
+func (w *waiter) before(o *waiter) bool {
+	if w.priority != o.priority {
+		return w.priority > o.priority
 	}
-	return h[i].seq < h[j].seq
+	return w.seq < o.seq
 }
 
 func (h waiters) Swap(i, j int) {

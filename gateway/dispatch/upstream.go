@@ -28,7 +28,8 @@ type upstream struct {
 	draining bool
 	gone     bool // the process has ended
 	inFlight int
-	calls    callCount       // of the whole incarnation
+	calls    callCount // of the whole incarnation
+	errors   callErrors
 	idle     []chan struct{} // closed when no call is in flight
 	turn     int64           // about the number of calls it was chosen for; equals take turns by it
 	score    float64
@@ -57,6 +58,7 @@ type activeLease struct {
 	idle      chan struct{} // closed when calls is empty; set once the lease is superseded
 	count     callCount
 	fatal     string // why the worker asked to be replaced
+	unhealthy string // why the worker is to be degraded when the lease ends
 	idleSince time.Time
 	requestID string // of the client's checkout, if it passed this gateway
 
@@ -242,6 +244,7 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 	if reason := fatalReason(err); reason != "" {
 		l.fatal = reason
 	}
+	u.countErrorLocked(c, err, now)
 	if u.inFlight--; u.inFlight == 0 {
 		for _, idle := range u.idle {
 			close(idle)
@@ -253,10 +256,13 @@ func (u *upstream) completeLocked(c *Call, err error, now time.Time) {
 // returnDue reports whether the lease was held long enough.
 func (l *activeLease) returnDue(now time.Time) bool { return now.After(l.returnAt) }
 
-// checkin is the request that returns the lease with its usage. A worker's wish to be replaced overrides a better outcome.
+// checkin is the request that returns the lease with its usage. That the worker is not well, or wishes to be replaced, overrides a better outcome.
 func (l *activeLease) checkin(outcome api.Outcome, reason string) api.CheckinRequest {
-	if l.fatal != "" && outcome != api.OutcomeClose {
+	switch {
+	case l.fatal != "" && outcome != api.OutcomeClose:
 		outcome, reason = api.OutcomeClose, l.fatal
+	case l.unhealthy != "" && outcome == api.OutcomeOK:
+		outcome, reason = api.OutcomeError, l.unhealthy
 	}
 	return api.CheckinRequest{LeaseID: l.lease.ID, Outcome: outcome, Error: reason, Usage: l.count.usage()}
 }

@@ -63,7 +63,7 @@ func (d *Dispatcher) awaitLease(ctx context.Context, pool string, o tempool.Chec
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	if p := d.knownPool(pool); p == nil || !p.hasWorker() {
+	if p := d.knownPool(pool); p == nil || !p.hasWorker("") {
 		if _, err := d.findPool(ctx, pool); err != nil && !api.CodeOf(err).Retryable() {
 			return nil, err
 		}
@@ -149,8 +149,13 @@ func (c *waitingClients) idle() *waitingClient {
 
 // precedesCallsLocked reports whether the client came before all queued calls and none has a higher priority.
 func (p *poolState) precedesCallsLocked(w *waitingClient) bool {
-	head := p.queue.Peek()
-	return head == nil || w.seq < head.seq && head.priority <= DefaultPriority
+	precedes := func(head *waiter) bool { return head == nil || w.seq < head.seq && head.priority <= DefaultPriority }
+	for worker := range p.queue.byWorker {
+		if !precedes(p.queue.PeekFor(worker)) {
+			return false
+		}
+	}
+	return precedes(p.queue.Peek())
 }
 
 // leaseForClientsLocked checks workers out for the clients that wait.

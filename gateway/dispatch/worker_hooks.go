@@ -32,7 +32,7 @@ func (d *Dispatcher) CallHook(ctx context.Context, worker, hook, session string)
 	if err != nil {
 		return false, api.Errorf(api.CodeInvalid, "session %q cannot be sent to a worker: %w", session, err)
 	}
-	c, err := d.Do(ctx, Target{kind: oneWorker, pool: pool, worker: worker}, Request{Method: hook, Session: session, Body: body}, exchange)
+	c, err := d.Do(ctx, Target{kind: reserving, pool: pool, worker: worker}, Request{Method: hook, Session: session, Body: body}, exchange)
 	var remote *wire.RemoteError
 	if errors.As(err, &remote) && remote.Code == wire.CodeMethodNotFound {
 		return false, nil

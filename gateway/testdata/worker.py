@@ -131,6 +131,11 @@ def fail():
 
 
 @tempool.method
+def bug():
+    raise KeyError("nobody catches this")
+
+
+@tempool.method
 def fatal():
     raise tempool.Fatal("broken beyond repair")
 
@@ -138,6 +143,14 @@ def fatal():
 @tempool.method
 def crash():
     os._exit(3)
+
+
+@tempool.method
+def hog(megabytes):
+    """Holds memory until it is killed."""
+    memory = b"x" * (megabytes << 20)
+    while memory:
+        time.sleep(1)
 
 
 @tempool.method(raw=True)

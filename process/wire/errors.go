@@ -40,6 +40,8 @@ type RemoteError struct {
 	Data      json.RawMessage `json:"data,omitempty"`
 	// Fatal means that the worker asks to be replaced.
 	Fatal bool `json:"fatal,omitempty"`
+	// Unhandled means that the program did not raise the error on purpose.
+	Unhandled bool `json:"unhandled,omitempty"`
 	// Headers are those of the error response; nil for none.
 	Headers map[string]string `json:"-"`
 }

@@ -13,11 +13,11 @@ type FrameType uint8
 const (
 	FrameHello      FrameType = 1  // both directions, first: version and limits
 	FrameRequest    FrameType = 2  // to the worker: a call
-	FrameNotify     FrameType = 3  // to the worker: a call without a response
+	FrameNotify     FrameType = 3  // to the worker: a call without a response; to the host: UnhealthyMethod
 	FrameChunk      FrameType = 4  // part of a streamed response, or of a request body after FlagMore
 	FrameEnd        FrameType = 5  // to the worker: the request body is complete
 	FrameResponse   FrameType = 6  // to the host: the call's result
-	FrameError      FrameType = 7  // to the host: the call's failure
+	FrameError      FrameType = 7  // to the host: the failure of a call or a ping
 	FrameCancel     FrameType = 8  // to the worker: respond to this call soon, its result is not needed
 	FramePing       FrameType = 9  // to the worker
 	FramePong       FrameType = 10 // to the host

@@ -231,9 +231,15 @@ func (d *frames) receive(c *conn, h head, rest []byte) error {
 			return err
 		}
 		failure.Headers = headers
+		if h.id >= firstPingID {
+			known = c.ping.receive(h.id, failure)
+			break
+		}
 		known = c.complete(h.id, nil, failure)
 	case FramePong:
-		known = c.ping.receivePong(h.id)
+		known = c.ping.receive(h.id, nil)
+	case FrameNotify:
+		return c.notified(string(rest[:h.method]), payload)
 	case FrameHostCall:
 		if !utf8.Valid(rest[:h.method]) {
 			return violation("a host call whose method is not UTF-8")

@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
-// codeMethodNotFound is JSON-RPC's "method not found".
-const codeMethodNotFound = -32601
+const (
+	codeMethodNotFound = -32601   // JSON-RPC's "method not found"
+	codeInternalError  = "-32603" // JSON-RPC's "internal error": servers answer with it when a handler throws
+)
 
 // defaultAnswers are the results of requests that a server may make of a client without an editor or a user. Without them a language server
 // would stop or never become ready.

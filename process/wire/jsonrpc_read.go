@@ -74,7 +74,7 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 		if err := json.Unmarshal(m.Error, &e); err != nil {
 			return violation("an invalid error: %v", err)
 		}
-		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data}
+		failure = &RemoteError{Code: e.Code.String(), Message: e.Message, Data: e.Data, Unhandled: e.Code.String() == codeInternalError}
 	} else if m.Result == nil {
 		return violation("a response with neither result nor error")
 	}
@@ -88,7 +88,7 @@ func (d *jsonrpc) receiveResponse(c *conn, m rpcMessage) error {
 	known := false
 	switch {
 	case id >= firstPingID:
-		known = c.ping.receivePong(uint32(id)) // an error such as "method not found" is a pong, too
+		known = c.ping.receive(uint32(id), nil) // an error such as "method not found" is a pong, too
 	case failure != nil:
 		known = c.complete(uint32(id), nil, failure)
 	default:

@@ -124,6 +124,11 @@ func TestJSONRPCCallsInEveryFraming(t *testing.T) {
 			require.ErrorAs(t, await(t, done).err, &failure)
 			require.Equal(t, RemoteError{Code: "-32000", Message: "no", Data: json.RawMessage(`{"why":1}`)}, *failure)
 
+			done = callAsync(within(t), c, Request{Method: "throw"})
+			server.write(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"TypeError"}}`, server.read().ID)
+			require.ErrorAs(t, await(t, done).err, &failure)
+			require.Equal(t, RemoteError{Code: "-32603", Message: "TypeError", Unhandled: true}, *failure)
+
 			require.NoError(t, c.Notify(within(t), Request{Method: "notifications/initialized"}))
 			ask = server.read()
 			require.Equal(t, "notifications/initialized", ask.Method)

@@ -8,8 +8,14 @@ import (
 // pinger sends one ping at a time: concurrent Pings wait for the same pong.
 type pinger struct {
 	mu   sync.Mutex
-	last uint32        // guarded by mu: id of the newest ping
-	pong chan struct{} // guarded by mu: closed by the pong; nil while no ping is unanswered
+	last uint32      // guarded by mu: id of the newest ping
+	pong *pingAnswer // guarded by mu: of the newest ping; nil while no ping is unanswered
+}
+
+// pingAnswer is the answer to one ping.
+type pingAnswer struct {
+	arrived chan struct{}
+	failure error // nil for a pong; set before arrived is closed
 }
 
 // firstPingID is the lowest id of a ping: they are above those of calls.
@@ -28,14 +34,15 @@ func (p *pinger) unanswered() bool {
 	return p.pong != nil
 }
 
-// receivePong handles a pong; false if no ping with this id is unanswered.
-func (p *pinger) receivePong(id uint32) bool {
+// receive handles the answer to a ping: a pong, or the failure of the worker's health hook. It returns false if no ping with this id is unanswered.
+func (p *pinger) receive(id uint32, failure error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pong == nil || id != p.last {
 		return false
 	}
-	close(p.pong)
+	p.pong.failure = failure
+	close(p.pong.arrived)
 	p.pong = nil
 	return true
 }
@@ -48,7 +55,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	p.mu.Lock()
 	pong := p.pong
 	if pong == nil {
-		pong = make(chan struct{})
+		pong = &pingAnswer{arrived: make(chan struct{})}
 		p.pong = pong
 		if _, err := c.out.send(c.codec.appendPing(nil, p.nextID()), nil); err != nil {
 			p.pong = nil
@@ -58,8 +65,8 @@ func (c *conn) Ping(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	select {
-	case <-pong:
-		return nil
+	case <-pong.arrived:
+		return pong.failure
 	case <-ctx.Done():
 		return &CallError{Started: true, Err: ctx.Err()}
 	case <-c.done:

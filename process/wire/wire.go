@@ -43,8 +43,8 @@ type Conn interface {
 	Stream(ctx context.Context, r Request, onChunk func([]byte) error) (*Response, error)
 	// Notify sends a request without a response. It returns once the bytes are written or queued, and does not count as in flight.
 	Notify(ctx context.Context, r Request) error
-	// Ping waits for the worker's pong. A worker that runs one call at a time answers after that call. An unanswered ping does not break
-	// the Conn. Concurrent pings share one message.
+	// Ping waits for the worker's pong, and fails with a *RemoteError if a health hook of the program failed. A worker that runs one call at a
+	// time answers after that call. An unanswered ping does not break the Conn. Concurrent pings share one message.
 	Ping(ctx context.Context) error
 	// InFlight counts the calls without a response, cancelled ones included.
 	InFlight() int
@@ -70,6 +70,8 @@ const (
 	MaxControl = 64 << 10
 	// MaxInflightLimit caps Options.MaxInflight.
 	MaxInflightLimit = 4096
+	// MaxReason bounds the reason of a worker that reports itself unhealthy, in bytes; the rest is cut.
+	MaxReason = 1 << 10
 	// MaxHostCalls bounds the concurrent host calls of one worker; one more fails with CodeBusy.
 	MaxHostCalls = 64
 )
@@ -94,6 +96,9 @@ type Options struct {
 	// OnNotification gets each notification of a JSON-RPC worker, on the reading goroutine: it must neither block nor retain params. If it
 	// is nil they are dropped.
 	OnNotification func(method string, params []byte)
+	// OnUnhealthy gets why the program reports that it is not well, at most MaxReason bytes, on the reading goroutine: it must not block. If it is
+	// nil the report is dropped. Frames only.
+	OnUnhealthy func(reason string)
 	// OnOutput gets what a JSON-RPC program prints to stdout between its messages, line by line, on the reading goroutine: it must neither
 	// block nor retain text. If it is nil the text is dropped.
 	OnOutput func(text []byte)

@@ -37,7 +37,9 @@ type connection struct {
 	outMu sync.Mutex
 	out   io.WriteCloser // in itself if there is no pipe
 
-	calls sync.WaitGroup // running handlers
+	calls sync.WaitGroup  // running handlers and health functions
+	life  context.Context // of health functions
+	end   context.CancelFunc
 
 	mu         sync.Mutex
 	maxMessage int64
@@ -56,10 +58,12 @@ type hostAnswer struct {
 }
 
 func newConnection(w *Worker, in net.Conn, out io.WriteCloser) *connection {
-	return &connection{
+	c := &connection{
 		worker: w, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
 		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*upload), hostCalls: make(map[uint32]chan hostAnswer),
 	}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c
 }
 
 // serve says hello and serves until the host closes the connection or stop is called. It returns an error after a violation by the host.
@@ -71,7 +75,9 @@ func (c *connection) serve() error {
 	if err := c.send(wire.Frame{Type: wire.FrameHello, Payload: hello}); err != nil {
 		return err
 	}
+	c.worker.serving.Store(c)
 	err = c.read()
+	c.end()
 	if !errors.Is(err, os.ErrDeadlineExceeded) { // the host is gone, so nobody waits for answers
 		c.abandon()
 	}
@@ -144,7 +150,7 @@ func (c *connection) handle(f wire.Frame) error {
 	case wire.FrameCancel:
 		return c.cancel(f.ID)
 	case wire.FramePing:
-		return c.send(wire.Frame{Type: wire.FramePong, ID: f.ID})
+		return c.ping(f.ID)
 	case wire.FrameHostResult, wire.FrameHostError:
 		return c.hostAnswered(f)
 	default:

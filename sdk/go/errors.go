@@ -88,6 +88,7 @@ func errorPayload(ctx context.Context, err error) []byte {
 		Traceback string          `json:"traceback,omitempty"`
 		Data      json.RawMessage `json:"data,omitempty"`
 		Fatal     bool            `json:"fatal,omitempty"`
+		Unhandled bool            `json:"unhandled,omitempty"`
 	}{Code: codeError, Type: fmt.Sprintf("%T", err), Message: err.Error()}
 	var own *Error
 	var host *HostError
@@ -111,9 +112,11 @@ func errorPayload(ctx context.Context, err error) []byte {
 	case errors.As(err, &host):
 		report.Code, report.Type = host.Code, "HostError"
 	case errors.As(err, &crash):
-		report.Type, report.Traceback, report.Fatal = "panic", string(crash.stack), true
+		report.Type, report.Traceback, report.Fatal, report.Unhandled = "panic", string(crash.stack), true, true
 	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errCancelled)):
 		report.Code, report.Type = codeCancelled, "Cancelled"
+	default:
+		report.Unhandled = true
 	}
 	payload, failed := json.Marshal(report)
 	if failed == nil && len(payload) <= wire.MaxControl {

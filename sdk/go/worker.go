@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tempool/tempool/process/wire"
 )
@@ -24,6 +25,9 @@ type Worker struct {
 	methods map[string]handler
 	onStart []func(context.Context) error
 	onStop  []func() error
+
+	onHealth []func(context.Context) error
+	serving  atomic.Pointer[connection] // once the hello is sent
 }
 
 // handler serves one request: it returns the payload of the response. send sends a piece of a stream.
@@ -71,6 +75,15 @@ func OnStart(fn func(ctx context.Context) error) { program.onStart = append(prog
 
 // OnStop registers a function that runs when the worker stops, after its last call.
 func OnStop(fn func() error) { program.onStop = append(program.onStop, fn) }
+
+// OnHealth registers a function that runs in each health check of kind "rpc", beside the calls. If it fails, so does the check, with its error.
+// Its context ends with the worker; a function that ignores that delays the stop.
+func OnHealth(fn func(ctx context.Context) error) { program.onHealth = append(program.onHealth, fn) }
+
+// Unhealthy reports that this worker is not well, which counts at once as a failed health check: the worker gets no new call until a check passes,
+// and after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. It fails before Run serves, and
+// once the host is gone.
+func Unhealthy(reason string) error { return program.unhealthy(reason) }
 
 // OnSessionRelease registers a function that runs before a session moves from this worker to another, as a call of that session: write what this
 // process keeps of it to the session. If it fails, the session stays.

@@ -105,6 +105,9 @@ func (m *monitor) handle(result api.WatchResult) {
 	case api.WatchProbePassed:
 		m.Observing.Failures = 0
 		m.probePassed()
+	case api.WatchUnhealthy:
+		m.Observing.Failures = 0
+		m.unhealthy(result.Cause, result.Reason)
 	case api.WatchReplace:
 		m.Observing.Rules = api.WatchRules{}
 		m.rotator.want(result.Cause, result.Reason)
@@ -188,8 +191,22 @@ func (m *monitor) probeFailed(reason string) {
 	}
 }
 
+// unhealthy takes a finding that counts like a failed probe. A leased worker is degraded when its lease ends. With a cause the process is replaced
+// at once, and no failure is counted, so that callers take no worker out of service.
+func (m *monitor) unhealthy(cause api.Cause, reason string) {
+	m.probeFailed(reason)
+	switch state := m.Machine.State; {
+	case cause != "" && (state == lifecycle.Busy || state == lifecycle.Degraded):
+		m.Cause = cause
+		m.setIntent(IntentReplace, reason)
+		m.transition(lifecycle.Unhealthy, reason)
+	case state == lifecycle.Busy:
+		m.DegradeReason = reason
+	}
+}
+
 func (m *monitor) probePassed() {
-	m.ProbeFailures = 0
+	m.ProbeFailures, m.DegradeReason = 0, ""
 	m.Machine = lifecycle.WithHealth(m.Machine, lifecycle.Healthy, m.Now())
 	if m.Machine.State == lifecycle.Degraded && !m.leases.isResetting() {
 		m.transition(lifecycle.ProbePassed, "probe passed")

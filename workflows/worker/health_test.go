@@ -61,3 +61,68 @@ func TestTheCheckpointNoticesAProcessThatWatchDidNot(t *testing.T) {
 	s.run(standalone())
 	require.Positive(t, s.counted(&s.probes))
 }
+
+func TestAWorkerWhoseProgramReportsThatItIsNotWellIsDegradedAtOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
+	s.At(2*time.Second, func() {
+		require.Equal(t, lifecycle.Degraded, s.state().State)
+		require.Contains(t, s.state().Reason, "the GPU is gone (failure 1 of 3)")
+	})
+	s.At(3*time.Second, s.signal(api.SignalProcessEvents, api.ProcessEvents{Events: []api.ProcessEvent{
+		{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed}},
+	}}))
+	s.At(4*time.Second, func() { require.Equal(t, lifecycle.Ready, s.state().State) })
+	for i := range 3 {
+		s.At(5*time.Second+time.Duration(i)*time.Millisecond, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
+	}
+	s.At(20*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func TestALeasedWorkerThatIsNotWellIsDegradedWhenItsLeaseEnds(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(2*time.Second, s.signal(api.SignalProcessEvents, unhealthy("the GPU is gone")))
+	s.At(3*time.Second, func() { require.Equal(t, lifecycle.Busy, s.state().State) })
+	s.At(4*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1", Outcome: api.OutcomeOK}))
+	s.At(5*time.Second, func() {
+		require.Equal(t, lifecycle.Degraded, s.state().State)
+		require.Contains(t, s.state().Reason, "the GPU is gone")
+	})
+	passed := api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchProbePassed}}}}
+	s.At(6*time.Second, s.signal(api.SignalProcessEvents, passed))
+	s.At(7*time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	s.At(8*time.Second, s.signal(api.SignalProcessEvents, unhealthy("again")))
+	s.At(9*time.Second, s.signal(api.SignalProcessEvents, passed))
+	s.At(10*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.2", Outcome: api.OutcomeOK}))
+	s.At(11*time.Second, func() {
+		require.Equal(t, lifecycle.Ready, s.state().State, "a probe has passed since")
+		s.cancel()
+	})
+	s.run(standalone())
+}
+
+func unhealthy(reason string) api.ProcessEvents {
+	return api.ProcessEvents{Events: []api.ProcessEvent{{Incarnation: 1, WatchResult: api.WatchResult{Event: api.WatchUnhealthy, Reason: reason}}}}
+}
+
+func TestALeasedWorkerWhoseCallsFailAgainIsReplacedAtOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Second, s.signal(api.SignalCheckout, api.CheckoutRequest{Holder: "me"}))
+	again := unhealthy("10 calls in a row failed")
+	again.Events[0].Cause = api.CauseUnhealthy
+	s.At(2*time.Second, s.signal(api.SignalProcessEvents, again))
+	s.At(10*time.Second, func() {
+		require.EqualValues(t, 2, s.state().Incarnation)
+		require.Equal(t, lifecycle.Ready, s.state().State)
+		m := s.metrics()
+		require.Zero(t, m.ConsecutiveFailures)
+		require.Equal(t, map[string]int64{string(api.CauseUnhealthy): 1}, m.RestartsByReason)
+		s.cancel()
+	})
+	s.run(standalone())
+}

@@ -255,6 +255,9 @@ func (l *leases) checkin(r api.CheckinRequest) {
 	switch r.Outcome {
 	case api.OutcomeOK, "":
 		l.LeaseErrors = 0
+		if l.DegradeReason != "" {
+			kind, reason = lifecycle.CheckinError, reason+"; "+l.DegradeReason
+		}
 	case api.OutcomeError:
 		l.LeaseErrors++
 		kind = lifecycle.CheckinError
@@ -276,7 +279,7 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		metadata["error"], metadata["failure_count"] = display.Shorten(r.Error), strconv.Itoa(l.LeaseErrors)
 	}
 	l.countUsage(r.Usage, l.Machine.Incarnation)
-	l.Lease = nil
+	l.Lease, l.DegradeReason = nil, ""
 	if l.Machine.State == lifecycle.Busy {
 		switch kind {
 		case lifecycle.CheckinClose:

@@ -48,7 +48,7 @@ func (r reporter) metrics() (api.WorkerMetrics, error) {
 		m.CPUPercent, m.OpenFiles, m.Threads = s.CPUPercent, s.OpenFiles, s.Threads
 	}
 	if a := r.Assessment; a != nil {
-		m.Warnings, m.BaselineBytes, m.MaxMemoryBytes = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes
+		m.Warnings, m.BaselineBytes, m.MaxMemoryBytes, m.CallsPerMinute = a.Warnings, a.BaselineBytes, a.MaxMemoryBytes, a.CallsPerMinute
 	}
 	if started := r.Machine.StartedAt; r.Machine.State.Live() && r.Machine.State != lifecycle.Starting && !started.IsZero() {
 		m.StartedAt = &started

@@ -103,8 +103,10 @@ type Wait struct {
 
 // HealthState is what probes and samples of the current incarnation have shown.
 type HealthState struct {
-	ProbeFailures  int             `json:"probe_failures,omitempty"` // consecutive
-	LeaseErrors    int             `json:"lease_errors,omitempty"`   // consecutive leases that ended in error
+	ProbeFailures int `json:"probe_failures,omitempty"` // consecutive
+	LeaseErrors   int `json:"lease_errors,omitempty"`   // consecutive leases that ended in error
+	// DegradeReason is why a leased worker is degraded when its lease ends, unless a probe passes before; empty if it is not.
+	DegradeReason  string          `json:"degrade_reason,omitempty"`
 	NextCheckpoint time.Time       `json:"next_checkpoint"`
 	Sample         *api.Sample     `json:"sample,omitempty"`
 	Assessment     *api.Assessment `json:"assessment,omitempty"`

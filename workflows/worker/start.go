@@ -45,7 +45,7 @@ func (s *starter) beginIncarnation(reason string) {
 	}
 	s.Process = RunningProcess{}
 	s.Intent, s.IntentReason, s.Resting, s.GaveUp, s.Wait = IntentRecover, "", false, false, Wait{}
-	s.ProbeFailures, s.LeaseErrors, s.Sample, s.Assessment = 0, 0, nil, nil
+	s.ProbeFailures, s.LeaseErrors, s.DegradeReason, s.Sample, s.Assessment = 0, 0, "", nil, nil
 	event := lifecycle.Start
 	if s.Machine.State == lifecycle.Pending {
 		event = lifecycle.Release

@@ -38,7 +38,7 @@ BODY is as for ctl call. The exit code is 1 if all calls failed.`,
 		Example: `  ctl bench hello greet '{"name": "you"}'
   ctl bench hello status --callers 64 --duration 30s
   ctl bench hello status --gateway unix:/run/tempool/gateway.sock -o json | jq .latency_ms.p99`,
-		Args: callArguments,
+		Args: callArguments(argPool),
 	}
 	c.Flags().IntVar(&callers, "callers", defaultCallers, "number of concurrent callers")
 	c.Flags().DurationVar(&duration, "duration", defaultDuration, "how long callers start new calls")

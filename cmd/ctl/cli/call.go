@@ -41,15 +41,17 @@ func (a *app) callOptions(o callFlags) tempool.CallOptions {
 	return tempool.CallOptions{Session: o.session, Priority: o.priority, Timeout: a.timeout, Header: http.Header{"Content-Type": {"application/json"}}}
 }
 
-// callArguments requires POOL METHOD and allows a body.
-func callArguments(cmd *cobra.Command, args []string) error {
-	if len(args) < 2 || len(args) > 3 {
-		return command.Usagef("%s takes POOL METHOD and at most one BODY; it got %s", cmd.CommandPath(), plural(len(args), "argument"))
+// callArguments requires a target, POOL or POOL[/N], and METHOD, and allows a body.
+func callArguments(target string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 || len(args) > 3 {
+			return command.Usagef("%s takes %s METHOD and at most one BODY; it got %s", cmd.CommandPath(), target, plural(len(args), "argument"))
+		}
+		if args[1] == "" {
+			return command.Usagef("METHOD is empty; name the method to call")
+		}
+		return checkArguments([]string{target}, args[:1])
 	}
-	if args[1] == "" {
-		return command.Usagef("METHOD is empty; name the method to call")
-	}
-	return checkArguments([]string{argPool}, args[:1])
 }
 
 // callResult is the result of ctl call.
@@ -78,17 +80,18 @@ func (r *callResult) setBody(answer []byte) {
 func (a *app) callCommand() *cobra.Command {
 	var flags callFlags
 	return a.callingCommand(&cobra.Command{
-		Use:   "call POOL METHOD [BODY|-]",
-		Short: "Call a method on a pool",
-		Long: `Call a method on a free worker of a pool and print the answer as it arrives.
+		Use:   "call POOL[/N] METHOD [BODY|-]",
+		Short: "Call a method on a pool or one of its workers",
+		Long: `Call a method on a free worker of a pool, or on its worker N, and print the answer as it arrives.
 
 BODY is the request body, usually JSON; - reads it from standard input; without BODY the request is empty. With -o json ctl prints the
 complete answer in an object that also names the worker: as result if the answer is JSON, else as text or base64.`,
 		Example: `  ctl call hello greet '{"name": "you"}'
+  ctl call hello/0 status
   cat request.json | ctl call hello greet -
   ctl call hello status --gateway http://127.0.0.1:7460
   ctl call hello status --session anna --timeout 5m -o json | jq .worker`,
-		Args: callArguments,
+		Args: callArguments(argPoolOrWorker),
 	}, &flags, func(ctx context.Context, p pool, args []string) error {
 		var body any
 		switch {
@@ -102,6 +105,14 @@ complete answer in an object that also names the worker: as result if the answer
 		options.Answered = func(answer tempool.Answer) {
 			result.Worker, result.Incarnation, result.Endpoint = answer.Worker, answer.Incarnation, answer.Endpoint
 		}
+		_, slot, err := poolOrWorker(args[0])
+		if err != nil {
+			return err
+		}
+		target := p.Calls(options)
+		if slot != nil {
+			target = p.WorkerCalls(*slot, options)
+		}
 		started := a.now()
 		var buffer bytes.Buffer
 		out := a.out
@@ -109,7 +120,7 @@ complete answer in an object that also names the worker: as result if the answer
 			out = &buffer
 		}
 		endsLine := true
-		for chunk, err := range p.Calls(options).Stream(ctx, args[1], body) {
+		for chunk, err := range target.Stream(ctx, args[1], body) {
 			if err != nil {
 				return err
 			}

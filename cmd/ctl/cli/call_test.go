@@ -26,6 +26,14 @@ func TestCallPrintsTheAnswerUnchanged(t *testing.T) {
 	require.Empty(t, ctl(t, f, "call", "hello", "greet").out)
 }
 
+func TestCallReachesOneWorker(t *testing.T) {
+	f := newFakeControlPlane(&fakePool{name: "hello"})
+	requireCode(t, ExitOK, ctl(t, f, "call", "hello/7", "greet"))
+	require.Equal(t, []string{"call hello/7 greet for "}, f.requests)
+	requireCode(t, ExitUsage, ctl(t, f, "call", "hello/x", "greet"))
+	requireCode(t, ExitUsage, ctl(t, f, "bench", "hello/7", "greet"))
+}
+
 func TestCallWithJSONNamesTheWorker(t *testing.T) {
 	f := newFakeControlPlane(&fakePool{name: "hello"})
 	for body, want := range map[string]string{

@@ -47,6 +47,7 @@ type pool interface {
 	TryCheckout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Checkout(ctx context.Context, o tempool.CheckoutOptions) (*tempool.Lease, error)
 	Calls(o tempool.CallOptions) calls
+	WorkerCalls(slot int, o tempool.CallOptions) calls
 	Session(id string) *tempool.Session
 	Sessions(ctx context.Context, after string, limit int) (*tempool.SessionList, error)
 	SessionCopy(ctx context.Context) (*api.SessionCopy, error)
@@ -64,7 +65,7 @@ type migration interface {
 	Wait(ctx context.Context) (api.SessionMoves, error)
 }
 
-// calls is what the commands use of tempool.Pool.With.
+// calls is what the commands use of tempool.Pool and tempool.PoolWorker.
 type calls interface {
 	CallRaw(ctx context.Context, method string, body []byte) ([]byte, error)
 	Stream(ctx context.Context, method string, in any) iter.Seq2[[]byte, error]
@@ -80,6 +81,8 @@ func (c clientControlPlane) Pool(name string) pool { return clientPool{c.Client.
 type clientPool struct{ *tempool.Pool }
 
 func (p clientPool) Calls(o tempool.CallOptions) calls { return p.With(o) }
+
+func (p clientPool) WorkerCalls(slot int, o tempool.CallOptions) calls { return p.With(o).Worker(slot) }
 
 func (p clientPool) Migrate(ctx context.Context, session string, request api.MigrateSessionRequest) (migration, error) {
 	return p.Session(session).Migrate(ctx, request)

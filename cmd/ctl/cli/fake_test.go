@@ -243,7 +243,11 @@ func (p *fakePool) Checkout(ctx context.Context, o tempool.CheckoutOptions) (*te
 	return p.lease, nil
 }
 
-func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o} }
+func (p *fakePool) Calls(o tempool.CallOptions) calls { return fakeCalls{p, o, ""} }
+
+func (p *fakePool) WorkerCalls(slot int, o tempool.CallOptions) calls {
+	return fakeCalls{p, o, fmt.Sprint("/", slot)}
+}
 
 // Session returns a session of a real client: tests of ctl sessions use an HTTP gateway.
 func (p *fakePool) Session(id string) *tempool.Session {
@@ -316,6 +320,7 @@ func (m *fakeMigration) Wait(ctx context.Context) (api.SessionMoves, error) {
 type fakeCalls struct {
 	pool    *fakePool
 	options tempool.CallOptions
+	worker  string // "/N"; "" for any
 }
 
 func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byte, error) {
@@ -325,7 +330,7 @@ func (c fakeCalls) CallRaw(_ context.Context, method string, body []byte) ([]byt
 
 func (c fakeCalls) Stream(_ context.Context, method string, in any) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		c.pool.controlPlane.record("call " + c.pool.name + " " + method + " for " + c.options.Session)
+		c.pool.controlPlane.record("call " + c.pool.name + c.worker + " " + method + " for " + c.options.Session)
 		body, _ := in.([]byte)
 		if reader, ok := in.(io.Reader); ok {
 			body, _ = io.ReadAll(reader)

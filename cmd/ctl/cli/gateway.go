@@ -93,7 +93,8 @@ func (a *app) gatewayCommand(c *cobra.Command, g *gatewayFlags, run func(ctx con
 			return err
 		}
 		defer cp.Close()
-		err = run(ctx, cp.Pool(args[0]), args)
+		name, _, _ := strings.Cut(args[0], "/") // POOL or POOL/N
+		err = run(ctx, cp.Pool(name), args)
 		switch {
 		case ctx.Err() != nil:
 			return api.Errorf(codeInterrupted, "interrupted; calls in flight are cancelled")

@@ -11,10 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/policy"
-	"github.com/tempool/tempool/spec"
 )
 
 func (a *app) reportCommand() *cobra.Command {
@@ -45,72 +43,7 @@ func (a *app) poolReport(ctx context.Context, cp controlPlane, name string) (pol
 	if err != nil {
 		return policy.Report{}, err
 	}
-	return policy.NewReport(reportFacts(status, view, time.Now())), nil
-}
-
-// reportFacts joins the states of a pool and its workers.
-func reportFacts(status api.PoolStatus, view api.PoolWorkers, now time.Time) policy.PoolFacts {
-	facts := policy.PoolFacts{
-		Pool: view.Pool, Size: view.Size, SpecVersion: view.SpecVersion, Stopping: status.Stopping, StartsPaused: status.StartsPaused,
-		MaxMemoryBytes: max(0, int64(status.Spec.Rotation.MaxMemory)), AutoMaxMemory: status.Spec.Rotation.MaxMemory == spec.Auto, At: now.UTC(),
-	}
-	if s := status.Scale; s != nil {
-		facts.FollowsDemand = true
-		if s.Cause == string(policy.ScaledToMax) {
-			facts.AboveMax = s.Reason
-		}
-	}
-	if r := view.Rollout; r != nil {
-		facts.Rollout, facts.Halted = fmt.Sprintf("%s, %d done and %d to go", r.Reason, r.Done, len(r.Waiting)+len(r.Current)), r.Halted
-	}
-	resting := map[string]bool{}
-	for _, entry := range status.Workers {
-		resting[api.WorkerName(status.Pool, entry.Slot)] = entry.Resting
-	}
-	for _, w := range view.Workers {
-		facts.Workers = append(facts.Workers, workerFacts(w, resting[w.Worker]))
-	}
-	return facts
-}
-
-func workerFacts(w api.Worker, resting bool) policy.WorkerFacts {
-	f := policy.WorkerFacts{
-		Worker: w.Worker, State: w.State, Health: w.Health, Since: w.Since, Reason: w.Reason, Host: w.Host, Resting: resting, Unreachable: w.Error,
-	}
-	if w.Error != "" {
-		return f
-	}
-	f.Measured, f.Grade, f.Score, f.Warnings = true, policy.Grade(w.Grade), w.Score, w.Warnings
-	if w.Lease != nil {
-		f.Holder = w.Lease.Holder
-	}
-	f.Requests, f.Failed, f.CallTime = w.RequestsServed, w.RequestsFailed, time.Duration(w.TotalCallTimeMS)*time.Millisecond
-	f.MemoryBytes, f.PeakMemoryBytes, f.CPUPercent = w.CurrentMemoryBytes, w.PeakMemoryBytes, w.CPUPercent
-	f.BaselineBytes, f.MaxMemoryBytes = w.BaselineBytes, w.MaxMemoryBytes
-	f.OpenFiles, f.Threads, f.Uptime = w.OpenFiles, w.Threads, seconds(w.UptimeS)
-	f.Ended = map[lifecycle.State]int64{}
-	for outcome, n := range w.EndedByOutcome {
-		f.Ended[lifecycle.State(outcome)] = n
-	}
-	f.Restarts, f.Rotations, f.ConsecutiveFailures = w.RestartsByReason, w.RotationsByReason, w.ConsecutiveFailures
-	addRotations(&f, w)
-	return f
-}
-
-// addRotations adds the state of the worker's replacements.
-func addRotations(f *policy.WorkerFacts, w api.Worker) {
-	if r := w.Rotation; r != nil {
-		f.Replacing = r.Reason
-	}
-	if w.LastRotation != nil {
-		f.Rotated = w.LastRotation.Reason
-	}
-	if last := w.LastRotation; last != nil && last.Incarnation == w.Incarnation {
-		f.ReplacementFailed = last.Failed
-		if last.Observed {
-			f.Observed = last.Reason
-		}
-	}
+	return tempool.NewReport(status, view, time.Now()), nil
 }
 
 func writeReports(text *strings.Builder, reports []policy.Report) {
@@ -130,7 +63,7 @@ func writeReport(text *strings.Builder, r policy.Report) {
 	fmt.Fprintf(text, "%s\n", r.Overview.Summary)
 	fmt.Fprintf(text, "Spec version %d%s; %d leased.\n", r.Overview.SpecVersion, formatHosts(r.Overview.Hosts), r.Overview.Leased)
 	fmt.Fprintln(text, "\nHealth")
-	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "WHY"}, healthRows(r.Health))
+	table(text, []string{"WORKER", "STATE", "FOR", "HEALTH", "GRADE", "SCORE", "MEMORY", "CPU %", "UPTIME", "WHY"}, healthRows(r.Health))
 	if u := r.Resources; u != nil {
 		fmt.Fprintf(text, "\nResources\nMemory %s now, %s at peak; CPU %.1f %%; %s; %s.\n",
 			formatBytes(u.MemoryBytes), formatBytes(u.PeakMemoryBytes), u.CPUPercent, plural(u.OpenFiles, "open file"), plural(u.Threads, "thread"))
@@ -165,7 +98,12 @@ func healthRows(workers []policy.WorkerHealth) [][]string {
 		if h.Score != nil {
 			score = fmt.Sprintf("%.0f", *h.Score)
 		}
-		rows = append(rows, []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score, oneLine(h.Why, maxReasonRunes)})
+		memory, cpu, uptime := dash, dash, dash
+		if h.MemoryBytes != nil && h.CPUPercent != nil && h.UptimeS != nil {
+			memory, cpu, uptime = formatBytes(*h.MemoryBytes), fmt.Sprintf("%.1f", *h.CPUPercent), formatDuration(seconds(*h.UptimeS))
+		}
+		rows = append(rows, []string{h.Worker, string(h.State), formatDuration(seconds(h.ForS)), orDash(string(h.Health)), orDash(string(h.Grade)), score,
+			memory, cpu, uptime, oneLine(h.Why, maxReasonRunes)})
 	}
 	return rows
 }

@@ -30,10 +30,10 @@ func TestReportPrintsText(t *testing.T) {
 		"Spec version 7, 3 on h1; 1 leased.",
 		"",
 		"Health",
-		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  WHY",
-		"python/0  busy    -    healthy  good   -",
-		"python/1  failed  -    healthy  -      -      gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
-		"python/2  ready   -    healthy  -      -      not reachable; last report to the pool: no answer in time",
+		"WORKER    STATE   FOR  HEALTH   GRADE  SCORE  MEMORY    CPU %  UPTIME  WHY",
+		"python/0  busy    -    healthy  good   -      50.0 MiB  99.9   1h1m",
+		"python/1  failed  -    healthy  -      -      -         0.0    -       gave up after 10 failures: the process exited with code 1; its log ends: ImportError: no…",
+		"python/2  ready   -    healthy  -      -      -         -      -       not reachable; last report to the pool: no answer in time",
 		"",
 		"Resources",
 		"Memory 50.0 MiB now, 64.0 MiB at peak; CPU 99.9 %; 12 open files; 4 threads.",
@@ -79,15 +79,4 @@ func TestReportWithoutPools(t *testing.T) {
 	r = ctl(t, newFakeControlPlane(), "report", "python")
 	requireCode(t, ExitFailed, r)
 	require.Contains(t, r.err, "no pool python is running")
-}
-
-func TestReportIncludesReplacements(t *testing.T) {
-	w := exampleView().Workers[0]
-	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
-	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
-	f := workerFacts(w, false)
-	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.ReplacementFailed, f.Observed})
-	w.LastRotation.Incarnation--
-	f = workerFacts(w, false)
-	require.Empty(t, f.ReplacementFailed+f.Observed, "that was another process")
 }

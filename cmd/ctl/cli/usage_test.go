@@ -56,7 +56,7 @@ func TestUsageErrorsExitWith2AndSendNoRequest(t *testing.T) {
 		"checkout python --holder me --ttl 0":         "--ttl is 0s",
 		"checkout python/-1 --holder me":              "write POOL/N",
 		"checkout python --holder me --wait=-1s":      "--wait is -1s",
-		"call hello":                                  "takes POOL METHOD",
+		"call hello":                                  "takes POOL[/N] METHOD",
 		"call Bad! greet":                             "invalid pool name",
 		"call hello greet {} {}":                      "at most one BODY",
 		"call hello greet --gateway nowhere":          "write http://HOST:PORT",

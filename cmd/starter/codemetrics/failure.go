@@ -29,7 +29,7 @@ func classify(err error) failure {
 	var coded *api.Error
 	started := errors.As(err, &coded) && coded.Started
 	switch api.CodeOf(err) {
-	case api.CodeWorkerCrashed, api.CodeLeaseFenced, api.CodeLeaseNotFound, api.CodeWorkerNotFound, api.CodeSuperseded:
+	case api.CodeWorkerCrashed, api.CodeMemoryExceeded, api.CodeLeaseFenced, api.CodeLeaseNotFound, api.CodeWorkerNotFound, api.CodeSuperseded:
 		return failure{action: dropLease, started: started}
 	case api.CodeDeadlineExceeded:
 		if started {

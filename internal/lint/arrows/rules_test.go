@@ -51,7 +51,7 @@ var rules = []rule{
 	{path: "internal/transport", ours: []string{"internal/loopback"}, never: clients},
 	{path: "internal/balance", ours: []string{"internal/transport"}, never: clients},
 	{path: "codec", ours: []string{"internal/loopback"}},
-	{path: "", ours: []string{"codec", "lifecycle", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
+	{path: "", ours: []string{"codec", "lifecycle", "policy", "spec", "internal/balance", "internal/loopback", "internal/transport", "internal/updatelimit"}},
 	{path: "workflows/...", ours: []string{"lifecycle/...", "policy/...", "spec/...", "workflows/..."}},
 	{path: "sdk/go/...", ours: []string{"process/wire", "sdk/go"}, never: clients},
 	{path: "process/wire/...", ours: []string{"process/wire/..."}, never: clients},

@@ -5,7 +5,7 @@ import { Context } from './context.js'
 import { HostError, ProtocolError, hostError } from './errors.js'
 import * as frames from './frames.js'
 import { collected } from './garbage.js'
-import { errorPayload, logThrown, respond } from './responses.js'
+import { errorPayload, exceptionPayload, logThrown, respond } from './responses.js'
 import { Uploads } from './uploads.js'
 
 const empty = Buffer.alloc(0)
@@ -17,6 +17,7 @@ export class Connection {
   #socket
   #out // the socket itself if there is no pipe
   #methods
+  #onHealth
   #buffered = [] // data read and not yet decoded
   #size = 0 // bytes buffered
   #wanted = frames.HEAD // bytes needed before the next attempt to decode
@@ -33,8 +34,10 @@ export class Connection {
 
   #end
 
-  constructor(fd, out, methods) {
+  /** onHealth are functions that run in each ping. */
+  constructor(fd, out, methods, onHealth) {
     this.#methods = methods
+    this.#onHealth = onHealth
     this.done = new Promise((resolve, reject) => {
       this.#end = { resolve, reject }
     })
@@ -118,7 +121,7 @@ export class Connection {
         if (this.#uploads.drop(id)) this.send(frames.ERROR, { id, payload: errorPayload('cancelled', 'cancelled before it started') })
         return
       case frames.PING:
-        this.send(frames.PONG, { id })
+        this.#ping(id)
         return
       case frames.HOST_RESULT:
       case frames.HOST_ERROR:
@@ -130,6 +133,16 @@ export class Connection {
       default:
         throw new ProtocolError(`unexpected frame of type ${type}: only workers send it`)
     }
+  }
+
+  async #ping(id) {
+    try {
+      for (const hook of this.#onHealth) await hook()
+    } catch (error) {
+      this.send(frames.ERROR, { id, payload: exceptionPayload(error) })
+      return
+    }
+    this.send(frames.PONG, { id })
   }
 
   async #request(frame) {

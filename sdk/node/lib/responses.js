@@ -73,11 +73,13 @@ export function exceptionPayload(thrown) {
     const data = attempt(() => thrown.data, undefined)
     if (data !== undefined) report.data = jsonOrString(data)
     if (attempt(() => thrown.fatal, false)) report.fatal = true
+  } else {
+    report.unhandled = true
   }
   const payload = JSON.stringify(report)
   if (Buffer.byteLength(payload) <= frames.MAX_CONTROL) return payload
-  const { code, type, message, traceback, fatal } = report
-  return JSON.stringify({ code: code.slice(0, 256), type: type.slice(0, 256), message: message.slice(0, 2000), traceback: traceback?.slice(0, 4000), fatal })
+  const { code, type, message, traceback, fatal, unhandled } = report
+  return JSON.stringify({ code: code.slice(0, 256), type: type.slice(0, 256), message: message.slice(0, 2000), traceback: traceback?.slice(0, 4000), fatal, unhandled })
 }
 
 /** Writes what a handler has thrown, and no caller gets, to stderr. It never throws. */

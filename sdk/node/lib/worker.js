@@ -4,7 +4,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { Connection } from './connection.js'
 import { ProtocolError, TempoolError } from './errors.js'
-import { MAX_METHOD } from './frames.js'
+import { MAX_METHOD, NOTIFY } from './frames.js'
 import { logThrown } from './responses.js'
 
 const howToStart = (program) => `\
@@ -19,12 +19,15 @@ and start the pool with: ctl pool create -f pool.toml
 `
 
 const empty = Buffer.alloc(0)
+const maxReason = 1000 // characters
 
 /** Methods and hooks of one worker. The functions of the package use a default Worker. */
 export class Worker {
   #methods = new Map()
   #onStart = []
   #onStop = []
+  #onHealth = []
+  #connection = null
 
   /**
    * Makes fn callable by the pool's clients: method(fn), method(name, fn) or method(name, { raw: true }, fn).
@@ -52,6 +55,20 @@ export class Worker {
   /** fn, which may be async, runs when the worker stops, after its last call. */
   onStop(fn) {
     this.#onStop.push(fn)
+  }
+
+  /** fn, which may be async, runs in each health check of kind "rpc". If it throws, the check fails with its reason. */
+  onHealth(fn) {
+    this.#onHealth.push(fn)
+  }
+
+  /**
+   * Reports that this worker is not well, which counts at once as a failed health check: the worker gets no new call until a check passes, and
+   * after health.max_failures in a row Tempool replaces the process. Within 5 seconds several reports count once. Throws before run() serves.
+   */
+  unhealthy(reason) {
+    if (!this.#connection) throw new Error('unhealthy() needs run(): until then, throw an error in an onStart hook')
+    this.#connection.send(NOTIFY, { method: 'worker.unhealthy', payload: JSON.stringify({ reason: String(reason).slice(0, maxReason) }) })
   }
 
   /**
@@ -95,7 +112,7 @@ export class Worker {
     }
     let connection
     process.on('SIGTERM', () => connection.stop()) // before the hello: the host may send SIGTERM right after it
-    connection = new Connection(fd, out, this.#methods)
+    connection = this.#connection = new Connection(fd, out, this.#methods, this.#onHealth)
     try {
       await connection.done
     } catch (error) {

@@ -56,6 +56,8 @@ test('exceptions become error frames', async (t) => {
   assert.match((await host.call('nojson')).message, /BigInt/)
   assert.match((await host.call('func')).message, /as JSON/)
   assert.equal((await host.call('long')).message.length, 2000)
+  for (const method of ['bad', 'thrown', 'nojson', 'long']) assert.equal((await host.call(method)).unhandled, true, method)
+  for (const method of ['coded', 'fatal', 'missing']) assert.equal((await host.call(method)).unhandled, undefined, method)
   const missing = await host.call('missing')
   assert.equal(missing.code, 'method_not_found')
   assert.match(missing.message, /coded/)

@@ -17,7 +17,8 @@ from .worker import Worker
 __version__ = "0.1.0"
 __all__ = [
     "Cancelled", "Conflict", "Context", "Error", "Fatal", "HostError", "ProgramNotFound", "Programs", "Session", "SessionNotFound", "Worker",
-    "context", "method", "on_lease_reset", "on_session_load", "on_session_release", "on_start", "on_stop", "run",
+    "context", "method", "on_health", "on_lease_reset", "on_session_load", "on_session_release", "on_start", "on_stop", "run",
+    "unhealthy",
 ]
 
 _worker = Worker()
@@ -27,4 +28,6 @@ on_stop = _worker.on_stop
 on_session_release = _worker.on_session_release
 on_session_load = _worker.on_session_load
 on_lease_reset = _worker.on_lease_reset
+on_health = _worker.on_health
+unhealthy = _worker.unhealthy
 run = _worker.run

@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+from _thread import allocate_lock
 
 from . import forked, frames
 from .errors import HostError, ProtocolError
@@ -19,12 +20,13 @@ class Closed(Exception):
 
 
 class Stream:
-    """Reads and writes frames. One thread reads; callers that write from several threads lock around send."""
+    """Reads and writes frames. One thread reads; any thread may write."""
 
     def __init__(self, fd, out):
         os.set_inheritable(fd, False)
         os.set_inheritable(out, False)
         self.out = out
+        self.writing = allocate_lock()
         self.socket = socket.socket(fileno=fd)
         self.socket.setblocking(True)
         # A signal that arrives just before recv blocks is handled only after recv returns: this timeout limits the delay to 1 s.
@@ -39,9 +41,10 @@ class Stream:
         size = len(payload)
         if size <= _JOIN:
             frame = _pack(12 + size, 6, 0, 0, id, 0) + payload
-            sent = _write(self.out, frame)
-            if sent < len(frame):
-                self._write_all(frame[sent:])
+            with self.writing:
+                sent = _write(self.out, frame)
+                if sent < len(frame):
+                    self._write_all(frame[sent:])
         else:
             self.send(6, id, payload)
 
@@ -51,11 +54,12 @@ class Stream:
         if size > self.max_message and (size > frames.MAX_CONTROL or kind not in frames.CONTROL):
             raise ValueError("message of %d bytes exceeds the limit of %d" % (size, self.max_message))
         head = _pack(12 + len(method) + len(headers) + size, kind, 0, len(method), id, len(headers))
-        if size <= _JOIN:
-            self._write_all(head + method + headers + payload)
-        else:
-            self._write_all(head + method + headers)
-            self._write_all(payload)
+        with self.writing:
+            if size <= _JOIN:
+                self._write_all(head + method + headers + payload)
+            else:
+                self._write_all(head + method + headers)
+                self._write_all(payload)
 
     def _write_all(self, data):
         sent = _write(self.out, data)
@@ -132,8 +136,8 @@ class Stream:
         self.respond = self.stop_reading = forked.end
 
     def _send_detached(self, kind, id, payload=b"", headers=b"", method=b""):
-        if kind == frames.HOST_CALL:
-            raise HostError("a child of os.fork cannot use the call of its parent", code="forked")
+        if kind in (frames.HOST_CALL, frames.NOTIFY):
+            raise HostError("a child of os.fork cannot use the connection of its parent", code="forked")
         forked.end(error=payload if kind == frames.ERROR else None)
 
     def _next_detached(self, wait=True):

@@ -18,6 +18,8 @@ def exception_payload(error):
                 report["fatal"] = True
             if error.data is not None:
                 report["data"] = _json_or_repr(error.data)
+        else:
+            report["unhandled"] = True
     except BaseException as broken:  # a property of the exception raised
         report["message"] += " (%s in the exception itself)" % type(broken).__name__
     payload = json.dumps(report).encode()
@@ -65,6 +67,18 @@ def not_found(name, methods):
 def error_payload(code, message):
     """Encodes an ERROR payload of a code and a message."""
     return json.dumps({"code": code, "message": message}).encode()
+
+
+def pong(connection, id, check):
+    """Answers a ping: with an error if check, which runs the program's hooks, raises. SystemExit and KeyboardInterrupt propagate."""
+    try:
+        check()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        connection.send(frames.ERROR, id, exception_payload(error))
+    else:
+        connection.send(frames.PONG, id)
 
 
 def serve(connection, method, id, body):

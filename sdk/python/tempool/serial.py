@@ -15,8 +15,10 @@ from .uploads import Uploads
 class Serial:
     """Serves one connection until the host closes it or stop() is called."""
 
-    def __init__(self, stream, methods):
+    def __init__(self, stream, methods, check=None):
         self.stream = stream
+        self.check = check  # runs the hooks of a ping; None if there are none
+        self.greeted = False  # once the hello is sent
         self.send = self.stream.send
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.uploads = Uploads()
@@ -48,6 +50,7 @@ class Serial:
         bind(self)
         forked.detach_in_children(self)
         self.send(frames.HELLO, 0, hello(self.methods))
+        self.greeted = True
         stream, waiting = self.stream, self.waiting
         try:
             while True:
@@ -128,7 +131,12 @@ class Serial:
         """Handles a frame that cannot wait for the running handler; returns False for one that can."""
         kind, _, id, _, _, body = frame
         if kind == frames.PING:
-            self.send(frames.PONG, id)
+            if self.check is None:
+                self.send(frames.PONG, id)
+            elif self.call is not None:
+                return False  # a hook must not run in the middle of a handler
+            else:
+                responses.pong(self, id, self.check)
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):

@@ -15,10 +15,12 @@ from .uploads import Uploads
 
 
 class Threaded:
-    """Serves one connection until the host closes it or stop() is called. loop runs the async methods; None if there are none."""
+    """Serves one connection until the host closes it or stop() is called. loop runs the async methods; None if there are none. check runs the
+    hooks of a ping; None if there are none."""
 
-    def __init__(self, stream, methods, threads, loop=None):
+    def __init__(self, stream, methods, threads, loop=None, check=None):
         self.stream = stream
+        self.check = check
         self.loop = loop
         self.methods = {name.encode(): method for name, method in methods.items()}
         self.threads = threads
@@ -32,15 +34,14 @@ class Threaded:
         self.pending = 0  # requests and notifications received and not done
         self.exit = None  # the SystemExit or KeyboardInterrupt of a handler
         self.stopping = False
-        self.writing = threading.Lock()
+        self.greeted = False  # once the hello is sent
 
     @property
     def max_message(self):
         return self.stream.max_message
 
     def send(self, *frame):
-        with self.writing:
-            self.stream.send(*frame)
+        self.stream.send(*frame)
 
     def stop(self):
         """Makes run() return after the calls already received. Signal handlers may call it: it takes no lock."""
@@ -49,15 +50,16 @@ class Threaded:
             self.stream.stop_reading()
 
     def detach(self):
-        """In a child of os.fork: makes the child end when its handler does. Other threads, which the child lacks, may have held the locks."""
+        """In a child of os.fork: makes the child end when its handler does. Other threads, which the child lacks, may have held the lock."""
         self.stream.detach()
-        self.lock, self.writing = threading.Lock(), threading.Lock()
+        self.lock = threading.Lock()
 
     def run(self):
         forked.detach_in_children(self)
         if self.loop is not None:
             self.loop.on_exit = self._exit
         self.send(frames.HELLO, 0, hello(self.methods))
+        self.greeted = True
         workers = [threading.Thread(target=self._work, name="tempool-%d" % n, daemon=True) for n in range(self.threads)]
         for thread in workers:
             thread.start()
@@ -93,7 +95,10 @@ class Threaded:
             elif request is not None:
                 self._queue(*request)
         elif kind == frames.PING:
-            self.send(frames.PONG, id)
+            if self.check is None:
+                self.send(frames.PONG, id)
+            else:  # on a thread of its own, of which there is one: the host has one unanswered ping
+                threading.Thread(target=self._pong, args=(id,), name="tempool-health", daemon=True).start()
         elif kind == frames.CANCEL:
             self._cancel(id)
         elif kind in (frames.HOST_RESULT, frames.HOST_ERROR):
@@ -126,6 +131,14 @@ class Threaded:
                 call.future = self.loop.start(self._run_async(call))
                 return
         self.requests.put(call)
+
+    def _pong(self, id):
+        try:
+            responses.pong(self, id, self.check)
+        except (SystemExit, KeyboardInterrupt) as end:
+            self._exit(end)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the reader sees it, too
 
     def _cancel(self, id):
         with self.lock:

@@ -1,9 +1,10 @@
 """The Worker: registers methods and hooks, and serves them with run()."""
 
+import json
 import os
 import sys
 
-from . import forked
+from . import forked, frames
 from .connection import Stream
 from .errors import ProtocolError
 from .methods import Method, is_async
@@ -23,6 +24,9 @@ and start the pool with: ctl pool create -f pool.toml
 """
 
 
+_MAX_REASON = 1000  # characters
+
+
 class Worker:
     """Methods and hooks of one worker. The module-level functions of tempool use a default Worker."""
 
@@ -30,6 +34,8 @@ class Worker:
         self._methods = {}
         self._on_start = []
         self._on_stop = []
+        self._on_health = []
+        self._server = None
 
     def method(self, name=None, *, raw=False, whole=False):
         """Decorator that makes a function callable by the pool's clients, under its own name or the given one.
@@ -58,6 +64,30 @@ class Worker:
         """Decorator: fn(), which may be async, runs when the worker stops, after its last call."""
         self._on_stop.append(fn)
         return fn
+
+    def on_health(self, fn):
+        """Decorator: fn(), which may be async, runs in each health check of kind "rpc". If it raises, the check fails with its reason.
+
+        With one thread and no async function it runs on the main thread, between two calls; else on a thread of its own, beside the calls.
+        Keep it shorter than the spec's health.timeout.
+        """
+        self._on_health.append(fn)
+        return fn
+
+    def unhealthy(self, reason):
+        """Reports that this worker is not well, which counts at once as a failed health check. Any thread may call it, a signal handler may not.
+
+        The worker gets no new call until a check passes; after health.max_failures in a row Tempool replaces the process. Within 5 seconds
+        several reports count once. Raises RuntimeError before run() has begun to serve.
+        """
+        server = self._server
+        if server is None or not server.greeted:
+            raise RuntimeError("tempool.unhealthy() needs run(): until then, raise an exception in an on_start hook")
+        payload = json.dumps({"reason": str(reason)[:_MAX_REASON]}).encode()
+        try:
+            server.send(frames.NOTIFY, 0, payload, b"", b"worker.unhealthy")
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the host is gone, so the worker ends
 
     def on_session_release(self, fn):
         """Decorator: fn(id) runs before a session migrates from this worker to another, as a call of that session.
@@ -104,14 +134,20 @@ class Worker:
                 stream.reconfigure(line_buffering=True)
         async_methods = any(method.is_async for method in self._methods.values())
         loop = None
-        if async_methods or any(map(is_async, self._on_start + self._on_stop)):
+        if async_methods or any(map(is_async, self._on_start + self._on_stop + self._on_health)):
             from .eventloop import EventLoop  # a slow import that few workers need
 
             loop = EventLoop()
+        check = None
+        if self._on_health:
+            def check():
+                for hook in self._on_health:
+                    _run_hook(hook, loop)
         if threads == 1 and not async_methods:
-            server = Serial(connection, self._methods)
+            server = Serial(connection, self._methods, check)
         else:
-            server = Threaded(connection, self._methods, threads, loop)
+            server = Threaded(connection, self._methods, threads, loop, check)
+        self._server = server
         for hook in self._on_start:
             _run_hook(hook, loop)
         forked.stop_on_sigterm(server)

@@ -35,6 +35,16 @@ class Calls(unittest.TestCase):
             self.assertEqual((answer.json(), answer.worker, answer.incarnation, answer.headers["x-kind"]), ({"n": 144}, "python/0", 3, "test"))
             self.assertTrue(50000 < int(gateway.asked[1].headers["Tempool-Timeout"]) <= 60000, "the client's own timeout")
 
+    def test_a_call_of_one_worker_names_it(self):
+        with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
+            worker = c.pool("p").worker(7)
+            self.assertEqual(worker.call("tools/call", {"x": 1}, session="s"), {"x": 1})
+            self.assertEqual((gateway.asked[0].path, gateway.asked[0].headers["Tempool-Session"]), ("/v1/pools/p/workers/7/call/tools/call", "s"))
+            self.assertEqual(worker.call_raw("m", b"x"), b"x")
+            for bad in (-1, "0", None, 1.0):
+                with self.assertRaises(client.Invalid):
+                    c.pool("p").worker(bad)
+
     def test_parameters_and_results_of_any_json_type(self):
         with FakeGateway(echo) as gateway, Client(gateway.endpoint) as c:
             pool = c.pool("p")
@@ -52,6 +62,13 @@ class Calls(unittest.TestCase):
                         lambda: pool.call("m", session="a\r\nb"), lambda: c.pool("")):
                 with self.assertRaises(client.Invalid):
                     bad()
+
+    def test_a_call_cut_by_the_memory_limit_is_a_crash_with_a_class_of_its_own(self):
+        with FakeGateway(lambda asked: problem("memory_limit_exceeded", 502, True)) as gateway, Client(gateway.endpoint) as c:
+            with self.assertRaises(client.MemoryLimitExceeded) as raised:
+                c.pool("p").call("m")
+            self.assertIsInstance(raised.exception, client.WorkerCrashed)
+            self.assertTrue(raised.exception.started)
 
     def test_worker_error_has_the_workers_details(self):
         said = {"code": "nope", "type": "Odd", "message": "why", "traceback": "here", "data": {"n": 1}, "fatal": True}

@@ -81,6 +81,8 @@ class Calls(unittest.TestCase):
             self.assertIn("not JSON", host.call("nan")["message"])
             self.assertEqual(host.call("odd")["data"], "{1}")
             self.assertEqual(len(host.call("long")["message"]), 2000)
+            self.assertTrue(all(host.call(method).get("unhandled") for method in ("bad", "nojson", "long")))
+            self.assertFalse(any("unhandled" in host.call(method) for method in ("coded", "fatal", "odd", "missing", "typed")))
             e = host.call("missing")
             self.assertEqual(e["code"], "method_not_found")
             self.assertIn("coded", e["message"])

@@ -110,6 +110,10 @@ class Pool(Caller):
         #: sessions of this pool's calls
         self.sessions = Sessions(client, name)
 
+    def worker(self, number):
+        """Returns the worker with this number, from 0, for calls that must reach this one; each waits in the queue until the worker is free."""
+        return Worker(self, number)
+
     def status(self):
         """Returns the pool as a dict: pool, size, ready, workers (each with state and metrics). Raises PoolNotFound if it does not exist."""
         return self._client.read(self._path)
@@ -136,7 +140,23 @@ class Pool(Caller):
             retry_until=began + wait)
         return Lease(self._client, reply.gateway, dict(decode(reply.read()), token=token), ttl)
 
-    def _send(self, method, body, timeout, session, priority, headers):
-        path = "%s/call/%s" % (self._path, segment(method, "a method name", slashes=True))
+    def _send(self, *call):
+        return self._send_to(self._path, *call)
+
+    def _send_to(self, path, method, body, timeout, session, priority, headers):
+        path = "%s/call/%s" % (path, segment(method, "a method name", slashes=True))
         headers = call_headers(session, priority, headers)
         return self._client.balancer.request("POST", path, headers, body, self._client.deadline(timeout))
+
+
+class Worker(Caller):
+    """One worker of a pool. A call raises TempoolError with the code worker_not_found if the pool has no such worker."""
+
+    def __init__(self, pool, number):
+        if not isinstance(number, int) or number < 0:
+            raise Invalid("a worker's number must be an integer from 0, not %r" % (number,), "invalid")
+        self.pool = pool
+        self.number = number
+
+    def _send(self, *call):
+        return self.pool._send_to("%s/workers/%d" % (self.pool._path, self.number), *call)

@@ -65,14 +65,19 @@ class WorkerCrashed(TempoolError):
     """The worker's process ended, or its answer was cut off; started is whether the call may have had an effect."""
 
 
+class MemoryLimitExceeded(WorkerCrashed):
+    """The worker was killed during the call for exceeding limits.memory."""
+
+
 class WorkerError(TempoolError):
     """The worker received the call and returned an error.
 
-    worker_code, type (the exception's class), traceback, data and fatal come from the worker; None or False if it did not send them.
+    worker_code, type (the exception's class), traceback, data, fatal and unhandled come from the worker; None or False if it did not send them.
     """
 
     worker_code = type = traceback = data = None
     fatal = False
+    unhandled = False
 
 
 class PayloadTooLarge(TempoolError):
@@ -110,7 +115,7 @@ class StoreFull(TempoolError):
 _CLASSES = {
     "pool_not_found": PoolNotFound, "lease_not_found": LeaseNotFound, "lease_fenced": LeaseFenced, "queue_full": QueueFull,
     "queue_timeout": QueueTimeout, "no_workers": NoWorkers, "rate_limited": RateLimited, "busy": Busy, "deadline_exceeded": DeadlineExceeded,
-    "worker_crashed": WorkerCrashed, "worker_error": WorkerError, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
+    "worker_crashed": WorkerCrashed, "memory_limit_exceeded": MemoryLimitExceeded, "worker_error": WorkerError, "payload_too_large": PayloadTooLarge, "invalid": Invalid,
     "unauthorized": Unauthorized, "forbidden": Unauthorized, "unavailable": Unavailable, "session_not_found": SessionNotFound,
     "session_exists": SessionExists, "version_conflict": VersionConflict, "store_full": StoreFull,
 }
@@ -133,4 +138,5 @@ def error_of(status, reason, headers, body):
     if isinstance(error, WorkerError) and isinstance(failure, dict):
         error.worker_code, error.type, error.traceback = failure.get("code"), failure.get("type"), failure.get("traceback")
         error.data, error.fatal = failure.get("data"), bool(failure.get("fatal"))
+        error.unhandled = bool(failure.get("unhandled"))
     return error

@@ -1,0 +1,150 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// enqueueLocked adds the call to the queue.
+func (p *poolState) enqueueLocked(c *Call, t *Target, now time.Time) (*waiter, error) {
+	if err := p.rateExhaustedLocked(now); err != nil {
+		return nil, err
+	}
+	limits := p.spec.Queue
+	if p.queue.Len() >= limits.Size && !p.displaceLocked(c.client) {
+		return nil, api.Errorf(api.CodeQueueFull, "the queue of pool %s is full: %d calls wait (queue.size)", p.pool, limits.Size).After(time.Second)
+	}
+	w := newWaiter(p, c, t)
+	w.queuedAt, w.timeout = now, limits.Timeout.D()
+	p.queue.Push(w)
+	c.queued()
+	if p.mustWakeLocked(now) {
+		p.notify()
+	}
+	return w, nil
+}
+
+// displaceLocked takes from a full queue the last call of the client that has the most calls in it, for a call of a client that has fewer even
+// then. It reports whether it did.
+func (p *poolState) displaceLocked(client string) bool {
+	counts := map[string]int{}
+	for w := range p.queue.All() {
+		counts[w.call.client]++
+	}
+	var last *waiter
+	for w := range p.queue.All() {
+		if counts[w.call.client] <= counts[client]+1 {
+			continue
+		}
+		if last == nil || counts[w.call.client] > counts[last.call.client] || counts[w.call.client] == counts[last.call.client] && last.before(w) {
+			last = w
+		}
+	}
+	if last == nil || !p.queue.Remove(last) {
+		return false
+	}
+	last.started <- api.Errorf(api.CodeQueueFull, "the queue of pool %s is full, and this client has the most calls in it (queue.size)", p.pool).After(time.Second)
+	return true
+}
+
+// wait waits until the queued call has started.
+func (w *waiter) wait() (failure error) {
+	p, c := w.pool, w.call
+	defer func() {
+		until := time.Now()
+		if failure == nil { // its answer may have come already
+			until = c.startedAt
+		}
+		p.stats.waits.observe(until.Sub(w.queuedAt))
+		w.recycle()
+	}()
+	w.timer.Reset(w.timeout)
+	var reason error
+	select {
+	case err := <-w.started:
+		return err
+	case c.first = <-c.events():
+		return nil
+	case <-c.ctx.Done():
+		reason = context.Cause(c.ctx)
+	case <-w.timer.C:
+		who, cause := "worker of pool "+p.pool, ""
+		if w.worker != "" {
+			who = "process of " + w.worker
+		}
+		if p.dispatcher.monitor.lost.Load() {
+			cause = "; Temporal does not answer, so the gateway cannot lease more workers"
+		}
+		reason = api.Errorf(api.CodeQueueTimeout, "no %s was free within %s (queue.timeout)%s", who, w.timeout, cause).After(time.Second)
+	}
+	p.mu.Lock()
+	removed := p.queue.Remove(w)
+	p.mu.Unlock()
+	if removed {
+		return reason
+	}
+	if c.exchange != nil && !c.exchange.Withdraw() {
+		return nil // it was sent, and ends on its own
+	}
+	err := <-w.started
+	if err == nil { // it started at the moment it was given up
+		c.Complete(errNotSent(reason))
+		return reason
+	}
+	return err
+}
+
+// startQueuedLocked starts queued calls while workers have free slots and appends them to begun. The caller sends them without the lock.
+func (p *poolState) startQueuedLocked(now time.Time, begun []*waiter) []*waiter {
+	if p.fencesLocked(now) {
+		return begun
+	}
+	for p.queue.Len() > 0 {
+		w, u := p.nextQueuedLocked(now)
+		if u == nil || p.startLocked(w.call, u, now) != nil {
+			break
+		}
+		p.queue.Remove(w)
+		begun = append(begun, w)
+	}
+	return begun
+}
+
+// nextQueuedLocked returns the first queued call that can start now, and its worker; no worker if none can.
+func (p *poolState) nextQueuedLocked(now time.Time) (*waiter, *upstream) {
+	var bound *waiter // to one worker
+	var its *upstream
+	for worker := range p.queue.byWorker {
+		if w := p.queue.PeekFor(worker); bound == nil || w.before(bound) {
+			if u := p.openLocked(worker, now); u != nil {
+				bound, its = w, u
+			}
+		}
+	}
+	if first := p.queue.Peek(); first != nil && (bound == nil || first.before(bound)) {
+		if u := p.pickLocked(first.preferred, now); u != nil {
+			return first, u
+		}
+	}
+	if its != nil {
+		p.takeTurnLocked(its)
+	}
+	return bound, its
+}
+
+// dispatchQueueLocked starts queued calls; their callers send the requests.
+func (p *poolState) dispatchQueueLocked(now time.Time) {
+	for _, w := range p.startQueuedLocked(now, nil) {
+		w.started <- nil
+	}
+}
+
+// send sends the request of a call that has started, or wakes its caller to do so.
+func (w *waiter) send() {
+	if x := w.call.exchange; x != nil && x.Begin(w.call.upstream.conn) {
+		return
+	}
+	w.started <- nil
+}

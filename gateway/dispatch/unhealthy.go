@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+// Unhealthy ends the Dispatcher's own lease on an incarnation that is not well: no further call starts under it, and when the calls in flight
+// have ended it goes back with the outcome error, which degrades the worker. A client's lease goes on.
+func (d *Dispatcher) Unhealthy(worker string, incarnation int64, reason string) {
+	u := d.upstreamOf(worker, incarnation)
+	if u == nil {
+		return
+	}
+	u.pool.mu.Lock()
+	defer u.pool.mu.Unlock()
+	u.degradeLocked(reason)
+}
+
+// degradeLocked is Unhealthy with the lock of the pool held.
+func (u *upstream) degradeLocked(reason string) {
+	if l := u.lease; l != nil && l.own {
+		l.unhealthy = reason
+		u.endLeaseLocked("the worker is not well")
+		u.pool.notify()
+	}
+}
+
+// callErrors judges an incarnation by its calls.
+type callErrors struct {
+	inRow    int       // calls in a row that ended in an error which the program did not raise on purpose
+	degraded time.Time // when they were too many; zero once a later call was answered
+	replaced bool      // as many failed again: nothing is left to judge
+}
+
+// verdict is what follows from the calls of an incarnation.
+type verdict int
+
+const (
+	keep verdict = iota
+	degrade
+	replace
+)
+
+// count counts a call that was answered, unhandled or well; limit is health.max_call_errors. Calls that had started before the incarnation was
+// degraded, and end after that, say nothing new.
+func (e *callErrors) count(unhandled bool, started, now time.Time, limit int) verdict {
+	switch {
+	case e.replaced, limit <= 0, started.Before(e.degraded):
+		return keep
+	case !unhandled:
+		*e = callErrors{}
+		return keep
+	}
+	if e.inRow++; e.inRow < limit {
+		return keep
+	}
+	e.inRow = 0
+	if e.degraded.IsZero() {
+		e.degraded = now
+		return degrade
+	}
+	e.replaced = true
+	return replace
+}
+
+// maxReason bounds what a reason quotes of an error, in bytes.
+const maxReason = 500
+
+func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxReason)], "") }
+
+// countErrorLocked judges the incarnation by a call that has ended with err. The Dispatcher's own lease carries the verdict to the worker when it
+// goes back; a client's lease goes on, so the worker is told.
+func (u *upstream) countErrorLocked(c *Call, err error, now time.Time) {
+	unhandled := false
+	if err != nil { // before the variable, which costs an allocation
+		var remote *wire.RemoteError
+		if !errors.As(err, &remote) {
+			return // cancelled, timed out or crashed
+		}
+		unhandled = remote.Unhandled
+	}
+	v := u.errors.count(unhandled, c.startedAt, now, u.spec.Health.MaxCallErrors)
+	if v == keep {
+		return
+	}
+	reason := fmt.Sprintf("%d calls in a row failed with an error that the program did not raise on purpose (health.max_call_errors); the last one: %s", u.spec.Health.MaxCallErrors, shorten(err.Error()))
+	switch {
+	case !c.lease.own:
+		if tell := u.pool.dispatcher.config.Unhealthy; tell != nil {
+			u.pool.dispatcher.work.Go(func() { tell(u.worker, u.incarnation, reason, v == replace) })
+		}
+	case v == replace:
+		c.lease.fatal = reason
+	default:
+		u.degradeLocked(reason)
+	}
+}

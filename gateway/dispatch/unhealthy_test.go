@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+func TestCallsInARowThatFailDegradeAndThenReplace(t *testing.T) {
+	const limit = 3
+	start := time.Now()
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+	for name, c := range map[string]struct {
+		calls string // x: unhandled error, o: good, l: unhandled error of a call that had started before all others
+		want  []verdict
+	}{
+		"too few":                    {"xx", []verdict{keep, keep}},
+		"enough":                     {"xxx", []verdict{keep, keep, degrade}},
+		"as many again":              {"xxxxxx", []verdict{keep, keep, degrade, keep, keep, replace}},
+		"it is said once":            {"xxxxxxxxx", []verdict{keep, keep, degrade, keep, keep, replace, keep, keep, keep}},
+		"a good one between":         {"xxoxx", []verdict{keep, keep, keep, keep, keep}},
+		"a good one brings it back":  {"xxxoxxx", []verdict{keep, keep, degrade, keep, keep, keep, degrade}},
+		"late ones count only once":  {"xxxlll", []verdict{keep, keep, degrade, keep, keep, keep}},
+		"late ones and as many more": {"xxxlllxxx", []verdict{keep, keep, degrade, keep, keep, keep, keep, keep, replace}},
+	} {
+		var e callErrors
+		var got []verdict
+		for i, call := range c.calls {
+			started := at(i)
+			if call == 'l' {
+				started = start
+			}
+			got = append(got, e.count(call != 'o', started, at(i), limit))
+		}
+		require.Equal(t, c.want, got, name)
+	}
+	var off callErrors
+	for range 100 {
+		require.Equal(t, keep, off.count(true, start, start, 0))
+	}
+}
+
+// fail calls a method that must fail.
+func (e *env) fail(method string, unhandled bool) {
+	e.t.Helper()
+	_, err := e.dispatcher.CallPool(e.t.Context(), "p", Request{Method: method})
+	var remote *wire.RemoteError
+	require.True(e.t, errors.As(err, &remote), err)
+	require.Equal(e.t, unhandled, remote.Unhandled)
+}
+
+func TestThePoolsCallsThatFailSendTheLeaseBack(t *testing.T) {
+	e := newEnv(t)
+	e.spec.Health.MaxCallErrors = 3
+	e.start(1)
+	for range 10 {
+		e.fail("fail", false) // on purpose
+	}
+	require.Empty(t, e.control.returned())
+	for i, want := range []api.Outcome{api.OutcomeError, api.OutcomeClose} {
+		for range 3 {
+			e.fail("bug", true)
+		}
+		require.Eventually(t, func() bool { return len(e.control.returned()) == i+1 }, timeout, poll)
+		last := e.control.returned()[i]
+		require.Equal(t, want, last.Outcome)
+		require.Contains(t, last.Error, "3 calls in a row failed")
+		require.Contains(t, last.Error, "nobody catches this")
+	}
+}
+
+func TestCallsUnderAClientsLeaseThatFailAreReported(t *testing.T) {
+	type report struct {
+		worker      string
+		incarnation int64
+		replace     bool
+	}
+	reports := make(chan report, 10)
+	e := newEnv(t)
+	e.dispatcher.config.Unhealthy = func(worker string, incarnation int64, reason string, replace bool) {
+		reports <- report{worker, incarnation, replace}
+	}
+	e.spec.Health.MaxCallErrors = 2
+	p := e.start(1)
+	u := e.dispatcher.poolState("p").upstreamOf(p)
+	ref := api.LeaseRef{Pool: "p", Slot: 0, Incarnation: 1, Seq: 7}
+	locked(u.pool, func() bool {
+		return u.adoptLocked(api.Lease{ID: leaseID(ref), Worker: "p/0", Holder: "me"}, ref, false, time.Now().Add(time.Hour), time.Now())
+	})
+	for range 4 {
+		_, err := e.dispatcher.Call(t.Context(), leaseID(ref), Request{Method: "bug"})
+		require.ErrorIs(t, err, api.ErrWorkerError)
+	}
+	got := map[report]bool{<-reports: true, <-reports: true} // each by a goroutine of its own
+	require.Equal(t, map[report]bool{{"p/0", 1, false}: true, {"p/0", 1, true}: true}, got)
+	require.Empty(t, e.control.returned(), "the lease is the client's")
+}

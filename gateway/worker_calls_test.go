@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
+)
+
+func to(slot int, method string) string {
+	return "/v1/pools/p/workers/" + strconv.Itoa(slot) + "/call/" + method
+}
+
+func TestACallReachesTheWorkerThatItNames(t *testing.T) {
+	e := open(t, 3)
+	for i := range 30 {
+		answer := e.do("POST", to(i%3, "echo"), "x")
+		require.Equal(t, 200, answer.status)
+		require.Equal(t, "x", string(answer.body))
+		require.Equal(t, "p/"+strconv.Itoa(i%3), answer.header.Get(api.HeaderWorker))
+	}
+	require.Equal(t, 200, e.do("POST", to(1, "tools/call"), `{"a":1}`).status, "a method may contain slashes")
+}
+
+func TestACallWaitsForItsWorkerAndHoldsUpNoOther(t *testing.T) {
+	e := open(t, 2)
+	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	waiting := make([]<-chan answer, 5)
+	for i := range waiting {
+		waiting[i] = background(func() answer { return e.do("POST", to(0, "turn"), nil, api.HeaderPriority, strconv.Itoa(i)) })
+		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+	}
+	for range 20 {
+		require.Equal(t, "p/1", e.do("POST", "/v1/pools/p/call/echo", "x").header.Get(api.HeaderWorker))
+		require.Equal(t, 200, e.do("POST", to(1, "echo"), "x").status)
+	}
+	require.Equal(t, 5, e.waiting())
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	for i := range waiting { // the highest priority first
+		got := await(t, waiting[i])
+		require.Equal(t, "p/0", got.header.Get(api.HeaderWorker))
+		require.Equal(t, strconv.Itoa(len(waiting)-i), string(got.body))
+	}
+}
+
+func TestACallOfAWorkerTakesItsTurnAmongThoseOfThePool(t *testing.T) {
+	e := open(t, 1)
+	held := background(func() answer { return e.do("POST", to(0, "hold"), quoted(e.file("a"))) })
+	e.awaitHeld(e.file("a.began"))
+	var waiting []<-chan answer
+	for i := range 6 {
+		path := to(0, "turn")
+		if i%2 == 0 {
+			path = "/v1/pools/p/call/turn"
+		}
+		waiting = append(waiting, background(func() answer { return e.do("POST", path, nil) }))
+		require.Eventually(t, func() bool { return e.waiting() == i+1 }, timeout, poll)
+	}
+	e.release(e.file("a"))
+	require.Equal(t, 200, await(t, held).status)
+	for i, answered := range waiting {
+		require.Equal(t, strconv.Itoa(i+1), string(await(t, answered).body), "in the order of arrival")
+	}
+}
+
+func TestACallOfAWorkerEndsWithTheQueuesLimits(t *testing.T) {
+	e := open(t, 2, withSpec(func(s *spec.Spec) {
+		s.Queue.Size, s.Queue.Timeout = 1, spec.Duration(300*time.Millisecond)
+	}))
+	e.lease(0, "somebody")
+	late := background(func() answer { return e.do("POST", to(0, "echo"), "x") })
+	require.Eventually(t, func() bool { return e.waiting() == 1 }, timeout, poll)
+	e.do("POST", to(0, "echo"), "x").requireProblem(t, 429, api.CodeQueueFull)
+	timedOut := await(t, late)
+	timedOut.requireProblem(t, 503, api.CodeQueueTimeout)
+	require.Contains(t, string(timedOut.body), "no process of p/0 was free within 300ms (queue.timeout)")
+	require.Equal(t, 200, e.do("POST", to(1, "echo"), "x").status)
+}
+
+func TestACallOfAWorkerThatCannotServeItSaysWhy(t *testing.T) {
+	e := open(t, 2)
+	e.do("POST", to(7, "echo"), "x").requireProblem(t, 404, api.CodeWorkerNotFound)
+	e.do("POST", "/v1/pools/q/workers/0/call/echo", "x").requireProblem(t, 404, api.CodePoolNotFound)
+	for _, slot := range []string{"-1", "one", "99999999999999999999"} {
+		require.Equal(t, 400, e.do("POST", "/v1/pools/p/workers/"+slot+"/call/echo", "x").status, slot)
+	}
+	e.do("POST", to(0, "echo"), "x", api.HeaderPriority, "10").requireProblem(t, 400, api.CodeInvalid)
+	e.do("GET", to(0, "echo"), nil).requireProblem(t, 405, codeMethodNotAllowed)
+	require.Equal(t, 404, e.do("POST", "/v1/pools/p/workers/0/call", nil).status)
+}

@@ -1,0 +1,37 @@
+package tempool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+func TestAReportHasTheFiguresOfEachWorkerThatAnswers(t *testing.T) {
+	status := api.PoolStatus{Pool: "p", Size: 2, Spec: spec.Default(), Workers: []api.RosterEntry{{Slot: 0}, {Slot: 1}}}
+	workers := api.PoolWorkers{Pool: "p", Size: 2, Ready: 1, Workers: []api.Worker{
+		{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready}, Metrics: api.Metrics{CurrentMemoryBytes: 50 << 20, CPUPercent: 12.5, UptimeS: 90}},
+		{WorkerState: api.WorkerState{Worker: "p/1", State: lifecycle.Ready}, Error: "no answer"},
+	}}
+	health := NewReport(status, workers, time.Now()).Health
+	require.Len(t, health, 2)
+	require.EqualValues(t, 50<<20, *health[0].MemoryBytes)
+	require.InDelta(t, 12.5, *health[0].CPUPercent, 0)
+	require.InDelta(t, 90, *health[0].UptimeS, 0)
+	require.Nil(t, health[1].MemoryBytes)
+}
+
+func TestAReportIncludesReplacements(t *testing.T) {
+	w := api.Worker{WorkerState: api.WorkerState{Worker: "p/0", State: lifecycle.Ready, Incarnation: 3}}
+	w.Rotation = &api.RotationStatus{Reason: "it served enough"}
+	w.LastRotation = &api.RotationStatus{Incarnation: w.Incarnation, Reason: "it leaks", Failed: "no room", Observed: true}
+	f := workerFacts(w, false)
+	require.Equal(t, []string{"it served enough", "no room", "it leaks"}, []string{f.Replacing, f.ReplacementFailed, f.Observed})
+	w.LastRotation.Incarnation--
+	f = workerFacts(w, false)
+	require.Empty(t, f.ReplacementFailed+f.Observed, "that was another process")
+}

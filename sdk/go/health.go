@@ -1,0 +1,54 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log"
+	"runtime/debug"
+
+	"github.com/tempool/tempool/process/wire"
+)
+
+func (w *Worker) unhealthy(reason string) error {
+	c := w.serving.Load()
+	if c == nil {
+		return errors.New("Unhealthy needs Run: until then, return an error from an OnStart function")
+	}
+	report, err := json.Marshal(map[string]string{"reason": cut(reason, wire.MaxReason)})
+	if err != nil {
+		return err
+	}
+	return c.send(wire.Frame{Type: wire.FrameNotify, Method: wire.UnhealthyMethod, Payload: report})
+}
+
+// ping answers a ping: with an error if a function of OnHealth fails.
+func (c *connection) ping(id uint32) error {
+	hooks := c.worker.onHealth
+	if len(hooks) == 0 {
+		return c.send(wire.Frame{Type: wire.FramePong, ID: id})
+	}
+	c.calls.Go(func() {
+		answer := wire.Frame{Type: wire.FramePong, ID: id}
+		for _, hook := range hooks {
+			if err := check(c.life, hook); err != nil {
+				answer = wire.Frame{Type: wire.FrameError, ID: id, Payload: errorPayload(context.Background(), err)}
+				break
+			}
+		}
+		if err := c.send(answer); err != nil && c.life.Err() == nil {
+			log.Printf("tempool: a ping is not answered: %v", err)
+		}
+	})
+	return nil
+}
+
+// check runs a function of OnHealth. A panic becomes an error.
+func check(ctx context.Context, hook func(context.Context) error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &panicked{value, debug.Stack()}
+		}
+	}()
+	return hook(ctx)
+}
