@@ -66,7 +66,7 @@ var (
 type noObserver struct{}
 
 func (noObserver) Started(api.Process, time.Duration)  {}
-func (noObserver) StartFailed(api.Process)             {}
+func (noObserver) StartFailed(api.Process, error)      {}
 func (noObserver) Watching(api.WatchRequest)           {}
 func (noObserver) Probed(api.Process, error)           {}
 func (noObserver) Stopping(api.Process)                {}

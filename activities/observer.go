@@ -11,8 +11,8 @@ import (
 type Observer interface {
 	// Started reports a process that became ready, and how long that took.
 	Started(p api.Process, took time.Duration)
-	// StartFailed reports a start that failed.
-	StartFailed(p api.Process)
+	// StartFailed reports a start that failed, and why.
+	StartFailed(p api.Process, err error)
 	// Watching reports the request of a Watch, which holds the workflow's view of the process.
 	Watching(r api.WatchRequest)
 	// Probed reports the result of a health check; nil means healthy.

@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process"
@@ -43,6 +44,7 @@ type Agent struct {
 	poolQueues *poolQueues
 	outbox     *outbox
 	host       *activities.Host
+	events     *events.Log
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -87,7 +89,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		config: config, log: logger, instance: instance, temporal: temporal, slots: newPlacementSlots(config.Capacity),
-		stopping: make(chan struct{}), failed: make(chan error, 1),
+		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
@@ -130,7 +132,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
-		Security: a.config.Security, InWorker: a.processes.Contains,
+		Security: a.config.Security, InWorker: a.processes.Contains, Events: a.events,
 	}); err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
+	host.DataPlane, host.Observer = a.gateway, emittingObserver{a.metrics.Observer(), a}
 	a.membership = &membership{
 		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
@@ -227,7 +229,11 @@ func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
 	a.poolQueues.add(p)
 	a.stores.add(p)
-	p.AfterEnd(func() { a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit())) })
+	a.emitStarted(p)
+	p.AfterEnd(func() {
+		a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+		a.emitEnded(p)
+	})
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.
@@ -245,7 +251,7 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(), workflows.EmitEvents(a.events.Emit)), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

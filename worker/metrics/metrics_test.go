@@ -72,7 +72,7 @@ func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
 func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 	l := newWorkerStats(noProcess)
 	l.Started(incarnation(1), time.Second)
-	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
+	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1}, nil)
 	now := time.Now()
 	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")

@@ -120,7 +120,7 @@ func (l *workerStats) Started(p api.Process, took time.Duration) {
 	}
 }
 
-func (l *workerStats) StartFailed(p api.Process) {
+func (l *workerStats) StartFailed(p api.Process, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if pool, ok := l.poolLocked(p.Worker); ok {
