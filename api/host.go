@@ -88,6 +88,8 @@ type HostVitals struct {
 	// At is LivenessRequest.At and the time since then by the agent's monotonic clock: no clocks of two machines are compared.
 	At        time.Time       `json:"at"`
 	Processes []ProcessVitals `json:"processes,omitempty"`
+	// Endpoint is the base URL of the agent's gateway; "" until it listens.
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // ProcessVitals is how one process fares.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,6 +46,7 @@ type Agent struct {
 	outbox     *outbox
 	host       *activities.Host
 	events     *events.Log
+	listening  atomic.Bool // the gateway has an endpoint
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -143,7 +145,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, emittingObserver{a.metrics.Observer(), a}
 	a.membership = &membership{
-		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: host.Vitals, lost: a.killAll,
+		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
 		request: api.JoinRequest{
 			Instance: a.instance, Lineage: a.processes.StateID(), Labels: a.config.Labels, Capacity: a.config.Capacity, Machine: machine(),
@@ -161,6 +163,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	if err := a.gateway.Start(); err != nil {
 		return err
 	}
+	a.listening.Store(true)
 	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
@@ -234,6 +237,15 @@ func (a *Agent) processReady(p *process.Process) {
 		a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 		a.emitEnded(p)
 	})
+}
+
+// vitals are the details of the next heartbeat.
+func (a *Agent) vitals() api.HostVitals {
+	v := a.host.Vitals()
+	if a.listening.Load() {
+		v.Endpoint = a.gateway.Endpoint()
+	}
+	return v
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.

@@ -102,6 +102,23 @@ func (s *eventStream) await(worker string, wanted ...string) {
 	}, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
 }
 
+// recordedSteps are the transitions in a worker's history.
+func recordedSteps(t *testing.T, pool *tempool.Pool, slot int) (steps []string) {
+	history, err := pool.History(t.Context(), slot)
+	require.NoError(t, err)
+	for _, transition := range history {
+		if !transition.IsNote() {
+			steps = append(steps, string(transition.From)+">"+string(transition.To))
+		}
+	}
+	return steps
+}
+
+// transitionsOnly leaves the transitions of steps.
+func transitionsOnly(steps []string) []string {
+	return slices.DeleteFunc(steps, func(step string) bool { return !strings.Contains(step, ">") })
+}
+
 // deferredSteps prints what has arrived when a test fails.
 type deferredSteps eventStream
 
@@ -139,18 +156,10 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	require.NotContains(t, resumed.steps("watched/0"), "created>starting", "read before, as one of %d", before)
 
 	// What the stream tells is what the history holds, once each.
-	history, err := pool.History(t.Context(), 0)
-	require.NoError(t, err)
-	var recorded []string
-	for _, transition := range history {
-		if !transition.IsNote() {
-			recorded = append(recorded, string(transition.From)+">"+string(transition.To))
-		}
-	}
+	recorded := recordedSteps(t, pool, 0)
 	everything := env.followEvents("host-a", "")
 	require.Eventually(t, func() bool {
-		emitted := slices.DeleteFunc(everything.steps("watched/0"), func(step string) bool { return !strings.Contains(step, ">") })
-		return slices.Equal(recorded, emitted)
+		return slices.Equal(recorded, transitionsOnly(everything.steps("watched/0")))
 	}, waitTimeout, 50*time.Millisecond, "recorded %v, emitted %v", recorded, (*deferredSteps)(everything))
 
 	// The cause of the crash is in the event of its end.
@@ -166,4 +175,56 @@ func TestEventsTellWhatHappensToAWorker(t *testing.T) {
 	began := time.Now()
 	a.stop() // while streams are open
 	require.Less(t, time.Since(began), waitTimeout/2)
+}
+
+// Either agent may run the workflow of either worker: only all agents together have everything, each event once.
+func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a", "--capacity", "1")
+	env.startAgent("host-b", "--capacity", "1")
+	pool := env.startPool(echoSpec("watched", 2))
+
+	followed := &eventStream{t: t}
+	ctx, stop := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer stop()
+	var failures []error
+	following.Go(func() {
+		for event, err := range env.client.Events(ctx, tempool.EventOptions{Pool: "watched", Follow: true, Since: time.Now().Add(-time.Hour)}) {
+			followed.mu.Lock()
+			if err != nil {
+				failures = append(failures, err)
+			} else {
+				followed.events = append(followed.events, event)
+			}
+			followed.mu.Unlock()
+		}
+	})
+	for slot := range 2 {
+		followed.await(api.WorkerName("watched", slot), "starting>ready")
+		killProcess(t, env.waitState(pool, slot, lifecycle.Ready).PID)
+	}
+	env.waitFor(pool, "both are ready again", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+	})
+	held := &eventStream{t: t}
+	for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{"worker.*"}}) {
+		require.NoError(t, err)
+		held.events = append(held.events, event)
+	}
+	for slot := range 2 {
+		worker := api.WorkerName("watched", slot)
+		recorded := recordedSteps(t, pool, slot)
+		require.Equal(t, recorded, held.steps(worker))
+		followed.await(worker, "starting>ready", "ready>failed", "starting>ready")
+		emitted := transitionsOnly(followed.steps(worker))
+		require.ElementsMatch(t, recorded, emitted, "no order is promised between agents")
+	}
+	stop()
+	following.Wait()
+	for _, err := range failures { // before an agent's second heartbeat
+		require.ErrorContains(t, err, "has not reported its gateway")
+	}
 }
