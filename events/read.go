@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
@@ -138,4 +139,16 @@ func (r *Reader) Wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is no place in the Log.
+func MissedEvent(source, position string, data api.MissedEvent) []byte {
+	content, err := json.Marshal(api.Event{
+		SpecVersion: "1.0", ID: position + "-missed", Source: source, Type: api.EventMissed, Time: time.Now().UTC(), ContentType: "application/json",
+		Data: encode(data),
+	})
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return content
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -145,17 +144,8 @@ func frame(e events.Entry) []byte {
 
 // missed sends an event of type api.EventMissed. It has no id of its own: a client that connects again goes on after the last event it got.
 func (s eventStream) missed(data api.MissedEvent) {
-	content, err := json.Marshal(data)
-	if err != nil {
-		return
-	}
-	event, err := json.Marshal(api.Event{
-		SpecVersion: "1.0", ID: s.reader.Position() + "-missed", Source: api.HostSource(s.gateway.config.HostID), Type: api.EventMissed,
-		Time: time.Now().UTC(), ContentType: "application/json", Data: content,
-	})
-	if err == nil {
-		_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
-	}
+	event := events.MissedEvent(api.HostSource(s.gateway.config.HostID), s.reader.Position(), data)
+	_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
 }
 
 // wait waits for an event, and reports false once the client has gone or the gateway closes.

@@ -47,6 +47,7 @@ type Agent struct {
 	host       *activities.Host
 	events     *events.Log
 	listening  atomic.Bool // the gateway has an endpoint
+	webhook    *events.Webhook
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -95,6 +96,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
+		temporal.Close()
+		return nil, err
+	}
 	if err := a.start(ctx, namespace, sdk); err != nil {
 		a.cleanUp()
 		return nil, err
@@ -140,7 +145,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength,
+		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength, Webhook: a.webhook.Delivery,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, emittingObserver{a.metrics.Observer(), a}
@@ -170,6 +175,9 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 	}
 	if err := a.startSweeper(ctx, namespace); err != nil {
 		return err
+	}
+	if a.webhook != nil {
+		a.goroutines.Go(func() { a.webhook.Run(a.background) })
 	}
 	j := &janitor{a.temporal, a.processes, a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
@@ -237,15 +245,6 @@ func (a *Agent) processReady(p *process.Process) {
 		a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 		a.emitEnded(p)
 	})
-}
-
-// vitals are the details of the next heartbeat.
-func (a *Agent) vitals() api.HostVitals {
-	v := a.host.Vitals()
-	if a.listening.Load() {
-		v.Endpoint = a.gateway.Endpoint()
-	}
-	return v
 }
 
 // hasReadyProcess reports whether a worker has a ready process on this host.
@@ -363,6 +362,9 @@ func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 // Failed delivers the first fatal error of the agent.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
+// flushTimeout bounds the posting of the last events.
+const flushTimeout = 5 * time.Second
+
 // killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
@@ -413,6 +415,11 @@ func (a *Agent) stop() error {
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
+	if a.webhook != nil {
+		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancelFlush()
+		a.webhook.Flush(flushCtx)
+	}
 	a.log.Info("agent stopped")
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 )
 
@@ -36,7 +37,9 @@ type Config struct {
 	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
-	Logger *slog.Logger
+	// Webhook is where the agent posts its events. Default: nowhere.
+	Webhook events.WebhookConfig
+	Logger  *slog.Logger
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
 	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.

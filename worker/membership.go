@@ -49,6 +49,15 @@ type membership struct {
 	heartbeat time.Time        // the newest
 }
 
+// vitals are the details of the next heartbeat.
+func (a *Agent) vitals() api.HostVitals {
+	v := a.host.Vitals()
+	if a.listening.Load() {
+		v.Endpoint = a.gateway.Endpoint()
+	}
+	return v
+}
+
 // machine names this agent's process to people.
 func machine() string {
 	name, err := os.Hostname()

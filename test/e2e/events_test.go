@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,4 +229,36 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 	for _, err := range failures { // before an agent's second heartbeat
 		require.ErrorContains(t, err, "has not reported its gateway")
 	}
+}
+
+func TestAWebhookThatIsDownAtFirstGetsEverything(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	received := &eventStream{t: t}
+	var up atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var batch []api.Event
+		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
+			t.Errorf("a batch: %v", err)
+		}
+		received.mu.Lock()
+		defer received.mu.Unlock()
+		received.events = append(received.events, batch...)
+	}))
+	t.Cleanup(server.Close)
+	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")
+	pool := env.startPool(echoSpec("watched", 1))
+	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
+	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
+		return len(v.Workers) == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].State == lifecycle.Ready
+	})
+	up.Store(true)
+	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
+	require.Equal(t, recordedSteps(t, pool, 0), transitionsOnly(received.steps("watched/0")))
+	a.stop()
+	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
 }

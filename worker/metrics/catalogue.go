@@ -50,6 +50,8 @@ var (
 	connections        = define(Gauge, "tempool_gateway_connections", "Open client connections.", "listener")
 	eventsOmitted      = define(Counter, "tempool_events_omitted_total", "Events that this agent left out because there were too many of their type in a second.", "type")
 	eventsMissed       = define(Counter, "tempool_events_missed_total", "Events that this agent had dropped before a reader got them.", "reader")
+	eventsPosted       = define(Counter, "tempool_events_posted_total", "Events that the receiver of --events-webhook has accepted.")
+	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
 )
 

@@ -112,6 +112,12 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 		s.value(eventsOmitted, float64(n), eventType)
 	}
 	s.value(eventsMissed, float64(snapshot.EventsMissed), "stream")
+	if c.config.Webhook != nil {
+		d := c.config.Webhook()
+		s.value(eventsMissed, float64(d.Missed), "webhook")
+		s.value(eventsPosted, float64(d.Delivered))
+		s.value(eventPostsFailed, float64(d.Failed))
+	}
 	s.flag(controlPlane, snapshot.ControlPlane)
 	s.value(controlPlaneOutage, snapshot.Outage.Seconds())
 	s.flag(fenced, snapshot.Fenced)

@@ -46,7 +46,7 @@ var rules = []rule{
 	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
 	{path: "spec/...", never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
-	{path: "events", never: clients},
+	{path: "events", ours: []string{"internal/loopback"}, never: clients},
 	{path: "internal/loopback", never: clients},
 	{path: "internal/updatelimit", never: clients},
 	{path: "internal/transport", ours: []string{"internal/loopback"}, never: clients},
