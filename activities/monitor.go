@@ -87,7 +87,7 @@ func (m *monitor) run() {
 	r := m.current()
 	prober := m.startProber(ctx, r)
 	defer func() { prober.stop() }()
-	stopping := h.Stopping
+	stopping, exceeded := h.Stopping, p.Exceeded()
 	for {
 		select {
 		case <-p.Done():
@@ -96,6 +96,9 @@ func (m *monitor) run() {
 		case <-stopping:
 			stopping = nil
 			m.tell(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
+		case <-exceeded:
+			exceeded = nil
+			h.Observer.Exceeded(r.Process, p.Violation())
 		case <-m.changed:
 			prober.stop()
 			r = m.current()

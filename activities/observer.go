@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/limits"
 )
 
 // Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
@@ -17,6 +18,8 @@ type Observer interface {
 	Watching(r api.WatchRequest)
 	// Probed reports the result of a health check; nil means healthy.
 	Probed(p api.Process, err error)
+	// Exceeded reports that a process exceeded a limit for which it should be replaced.
+	Exceeded(p api.Process, v limits.Violation)
 	// Stopping reports that a process is about to be stopped.
 	Stopping(p api.Process)
 	// Decided reports a decision that this host made about a worker without its workflow.

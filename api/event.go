@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-
-	"github.com/tempool/tempool/lifecycle"
 )
 
 // Event is something that happened, as a CloudEvent 1.0 in structured JSON.
@@ -27,15 +25,29 @@ type Event struct {
 
 // The types of events.
 const (
-	EventWorkerTransitioned = "worker.transitioned"
-	EventProcessStarted     = "process.started"
-	EventProcessStartFailed = "process.start_failed"
-	EventProcessEnded       = "process.ended"
-	EventLeaseGranted       = "lease.granted"
-	EventLeaseRenewed       = "lease.renewed"
-	EventLeaseReleased      = "lease.released"
-	EventLeaseExpired       = "lease.expired"
-	EventLeaseRefused       = "lease.refused"
+	EventWorkerTransitioned  = "worker.transitioned"
+	EventProcessStarted      = "process.started"
+	EventProcessStartFailed  = "process.start_failed"
+	EventProcessEnded        = "process.ended"
+	EventLeaseGranted        = "lease.granted"
+	EventLeaseRenewed        = "lease.renewed"
+	EventLeaseReleased       = "lease.released"
+	EventLeaseExpired        = "lease.expired"
+	EventLeaseRefused        = "lease.refused"
+	EventRotationRequested   = "rotation.requested"
+	EventRotationStarted     = "rotation.started"
+	EventRotationFinished    = "rotation.finished"
+	EventWorkerProbed        = "worker.probed"
+	EventLimitExceeded       = "limit.exceeded"
+	EventResourcesRebalanced = "resources.rebalanced"
+	EventCallFailed          = "call.failed"
+	EventPoolScaled          = "pool.scaled"
+	EventPoolApplied         = "pool.applied"
+	EventPoolHeld            = "pool.held"
+	EventPoolReleased        = "pool.released"
+	EventHostJoined          = "host.joined"
+	EventHostLeft            = "host.left"
+	EventHostLost            = "host.lost"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
 )
@@ -44,7 +56,10 @@ const (
 func EventTypes() []string {
 	return []string{
 		EventWorkerTransitioned, EventProcessStarted, EventProcessStartFailed, EventProcessEnded,
-		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused, EventMissed,
+		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
+		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventLimitExceeded, EventResourcesRebalanced,
+		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
+		EventMissed,
 	}
 }
 
@@ -72,47 +87,4 @@ func SourcePool(source string) string {
 	}
 	pool, _, _ := strings.Cut(rest, "/")
 	return pool
-}
-
-// TransitionEvent is the data of EventWorkerTransitioned.
-type TransitionEvent struct {
-	lifecycle.Transition
-	// Host and PID are those of the process, if there is one.
-	Host string `json:"host,omitempty"`
-	PID  int    `json:"pid,omitempty"`
-}
-
-// ProcessEventData is the data of EventProcessStarted, EventProcessStartFailed and EventProcessEnded. Fields that do not concern the type are left out.
-type ProcessEventData struct {
-	Host        string          `json:"host"`
-	Incarnation int64           `json:"incarnation"`
-	PID         int             `json:"pid,omitempty"`
-	TookMS      int64           `json:"took_ms,omitempty"` // from the spawn until it was ready
-	Outcome     lifecycle.State `json:"outcome,omitempty"`
-	Code        *int            `json:"code,omitempty"` // of its exit
-	Signal      string          `json:"signal,omitempty"`
-	Reason      string          `json:"reason,omitempty"`
-}
-
-// LeaseEvent is the data of the events of leases. Fields that do not concern the type are left out.
-type LeaseEvent struct {
-	LeaseID     string     `json:"lease_id,omitempty"`
-	Holder      string     `json:"holder,omitempty"`
-	Session     string     `json:"session,omitempty"`
-	Incarnation int64      `json:"incarnation,omitempty"`
-	Host        string     `json:"host,omitempty"`
-	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
-	// Outcome is ok, error or close as its holder said, or ended if it did not release the lease.
-	Outcome string `json:"outcome,omitempty"`
-	Usage   *Usage `json:"usage,omitempty"` // as its holder reported it
-	// Request and Code say what was refused: checkout, renew or checkin.
-	Request string `json:"request,omitempty"`
-	Code    Code   `json:"code,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-// MissedEvent is the data of EventMissed.
-type MissedEvent struct {
-	Count  uint64 `json:"count,omitempty"` // events of any type and pool; 0 if nobody knows
-	Reason string `json:"reason"`
 }

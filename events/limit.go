@@ -19,6 +19,7 @@ func newLimits() map[string]*limit {
 	limits := map[string]*limit{}
 	for eventType, perSecond := range map[string]int64{
 		api.EventLeaseGranted: 50, api.EventLeaseRenewed: 50, api.EventLeaseReleased: 50, api.EventLeaseRefused: 10,
+		api.EventCallFailed: 10, api.EventWorkerProbed: 20,
 	} {
 		limits[eventType] = &limit{perSecond: perSecond}
 	}

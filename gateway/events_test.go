@@ -16,7 +16,7 @@ import (
 	"github.com/tempool/tempool/events"
 )
 
-func withEvents(log *events.Log) option { return withConfig(func(c *Config) { c.Events = log }) }
+func withEvents(log *events.Log) option { return withConfig(func(c *Config) { c.Config.Events = log }) }
 
 // eventClient reads a stream of events.
 type eventClient struct {
@@ -208,4 +208,34 @@ func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
 	require.Less(t, time.Since(began), timeout/2)
 	_, more := stream.next()
 	require.False(t, more)
+}
+
+func TestAFailedCallIsAnEvent(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 1, withEvents(log))
+	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.do("POST", "/v1/pools/p/call/fail", nil)
+	e.control.setDown(true)
+	e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "100")
+	stream := e.follow(t, "?follow=false", "")
+	failed := stream.require(api.EventCallFailed)
+	require.Equal(t, "/pools/p/workers/0", failed.Source)
+	var data api.CallEvent
+	require.NoError(t, json.Unmarshal(failed.Data, &data))
+	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true, Reason: data.Reason}, data)
+	require.Contains(t, data.Reason, "it cannot be done")
+	_, more := stream.next()
+	require.False(t, more, "the lease holds while Temporal is down, and a call that succeeds is no event")
+}
+
+func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 0, withEvents(log))
+	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50")
+	event := e.follow(t, "?follow=false", "").require(api.EventCallFailed)
+	require.Equal(t, "/pools/p", event.Source)
+	var data api.CallEvent
+	require.NoError(t, json.Unmarshal(event.Data, &data))
+	require.Equal(t, refused.problem.Code, data.Code)
+	require.False(t, data.Started)
 }

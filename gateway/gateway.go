@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
-	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
 )
@@ -37,8 +36,6 @@ type Config struct {
 	Sessions Sessions
 	// Copies moves sessions between stores. nil omits its routes.
 	Copies Copies
-	// Events are what happened at this agent. nil omits their route.
-	Events *events.Log
 	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil knows of none.
 	InWorker func(pid int) bool
 }

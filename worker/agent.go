@@ -137,9 +137,9 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Events: a.events},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
-		Security: a.config.Security, InWorker: a.processes.Contains, Events: a.events,
+		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (a *Agent) start(ctx context.Context, namespace string, sdk *metrics.SDK) (
 		Status: control.Status, Score: host.Score, HistoryLength: client.HistoryLength, Webhook: a.webhook.Delivery,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.DataPlane, host.Observer = a.gateway, emittingObserver{a.metrics.Observer(), a}
+	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
 	a.membership = &membership{
 		client: client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -150,6 +151,9 @@ func (l *workerStats) Probed(p api.Process, err error) {
 		l.probeFailures.WithLabelValues(pool).Inc()
 	}
 }
+
+// Exceeded counts nothing: the replacement is counted when it comes.
+func (l *workerStats) Exceeded(api.Process, limits.Violation) {}
 
 func (l *workerStats) Stopping(p api.Process) {
 	l.mu.Lock()

@@ -58,3 +58,26 @@ func leaseEvent(lease *api.Lease, reason string) api.LeaseEvent {
 		ExpiresAt: &lease.ExpiresAt, Reason: reason,
 	}
 }
+
+// emit emits an event of a rotation.
+func (r rotator) emit(eventType string, rotation rotation) {
+	emit.Event(r.Ctx, eventType, api.WorkerSource(r.name()), api.RotationEvent{
+		Incarnation: rotation.Incarnation, Cause: rotation.Cause, Reason: rotation.Reason, Observed: rotation.Observed, InPlace: rotation.InPlace,
+		Failed: rotation.Failed, CallsCut: rotation.CallsCut,
+	})
+}
+
+// emitStarted emits that the rotation is carried out, once for all of its attempts.
+func (r rotator) emitStarted() {
+	if !r.Rotation.started {
+		r.Rotation.started = true
+		r.emit(api.EventRotationStarted, *r.Rotation)
+	}
+}
+
+// emitCancelled emits that the rotation is dropped.
+func (r rotator) emitCancelled(reason string) {
+	dropped := *r.Rotation
+	dropped.Failed = reason
+	r.emit(api.EventRotationFinished, dropped)
+}

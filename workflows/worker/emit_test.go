@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
@@ -22,11 +24,27 @@ func (s *workerEnv) transitions() (all []lifecycle.Transition) {
 	return all
 }
 
-// others are the other events in short: type, lease and outcome.
-func (s *workerEnv) others() (all []string) {
+// leaseEvents are those of leases in short: type, lease, and outcome or code.
+func (s *workerEnv) leaseEvents() (all []string) {
 	for _, e := range s.emitted {
 		if data, ok := e.data.(api.LeaseEvent); ok {
 			all = append(all, strings.Join(strings.Fields(e.eventType+" "+data.LeaseID+" "+data.Outcome+" "+string(data.Code)), " "))
+		}
+	}
+	return all
+}
+
+// rotationEvents are those of rotations in short: type, incarnation, cause, and whether it is only observed, in place, or failed.
+func (s *workerEnv) rotationEvents() (all []string) {
+	for _, e := range s.emitted {
+		if data, ok := e.data.(api.RotationEvent); ok {
+			short := fmt.Sprintf("%s %d %s", e.eventType, data.Incarnation, data.Cause)
+			for word, holds := range map[string]bool{" observed": data.Observed, " in place": data.InPlace, " failed": data.Failed != ""} {
+				if holds {
+					short += word
+				}
+			}
+			all = append(all, short)
 		}
 	}
 	return all
@@ -68,7 +86,7 @@ func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
 		"lease.released t.0.1.1 ok", "lease.refused t.0.1.1 lease_fenced",
 		"lease.granted t.0.1.2", "lease.expired t.0.1.2",
 		"lease.granted t.0.2.3", "lease.released t.0.2.3 ended",
-	}, s.others())
+	}, s.leaseEvents())
 }
 
 func TestALeaseThatOutlivesASwitchEndsOnce(t *testing.T) {
@@ -82,5 +100,31 @@ func TestALeaseThatOutlivesASwitchEndsOnce(t *testing.T) {
 	run := standalone()
 	run.Spec.Lease.TTL = spec.Duration(time.Hour)
 	s.run(run)
-	require.Equal(t, []string{"lease.granted t.0.1.1", "lease.released t.0.1.1 ok"}, s.others())
+	require.Equal(t, []string{"lease.granted t.0.1.1", "lease.released t.0.1.1 ok"}, s.leaseEvents())
+}
+
+func TestARotationEmitsItsSteps(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", InPlace: true}))
+	s.At(3*time.Minute, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []string{
+		"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator",
+		"rotation.requested 2 operator in place", "rotation.started 2 operator in place", "rotation.finished 2 operator in place",
+	}, s.rotationEvents())
+}
+
+func TestARotationThatFailsSaysSo(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation > 1 {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("no", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1001, TookMS: 1, Rules: r.Rules}, nil
+	}
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Hour, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator failed"}, s.rotationEvents())
 }
