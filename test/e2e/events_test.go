@@ -212,7 +212,7 @@ func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
 		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
 	})
 	held := &eventStream{t: t}
-	for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{"worker.*"}}) {
+	for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
 		require.NoError(t, err)
 		held.events = append(held.events, event)
 	}
