@@ -10,6 +10,7 @@ type (
 	Code                     = api.Code
 	Control                  = api.Control
 	Error                    = api.Error
+	Event                    = api.Event
 	EvacuateRequest          = api.EvacuateRequest
 	MigrateSessionRequest    = api.MigrateSessionRequest
 	Outcome                  = api.Outcome

@@ -2,6 +2,7 @@ package tempool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +78,11 @@ func (c *Client) Hosts(ctx context.Context) ([]Host, error) {
 	for i, id := range ids {
 		hosts[i].ID = strings.TrimPrefix(id, api.HostWorkflowID(""))
 		group.Go(func() error {
-			if vitals, at, err := c.heartbeat(ctx, hosts[i].ID); err == nil {
+			vitals, at, err := c.heartbeat(ctx, hosts[i].ID)
+			if errors.Is(err, api.ErrInvalid) {
+				return err // every heartbeat of the namespace is encrypted
+			}
+			if err == nil {
 				hosts[i].Vitals, hosts[i].HeardAt = vitals, at
 			}
 			return nil
@@ -103,7 +108,7 @@ func (c *Client) heartbeat(ctx context.Context, hostID string) (v api.HostVitals
 			continue
 		}
 		if err := c.converter.FromPayloads(activity.GetHeartbeatDetails(), &v); err != nil {
-			return v, at, fmt.Errorf("read the heartbeat of host %s: %w", hostID, err)
+			return v, at, c.fromTemporal(err, "read the heartbeat of host "+hostID)
 		}
 		at = activity.GetLastHeartbeatTime().AsTime()
 	}

@@ -102,7 +102,7 @@ func (m *monitor) run(released <-chan struct{}) bool {
 	r := m.current()
 	prober := m.startProber(ctx, r)
 	defer func() { prober.stop() }()
-	stopping := h.Stopping
+	stopping, exceeded := h.Stopping, p.Exceeded()
 	var reported time.Time // when the program last reported that it is not well
 	for {
 		select {
@@ -114,6 +114,9 @@ func (m *monitor) run(released <-chan struct{}) bool {
 		case <-stopping:
 			stopping = nil
 			m.tell(api.WatchResult{Event: api.WatchShutdown, Reason: "the agent of host " + h.ID + " is shutting down", Sample: toSample(p.LatestSample())})
+		case <-exceeded:
+			exceeded = nil
+			h.Observer.Exceeded(r.Process, p.Violation())
 		case <-m.changed:
 			prober.stop()
 			r = m.current()

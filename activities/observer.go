@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/limits"
 )
 
 // Observer receives what the activities see of the workers of a host, for metrics. Its methods return at once and are safe for
@@ -11,12 +12,14 @@ import (
 type Observer interface {
 	// Started reports a process that became ready, and how long that took.
 	Started(p api.Process, took time.Duration)
-	// StartFailed reports a start that failed.
-	StartFailed(p api.Process)
+	// StartFailed reports a start that failed, and why.
+	StartFailed(p api.Process, err error)
 	// Watching reports the request of a Watch, which holds the workflow's view of the process.
 	Watching(r api.WatchRequest)
 	// Probed reports the result of a health check; nil means healthy.
 	Probed(p api.Process, err error)
+	// Exceeded reports that a process exceeded a limit for which it should be replaced.
+	Exceeded(p api.Process, v limits.Violation)
 	// Stopping reports that a process is about to be stopped.
 	Stopping(p api.Process)
 	// Decided reports a decision that this host made about a worker without its workflow.

@@ -96,7 +96,7 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	}
 	if h.Admit != nil {
 		if err := h.Admit(ctx, r); err != nil {
-			h.Observer.StartFailed(r.Process)
+			h.Observer.StartFailed(r.Process, err)
 			return api.StartResult{}, fromCoded(err)
 		}
 	}
@@ -105,20 +105,21 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	began := time.Now()
 	p, err := h.Processes.Start(ctx, process.Launch{Worker: r.Worker, Incarnation: r.Incarnation, Spec: r.Spec, Keep: r.KeepIncarnations})
 	if err != nil {
-		h.Observer.StartFailed(r.Process)
+		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromProcess(err)
 	}
 	h.Started(p)
 	took := time.Since(began)
 	h.Observer.Started(r.Process, took)
 	if err := h.probation(ctx, p, fromspec.Recovery(r.Spec).Probation(r.Failures, r.ShortLived)); err != nil {
-		h.Observer.StartFailed(r.Process)
+		h.Observer.StartFailed(r.Process, err)
 		return api.StartResult{}, fromProcess(err)
 	}
 	if h.Epoch() != epoch { // the worker would not hear of this process's end
 		_, _ = p.Stop(ctx, time.Nanosecond)
-		h.Observer.StartFailed(r.Process)
-		return api.StartResult{}, fromCoded(api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch))
+		err := api.Errorf(api.CodeStartFailed, "host %s lost its epoch %d during the start", h.ID, epoch)
+		h.Observer.StartFailed(r.Process, err)
+		return api.StartResult{}, fromCoded(err)
 	}
 	info := p.Info()
 	result := api.StartResult{

@@ -46,22 +46,23 @@ type Config struct {
 // Gateway is a Dispatcher with an HTTP face. All methods are safe for concurrent use.
 type Gateway struct {
 	*dispatch.Dispatcher
-	config     Config
-	mux        *http.ServeMux
-	server     *http.Server
-	endpoint   string
-	listeners  []net.Listener
-	tcp, unix  atomic.Int64 // open connections
-	memory     *memoryBudget
-	serving    sync.WaitGroup
-	clients    *clientCounts
-	watching   context.CancelFunc // ends the watch of the files of Security
-	streaming  context.Context    // of followed logs; endStreams ends them
-	endStreams context.CancelFunc
-	open       openConnections
-	unlink     func() error // removes the Unix socket's file; nil without one
-	closeOnce  sync.Once
-	closed     chan struct{}
+	config       Config
+	mux          *http.ServeMux
+	server       *http.Server
+	endpoint     string
+	listeners    []net.Listener
+	tcp, unix    atomic.Int64 // open connections
+	memory       *memoryBudget
+	serving      sync.WaitGroup
+	clients      *clientCounts
+	watching     context.CancelFunc // ends the watch of the files of Security
+	streaming    context.Context    // of followed logs and events; endStreams ends them
+	endStreams   context.CancelFunc
+	eventsMissed atomic.Int64 // events that were dropped before the reader of a stream got to them
+	open         openConnections
+	unlink       func() error // removes the Unix socket's file; nil without one
+	closeOnce    sync.Once
+	closed       chan struct{}
 }
 
 // New returns a Gateway, which Start opens to clients. It fails with CodeInvalid if config cannot work.
@@ -98,11 +99,15 @@ type Snapshot struct {
 	dispatch.Snapshot
 	// Connections are the open connections by the network of their listener: tcp, unix.
 	Connections map[string]int64
+	// EventsMissed counts the events that readers of the stream were too slow to get, and EventsOmitted, by type, those that were not emitted
+	// because there were too many in a second.
+	EventsMissed  int64
+	EventsOmitted map[string]int64
 }
 
 // Snapshot returns the current counts. It takes each pool's lock for a moment.
 func (g *Gateway) Snapshot() Snapshot {
-	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64)}
+	s := Snapshot{Snapshot: g.Dispatcher.Snapshot(), Connections: make(map[string]int64), EventsMissed: g.eventsMissed.Load(), EventsOmitted: g.config.Events.Omitted()}
 	for _, l := range g.listeners {
 		network := l.Addr().Network()
 		s.Connections[network] = g.connections(network).Load()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/sessions"
 )
@@ -47,7 +48,7 @@ func readDocument(t *testing.T) document {
 }
 
 func TestOpenAPIDescribesExactlyTheRoutes(t *testing.T) {
-	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}))
+	e := open(t, 0, withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")))
 	served, described := []string{"GET /metrics"}, []string(nil) // that one is the agent's, on its gateway
 	for _, r := range e.gateway.routes() {
 		served = append(served, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
@@ -92,7 +93,7 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 
 func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 	schemas := readDocument(t).Components.Schemas
-	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{},
+	for name, value := range map[string]any{"Lease": api.Lease{}, "CheckoutRequest": dispatch.CheckoutRequest{}, "Problem": Problem{}, "Readiness": Readiness{}, "Session": sessions.Session{}, "Event": api.Event{},
 		"LogLine": api.LogLine{}, "SessionCopyRequest": api.SessionCopyRequest{}, "SessionCopyStep": api.SessionCopyStep{}, "SessionCopy": api.SessionCopy{}, "SessionComparison": api.SessionComparison{}} {
 		var fields []string
 		for field := range reflect.TypeOf(value).Fields() {
@@ -107,4 +108,5 @@ func TestOpenAPIDescribesTheFieldsAndCodes(t *testing.T) {
 		codes = append(codes, string(code))
 	}
 	require.ElementsMatch(t, append(codes, string(codeInternal)), schemas["Problem"].Properties["code"].Enum)
+	require.ElementsMatch(t, api.EventTypes(), schemas["Event"].Properties["type"].Enum)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions"
@@ -53,11 +54,14 @@ func TestATokenReachesExactlyTheRoutesOfItsRights(t *testing.T) {
 		secrets[right] = addToken(t, tokens, right.String(), []string{"*"}, right.String())
 	}
 	elsewhere := addToken(t, tokens, "elsewhere", []string{"q*"}, access.RightNames()...)
-	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}))
+	e := open(t, 1, withTokens(tokens), withSessions(sessions.Config{}), withCopies(&fakeCopies{}), withEvents(events.New("here")))
 	e.gateway.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	routes := append(e.gateway.routes(), route{"GET", "/metrics", access.Read, everyPool, nil})
 	for _, rt := range routes {
 		path := strings.NewReplacer("{pool}", "p", "{method...}", "echo", "{id}", "p.0.1.99~"+api.NewLeaseToken(), "{session}", "s1").Replace(rt.path)
+		if path == "/v1/events" {
+			path += "?follow=false"
+		}
 		public := path == "/healthz" || path == "/readyz"
 		status, problem := e.tcp(rt.method, path, "", "{}")
 		if public {

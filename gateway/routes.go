@@ -51,6 +51,9 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/readyz", 0, anyPool, g.getReady},
 		{http.MethodGet, "/openapi.json", 0, anyPool, getOpenAPI},
 	}
+	if g.config.Events != nil {
+		routes = append(routes, route{http.MethodGet, "/v1/events", access.Read, anyPool, orProblem(g.getEvents)})
+	}
 	if g.config.Sessions != nil {
 		routes = append(routes, sessionRoutes(g.config.Sessions)...)
 	}

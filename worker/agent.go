@@ -21,11 +21,11 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
-	"github.com/tempool/tempool/workflows"
 )
 
 // Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
@@ -46,6 +46,8 @@ type Agent struct {
 	outbox     *outbox
 	demand     *demandReporter
 	host       *activities.Host
+	events     *events.Log
+	webhook    *events.Webhook
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -93,10 +95,14 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		config: config, log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
-		stopping: make(chan struct{}), failed: make(chan error, 1),
+		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
+		connected.Close()
+		return nil, err
+	}
 	if err := a.start(ctx, sdk); err != nil {
 		a.cleanUp()
 		return nil, err
@@ -132,7 +138,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return err
 	}
 	host := &activities.Host{
-		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processReady, Stopping: a.stopping, Logger: a.log,
+		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -140,7 +146,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
@@ -149,10 +155,10 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength,
+		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
-	host.DataPlane, host.Observer = a.gateway, a.metrics.Observer()
+	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
 	a.membership = &membership{
 		client: a.client, hostID: a.config.HostID, hint: a.config.OtherHostID, newWorker: a.newEpochWorker, vitals: a.vitals, lost: a.killAll,
 		fail: a.fail, log: a.log,
@@ -185,6 +191,9 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	if err := a.startSweeper(ctx, a.client.Namespace()); err != nil {
 		return err
+	}
+	if a.webhook != nil {
+		a.goroutines.Go(func() { a.webhook.Run(a.background) })
 	}
 	j := &janitor{a.temporal, a.processes, a.log}
 	a.goroutines.Go(func() { j.run(a.background) })
@@ -247,6 +256,12 @@ func (a *Agent) cleanUp() {
 	a.client.Close()
 }
 
+// processStarted enters a process that this agent has started.
+func (a *Agent) processStarted(p *process.Process) {
+	a.processReady(p)
+	a.emitStarted(p)
+}
+
 // processReady counts a process that became ready.
 func (a *Agent) processReady(p *process.Process) {
 	a.slots.add(p)
@@ -255,6 +270,7 @@ func (a *Agent) processReady(p *process.Process) {
 	p.AfterEnd(func() {
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
+			a.emitEnded(p)
 		}
 	})
 }
@@ -269,23 +285,6 @@ func (a *Agent) hasReadyProcess(worker string) bool {
 			return p.Worker() == worker && !p.Info().ReadyAt.IsZero()
 		}
 	})
-}
-
-// startWorkflowWorker serves workflows.
-func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
-	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: workflows.Interceptors(a.client.DataConverter()), DeploymentOptions: a.config.Deployment.options(),
-	})
-	workflows.Register(flow)
-	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
-	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
-	flow.RegisterActivityWithOptions(roster.ReserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
-	flow.RegisterActivityWithOptions(roster.ScalePool, activity.RegisterOptions{Name: api.ActivityScale})
-	a.serving = append(a.serving, flow)
-	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
-		return err
-	}
-	return a.config.Deployment.register(ctx, a.temporal.WorkerDeploymentClient(), a.log)
 }
 
 func startPolling(workers ...sdkworker.Worker) error {
@@ -376,6 +375,9 @@ func (a *Agent) Gateway() *gateway.Gateway { return a.gateway }
 // Failed delivers the first fatal error of the agent.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
+// flushTimeout bounds the posting of the last events.
+const flushTimeout = 5 * time.Second
+
 // killTimeout bounds the end of the processes that outlived StopTimeout.
 const killTimeout = 10 * time.Second
 
@@ -435,7 +437,12 @@ func (a *Agent) stop() error {
 	a.poolQueues.waitClosed()
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
-	a.client.Close()
+	a.temporal.Close()
+	if a.webhook != nil {
+		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancelFlush()
+		a.webhook.Flush(flushCtx)
+	}
 	a.log.Info("agent stopped")
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/process/logs"
@@ -47,6 +48,8 @@ type Config struct {
 	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
+	// Webhook is where the agent posts its events. Default: nowhere.
+	Webhook events.WebhookConfig
 	// KeepProcesses hands the ready processes to the next agent of this host id and state folder when this one stops, and takes over those of the
 	// agent before. Linux only.
 	KeepProcesses bool

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows"
 )
 
 const (
@@ -67,4 +69,21 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 		return nil, fmt.Errorf("poll %s: %w", api.PoolQueue(pool), err)
 	}
 	return poller.Stop, nil
+}
+
+// startWorkflowWorker serves workflows.
+func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
+	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
+		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.events.Emit)), DeploymentOptions: a.config.Deployment.options(),
+	})
+	workflows.Register(flow)
+	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
+	flow.RegisterActivityWithOptions(roster.WorkerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
+	flow.RegisterActivityWithOptions(roster.ReserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
+	flow.RegisterActivityWithOptions(roster.ScalePool, activity.RegisterOptions{Name: api.ActivityScale})
+	a.serving = append(a.serving, flow)
+	if err := startPolling(flow); err != nil || !a.config.Deployment.versioned() {
+		return err
+	}
+	return a.config.Deployment.register(ctx, a.temporal.WorkerDeploymentClient(), a.log)
 }

@@ -306,6 +306,9 @@ func (c *Call) finish(err error) {
 	for _, w := range begun {
 		w.send()
 	}
+	if err != nil {
+		c.emitFailure(err, now)
+	}
 	if wake {
 		p.notify()
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/process"
 )
 
@@ -51,6 +52,8 @@ type Config struct {
 	HoldFor time.Duration
 	// CheckEvery is the interval of health checks of Temporal. Default: DefaultCheckEvery.
 	CheckEvery time.Duration
+	// Events takes what happened. nil takes nothing, and a Gateway then has no route for it.
+	Events *events.Log
 	// Logger's default is slog.Default().
 	Logger *slog.Logger
 }

@@ -57,6 +57,7 @@ func (p *poolState) countRefusal(err error) {
 	}
 	if i := slices.Index(refusalCodes[:], code); i >= 0 {
 		p.stats.refused[i].Add(1)
+		p.emitRefusal(code, err)
 	}
 }
 

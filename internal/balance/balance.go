@@ -156,3 +156,14 @@ func waitClosed(ctx context.Context, closed <-chan struct{}) error {
 		return transport.Error(ctx, ctx.Err(), "waiting for the pool's roster", false)
 	}
 }
+
+// URLs lists the gateways that are known.
+func (b *Balancer) URLs() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	urls := make([]string, len(b.endpoints))
+	for i, e := range b.endpoints {
+		urls[i] = e.url
+	}
+	return urls
+}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +39,10 @@ func TestLimitsApplyAndAWorkerOverItsMemoryLimitIsReplaced(t *testing.T) {
 	})
 	if view.Workers[0].Limits["memory"] == "sampler" {
 		require.EqualValues(t, 1, view.Workers[0].RotationsByReason["limits"]+view.Workers[1].RotationsByReason["limits"])
+		events := env.followEvents("limits", "")
+		require.Eventually(t, func() bool {
+			return slices.Contains(append(events.steps("limited/0"), events.steps("limited/1")...), api.EventLimitExceeded)
+		}, waitTimeout, 50*time.Millisecond)
 	}
 
 	_, _, _ = post(t, client, "/v1/pools/limited/call/hold", "400") // it may return before the sampler runs

@@ -80,3 +80,16 @@ func (i *extraCommandInbound) ExecuteWorkflow(ctx workflow.Context, in *intercep
 	workflow.NewTimer(ctx, time.Second)
 	return i.Next.ExecuteWorkflow(ctx, in)
 }
+
+// TestAReplayEmitsNothing: events are emitted when they happen.
+func TestAReplayEmitsNothing(t *testing.T) {
+	t.Parallel()
+	for _, file := range histories(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, replay(t, file, workflows.EmitEvents(func(eventType, source string, _ time.Time, data any) {
+				t.Errorf("%s emitted %s: %+v", source, eventType, data)
+			})))
+		})
+	}
+}

@@ -48,6 +48,10 @@ var (
 	controlPlaneOutage = define(Gauge, "tempool_control_plane_outage_seconds", "Time since Temporal last answered; 0 while it answers.")
 	fenced             = define(Gauge, "tempool_gateway_fenced", "1 while the gateway rejects calls because Temporal has been unreachable for too long.")
 	connections        = define(Gauge, "tempool_gateway_connections", "Open client connections.", "listener")
+	eventsOmitted      = define(Counter, "tempool_events_omitted_total", "Events that this agent left out because there were too many of their type in a second.", "type")
+	eventsMissed       = define(Counter, "tempool_events_missed_total", "Events that this agent had dropped before a reader got them.", "reader")
+	eventsPosted       = define(Counter, "tempool_events_posted_total", "Events that the receiver of --events-webhook has accepted.")
+	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
 )
 

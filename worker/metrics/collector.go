@@ -108,6 +108,16 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	s.value(agentInfo, 1, c.config.HostID)
 	s.value(capacity, float64(c.config.Capacity))
 	s.value(processes, float64(c.config.Processes.Live()))
+	for eventType, n := range snapshot.EventsOmitted {
+		s.value(eventsOmitted, float64(n), eventType)
+	}
+	s.value(eventsMissed, float64(snapshot.EventsMissed), "stream")
+	if c.config.Webhook != nil {
+		d := c.config.Webhook()
+		s.value(eventsMissed, float64(d.Missed), "webhook")
+		s.value(eventsPosted, float64(d.Delivered))
+		s.value(eventPostsFailed, float64(d.Failed))
+	}
 	s.flag(controlPlane, snapshot.ControlPlane)
 	s.value(controlPlaneOutage, snapshot.Outage.Seconds())
 	s.flag(fenced, snapshot.Fenced)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/sessions/affinity"
@@ -38,6 +39,8 @@ type Config struct {
 	Affinity interface {
 		Pools() map[string]affinity.PoolStats
 	}
+	// Webhook counts the events that the agent posts; nil if it posts none.
+	Webhook func() events.Delivery
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger

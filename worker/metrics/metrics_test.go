@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/lifecycle"
@@ -72,7 +73,7 @@ func TestTheCountersOfAProgramAddUpAcrossIncarnations(t *testing.T) {
 func TestWorkersAndPoolsWithoutAProcessAreRemoved(t *testing.T) {
 	l := newWorkerStats(noProcess)
 	l.Started(incarnation(1), time.Second)
-	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1})
+	l.StartFailed(api.Process{Worker: "q/0", Incarnation: 1}, nil)
 	now := time.Now()
 	l.sweepLocked(map[string]bool{"p/0": true}, now.Add(statsRetention))
 	require.Contains(t, l.workers, "p/0")
@@ -234,6 +235,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
 		Status:        func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
+		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
 	})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -246,7 +248,8 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	require.Positive(t, seen)
 	for _, line := range []string{
 		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
-		`tempool_session_affinity_bindings{pool="p"} 1`,
+		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
+		`tempool_events_missed_total{reader="webhook"} 1`, `tempool_events_missed_total{reader="stream"} 0`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/activities"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/process/limits"
 	"github.com/tempool/tempool/process/wire"
 )
 
@@ -120,7 +121,7 @@ func (l *workerStats) Started(p api.Process, took time.Duration) {
 	}
 }
 
-func (l *workerStats) StartFailed(p api.Process) {
+func (l *workerStats) StartFailed(p api.Process, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if pool, ok := l.poolLocked(p.Worker); ok {
@@ -150,6 +151,9 @@ func (l *workerStats) Probed(p api.Process, err error) {
 		l.probeFailures.WithLabelValues(pool).Inc()
 	}
 }
+
+// Exceeded counts nothing: the replacement is counted when it comes.
+func (l *workerStats) Exceeded(api.Process, limits.Violation) {}
 
 func (l *workerStats) Stopping(p api.Process) {
 	l.mu.Lock()

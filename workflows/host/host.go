@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/failure"
 )
 
@@ -102,7 +103,10 @@ func (h *host) register() error {
 		return err
 	}
 	return workflow.SetUpdateHandler(h.ctx, api.UpdateLeave, func(_ workflow.Context, r api.LeaveRequest) error {
-		h.membership = h.membership.leave(r, workflow.Now(h.ctx))
+		was := h.State
+		if h.membership = h.membership.leave(r, workflow.Now(h.ctx)); h.State != was {
+			h.emit(api.EventHostLeft, "its agent has stopped")
+		}
 		return nil
 	})
 }
@@ -112,7 +116,11 @@ func (h *host) join(_ workflow.Context, r api.JoinRequest) (api.JoinResult, erro
 	if refusal != nil {
 		return api.JoinResult{}, failure.Refusal(refusal)
 	}
+	joined := next.Epoch != h.Epoch
 	h.membership = next
+	if joined {
+		h.emit(api.EventHostJoined, "")
+	}
 	return api.JoinResult{Epoch: h.Epoch}, nil
 }
 
@@ -195,12 +203,20 @@ func (h *host) await() (forgotten bool, err error) {
 		h.observe()
 	case h.State == api.HostSuspect:
 		h.lose(workflow.Now(h.ctx))
+		h.emit(api.EventHostLost, h.Ended.Reason)
 	case h.State == api.HostKeeping:
 		h.giveUp(workflow.Now(h.ctx))
 	case !h.State.Alive() && h.Ended == nil && workflow.AllHandlersFinished(h.ctx):
 		return true, nil
 	}
 	return false, nil
+}
+
+// emit emits an event of the host.
+func (h *host) emit(eventType, reason string) {
+	emit.Event(h.ctx, eventType, api.HostSource(h.Host), api.HostEvent{
+		Epoch: h.Epoch, Instance: h.Instance, Machine: h.Machine, Labels: h.Labels, Capacity: h.Capacity, Reason: reason,
+	})
 }
 
 // observe takes in the end of the present epoch's liveness.

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/workflows/internal/emit"
 )
 
 // fleet is a host's workflow on a clock that skips time, and the agents that join it.
@@ -25,6 +27,14 @@ type fleet struct {
 	started  []api.LivenessRequest
 	ran      int // steps
 	steps    int
+	emitted  []string // the host's events and their epochs
+}
+
+// workflow is Workflow with an agent that takes its events.
+func (f *fleet) workflow(ctx workflow.Context, run Run) error {
+	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+		f.emitted = append(f.emitted, fmt.Sprint(source, " ", eventType, " ", data.(api.HostEvent).Epoch))
+	}), run)
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -32,7 +42,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, env: suite.NewTestWorkflowEnvironment(), liveness: map[int64]func(context.Context) error{}}
 	f.env.SetStartTime(t0)
 	f.env.SetTestTimeout(time.Minute)
-	f.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
+	f.env.RegisterWorkflowWithOptions(f.workflow, workflow.RegisterOptions{Name: api.WorkflowHost})
 	f.env.RegisterActivityWithOptions(func(ctx context.Context, r api.LivenessRequest) error {
 		f.started = append(f.started, r)
 		if end := f.liveness[r.Epoch]; end != nil {
@@ -120,6 +130,9 @@ func TestOneAgentHoldsAHostIDAtATime(t *testing.T) {
 	require.Equal(t, &joined{epoch: 1}, first)
 	require.ErrorContains(t, early.refusal, `host id "gpu-1" is held by agent a`)
 	require.Equal(t, &joined{epoch: 2}, late)
+	require.Equal(t, []string{
+		"/hosts/gpu-1 host.joined 1", "/hosts/gpu-1 host.left 1", "/hosts/gpu-1 host.joined 2", "/hosts/gpu-1 host.left 2",
+	}, f.emitted)
 	require.Equal(t, []api.LivenessRequest{{Epoch: 1, Instance: "a", At: t0}, {Epoch: 2, Instance: "b", At: t0.Add(3 * time.Minute)}}, f.started)
 }
 
@@ -135,6 +148,9 @@ func TestASilentAgentIsLostAndAnotherMayJoin(t *testing.T) {
 	f.after(2*time.Minute, func() { f.leave(2) })
 	require.NoError(t, f.run(Run{}))
 	require.Equal(t, &joined{epoch: 2}, other)
+	require.Equal(t, []string{
+		"/hosts/gpu-1 host.joined 1", "/hosts/gpu-1 host.lost 1", "/hosts/gpu-1 host.joined 2", "/hosts/gpu-1 host.left 2",
+	}, f.emitted)
 }
 
 func TestAnAgentWhoseLivenessEndsWithoutAWordIsSuspectAndThenLost(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/display"
+	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -124,6 +125,9 @@ func (a *allocation) report(shares []api.Share) {
 			a.ReportedShares = append(a.ReportedShares, share)
 		}
 		workflow.GetLogger(a.Ctx).Info("share of a host's budget applied", "worker", share.Worker, "memory_bytes", share.MemoryBytes, "cpu_cores", share.CPUCores)
+		emit.Event(a.Ctx, api.EventResourcesRebalanced, api.WorkerSource(share.Worker), api.RebalanceEvent{
+			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores,
+		})
 		a.signalWorker(number, api.SignalLimitsApplied, api.LimitsApplied{
 			Incarnation: share.Incarnation, MemoryBytes: share.MemoryBytes, CPUCores: share.CPUCores, Limits: share.Limits,
 			Reason: fmt.Sprintf("limits set to the %s share of the host's budget: %d MB, %.2f cores", a.Spec.Resources.Allocation, share.MemoryBytes/1_000_000, share.CPUCores),

@@ -64,6 +64,10 @@ func TestABudgetIsSharedOutOnEachHostInItsRhythm(t *testing.T) {
 			p.At(11*time.Minute, func() { require.Equal(t, 6, p.rebalances(), "every five minutes") })
 			p.stopAt(12 * time.Minute)
 			p.run(run)
+			require.ElementsMatch(t, []string{
+				`/pools/t/workers/0 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
+				`/pools/t/workers/1 resources.rebalanced {"incarnation":1,"memory_bytes":100,"cpu_cores":0}`,
+			}, p.emitted)
 			for i, times := range []int{1, 1, 0} {
 				require.Len(t, p.workers[i].timesOf(api.SignalLimitsApplied), times, "worker %d, whose share never changes", i)
 			}

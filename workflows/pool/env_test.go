@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 	"github.com/tempool/tempool/workflows/worker"
 )
@@ -44,6 +46,7 @@ type fakePool struct {
 	announced       map[int]int            // how often each slot was told that the pool continues
 	beforeStart     func()                 // is called when the pool starts a worker; nil for nothing
 	slowSignals     time.Duration          // how long messages to workers take beyond signalLatency
+	emitted         []string               // the pool's events: source, type and data
 	peak            int                    // the most workers that were in the middle of a restart at one time
 }
 
@@ -84,6 +87,15 @@ const neverStarts = "neverStarts"
 
 func newFakePool(t *testing.T) *fakePool {
 	return &fakePool{t: t, Script: workflowtest.NewScript(), workers: map[int]*fakeWorker{}, announced: map[int]int{}}
+}
+
+// workflow is Workflow with an agent that takes its events.
+func (p *fakePool) workflow(ctx workflow.Context, run Run) error {
+	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+		content, err := json.Marshal(data)
+		require.NoError(p.t, err)
+		p.emitted = append(p.emitted, source+" "+eventType+" "+string(content))
+	}), run)
 }
 
 func poolOf(size int) Run {
@@ -139,7 +151,7 @@ func (p *fakePool) set(now time.Time) {
 	p.env.RegisterActivityWithOptions(p.rebalance, activity.RegisterOptions{Name: api.ActivityRebalance})
 	p.env.RegisterActivityWithOptions(p.workerLeases, activity.RegisterOptions{Name: api.ActivityWorkerLeases})
 	p.env.RegisterActivityWithOptions(p.reserveWorker, activity.RegisterOptions{Name: api.ActivityReserveWorker})
-	p.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
+	p.env.RegisterWorkflowWithOptions(p.workflow, workflow.RegisterOptions{Name: api.WorkflowPool})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	p.env.RegisterWorkflowWithOptions(stubChild, workflow.RegisterOptions{Name: refusedWorkflow})
 	p.env.OnWorkflow(refusedWorkflow, mock.Anything, mock.Anything).Return(testsuite.ErrMockStartChildWorkflowFailed)

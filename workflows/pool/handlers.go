@@ -98,6 +98,7 @@ func (p *pool) apply(_ workflow.Context, r api.ApplyRequest) (api.ApplyResult, e
 	p.followSpec()
 	if changed {
 		p.SpecVersion++
+		p.emit(api.EventPoolApplied, api.PoolEvent{SpecVersion: p.SpecVersion})
 		p.throttle.closeBreaker() // the old spec may have been the cause
 		p.disruptions.beginRollout(rollout{
 			Cause: api.CauseSpec, Reason: fmt.Sprintf("apply of spec version %d", p.SpecVersion), Version: p.SpecVersion, Waiting: p.slots(),

@@ -56,6 +56,7 @@ func (m *members) resize(size int) {
 	if size < m.Size && workflow.GetVersion(m.Ctx, "scale-down-choice", workflow.DefaultVersion, 1) >= 1 {
 		m.Top = m.top()
 	}
+	m.emitScaled(m.Size, size)
 	m.Size = size
 	for m.excess() < 0 && len(m.Vacant) > 0 {
 		m.Vacant = m.Vacant[1:]

@@ -82,6 +82,7 @@ func TestScaleTouchesNoOtherWorker(t *testing.T) {
 	require.Equal(t, api.ScaleResult{From: 2, To: 4}, up.Value)
 	require.Equal(t, api.ScaleResult{From: 4, To: 1}, down.Value)
 	require.Len(t, p.started, 4)
+	require.Equal(t, []string{`/pools/t pool.scaled {"from":2,"to":4}`, `/pools/t pool.scaled {"from":4,"to":1}`}, p.emitted)
 }
 
 func TestASlotThatIsScaledAwayAndBackGoesOnUnderHigherNumbers(t *testing.T) {
@@ -158,6 +159,7 @@ func TestApplyRollsNoMoreThanTheBudgetAtATime(t *testing.T) {
 			require.Equal(t, api.ApplyResult{SpecVersion: 1}, same.Value)
 			require.Equal(t, api.ApplyResult{SpecVersion: 2, Changed: true}, applied.Value)
 			require.Equal(t, budget, p.peak)
+			require.Equal(t, []string{`/pools/t pool.applied {"spec_version":2}`}, p.emitted)
 		})
 	}
 }

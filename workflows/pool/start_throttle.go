@@ -71,6 +71,9 @@ func (t throttle) announceBreaker() {
 	message := api.StartsPaused{}
 	if t.Breaker.Open() {
 		message.Reason = startsPausedReason
+		t.emit(api.EventPoolHeld, api.PoolEvent{Reason: startsPausedReason})
+	} else {
+		t.emit(api.EventPoolReleased, api.PoolEvent{Reason: "starts are no longer held"})
 	}
 	workflow.GetLogger(t.Ctx).Warn("breaker changed", "pool", t.name(), "open", t.Breaker.Open(), "reason", message.Reason)
 	for i := range t.Roster {

@@ -58,6 +58,9 @@ func TestWhenHalfOfAllStartsFailThePoolHoldsThemAndLetsOneTry(t *testing.T) {
 			p.run(run)
 			tried := p.workers[0].timesOf(api.SignalStartPermitted)[0]
 			require.InDelta(t, 37, tried.Seconds(), 1, "30 s after the breaker opened")
+			require.Equal(t, []string{
+				`/pools/t pool.held {"reason":"` + startsPausedReason + `"}`, `/pools/t pool.released {"reason":"starts are no longer held"}`,
+			}, p.emitted)
 		})
 	}
 }

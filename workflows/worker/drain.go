@@ -29,6 +29,7 @@ func (w *worker) drain() bool {
 		if r.Value.Checkin != nil {
 			w.leases.checkin(*r.Value.Checkin)
 		} else if r.Value.Drained && w.leases.isGatewayLease() {
+			w.leases.emitEnd("returned by its gateway, which drains the process")
 			w.Lease = nil // returned to a drain whose result no run got
 		}
 		if r.Value.CallsCut > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/emit"
 	"github.com/tempool/tempool/workflows/internal/workflowtest"
 )
 
@@ -43,6 +44,8 @@ type workerEnv struct {
 	startedAt   map[int64]time.Time
 	watches     []api.WatchRequest
 
+	emitted []emitted // the worker's events; only its own goroutines touch them while it runs
+
 	log log.Logger // the worker's; nil is the environment's own
 
 	// slow is how long activities take, by name.
@@ -66,6 +69,20 @@ type watchScript struct {
 type sent struct {
 	name    string
 	message any
+}
+
+// emitted is one event.
+type emitted struct {
+	eventType string
+	data      any
+}
+
+// workflow is Workflow with an agent that takes its events.
+func (s *workerEnv) workflow(ctx workflow.Context, run Run) error {
+	return Workflow(emit.With(ctx, func(eventType, source string, _ time.Time, data any) {
+		require.Equal(s.t, api.WorkerSource(api.WorkerName(run.Pool, run.Slot)), source)
+		s.emitted = append(s.emitted, emitted{eventType, data})
+	}), run)
 }
 
 // signalsOf are the signals of one name to the pool.
@@ -118,7 +135,7 @@ func (s *workerEnv) set(now time.Time) {
 	s.env.SetTestTimeout(workflowtest.DeadlockTimeout)
 	s.env.SetWorkerOptions(sdk.Options{DeadlockDetectionTimeout: workflowtest.DeadlockTimeout})
 	s.env.SetWorkflowRunTimeout(workflowtest.Never)
-	s.env.RegisterWorkflowWithOptions(Workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
+	s.env.RegisterWorkflowWithOptions(s.workflow, workflow.RegisterOptions{Name: api.WorkflowWorker})
 	for name, do := range map[string]any{
 		api.ActivityAwaitCapacity: s.awaitRoom, api.ActivityStart: s.start, api.ActivityWatch: s.watch,
 		api.ActivityProbe: s.probe, api.ActivityDrain: s.drain, api.ActivityStop: s.stop,

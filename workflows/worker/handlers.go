@@ -28,11 +28,15 @@ func (w *worker) register(ctx workflow.Context) error {
 
 // registerUpdates sets the handlers of updates. Their validators refuse, where a refusal costs no history event.
 func (w *worker) registerUpdates(ctx workflow.Context) error {
-	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout, failure.Validator(w.leases.validateCheckout))
+	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateCheckout, w.leases.checkout, failure.Validator(func(r api.CheckoutRequest) *api.Error {
+		return w.leases.emitRefusal(api.UpdateCheckout, r.Holder, "", w.leases.validateCheckout(r))
+	}))
 	if err != nil {
 		return err
 	}
-	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew, failure.Validator(w.leases.renewRefusal))
+	err = workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateRenew, w.leases.renew, failure.Validator(func(r api.RenewRequest) *api.Error {
+		return w.leases.emitRefusal(api.UpdateRenew, "", r.LeaseID, w.leases.renewRefusal(r))
+	}))
 	if err != nil {
 		return err
 	}
@@ -40,7 +44,9 @@ func (w *worker) registerUpdates(ctx workflow.Context) error {
 		func(_ workflow.Context, r api.CheckinRequest) (api.CheckinResult, error) {
 			w.leases.checkin(r)
 			return api.CheckinResult{State: w.Machine.State}, nil
-		}, failure.Validator(w.leases.checkinForbidden))
+		}, failure.Validator(func(r api.CheckinRequest) *api.Error {
+			return w.leases.emitRefusal(api.UpdateCheckin, "", r.LeaseID, w.leases.checkinForbidden(r))
+		}))
 }
 
 func (w *worker) registerSignals() {

@@ -136,6 +136,7 @@ func (l *leases) checkout(ctx workflow.Context, r api.CheckoutRequest) (*api.Lea
 		}
 	}
 	if refused := l.refusal(r); refused != nil {
+		l.emitRefusal(api.UpdateCheckout, r.Holder, "", refused)
 		return nil, failure.Refusal(refused)
 	}
 	return l.grant(r), nil
@@ -158,6 +159,7 @@ func (l *leases) checkoutSignal(r api.CheckoutRequest) {
 		refused = l.refusal(r)
 	}
 	if refused != nil {
+		l.emitRefusal(api.UpdateCheckout, r.Holder, "", refused)
 		l.refuse("checkout: " + refused.Message)
 		return
 	}
@@ -178,6 +180,7 @@ func (l *leases) grant(r api.CheckoutRequest) *api.Lease {
 		Kind: lifecycle.Checkout, Reason: fmt.Sprintf("lease %s granted to %q", lease.ID, r.Holder), Metadata: leaseMetadata(&lease),
 	}, now)
 	l.Lease = &lease
+	l.emit(api.EventLeaseGranted, "")
 	l.Counters.LeasesGranted++
 	l.Counters.LastGrantAt = now
 	if r.RequestID != "" {
@@ -230,9 +233,11 @@ func (l *leases) renewRefusal(r api.RenewRequest) *api.Error {
 
 func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, error) {
 	if refused := l.renewRefusal(r); refused != nil {
+		l.emitRefusal(api.UpdateRenew, "", r.LeaseID, refused)
 		return nil, failure.Refusal(refused)
 	}
 	l.Lease.ExpiresAt, l.Lease.TTLMS = l.Now().Add(l.ttl(r.TTLMS)), l.ttl(r.TTLMS).Milliseconds()
+	l.emit(api.EventLeaseRenewed, "")
 	l.WakeUp()
 	return l.Lease, nil
 }
@@ -240,6 +245,7 @@ func (l *leases) renew(_ workflow.Context, r api.RenewRequest) (*api.Lease, erro
 // checkin ends the lease. One with an old lease ID, or an unknown outcome, changes nothing and is counted.
 func (l *leases) checkin(r api.CheckinRequest) {
 	if forbidden := l.checkinForbidden(r); forbidden != nil {
+		l.emitRefusal(api.UpdateCheckin, "", r.LeaseID, forbidden)
 		l.refuse("checkin: " + forbidden.Message)
 		return
 	}
@@ -248,6 +254,7 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		return
 	}
 	if stale := l.stale(r.LeaseID); stale != nil {
+		l.emitRefusal(api.UpdateCheckin, "", r.LeaseID, stale)
 		l.refuse("checkin: " + stale.Message)
 		return
 	}
@@ -279,6 +286,7 @@ func (l *leases) checkin(r api.CheckinRequest) {
 		metadata["error"], metadata["failure_count"] = display.Shorten(r.Error), strconv.Itoa(l.LeaseErrors)
 	}
 	l.countUsage(r.Usage, l.Machine.Incarnation)
+	l.emitRelease(l.Lease, r)
 	l.Lease, l.DegradeReason = nil, ""
 	if l.Machine.State == lifecycle.Busy {
 		switch kind {
@@ -336,6 +344,7 @@ func (l *leases) expire() bool {
 	l.Cause = api.CauseLease
 	l.setIntent(IntentReplace, reason)
 	l.transitionAt(lifecycle.Event{Kind: lifecycle.LeaseExpired, Reason: reason, Metadata: leaseMetadata(l.Lease)}, l.Now())
+	l.emit(api.EventLeaseExpired, reason)
 	l.Lease = nil
 	return true
 }

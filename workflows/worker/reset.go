@@ -16,6 +16,7 @@ import (
 func (l *leases) startReset() {
 	id := l.Lease.ID
 	l.transition(lifecycle.CheckinError, fmt.Sprintf("lease %s of %q expired; resetting the process", id, l.Lease.Holder))
+	l.emit(api.EventLeaseExpired, "lease.on_expiry is reset: the process is asked to drop its state")
 	l.Lease, l.ResetLease = nil, id
 	l.activities.reset(id)
 }

@@ -24,6 +24,7 @@ type rotation struct {
 	// Attempts counts failed starts of the next process; the next attempt waits until RetryAt.
 	Attempts int       `json:"attempts,omitempty"`
 	RetryAt  time.Time `json:"retry_at,omitzero"`
+	started  bool      // emitted in this run
 }
 
 // rotationRetryDelay is how long a worker that gave up a rotation waits before it requests the rotation again.
@@ -51,6 +52,7 @@ func (r rotator) want(cause api.Cause, reason string) {
 	}
 	r.log("rotation wanted", cause, reason)
 	r.Rotation = &rotation{RotationStatus: status}
+	r.emit(api.EventRotationRequested, *r.Rotation)
 }
 
 // observeOnly records a rotation that policy.mode = "observe" does not carry out, once for each cause.
@@ -61,6 +63,7 @@ func (r rotator) observeOnly(status api.RotationStatus) {
 	status.Observed = true
 	r.Process.ObservedCauses = append(r.Process.ObservedCauses, status.Cause)
 	r.LastRotation = &status
+	r.emit(api.EventRotationRequested, rotation{RotationStatus: status})
 	r.record(lifecycle.RotationObserved, fmt.Sprintf("%s (%s; not carried out: policy.mode = %q)", status.Reason, status.Cause, spec.PolicyObserve))
 	r.log("rotation recorded and not carried out", status.Cause, status.Reason)
 }
@@ -77,6 +80,7 @@ func (r rotator) beginRestart(request request) {
 	r.log("restart wanted", request.cause, request.reason)
 	status := api.RotationStatus{Cause: request.cause, Reason: request.reason, Incarnation: r.Machine.Incarnation, Since: r.Now(), Granted: true}
 	r.Rotation = &rotation{RotationStatus: status, InPlace: request.inPlace || r.Machine.State == lifecycle.Suspended}
+	r.emit(api.EventRotationRequested, *r.Rotation)
 }
 
 // rotate takes the wanted rotation one step further, and reports whether anything changed.
@@ -105,11 +109,13 @@ func (r rotator) rotate() bool {
 		return false
 	case rotation.InPlace || !r.nextSpec().Rotation.Surge:
 		rotation.InPlace = true
+		r.emitStarted()
 		r.Cause = rotation.Cause
 		r.setIntent(IntentReplace, rotation.Reason)
 		r.transition(lifecycle.Drain, rotation.Reason)
 		return true
 	case r.Successor == nil:
+		r.emitStarted()
 		r.surge.startSuccessor()
 		return true
 	}
@@ -181,6 +187,7 @@ func (r rotator) retryRotation(failed rotation) {
 
 // endRotation makes the rotation the last one.
 func (r rotator) endRotation() {
+	r.emit(api.EventRotationFinished, *r.Rotation)
 	last := r.Rotation.RotationStatus
 	r.LastRotation, r.Rotation = &last, nil
 }
@@ -189,6 +196,9 @@ func (r rotator) endRotation() {
 func (r rotator) cancelRotation() {
 	if rotation := r.Rotation; rotation != nil && (rotation.Granted || rotation.Asked) {
 		r.endDisruption(rotation.Incarnation, false, "the incarnation ended for another reason")
+	}
+	if r.Rotation != nil {
+		r.emitCancelled("the incarnation ended for another reason")
 	}
 	r.Rotation = nil
 	r.tasks.retry.Reset()

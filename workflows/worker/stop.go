@@ -53,6 +53,7 @@ func (w *worker) stop() bool {
 
 // processExited records the end of the incarnation, and ends everything that belongs to it.
 func (w *worker) processExited(exit *lifecycle.Exit, reason string) {
+	w.leases.emitEnd(reason)
 	w.Lease = nil // fences its holder
 	w.leases.addUsage(unreported(w.Process.Observed, w.Process.Reported))
 	w.Process.Observed = api.Usage{}

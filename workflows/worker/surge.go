@@ -236,6 +236,7 @@ func (s *surge) removeDrained(incarnation int64) {
 func (s *surge) checkinDraining(r api.CheckinRequest) bool {
 	for i := range s.Draining {
 		if d := &s.Draining[i]; d.Lease != nil && d.Lease.ID == r.LeaseID {
+			s.leases.emitRelease(d.Lease, r)
 			d.Lease = nil
 			d.Reported = sum(d.Reported, r.Usage)
 			s.leases.countUsage(r.Usage, d.Incarnation)

@@ -223,6 +223,7 @@ func (w *worker) transitionAt(event lifecycle.Event, at time.Time) {
 		panic(err)
 	}
 	w.Machine = machine
+	w.emitTransition()
 	if event.Exit != nil && !w.surge.switching {
 		w.countEnd(machine.State)
 	}

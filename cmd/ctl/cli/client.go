@@ -24,6 +24,7 @@ type controlPlane interface {
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request api.CheckinRequest) error
 	Pool(name string) pool
+	Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error]
 	ReplayHistory(ctx context.Context, pool string, slot int) ([]lifecycle.Transition, error)
 	Close()
 }

@@ -32,12 +32,19 @@ type fakeControlPlane struct {
 	replayErr error
 	onRequest func() // called for each recorded request, if set
 	options   tempool.Options
+	events    []fakeEvent
 	closed    int
 	server    tempool.Server
 	serverErr error
 	hosts     []tempool.Host
 	checks    map[string]tempool.GatewayCheck
 	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
+}
+
+// fakeEvent is an event, or the failure to read an agent's.
+type fakeEvent struct {
+	event api.Event
+	err   error
 }
 
 // fakePool is one pool of a fakeControlPlane. Each call takes the next item of a script; the last item stays.
@@ -79,6 +86,17 @@ func (f *fakeControlPlane) record(what string) {
 	f.requests = append(f.requests, what)
 	if f.onRequest != nil {
 		f.onRequest()
+	}
+}
+
+func (f *fakeControlPlane) Events(_ context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
+	f.record(fmt.Sprintf("events %+v", o))
+	return func(yield func(api.Event, error) bool) {
+		for _, one := range f.events {
+			if !yield(one.event, one.err) {
+				return
+			}
+		}
 	}
 }
 

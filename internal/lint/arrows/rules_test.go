@@ -46,6 +46,7 @@ var rules = []rule{
 	{path: "policy/...", ours: []string{"lifecycle/..."}, never: clients},
 	{path: "spec/...", never: clients},
 	{path: "api", ours: []string{"lifecycle", "spec"}, never: clients},
+	{path: "events", ours: []string{"internal/loopback"}, never: clients},
 	{path: "internal/loopback", never: clients},
 	{path: "internal/updatelimit", never: clients},
 	{path: "internal/transport", ours: []string{"internal/loopback"}, never: clients},
@@ -58,8 +59,8 @@ var rules = []rule{
 	{path: "process/...", ours: []string{"internal/atomicfile", "lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/..."}},
-	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "gateway/...", "internal/loopback"}},
-	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "worker/...", "internal/atomicfile"}},
+	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/loopback"}},
+	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
 	{path: "cmd/worker", ours: []string{"cmd/worker/...", "process"}},

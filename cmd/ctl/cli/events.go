@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/command"
+)
+
+// eventFlags are the flags of ctl events.
+type eventFlags struct {
+	follow  bool
+	types   []string
+	since   string
+	gateway gatewayFlags
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var flags eventFlags
+	c := &cobra.Command{
+		Use:   "events [POOL]",
+		Short: "Show what happened at the agents, and follow it",
+		Long: `Show the events that the agents hold, of one pool or of all, in the order of their time: transitions of workers, starts and ends of
+processes, leases. -f shows those from now on, at agents that start later, too; with --since those before first.
+
+An agent holds its newest 8,192 events in memory. ctl history POOL/N shows what a worker did before. docs/events.md lists the types.
+-o json prints each event on a line, as a CloudEvent.`,
+		Example: `  ctl events
+  ctl events python -f
+  ctl events --since 10m --type 'lease.*,worker.transitioned'
+  ctl events -f -o json | jq -r 'select(.type == "process.ended") | .data.reason'`,
+		Args: atMostOne(argPool),
+	}
+	c.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with the events that happen from now on")
+	c.Flags().StringSliceVar(&flags.types, "type", nil, "only events of these types; * matches any text, as in lease.*")
+	c.Flags().StringVar(&flags.since, "since", "", "only events since then: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	completeFlag(c, "type", api.EventTypes()...)
+	flags.gateway.flags(c)
+	checkFlags(c, func(*cobra.Command) error {
+		if _, err := flags.options(time.Time{}); err != nil {
+			return err
+		}
+		return flags.gateway.check()
+	})
+	c.ValidArgsFunction = a.completePools
+	return a.localCommand(c, func(ctx context.Context, args []string) error {
+		options, err := flags.options(a.now())
+		if err != nil {
+			return err
+		}
+		if len(args) > 0 {
+			options.Pool = args[0]
+		}
+		if err := flags.gateway.apply(&a.options); err != nil {
+			return err
+		}
+		request, cancel := a.request(ctx)
+		cp, err := a.dial(request, a.options)
+		cancel()
+		if err != nil {
+			return err
+		}
+		defer cp.Close()
+		return a.printEvents(ctx, cp, options)
+	})
+}
+
+func (f *eventFlags) options(now time.Time) (o tempool.EventOptions, err error) {
+	o.Follow, o.Types = f.follow, f.types
+	if f.since == "" {
+		return o, nil
+	}
+	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
+		o.Since = now.Add(-ago)
+		return o, nil
+	}
+	if o.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
+		return o, command.Usagef("--since is %q; give a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", f.since)
+	}
+	return o, nil
+}
+
+// printEvents prints events as they come. An agent that cannot be read is a warning while events of others may come, and else the failure.
+func (a *app) printEvents(ctx context.Context, cp controlPlane, o tempool.EventOptions) error {
+	reading := ctx
+	if !o.Follow {
+		limited, cancel := a.request(ctx)
+		defer cancel()
+		reading = limited
+	}
+	var failure error // the last
+	printed := 0
+	for event, err := range cp.Events(reading, o) {
+		switch {
+		case err == nil:
+			if err := a.printEvent(event); err != nil {
+				return err
+			}
+			printed++
+			continue
+		case api.CodeOf(err) != api.CodeUnavailable && ctx.Err() == nil:
+			return err
+		case o.Follow:
+			a.warnOf(err)
+		}
+		failure = err
+	}
+	if failure != nil && !o.Follow {
+		if printed == 0 {
+			return failure
+		}
+		a.warnOf(failure)
+	}
+	return nil
+}
+
+func (a *app) warnOf(err error) {
+	_, message := describe(err)
+	a.warn(message)
+}
+
+func (a *app) printEvent(event api.Event) error {
+	if a.format == formatJSON {
+		encoder := json.NewEncoder(a.out)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(event)
+	}
+	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, subject(event.Source),
+		oneLine(eventSummary(event), maxEventRunes))
+	return err
+}
+
+// maxEventRunes bounds what a line says about an event; -o json has all of it.
+const maxEventRunes = 240
+
+// subject is a source as people name it: a worker POOL/N, a pool or a host.
+func subject(source string) string {
+	parts := strings.Split(strings.TrimPrefix(source, "/"), "/")
+	switch {
+	case len(parts) == 4 && parts[0] == "pools" && parts[2] == "workers":
+		return parts[1] + "/" + parts[3]
+	case len(parts) == 2:
+		return parts[1]
+	}
+	return source
+}
+
+// eventSummary is what an event says, in one line: a transition as FROM → TO, then other fields by name, and the reason last.
+func eventSummary(event api.Event) string {
+	var data map[string]any
+	if json.Unmarshal(event.Data, &data) != nil {
+		return string(event.Data)
+	}
+	var words []string
+	if event.Omitted > 0 {
+		words = append(words, fmt.Sprintf("(%d more before)", event.Omitted))
+	}
+	if event.Type == api.EventWorkerTransitioned {
+		words = append(words, fmt.Sprint(data["from"], " → ", data["to"]))
+		for _, shown := range []string{"from", "to", "event", "timestamp", "metadata"} {
+			delete(data, shown)
+		}
+	}
+	reason, _ := data["reason"].(string)
+	delete(data, "reason")
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		switch value := data[key].(type) {
+		case map[string]any, []any:
+			continue
+		case float64:
+			words = append(words, fmt.Sprintf("%s=%.10g", key, value))
+		default:
+			words = append(words, fmt.Sprintf("%s=%v", key, value))
+		}
+	}
+	if reason != "" {
+		words = append(words, "– "+reason)
+	}
+	return strings.Join(words, " ")
+}

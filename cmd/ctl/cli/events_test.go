@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+func fakeEvents() []fakeEvent {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 500_000_000, time.UTC)
+	return []fakeEvent{
+		{event: api.Event{
+			SpecVersion: "1.0", ID: "a-1", Source: "/pools/python/workers/0", Type: api.EventWorkerTransitioned, Time: at,
+			Data: json.RawMessage(`{"from":"ready","to":"failed","event":"exited","reason":"killed by SIGKILL","duration_ms":42000000,"metadata":{"signal":"SIGKILL"}}`),
+		}},
+		{event: api.Event{
+			SpecVersion: "1.0", ID: "a-2", Source: "/hosts/web-1", Type: api.EventMissed, Time: at.Add(time.Second), Omitted: 7, Data: json.RawMessage(`{"count":3}`),
+		}},
+	}
+}
+
+func TestEventsArePrintedOnALineEach(t *testing.T) {
+	f := newFakeControlPlane()
+	f.events = fakeEvents()
+	shown := ctl(t, f, "events", "python", "--type", "lease.*,worker.*", "--since", "2026-01-31T12:00:00Z", "-f")
+	requireCode(t, ExitOK, shown)
+	require.Equal(t, `2026-01-31T12:00:00.500Z  worker.transitioned   python/0      ready → failed duration_ms=42000000 – killed by SIGKILL
+2026-01-31T12:00:01.500Z  events.missed         web-1         (7 more before) count=3
+`, shown.out)
+	require.Equal(t, []string{"events {Pool:python Types:[lease.* worker.*] Since:2026-01-31 12:00:00 +0000 UTC Follow:true}"}, f.requests)
+	lines := strings.Split(strings.TrimSpace(ctl(t, f, "events", "-o", "json").out), "\n")
+	require.Len(t, lines, 2)
+	var event api.Event
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &event))
+	require.JSONEq(t, string(f.events[0].event.Data), string(event.Data))
+	require.Equal(t, "a-1", event.ID)
+}
+
+func TestAnAgentWhoseEventsCannotBeReadIsNamed(t *testing.T) {
+	f := newFakeControlPlane()
+	silent := fakeEvent{err: api.Errorf(api.CodeUnavailable, "request to the gateway at http://web-2:7460 failed")}
+	f.events = append([]fakeEvent{silent}, fakeEvents()...)
+	some := ctl(t, f, "events")
+	requireCode(t, ExitOK, some)
+	require.Contains(t, some.err, "web-2")
+	require.Contains(t, some.out, "ready → failed")
+	f.events = []fakeEvent{silent}
+	none := ctl(t, f, "events")
+	requireCode(t, ExitFailed, none)
+	require.Contains(t, none.err, "web-2")
+}

@@ -1,0 +1,40 @@
+package events
+
+import (
+	"sync/atomic"
+
+	"github.com/tempool/tempool/api"
+)
+
+// limit bounds how many events of a type are emitted in a second, so that a flood of one type does not push all others out of the ring.
+type limit struct {
+	perSecond int64
+	second    atomic.Int64 // which one used counts
+	used      atomic.Int64
+	omitted   atomic.Int64 // since the last event that was emitted
+	total     atomic.Int64 // of omitted
+}
+
+func newLimits() map[string]*limit {
+	limits := map[string]*limit{}
+	for eventType, perSecond := range map[string]int64{
+		api.EventLeaseGranted: 50, api.EventLeaseRenewed: 50, api.EventLeaseReleased: 50, api.EventLeaseRefused: 10,
+		api.EventCallFailed: 10, api.EventWorkerProbed: 20,
+	} {
+		limits[eventType] = &limit{perSecond: perSecond}
+	}
+	return limits
+}
+
+// take reports whether one more may be emitted in the second now, and counts it.
+func (l *limit) take(now int64) bool {
+	if second := l.second.Load(); second != now && l.second.CompareAndSwap(second, now) {
+		l.used.Store(0)
+	}
+	if l.used.Add(1) <= l.perSecond {
+		return true
+	}
+	l.omitted.Add(1)
+	l.total.Add(1)
+	return false
+}

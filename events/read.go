@@ -1,0 +1,154 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+)
+
+// Filter selects events. Its zero value selects all.
+type Filter struct {
+	// Types are globs of types, such as lease.*; none selects every type.
+	Types []string
+	// Since is the time of the oldest event.
+	Since time.Time
+	// Pool reports whether events of a pool, "" for those of none, are selected; nil selects all.
+	Pool func(string) bool
+}
+
+// ParseTypes returns the globs in a list that is separated by commas. It fails with CodeInvalid for one that matches no type.
+func ParseTypes(list string) ([]string, error) {
+	var globs []string
+	for glob := range strings.SplitSeq(list, ",") {
+		if glob = strings.TrimSpace(glob); glob == "" {
+			continue
+		}
+		if !slices.ContainsFunc(api.EventTypes(), func(t string) bool { matched, _ := path.Match(glob, t); return matched }) {
+			return nil, api.Errorf(api.CodeInvalid, "no type of events matches %q; the types are %s", glob, strings.Join(api.EventTypes(), ", "))
+		}
+		globs = append(globs, glob)
+	}
+	return globs, nil
+}
+
+func (f Filter) selects(e Entry) bool {
+	if e.Time.Before(f.Since) || f.Pool != nil && !f.Pool(e.Pool) {
+		return false
+	}
+	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(glob string) bool { matched, _ := path.Match(glob, e.Type); return matched })
+}
+
+// Reader reads a Log at its own pace. It is for one goroutine.
+type Reader struct {
+	log    *Log
+	filter Filter
+	next   uint64
+}
+
+// maxBatch bounds how many events one Read looks at.
+const maxBatch = 256
+
+// FromNow returns a reader of the events from now on.
+func (l *Log) FromNow(f Filter) *Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Reader{l, f, l.next}
+}
+
+// FromOldest returns a reader of all events that are held, and those from now on.
+func (l *Log) FromOldest(f Filter) *Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Reader{l, f, l.first}
+}
+
+// After returns a reader of the events after the one with an id. It reports false if no event of this Log has the id: the reader then begins
+// with the oldest event.
+func (l *Log) After(id string, f Filter) (r *Reader, found bool) {
+	r = l.FromOldest(f)
+	of, number, _ := cutLast(id, "-")
+	seq, err := strconv.ParseUint(number, 10, 64)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of != l.id || err != nil || seq >= l.next {
+		return r, false
+	}
+	r.next = seq + 1
+	return r, true
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, separator); i >= 0 {
+		return s[:i], s[i+len(separator):], true
+	}
+	return s, "", false
+}
+
+// position is the id of event n.
+func (l *Log) position(n uint64) string { return l.id + "-" + strconv.FormatUint(n, 10) }
+
+// Position is the id of the last event that the reader has passed, selected or not: After goes on from there.
+func (r *Reader) Position() string { return r.log.position(r.next - 1) }
+
+// Read returns the next selected events, which may be none, and how many events of any kind the ring had dropped before the reader got to them.
+// more reports whether further events are held already.
+func (r *Reader) Read() (events []Entry, missed uint64, more bool) {
+	l := r.log
+	l.mu.Lock()
+	if r.next < l.first {
+		missed, r.next = l.first-r.next, l.first
+	}
+	var looked [maxBatch]Entry
+	n := 0
+	for ; n < maxBatch && r.next < l.next; n++ {
+		looked[n] = l.ring[r.next%uint64(len(l.ring))]
+		r.next++
+	}
+	more = r.next < l.next
+	l.mu.Unlock()
+	for _, e := range looked[:n] {
+		if r.filter.selects(e) {
+			events = append(events, e)
+		}
+	}
+	return events, missed, more
+}
+
+// Wait waits for an event that Read has not passed. It returns false when ctx ends first.
+func (r *Reader) Wait(ctx context.Context) bool {
+	l := r.log
+	l.mu.Lock()
+	if r.next < l.next {
+		l.mu.Unlock()
+		return true
+	}
+	if l.waiting == nil {
+		l.waiting = make(chan struct{})
+	}
+	waiting := l.waiting
+	l.mu.Unlock()
+	select {
+	case <-waiting:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// MissedEvent is the JSON of an event of type api.EventMissed, for a reader at a position. Its id is no place in the Log.
+func MissedEvent(source, position string, data api.MissedEvent) []byte {
+	content, err := json.Marshal(api.Event{
+		SpecVersion: "1.0", ID: position + "-missed", Source: source, Type: api.EventMissed, Time: time.Now().UTC(), ContentType: "application/json",
+		Data: encode(data),
+	})
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return content
+}

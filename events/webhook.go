@@ -1,0 +1,232 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/loopback"
+)
+
+const (
+	// lingerTime is how long a batch waits for further events.
+	lingerTime = 250 * time.Millisecond
+	// postTimeout bounds one request.
+	postTimeout = 15 * time.Second
+	// firstRetry and lastRetry bound the pause before a batch is sent again.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// WebhookConfig says where events are posted. An empty URL posts none.
+type WebhookConfig struct {
+	URL string
+	// Types are globs of the types to post, separated by commas; "" posts all.
+	Types string
+	// TokenFile is a file with a bearer token to send; "" sends none.
+	TokenFile string
+}
+
+// Delivery counts what a Webhook has done.
+type Delivery struct {
+	Delivered int64 // events that were accepted
+	Failed    int64 // requests that were not
+	Missed    int64 // events that the ring had dropped before they were posted, and those that the receiver rejected for good
+}
+
+// Webhook posts the events of a Log in batches, in order, each until it is accepted. While the receiver is away, events wait in the ring and
+// nowhere else; the ring's size is the bound.
+type Webhook struct {
+	url    *url.URL
+	token  string // the file with it
+	source string // of events about what was missed
+	reader *Reader
+	client *http.Client
+	logger *slog.Logger
+	down   bool // the last request failed
+	batch  []json.RawMessage
+	events int // in batch, but for one about missed events
+
+	delivered, failed, missed atomic.Int64
+	firstRetry                time.Duration // tests shorten it
+}
+
+// NewWebhook returns a Webhook for the events of log from the oldest on; nil if no URL is set. It fails with CodeInvalid.
+func NewWebhook(log *Log, config WebhookConfig, hostID string, logger *slog.Logger) (*Webhook, error) {
+	if config.URL == "" {
+		return nil, nil
+	}
+	target, err := url.Parse(config.URL)
+	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" {
+		return nil, api.Errorf(api.CodeInvalid, "--events-webhook is not a URL such as https://example.com/events")
+	}
+	types, err := ParseTypes(config.Types)
+	if err != nil {
+		return nil, err
+	}
+	w := &Webhook{
+		url: target, source: api.HostSource(hostID), reader: log.FromOldest(Filter{Types: types}), logger: logger, firstRetry: firstRetry,
+		client: &http.Client{Timeout: postTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+	if w.token = config.TokenFile; w.token != "" {
+		if _, err := os.ReadFile(w.token); err != nil {
+			return nil, api.Errorf(api.CodeInvalid, "cannot read --events-webhook-token-file: %w", err)
+		}
+	}
+	if secret := w.token != "" || target.User != nil; secret && target.Scheme != "https" && !loopback.Host(target.Hostname()) {
+		return nil, api.Errorf(api.CodeInvalid, "--events-webhook would send its token unencrypted to %s; use https", target.Host)
+	}
+	return w, nil
+}
+
+// Delivery returns the counts. A nil Webhook has done nothing.
+func (w *Webhook) Delivery() Delivery {
+	if w == nil {
+		return Delivery{}
+	}
+	return Delivery{Delivered: w.delivered.Load(), Failed: w.failed.Load(), Missed: w.missed.Load()}
+}
+
+// Run posts events until ctx ends.
+func (w *Webhook) Run(ctx context.Context) {
+	defer w.client.CloseIdleConnections()
+	for w.reader.Wait(ctx) && pause(ctx, lingerTime) {
+		for more := true; more; {
+			if more = w.next(); !w.deliver(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// Flush posts what Run has left, once. Run must have ended.
+func (w *Webhook) Flush(ctx context.Context) {
+	defer w.client.CloseIdleConnections()
+	for more := true; more; {
+		if len(w.batch) == 0 {
+			more = w.next()
+		}
+		if _, err := w.post(ctx); err != nil {
+			w.logger.Warn("the last events were not posted", "url", w.url.Redacted(), "events", w.events, "error", err)
+			return
+		}
+	}
+}
+
+// next makes the next batch, and reports whether there are events for another one.
+func (w *Webhook) next() (more bool) {
+	entries, missed, more := w.reader.Read()
+	w.batch, w.events = nil, len(entries)
+	if missed > 0 {
+		w.missed.Add(int64(missed))
+		w.logger.Warn("events were dropped before they could be posted", "url", w.url.Redacted(), "events", missed)
+		w.batch = append(w.batch, MissedEvent(w.source, w.reader.Position(), api.MissedEvent{
+			Count: missed, Reason: "the receiver did not accept them before the agent had to drop them",
+		}))
+	}
+	for _, e := range entries {
+		w.batch = append(w.batch, e.JSON)
+	}
+	return more
+}
+
+// deliver posts the batch until it is accepted. It reports false when ctx ends first.
+func (w *Webhook) deliver(ctx context.Context) bool {
+	for wait := w.firstRetry; ; wait = min(2*wait, lastRetry) {
+		after, err := w.post(ctx)
+		switch {
+		case err == nil:
+			if w.down {
+				w.down = false
+				w.logger.Info("events are posted again", "url", w.url.Redacted())
+			}
+			return true
+		case ctx.Err() != nil:
+			return false
+		case !w.down:
+			w.down = true
+			w.logger.Warn("events cannot be posted; they wait until the agent must drop the oldest", "url", w.url.Redacted(), "error", err)
+		}
+		if !pause(ctx, max(after, wait/2+rand.N(wait))) {
+			return false
+		}
+	}
+}
+
+// rejections are the answers to a batch that no repetition changes.
+var rejections = []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
+
+// post sends the batch once. A batch that was accepted, or rejected for good, is done with. After a failure it returns the pause that the receiver asks for.
+func (w *Webhook) post(ctx context.Context) (after time.Duration, err error) {
+	if len(w.batch) == 0 {
+		return 0, nil
+	}
+	content, err := json.Marshal(w.batch)
+	if err != nil {
+		return 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url.String(), bytes.NewReader(content))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/cloudevents-batch+json")
+	if w.token != "" { // read each time: it may be replaced
+		secret, err := os.ReadFile(w.token)
+		if err != nil {
+			w.failed.Add(1)
+			return 0, err
+		}
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(secret)))
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		w.failed.Add(1)
+		var inURL *url.Error
+		if errors.As(err, &inURL) { // its text has the URL, perhaps with a password
+			err = inURL.Err
+		}
+		return 0, err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // so that the connection can be used again
+	response.Body.Close()
+	switch {
+	case response.StatusCode/100 == 2:
+		w.delivered.Add(int64(w.events))
+	case slices.Contains(rejections, response.StatusCode):
+		w.failed.Add(1)
+		w.missed.Add(int64(w.events))
+		w.logger.Warn("the receiver rejected events for good; they are dropped", "url", w.url.Redacted(), "status", response.Status, "events", w.events)
+	default:
+		w.failed.Add(1)
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return time.Duration(min(max(seconds, 0), 300)) * time.Second, fmt.Errorf("the receiver answered %s", response.Status)
+	}
+	w.batch, w.events = nil, 0
+	return 0, nil
+}
+
+// pause waits for d, and reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,98 @@
+package tempool
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+)
+
+// eventLine is one event as a gateway streams it.
+func eventLine(agent string, n int, at time.Time) string {
+	return fmt.Sprintf("id: %s-%d\ndata: {\"specversion\":\"1.0\",\"id\":\"%s-%d\",\"source\":\"/pools/p/workers/0\",\"type\":\"process.started\",\"time\":%q,\"data\":{}}\n\n",
+		agent, n, agent, n, at.Format(time.RFC3339Nano))
+}
+
+func eventServer(t *testing.T, answer http.HandlerFunc) string {
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func eventsClient(t *testing.T, endpoints ...string) *Client {
+	c, err := Dial(t.Context(), Options{Gateways: endpoints})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestEventsOfSeveralAgentsComeInTheOrderOfTheirTime(t *testing.T) {
+	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	serve := func(agent string, seconds ...int) string {
+		return eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery != "follow=false&pool=p&since=2026-01-31T12%3A00%3A00Z&type=process.%2A" {
+				t.Errorf("query %q", r.URL.RawQuery)
+			}
+			for i, s := range seconds {
+				fmt.Fprint(w, eventLine(agent, i+1, start.Add(time.Duration(s)*time.Second)))
+			}
+		})
+	}
+	c := eventsClient(t, serve("a", 1, 4), "http://127.0.0.1:1", serve("b", 2, 3))
+	var ids []string
+	failures := 0
+	for event, err := range c.Events(t.Context(), EventOptions{Pool: "p", Types: []string{"process.*"}, Since: start}) {
+		if err != nil {
+			require.Equal(t, api.CodeUnavailable, api.CodeOf(err))
+			failures++
+			continue
+		}
+		ids = append(ids, event.ID)
+	}
+	require.Equal(t, []string{"a-1", "b-1", "b-2", "a-2"}, ids)
+	require.Equal(t, 1, failures, "of the agent that does not answer")
+}
+
+func TestFollowedEventsGoOnWhereAStreamBroke(t *testing.T) {
+	var requests atomic.Int64
+	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, r *http.Request) {
+		n := int(requests.Add(1))
+		if after := r.Header.Get("Last-Event-ID"); n > 1 && after != fmt.Sprintf("a-%d", n-1) {
+			t.Errorf("request %d goes on after %q", n, after)
+		}
+		fmt.Fprint(w, eventLine("a", n, time.Now())) // and the stream ends
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	var ids []string
+	for event, err := range c.Events(ctx, EventOptions{Follow: true}) {
+		require.NoError(t, err)
+		if ids = append(ids, event.ID); len(ids) == 3 {
+			break
+		}
+	}
+	require.Equal(t, []string{"a-1", "a-2", "a-3"}, ids)
+}
+
+func TestARefusalEndsTheEvents(t *testing.T) {
+	c := eventsClient(t, eventServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"code": "forbidden", "detail": "token ci may not use pool p", "started": false}`)
+	}))
+	for _, follow := range []bool{false, true} {
+		n := 0
+		for _, err := range c.Events(t.Context(), EventOptions{Follow: follow}) {
+			require.Equal(t, api.CodeForbidden, api.CodeOf(err))
+			n++
+		}
+		require.Equal(t, 1, n)
+	}
+}

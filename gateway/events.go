@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+)
+
+const (
+	// keepAliveEvery is how often a stream of events without any sends a comment, so that nobody on the way takes it for dead.
+	keepAliveEvery = 15 * time.Second
+	// longestStream is after how long a stream ends, so that a client whose token was withdrawn does not read on. Others connect again.
+	longestStream = time.Hour
+)
+
+// getEvents is GET /v1/events: the agent's events as Server-Sent Events, those of the pools that the client may use.
+func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request) error {
+	reader, first, follow, err := g.eventReader(r)
+	if err != nil {
+		return err
+	}
+	stream := http.NewResponseController(w)
+	_ = stream.SetReadDeadline(time.Time{}) // the stream outlasts the time to read a request
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), longestStream)
+	defer cancel()
+	defer context.AfterFunc(g.streaming, cancel)()
+	s := eventStream{g, w, reader}
+	s.place()
+	if first != nil {
+		s.missed(*first)
+	}
+	for {
+		if s.send() {
+			continue
+		}
+		if stream.Flush() != nil || !follow || !s.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// eventReader returns a reader at the place that a request asks for, what to send first, and whether it waits for further events.
+func (g *Gateway) eventReader(r *http.Request) (reader *events.Reader, first *api.MissedEvent, follow bool, err error) {
+	query := r.URL.Query()
+	filter, err := eventFilter(r)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	follow = true
+	if text := query.Get("follow"); text != "" {
+		if follow, err = strconv.ParseBool(text); err != nil {
+			return nil, nil, false, api.Errorf(api.CodeInvalid, "follow is %q; it must be true or false", text)
+		}
+	}
+	switch id := r.Header.Get("Last-Event-ID"); {
+	case id != "":
+		var found bool
+		if reader, found = g.config.Events.After(id, filter); !found {
+			first = &api.MissedEvent{Reason: "this agent has no event " + strconv.Quote(id[:min(len(id), 100)]) + ": it was started again since, or the id is another agent's"}
+		}
+	case follow && query.Get("since") == "":
+		reader = g.config.Events.FromNow(filter)
+	default:
+		reader = g.config.Events.FromOldest(filter)
+	}
+	return reader, first, follow, nil
+}
+
+// eventFilter selects the events that a request asks for and its client may read. Events of no pool are for clients that may use every pool.
+func eventFilter(r *http.Request) (f events.Filter, err error) {
+	principal, query := principalOf(r), r.URL.Query()
+	asked := query.Get("pool")
+	if asked != "" && !principal.MayUse(asked) {
+		return f, api.Errorf(api.CodeForbidden, "%s may not use pool %s", principal.Name, asked)
+	}
+	f.Pool = func(pool string) bool {
+		if asked != "" {
+			return pool == asked
+		}
+		return principal.EveryPool() || pool != "" && principal.MayUse(pool)
+	}
+	if f.Types, err = events.ParseTypes(query.Get("type")); err != nil {
+		return f, err
+	}
+	if since := query.Get("since"); since != "" {
+		if f.Since, err = sinceOf(since, time.Now()); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// sinceOf is the time that text names: a time of RFC 3339, or how long before now.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, api.Errorf(api.CodeInvalid, "since is %q; it must be a duration such as 10m, or a time such as 2026-01-31T12:00:00Z", text)
+	}
+	return at, nil
+}
+
+// eventStream is an answer of events. A client that does not read it is disconnected by the deadline of writes; it holds nothing but a
+// place in the ring.
+type eventStream struct {
+	gateway *Gateway
+	w       http.ResponseWriter
+	reader  *events.Reader
+}
+
+// send sends the next events, and reports whether there are more. Write errors end the stream at its next flush.
+func (s eventStream) send() (more bool) {
+	batch, missed, more := s.reader.Read()
+	if missed > 0 {
+		s.gateway.eventsMissed.Add(int64(missed))
+		s.missed(api.MissedEvent{Count: missed, Reason: "the agent holds its newest events only, and has dropped these before they were read"})
+	}
+	for _, e := range batch {
+		if _, err := s.w.Write(frame(e)); err != nil {
+			return false
+		}
+	}
+	return more
+}
+
+func frame(e events.Entry) []byte {
+	b := make([]byte, 0, len(e.JSON)+64)
+	b = append(append(append(b, "id: "...), e.ID...), '\n')
+	return append(append(append(b, "data: "...), e.JSON...), "\n\n"...)
+}
+
+// missed sends an event of type api.EventMissed. It has no id of its own: a client that connects again goes on after the last event it got.
+func (s eventStream) missed(data api.MissedEvent) {
+	event := events.MissedEvent(api.HostSource(s.gateway.config.HostID), s.reader.Position(), data)
+	_, _ = s.w.Write(append(append([]byte("data: "), event...), "\n\n"...))
+}
+
+// wait waits for an event, and reports false once the client has gone or the gateway closes.
+func (s eventStream) wait(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		quiet, cancel := context.WithTimeout(ctx, keepAliveEvery)
+		ready := s.reader.Wait(quiet)
+		cancel()
+		if ready {
+			return true
+		}
+		s.place()
+		if http.NewResponseController(s.w).Flush() != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// place sends the client its place in the ring, from which it goes on if it connects again: it may be past the last event that was selected.
+func (s eventStream) place() { _, _ = s.w.Write([]byte("id: " + s.reader.Position() + "\n\n")) }

@@ -1,0 +1,241 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+)
+
+func withEvents(log *events.Log) option { return withConfig(func(c *Config) { c.Config.Events = log }) }
+
+// eventClient reads a stream of events.
+type eventClient struct {
+	t        *testing.T
+	response *http.Response
+	lines    *bufio.Scanner
+	lastID   string
+	close    func()
+}
+
+// follow opens a stream of events.
+func (e *env) follow(t *testing.T, query, lastID string) *eventClient {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, "GET", "http://gateway/v1/events"+query, nil)
+	require.NoError(t, err)
+	if lastID != "" {
+		request.Header.Set("Last-Event-ID", lastID)
+	}
+	response, err := e.http.Do(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { response.Body.Close() })
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	return &eventClient{t, response, lines, "", cancel}
+}
+
+// next returns the next event; none at the end of the stream.
+func (c *eventClient) next() (event api.Event, found bool) {
+	c.t.Helper()
+	for c.lines.Scan() {
+		field, value, _ := strings.Cut(c.lines.Text(), ": ")
+		switch field {
+		case "id":
+			c.lastID = value
+		case "data":
+			require.NoError(c.t, json.Unmarshal([]byte(value), &event))
+			return event, true
+		}
+	}
+	return event, false
+}
+
+func (c *eventClient) require(eventType string) api.Event {
+	c.t.Helper()
+	event, found := c.next()
+	require.True(c.t, found, "the stream ended: %v", c.lines.Err())
+	require.Equal(c.t, eventType, event.Type)
+	return event
+}
+
+func emit(log *events.Log, eventType, source string) {
+	log.Emit(eventType, source, time.Now(), map[string]string{"reason": strings.Repeat("x", 500)})
+}
+
+func TestEventsAreStreamedFromNowOn(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 0, withEvents(log))
+	emit(log, api.EventProcessEnded, api.WorkerSource("p/0"))
+	stream := e.follow(t, "?pool=p&type=worker.*,process.started", "")
+	emit(log, api.EventProcessEnded, api.WorkerSource("p/0"))
+	emit(log, api.EventProcessStarted, api.WorkerSource("q/0"))
+	emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
+	emit(log, api.EventWorkerTransitioned, api.WorkerSource("p/1"))
+	first := stream.require(api.EventProcessStarted)
+	require.Equal(t, "/pools/p/workers/0", first.Source)
+	require.Equal(t, first.ID, stream.lastID)
+	require.Equal(t, "/pools/p/workers/1", stream.require(api.EventWorkerTransitioned).Source)
+}
+
+func TestEventsThatAreHeldAreReadAndTheStreamResumed(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 0, withEvents(log))
+	log.Emit(api.EventProcessEnded, api.WorkerSource("p/0"), time.Now().Add(-time.Hour), nil)
+	emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
+	all := e.follow(t, "?follow=false", "")
+	all.require(api.EventProcessEnded)
+	all.require(api.EventProcessStarted)
+	_, more := all.next()
+	require.False(t, more, "it does not follow")
+	e.follow(t, "?since=10m", "").require(api.EventProcessStarted)
+
+	// A client that comes back gets what was emitted meanwhile.
+	first := e.follow(t, "?since=10m", "")
+	first.require(api.EventProcessStarted)
+	first.close()
+	emit(log, api.EventWorkerTransitioned, api.WorkerSource("p/0"))
+	again := e.follow(t, "", first.lastID)
+	again.require(api.EventWorkerTransitioned)
+	// So does one that has got no event yet.
+	quiet := e.follow(t, "?type=lease.*", "")
+	require.True(t, quiet.lines.Scan())
+	_, place, _ := strings.Cut(quiet.lines.Text(), ": ")
+	quiet.close()
+	emit(log, api.EventLeaseGranted, api.WorkerSource("p/0"))
+	e.follow(t, "?type=lease.*", place).require(api.EventLeaseGranted)
+
+	stranger := e.follow(t, "", "there-7")
+	var missed api.MissedEvent
+	require.NoError(t, json.Unmarshal(stranger.require(api.EventMissed).Data, &missed))
+	require.Contains(t, missed.Reason, "there-7")
+	stranger.require(api.EventProcessEnded)
+}
+
+func TestEventRequestsAreChecked(t *testing.T) {
+	e := open(t, 0, withEvents(events.New("here")))
+	for _, query := range []string{"?type=lese.*", "?since=yesterday", "?since=-5m", "?follow=perhaps"} {
+		e.do("GET", "/v1/events"+query, nil).requireProblem(t, http.StatusBadRequest, api.CodeInvalid)
+	}
+	require.Equal(t, http.StatusOK, e.do("HEAD", "/v1/events", nil).status)
+}
+
+func TestATokenReadsTheEventsOfItsPools(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	tokens, secret := tokensFile(t, t.TempDir(), []string{"q*"}, "read")
+	log := events.New("here")
+	e := open(t, 0, withTokens(tokens), withEvents(log))
+	for _, source := range []string{api.WorkerSource("p/0"), api.HostSource("here"), api.WorkerSource("q1/0")} {
+		emit(log, api.EventProcessStarted, source)
+	}
+	status, problem := e.tcp("GET", "/v1/events?pool=p", secret, "")
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, problem.Detail, "pool p")
+	request, err := http.NewRequest("GET", e.gateway.Endpoint()+"/v1/events?follow=false", nil)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+secret)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	mine := &eventClient{t: t, response: response, lines: bufio.NewScanner(response.Body)}
+	require.Equal(t, "/pools/q1/workers/0", mine.require(api.EventProcessStarted).Source)
+	_, more := mine.next()
+	require.False(t, more)
+}
+
+// A reader that stalls holds nobody up, and hears what it missed once it reads on.
+func TestAStalledReaderOfEventsHoldsNobodyUp(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 1, withEvents(log))
+	conn, err := net.Dial("unix", e.file("gw.sock"))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("GET /v1/events?since=1h HTTP/1.1\r\nHost: gateway\r\n\r\n"))
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // the stream has begun
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+
+	made, stop := e.callers(4)
+	before := time.Now()
+	const emitted = 4 * events.Size
+	for range emitted {
+		emit(log, api.EventProcessStarted, api.WorkerSource("p/0"))
+	}
+	require.Less(t, time.Since(before), timeout, "emitting waits for nobody")
+	require.Eventually(t, func() bool { return made.Load() > 100 }, timeout, poll)
+	stop()
+
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
+	stream := &eventClient{t: t, lines: bufio.NewScanner(answer.Body)}
+	seen, missed := 0, uint64(0)
+	for seen+int(missed) < emitted {
+		event, found := stream.next()
+		require.True(t, found, "after %d events and %d missed: %v", seen, missed, stream.lines.Err())
+		if event.Type != api.EventMissed {
+			seen++
+			continue
+		}
+		var data api.MissedEvent
+		require.NoError(t, json.Unmarshal(event.Data, &data))
+		missed += data.Count
+	}
+	require.Equal(t, emitted, seen+int(missed))
+	require.NotZero(t, missed)
+	require.EqualValues(t, missed, e.gateway.Snapshot().EventsMissed)
+}
+
+func TestAGatewayThatClosesEndsItsStreams(t *testing.T) {
+	e := open(t, 0, withEvents(events.New("here")))
+	stream := e.follow(t, "", "")
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	began := time.Now()
+	require.NoError(t, e.gateway.Close(ctx))
+	require.Less(t, time.Since(began), timeout/2)
+	_, more := stream.next()
+	require.False(t, more)
+}
+
+func TestAFailedCallIsAnEvent(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 1, withEvents(log))
+	require.Equal(t, http.StatusOK, e.do("POST", "/v1/pools/p/call/echo", "x").status)
+	e.do("POST", "/v1/pools/p/call/fail", nil)
+	e.control.setDown(true)
+	e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "100")
+	stream := e.follow(t, "?follow=false", "")
+	failed := stream.require(api.EventCallFailed)
+	require.Equal(t, "/pools/p/workers/0", failed.Source)
+	var data api.CallEvent
+	require.NoError(t, json.Unmarshal(failed.Data, &data))
+	require.Equal(t, api.CallEvent{Host: "here", Incarnation: 1, Method: "fail", Code: api.CodeWorkerError, Started: true, Reason: data.Reason}, data)
+	require.Contains(t, data.Reason, "it cannot be done")
+	_, more := stream.next()
+	require.False(t, more, "the lease holds while Temporal is down, and a call that succeeds is no event")
+}
+
+func TestARefusedCallIsAnEventOfItsPool(t *testing.T) {
+	log := events.New("here")
+	e := open(t, 0, withEvents(log))
+	refused := e.do("POST", "/v1/pools/p/call/echo", "x", "Tempool-Timeout", "50")
+	event := e.follow(t, "?follow=false", "").require(api.EventCallFailed)
+	require.Equal(t, "/pools/p", event.Source)
+	var data api.CallEvent
+	require.NoError(t, json.Unmarshal(event.Data, &data))
+	require.Equal(t, refused.problem.Code, data.Code)
+	require.False(t, data.Started)
+}

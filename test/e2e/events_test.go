@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// eventStream collects the events of one agent.
+type eventStream struct {
+	t    *testing.T
+	stop context.CancelFunc
+
+	mu     sync.Mutex
+	events []api.Event
+	lastID string
+}
+
+// followEvents collects the events that an agent holds and those from now on; with a lastID, those after it.
+func (env *testEnv) followEvents(host, lastID string) *eventStream {
+	env.t.Helper()
+	ctx, cancel := context.WithCancel(env.t.Context())
+	env.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, "GET", "http://gateway/v1/events?since=1h", nil)
+	require.NoError(env.t, err)
+	if lastID != "" {
+		request.Header.Set("Last-Event-ID", lastID)
+	}
+	client := env.gatewayClient(host)
+	client.Timeout = 0
+	response, err := client.Do(request)
+	require.NoError(env.t, err)
+	require.Equal(env.t, http.StatusOK, response.StatusCode)
+	s := &eventStream{t: env.t, stop: cancel}
+	go s.collect(response)
+	return s
+}
+
+func (s *eventStream) collect(response *http.Response) {
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		s.mu.Lock()
+		switch field {
+		case "id":
+			s.lastID = value
+		case "data":
+			var event api.Event
+			if err := json.Unmarshal([]byte(value), &event); err != nil {
+				s.t.Errorf("event %q: %v", value, err)
+			}
+			s.events = append(s.events, event)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// steps describe the events of a worker: its transitions as from>to, all others by their type.
+func (s *eventStream) steps(worker string) (steps []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e.Source != api.WorkerSource(worker) {
+			continue
+		}
+		step := e.Type
+		if e.Type == api.EventWorkerTransitioned {
+			var t api.TransitionEvent
+			if err := json.Unmarshal(e.Data, &t); err != nil {
+				s.t.Errorf("data of %+v: %v", e, err)
+			}
+			step = string(t.From) + ">" + string(t.To)
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// await waits until the events of a worker contain these steps in this order, perhaps with others between them.
+func (s *eventStream) await(worker string, wanted ...string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		rest := wanted
+		for _, step := range s.steps(worker) {
+			if len(rest) > 0 && step == rest[0] {
+				rest = rest[1:]
+			}
+		}
+		return len(rest) == 0
+	}, waitTimeout, 50*time.Millisecond, "%s: missing some of %v in %v", worker, wanted, (*deferredSteps)(s))
+}
+
+// recordedSteps are the transitions in a worker's history.
+func recordedSteps(t *testing.T, pool *tempool.Pool, slot int) (steps []string) {
+	history, err := pool.History(t.Context(), slot)
+	require.NoError(t, err)
+	for _, transition := range history {
+		if !transition.IsNote() {
+			steps = append(steps, string(transition.From)+">"+string(transition.To))
+		}
+	}
+	return steps
+}
+
+// transitionsOnly leaves the transitions of steps.
+func transitionsOnly(steps []string) []string {
+	return slices.DeleteFunc(steps, func(step string) bool { return !strings.Contains(step, ">") })
+}
+
+// deferredSteps prints what has arrived when a test fails.
+type deferredSteps eventStream
+
+func (d *deferredSteps) String() string {
+	return strings.Join((*eventStream)(d).steps("watched/0"), " ")
+}
+
+func TestEventsTellWhatHappensToAWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	a := env.startAgent("host-a")
+	pool := env.startPool(echoSpec("watched", 1))
+	stream := env.followEvents("host-a", "")
+	stream.await("watched/0", "created>starting", "starting>ready")
+	require.Contains(t, stream.steps("watched/0"), api.EventProcessStarted)
+
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me"})
+	require.NoError(t, err)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	stream.await("watched/0", "ready>busy", "busy>ready")
+	stream.await("watched/0", api.EventLeaseGranted, api.EventLeaseReleased)
+
+	// A killed process, and a reader that comes back after it.
+	stream.stop()
+	stream.mu.Lock()
+	place, before := stream.lastID, len(stream.events)
+	stream.mu.Unlock()
+	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
+	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
+		return len(v.Workers) == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].State == lifecycle.Ready
+	})
+	resumed := env.followEvents("host-a", place)
+	resumed.await("watched/0", "ready>failed", "starting>ready")
+	resumed.await("watched/0", api.EventProcessEnded, api.EventProcessStarted)
+	require.NotContains(t, resumed.steps("watched/0"), "created>starting", "read before, as one of %d", before)
+
+	// What the stream tells is what the history holds, once each.
+	recorded := recordedSteps(t, pool, 0)
+	everything := env.followEvents("host-a", "")
+	require.Eventually(t, func() bool {
+		return slices.Equal(recorded, transitionsOnly(everything.steps("watched/0")))
+	}, waitTimeout, 50*time.Millisecond, "recorded %v, emitted %v", recorded, (*deferredSteps)(everything))
+
+	// The cause of the crash is in the event of its end.
+	everything.mu.Lock()
+	defer everything.mu.Unlock()
+	ended := slices.IndexFunc(everything.events, func(e api.Event) bool { return e.Type == api.EventProcessEnded })
+	var data api.ProcessEventData
+	require.NoError(t, json.Unmarshal(everything.events[ended].Data, &data))
+	require.Equal(t, "SIGKILL", data.Signal)
+	require.Equal(t, lifecycle.Failed, data.Outcome)
+	require.EqualValues(t, 1, data.Incarnation)
+
+	began := time.Now()
+	a.stop() // while streams are open
+	require.Less(t, time.Since(began), waitTimeout/2)
+}
+
+// Either agent may run the workflow of either worker: only all agents together have everything, each event once.
+func TestEventsOfAllAgentsAreTheWholeHistory(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("host-a", "--capacity", "1")
+	env.startAgent("host-b", "--capacity", "1")
+	pool := env.startPool(echoSpec("watched", 2))
+
+	followed := &eventStream{t: t}
+	ctx, stop := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer stop()
+	var failures []error
+	following.Go(func() {
+		for event, err := range env.client.Events(ctx, tempool.EventOptions{Pool: "watched", Follow: true, Since: time.Now().Add(-time.Hour)}) {
+			followed.mu.Lock()
+			if err != nil {
+				failures = append(failures, err)
+			} else {
+				followed.events = append(followed.events, event)
+			}
+			followed.mu.Unlock()
+		}
+	})
+	for slot := range 2 {
+		followed.await(api.WorkerName("watched", slot), "starting>ready")
+		killProcess(t, env.waitState(pool, slot, lifecycle.Ready).PID)
+	}
+	env.waitFor(pool, "both are ready again", func(v api.PoolWorkers) bool {
+		return v.Ready == 2 && v.Workers[0].Incarnation == 2 && v.Workers[1].Incarnation == 2
+	})
+	held := &eventStream{t: t}
+	for event, err := range env.client.Events(t.Context(), tempool.EventOptions{Types: []string{api.EventWorkerTransitioned}}) {
+		require.NoError(t, err)
+		held.events = append(held.events, event)
+	}
+	for slot := range 2 {
+		worker := api.WorkerName("watched", slot)
+		recorded := recordedSteps(t, pool, slot)
+		require.Equal(t, recorded, held.steps(worker))
+		followed.await(worker, "starting>ready", "ready>failed", "starting>ready")
+		emitted := transitionsOnly(followed.steps(worker))
+		require.ElementsMatch(t, recorded, emitted, "no order is promised between agents")
+	}
+	stop()
+	following.Wait()
+	for _, err := range failures { // before an agent's second heartbeat
+		require.ErrorContains(t, err, "has not reported its gateway")
+	}
+}
+
+func TestAWebhookThatIsDownAtFirstGetsEverything(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	received := &eventStream{t: t}
+	var up atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var batch []api.Event
+		if err := json.NewDecoder(r.Body).Decode(&batch); err != nil {
+			t.Errorf("a batch: %v", err)
+		}
+		received.mu.Lock()
+		defer received.mu.Unlock()
+		received.events = append(received.events, batch...)
+	}))
+	t.Cleanup(server.Close)
+	a := env.startAgent("host-a", "--events-webhook", server.URL, "--events-webhook-types", "worker.*,process.*")
+	pool := env.startPool(echoSpec("watched", 1))
+	killProcess(t, env.waitState(pool, 0, lifecycle.Ready).PID)
+	env.waitFor(pool, "the worker is ready again", func(v api.PoolWorkers) bool {
+		return len(v.Workers) == 1 && v.Workers[0].Incarnation == 2 && v.Workers[0].State == lifecycle.Ready
+	})
+	up.Store(true)
+	received.await("watched/0", "created>starting", "starting>ready", "ready>failed", "starting>ready")
+	require.Equal(t, recordedSteps(t, pool, 0), transitionsOnly(received.steps("watched/0")))
+	a.stop()
+	received.await("watched/0", api.EventProcessEnded, api.EventProcessEnded) // the last one is posted on the way out
+}

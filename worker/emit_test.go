@@ -1,0 +1,57 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/activities"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/process/limits"
+)
+
+// countingObserver counts what it is told.
+type countingObserver struct {
+	activities.Observer
+	probes, failures, exceeded int
+}
+
+func (o *countingObserver) Probed(api.Process, error)              { o.probes++ }
+func (o *countingObserver) StartFailed(api.Process, error)         { o.failures++ }
+func (o *countingObserver) Exceeded(api.Process, limits.Violation) { o.exceeded++ }
+
+func TestAnAgentEmitsWhatItsActivitiesSee(t *testing.T) {
+	a := &Agent{config: Config{HostID: "web-1"}, events: events.New("here")}
+	counting := &countingObserver{}
+	o := &emittingObserver{Observer: counting, agent: a}
+	first, second := api.Process{Worker: "p/0", Incarnation: 1}, api.Process{Worker: "p/0", Incarnation: 2}
+	sick := errors.New("no answer within 5s")
+	for _, probe := range []struct {
+		of  api.Process
+		err error
+	}{{first, nil}, {first, sick}, {first, sick}, {first, nil}, {first, nil}, {first, sick}, {second, nil}} {
+		o.Probed(probe.of, probe.err)
+	}
+	o.StartFailed(second, errors.New("exited with code 3"))
+	o.Exceeded(second, limits.Violation{Limit: "memory", Reason: "it uses 65 MB of 64 MB", At: time.Now()})
+	require.Equal(t, countingObserver{probes: 7, failures: 1, exceeded: 1}, *counting)
+
+	var emitted []string
+	batch, _, _ := a.events.FromOldest(events.Filter{}).Read()
+	for _, entry := range batch {
+		var event api.Event
+		require.NoError(t, json.Unmarshal(entry.JSON, &event))
+		require.Equal(t, "/pools/p/workers/0", event.Source)
+		emitted = append(emitted, event.Type+" "+string(event.Data))
+	}
+	failed := `worker.probed {"host":"web-1","incarnation":1,"healthy":false,"reason":"no answer within 5s"}`
+	require.Equal(t, []string{
+		failed, failed, `worker.probed {"host":"web-1","incarnation":1,"healthy":true}`, failed,
+		`process.start_failed {"host":"web-1","incarnation":2,"reason":"exited with code 3"}`,
+		`limit.exceeded {"host":"web-1","incarnation":2,"limit":"memory","reason":"it uses 65 MB of 64 MB"}`,
+	}, emitted)
+}

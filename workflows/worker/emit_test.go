@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// transitions are those that were emitted.
+func (s *workerEnv) transitions() (all []lifecycle.Transition) {
+	for _, e := range s.emitted {
+		if e.eventType == api.EventWorkerTransitioned {
+			all = append(all, e.data.(api.TransitionEvent).Transition)
+		}
+	}
+	return all
+}
+
+// leaseEvents are those of leases in short: type, lease, and outcome or code.
+func (s *workerEnv) leaseEvents() (all []string) {
+	for _, e := range s.emitted {
+		if data, ok := e.data.(api.LeaseEvent); ok {
+			all = append(all, strings.Join(strings.Fields(e.eventType+" "+data.LeaseID+" "+data.Outcome+" "+string(data.Code)), " "))
+		}
+	}
+	return all
+}
+
+// rotationEvents are those of rotations in short: type, incarnation, cause, and whether it is only observed, in place, or failed.
+func (s *workerEnv) rotationEvents() (all []string) {
+	for _, e := range s.emitted {
+		if data, ok := e.data.(api.RotationEvent); ok {
+			short := fmt.Sprintf("%s %d %s", e.eventType, data.Incarnation, data.Cause)
+			for word, holds := range map[string]bool{" observed": data.Observed, " in place": data.InPlace, " failed": data.Failed != ""} {
+				if holds {
+					short += word
+				}
+			}
+			all = append(all, short)
+		}
+	}
+	return all
+}
+
+func TestAWorkerEmitsItsHistoryOnceThroughAllItsRuns(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.watchScript[1] = crash(3 * time.Second)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, s.cancel)
+	run := standalone()
+	run.ContinueEvery = 2
+	s.run(run)
+	require.Greater(t, s.runs, 3)
+	var recorded []lifecycle.Transition
+	for _, transition := range s.history() {
+		if !transition.IsNote() {
+			recorded = append(recorded, transition)
+		}
+	}
+	require.Equal(t, recorded, s.transitions())
+}
+
+func TestALeaseEmitsItsGrantItsRenewalAndItsEnd(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(1*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) })
+	s.At(2*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "you"}) })
+	s.At(3*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.1"}) })
+	s.At(4*time.Second, func() { s.update(api.UpdateRenew, api.RenewRequest{LeaseID: "t.0.1.7"}) })
+	s.At(5*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.At(6*time.Second, s.signal(api.SignalCheckin, api.CheckinRequest{LeaseID: "t.0.1.1"}))
+	s.At(7*time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me", TTLMS: 1000}) }) // expires
+	s.At(time.Minute, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: "me"}) })
+	s.At(61*time.Second, s.signal(api.SignalStop, api.Control{Reason: "enough"})) // ends with its process
+	s.At(2*time.Minute, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []string{
+		"lease.granted t.0.1.1", "lease.refused busy", "lease.renewed t.0.1.1", "lease.refused t.0.1.7 lease_fenced",
+		"lease.released t.0.1.1 ok", "lease.refused t.0.1.1 lease_fenced",
+		"lease.granted t.0.1.2", "lease.expired t.0.1.2",
+		"lease.granted t.0.2.3", "lease.released t.0.2.3 ended",
+	}, s.leaseEvents())
+}
+
+func TestALeaseThatOutlivesASwitchEndsOnce(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onDrain = func(r api.DrainRequest) (api.DrainResult, error) {
+		return api.DrainResult{Drained: true, Checkin: &api.CheckinRequest{LeaseID: "t.0.1.1"}}, nil
+	}
+	s.At(time.Second, func() { s.update(api.UpdateCheckout, api.CheckoutRequest{Holder: api.GatewayHolderPrefix + "h"}) })
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, s.cancel)
+	run := standalone()
+	run.Spec.Lease.TTL = spec.Duration(time.Hour)
+	s.run(run)
+	require.Equal(t, []string{"lease.granted t.0.1.1", "lease.released t.0.1.1 ok"}, s.leaseEvents())
+}
+
+func TestARotationEmitsItsSteps(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(2*time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon", InPlace: true}))
+	s.At(3*time.Minute, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []string{
+		"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator",
+		"rotation.requested 2 operator in place", "rotation.started 2 operator in place", "rotation.finished 2 operator in place",
+	}, s.rotationEvents())
+}
+
+func TestARotationThatFailsSaysSo(t *testing.T) {
+	s := newWorkerEnv(t)
+	s.onStart = func(r api.StartRequest) (api.StartResult, error) {
+		if r.Incarnation > 1 {
+			return api.StartResult{}, temporal.NewNonRetryableApplicationError("no", string(api.CodeStartFailed), nil)
+		}
+		return api.StartResult{Host: "h", PID: 1001, TookMS: 1, Rules: r.Rules}, nil
+	}
+	s.At(time.Minute, s.signal(api.SignalRestart, api.Restart{Reason: "new moon"}))
+	s.At(time.Hour, s.cancel)
+	s.run(standalone())
+	require.Equal(t, []string{"rotation.requested 1 operator", "rotation.started 1 operator", "rotation.finished 1 operator failed"}, s.rotationEvents())
+}
