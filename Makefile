@@ -53,9 +53,9 @@ staticcheck:
 # Finds insecure code. Excluded are rules that what Tempool is for breaks everywhere: it executes the programs that its operator names (G204),
 # reads the files that its flags name (G304), picks and waits at random without a secret at stake (G404), makes folders and files that other
 # users may read (G301, G302, G306), ignores errors on the way out, which staticcheck and review judge (G104), converts numbers that are
-# bounded where they enter (G115), names headers and variables that carry tokens (G101), and makes the system calls of Landlock (G103).
+# bounded where they enter (G115), names headers and variables that carry tokens (G101), and makes the system calls of Landlock (G103). The search for fixed nonces (G407) crashes on cipher.AEAD.
 gosec:
-	$(GO) run $(GOSEC) -quiet -exclude-generated -exclude=G101,G103,G104,G115,G204,G301,G302,G304,G306,G404 ./...
+	$(GO) run $(GOSEC) -quiet -exclude-generated -exclude=G101,G103,G104,G115,G204,G301,G302,G304,G306,G404,G407 ./...
 
 # Finds code in workflows that is not deterministic on replay.
 workflowcheck:
