@@ -32,7 +32,8 @@ func (p *Pool) With(o CallOptions) *Pool {
 	return &other
 }
 
-// Scale sets the number of workers; where it follows the demand, it goes on from there. It returns when the pool has recorded the size; the workers follow in the background.
+// Scale sets the number of workers; where it follows the demand, it goes on from there. It returns when the pool has recorded the size; the workers
+// follow in the background.
 func (p *Pool) Scale(ctx context.Context, size int) (r api.ScaleResult, err error) {
 	return p.ScaleTo(ctx, api.ScaleRequest{Size: size})
 }

@@ -16,9 +16,9 @@ const StateFormat = 1
 // stateFormatHeader is the header of a run with the StateFormat of the build that wrote its input. Without it, the format is 1 or older.
 const stateFormatHeader = "tempool-state-format"
 
-// Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the state that a run hands to the next one, or
-// to a child, with StateFormat. The workflow task of a run whose state is newer than this build fails, and Temporal retries it until an agent with
-// a newer build takes it.
+// Interceptors returns what every Temporal worker that runs the registered workflows needs; payloads converts those of its namespace. It marks the
+// state that a run hands to the next one, or to a child, with StateFormat. The workflow task of a run whose state is newer than this build fails, and
+// Temporal retries it until an agent with a newer build takes it.
 func Interceptors(payloads converter.DataConverter) []interceptor.WorkerInterceptor {
 	return []interceptor.WorkerInterceptor{&stateFormats{known: StateFormat, payloads: payloads}}
 }

@@ -19,8 +19,9 @@ type jsonrpc struct {
 // must unblock a Read. framing is one of the Framing constants.
 //
 // An LSP server or Erlang port gets $/cancelRequest for a cancelled call; an MCP server (line) gets notifications/cancelled if it has not
-// responded after half of Options.CancelGrace, since few MCP servers respond to a call after that. Either way the call stays in flight until the server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as
-// the response to a ping, shows that the server has stopped working on the call.
+// responded after half of Options.CancelGrace, since few MCP servers respond to a call after that. Either way the call stays in flight until the
+// server responds to it, and the Conn breaks if that takes longer than Options.CancelGrace: nothing else, such as the response to a ping, shows that
+// the server has stopped working on the call.
 //
 // What the program prints between messages goes to Options.OnOutput, as far as the framing can tell the two apart: line and content-length.
 //

@@ -9,8 +9,8 @@ import (
 )
 
 // Method makes fn callable under a name by the pool's clients. The payload is JSON. Without one, params is P's zero value; of an array of
-// arguments it is the only one, unless P is a slice or an array, which takes them all. A payload that does not fit is answered with the code invalid_params. The
-// result is sent as JSON.
+// arguments it is the only one, unless P is a slice or an array, which takes them all. A payload that does not fit is answered with the code
+// invalid_params. The result is sent as JSON.
 func Method[P, R any](name string, fn func(ctx context.Context, params P) (R, error)) {
 	program.add(name, func(ctx context.Context, body []byte, _ func([]byte) error) ([]byte, error) {
 		params, err := decode[P](name, body)
