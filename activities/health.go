@@ -86,7 +86,7 @@ func (v *processHealth) add(s process.Sample, done served, health spec.Health) {
 	}
 }
 
-// callRateLocked adds a count and returns the calls per minute over callRateWindow, or since the first sample.
+// callRateLocked adds a count and returns the calls per minute over callRateWindow, or since the process became ready.
 func (v *processHealth) callRateLocked(at time.Time, done served) float64 {
 	if done.counted != v.counted { // the program has begun to count its calls: from 0
 		v.counted = done.counted
@@ -246,7 +246,12 @@ func (r *healthRegistry) of(p *process.Process) *processHealth {
 			delete(r.all, old)
 		}
 	}
-	v := &processHealth{process: p}
+	info := p.Info()
+	begun := info.ReadyAt
+	if begun.IsZero() {
+		begun = info.StartedAt
+	}
+	v := &processHealth{process: p, callCounts: []callCount{{at: begun}}} // the first calls may come before the first sample
 	r.all[key] = v
 	return v
 }

@@ -45,9 +45,12 @@ func TestTheLogsOfAPoolOnTwoHosts(t *testing.T) {
 	pool := env.startPool(s)
 	contains := func(text *string, what string, args ...string) {
 		t.Helper()
+		args = append(append([]string{"logs"}, args...), "--address", env.server.Address(), "--namespace", env.server.Namespace())
 		require.Eventually(t, func() bool {
-			*text, _ = env.ctl(cli.ExitOK, append([]string{"logs"}, args...)...)
-			return strings.Contains(*text, what)
+			var out, failure bytes.Buffer // Temporal waits ten seconds for the cache of an agent that was killed
+			code := cli.Run(t.Context(), args, &out, &failure)
+			*text = out.String()
+			return code == cli.ExitOK && strings.Contains(*text, what)
 		}, waitTimeout, 200*time.Millisecond, "no %q", what)
 	}
 	var text string

@@ -41,7 +41,7 @@ func TestALargeProgramIsNotReplacedForItsMemory(t *testing.T) {
 		perSecond      int
 	}{
 		"python":   {"large.py", "ask", 20},
-		"chromium": {"../../../examples/render/worker.py", "render", 2},
+		"chromium": {"browser.py", "render", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

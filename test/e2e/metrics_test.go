@@ -127,7 +127,10 @@ func TestMetricsDescribeAnAgentAndItsWorkers(t *testing.T) {
 	require.NotEmpty(t, s.series("temporal_activity_execution_latency_seconds", "activity_type", "Start"))
 	require.NotEmpty(t, s.series("go_goroutines"))
 
-	env.waitFor(pool, "a rate of calls is reported", func(v api.PoolWorkers) bool { return v.Workers[0].CallsPerMinute+v.Workers[1].CallsPerMinute > 0 })
+	env.waitFor(pool, "a rate of calls is reported", func(v api.PoolWorkers) bool {
+		post(t, client, "/v1/pools/seen/call/paid", `1`) // the rate is that of the last minute
+		return v.Workers[0].CallsPerMinute+v.Workers[1].CallsPerMinute > 0
+	})
 
 	require.Zero(t, s.value("tempool_worker_restarts_total", "worker", "seen/0", "reason", "exit"))
 	killProcess(t, env.waitReady(pool, 2).Workers[0].PID)
