@@ -40,7 +40,7 @@ type LogOptions struct {
 	Since time.Time
 	// Tail is the most lines of each worker, the newest ones; negative for all.
 	Tail int
-	// Unreachable is told of each host whose gateway does not answer; nil ignores them.
+	// Unreachable is called for each host whose gateway does not answer; nil ignores them.
 	Unreachable func(endpoint string, err error)
 }
 

@@ -246,7 +246,7 @@ func TestAPoolThatFollowsTheDemandIsToldOnlyAboutItsMaximum(t *testing.T) {
 	for range 2 {
 		p.Workers = append(p.Workers, WorkerFacts{State: lifecycle.Ready, Measured: true, Uptime: 5 * time.Hour, Health: lifecycle.Healthy})
 	}
-	require.Empty(t, sizeAdvice(p, p.Workers), "it scales down by itself")
+	require.Empty(t, sizeAdvice(p, p.Workers), "it follows the demand")
 	p.AboveMax = "demand of 9 calls at 1 a worker wants 9 workers, more than scale.max = 2"
 	require.Equal(t, "Raise scale.max if calls wait too long (ctl pool scale p MIN..MAX): "+p.AboveMax+".", sizeAdvice(p, p.Workers))
 }

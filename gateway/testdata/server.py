@@ -1,4 +1,4 @@
-"""A program of protocol none: it listens on $PORT by itself."""
+"""A program of protocol none: a server of its own on $PORT."""
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

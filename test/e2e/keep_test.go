@@ -3,16 +3,13 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tempool/tempool"
@@ -79,22 +76,7 @@ func TestAnAgentIsReplacedUnderLoadAndKeepsItsProcesses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var group sync.WaitGroup
-	var answered atomic.Int64
-	for i := range 4 {
-		group.Go(func() {
-			pace := time.NewTicker(5 * time.Millisecond) // leaves the machine to the agents that start
-			defer pace.Stop()
-			for n := 0; ctx.Err() == nil; n++ {
-				<-pace.C
-				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
-				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
-				if !assert.NoError(t, err, "no call fails that was started") || !assert.Equal(t, body, string(answer)) {
-					return
-				}
-				answered.Add(1)
-			}
-		})
-	}
+	answered := echoCallers(ctx, t, &group, pool)
 	goOn := func(what string) {
 		t.Helper()
 		calls := answered.Load()

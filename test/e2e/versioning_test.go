@@ -73,22 +73,7 @@ func TestAPoolMovesToAnotherBuildUnderLoadAndBack(t *testing.T) {
 	var group sync.WaitGroup
 	leases := &leaseLoad{pool: pool}
 	group.Go(func() { leases.run(ctx, "holder") })
-	var answered atomic.Int64
-	for i := range 4 {
-		group.Go(func() {
-			pace := time.NewTicker(4 * time.Millisecond) // leaves the machine to the agents that start
-			defer pace.Stop()
-			for n := 0; ctx.Err() == nil; n++ {
-				<-pace.C
-				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
-				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
-				if !assert.NoError(t, err, "no call fails") || !assert.Equal(t, body, string(answer)) {
-					return
-				}
-				answered.Add(1)
-			}
-		})
-	}
+	answered := echoCallers(ctx, t, &group, pool)
 	goOn := func(what string) {
 		t.Helper()
 		calls, granted := answered.Load(), leases.granted.Load()
@@ -149,6 +134,28 @@ func TestWorkflowsOfUnversionedAgentsMoveToADeploymentAndBack(t *testing.T) {
 	lease()
 	env.waitBuild("", worker)
 	require.Equal(t, before.PID, env.waitState(pool, 0, lifecycle.Ready).PID, "the process of the unversioned agent served all along")
+}
+
+// echoCallers starts four callers in the group, who call until ctx ends. Each call that a worker starts must be answered. It returns the number
+// of answers so far.
+func echoCallers(ctx context.Context, t *testing.T, group *sync.WaitGroup, pool *tempool.Pool) *atomic.Int64 {
+	answered := new(atomic.Int64)
+	for i := range 4 {
+		group.Go(func() {
+			pace := time.NewTicker(5 * time.Millisecond) // leaves the machine to the agents that start
+			defer pace.Stop()
+			for n := 0; ctx.Err() == nil; n++ {
+				<-pace.C
+				body := fmt.Sprintf(`"caller %d, call %d"`, i, n)
+				answer, err := callUntilStarted(t.Context(), pool, "echo", []byte(body))
+				if !assert.NoError(t, err, "no call fails") || !assert.Equal(t, body, string(answer)) {
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	return answered
 }
 
 // callUntilStarted repeats a call while no worker has started it: an agent that is replaced takes its workers elsewhere, and they start there first.

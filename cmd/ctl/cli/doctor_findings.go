@@ -242,7 +242,7 @@ func (d *diagnosis) gateway(h hostFacts, s setup) {
 		d.add(levelOK, "gateway", subject, "", "%s answers", r.Endpoint)
 	}
 	if left := g.CertificateExpires.Sub(s.now); !g.CertificateExpires.IsZero() && left < certificateNotice {
-		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file by itself", "its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
+		d.add(levelWarning, "certificate", subject, "renew the certificate; the agent reads the new file within a second", "its certificate expires at %s", g.CertificateExpires.UTC().Format(time.RFC3339))
 	}
 	if r.Access == api.AccessOpen {
 		d.add(levelNote, "access", subject, "worker --tokens FILE asks for a token; --listen '' leaves only the Unix socket", "every program of its machine may call and lease workers")
