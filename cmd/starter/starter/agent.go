@@ -34,6 +34,9 @@ func (s *starter) startAgent(ctx context.Context) error {
 		Listen: listen, Security: s.options.Security, Capacity: max(worker.DefaultCapacity, 2*s.spec.Pool.Size), Labels: labels(s.spec.Pool.Placement), Logger: s.log,
 		StopTimeout: agentStopTimeout,
 	})
+	if err != nil && s.server != nil && !s.options.Fresh {
+		return fmt.Errorf("start the agent: %w; if another version of Tempool has used the database %s, delete it with --fresh", err, s.data.database())
+	}
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
