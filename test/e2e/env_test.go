@@ -91,8 +91,11 @@ func (env *testEnv) startAgentBy(by []string, hostID string, args ...string) *ag
 	require.NoError(env.t, a.cmd.Start())
 	env.t.Cleanup(func() {
 		a.stop()
+		content, _ := os.ReadFile(a.log)
+		if _, race, found := strings.Cut(string(content), "WARNING: DATA RACE\n"); found { // which the race detector writes there
+			env.t.Errorf("agent %s: data race:\n%s", hostID, race[:min(len(race), 8<<10)])
+		}
 		if env.t.Failed() {
-			content, _ := os.ReadFile(a.log)
 			lines := strings.Split(string(content), "\n")
 			env.t.Logf("end of the log of agent %s:\n%s", hostID, strings.Join(lines[max(0, len(lines)-60):], "\n"))
 		}
