@@ -171,7 +171,8 @@ func (env *testEnv) waitEnd(pool *tempool.Pool) {
 	require.NoError(env.t, pool.Wait(ctx), "the pool ends")
 }
 
-const waitTimeout = 90 * time.Second
+// waitTimeout ends a wait for what must happen. It is no measure of how long that takes: machines of continuous integration may be ten times slower.
+const waitTimeout = 3 * time.Minute
 
 // waitReady waits until a pool has exactly size workers and all of them are ready.
 func (env *testEnv) waitReady(pool *tempool.Pool, size int) api.PoolWorkers {
