@@ -121,6 +121,8 @@ const (
 	ActivityCollectGarbage = "CollectGarbage"
 	ActivityRebalance      = "Rebalance"
 	ActivityReset          = "Reset"
+	ActivitySuspend        = "Suspend"
+	ActivityResume         = "Resume"
 	ActivityExecute        = "Execute"
 	// Activities of the session workflows.
 	ActivityPoolRoster          = "PoolRoster"
