@@ -142,4 +142,6 @@ const (
 	HookSessionRelease = "session.release"
 	HookSessionLoad    = "session.load"
 	HookLeaseReset     = "lease.reset"
+	HookSuspend        = "worker.suspend"
+	HookResume         = "worker.resume"
 )

@@ -40,11 +40,15 @@ func TestALaterOrderWithdrawsASuspension(t *testing.T) {
 	e := open(t, 1)
 	lease := e.lease(0, "me")
 	require.Equal(t, "1", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body))
-	first := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour)) })
+	first := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
 	require.Eventually(t, func() bool { return e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).status == 503 }, timeout, poll)
-	second := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour)) })
+	second := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
+	})
 	require.True(t, await(t, first).Withdrawn, "a repetition takes its place")
-	e.gateway.EndSuspension(api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
 	require.True(t, await(t, second).Withdrawn)
 	require.Equal(t, "2", string(e.do("POST", "/v1/leases/"+lease.ID+"/call/turn", nil).body), "the lease goes on")
 	late := e.gateway.Suspend(t.Context(), suspendRequest(1, lease.ID, true, time.Hour))
@@ -58,7 +62,9 @@ func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
 	e.awaitHeld(e.file("b.began"))
 	var id string
 	e.control.with("p/0", func(worker *fakeWorker) { id = worker.lease.ID })
-	ended := background(func() api.SuspendResult { return e.gateway.Suspend(t.Context(), suspendRequest(1, id, false, time.Hour)) })
+	ended := background(func() api.SuspendResult {
+		return e.gateway.Suspend(t.Context(), suspendRequest(1, id, false, time.Hour))
+	})
 	waiting := background(func() answer { return e.do("POST", "/v1/pools/p/call/turn", nil) })
 	e.release(e.file("b"))
 	require.Equal(t, 200, await(t, held).status)
@@ -66,6 +72,6 @@ func TestSuspendReturnsTheGatewaysLeaseWhenItsCallsAreDone(t *testing.T) {
 	require.Zero(t, result.CallsCut)
 	require.Equal(t, id, result.Checkin.LeaseID)
 	e.control.with("p/0", func(worker *fakeWorker) { worker.lease = nil })
-	e.gateway.EndSuspension(api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
+	e.gateway.EndSuspension(t.Context(), api.ResumeRequest{Process: api.Process{Worker: "p/0", Incarnation: 1}, Turn: 2})
 	require.Equal(t, 200, await(t, waiting).status, "a call of the pool waits for the end of the suspension")
 }

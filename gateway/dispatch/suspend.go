@@ -2,9 +2,12 @@ package dispatch
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
 )
 
 // suspendPoll is the interval at which Suspend looks whether the calls in flight have ended.
@@ -12,9 +15,10 @@ const suspendPoll = 5 * time.Millisecond
 
 // suspension is the order to keep an incarnation out of service.
 type suspension struct {
-	turn   int64
 	reason string
-	over   chan struct{} // closed by the next order
+	ctx    context.Context // of the hook; done with the next order
+	cancel context.CancelFunc
+	hooked bool // the program's hook was called
 }
 
 // suspendLocked makes an order the one that counts. It returns nil if a newer one has been seen.
@@ -23,14 +27,15 @@ func (u *upstream) suspendLocked(turn int64, reason string) *suspension {
 		return nil
 	}
 	u.endSuspensionLocked(turn)
-	u.suspension = &suspension{turn: turn, reason: reason, over: make(chan struct{})}
+	u.suspension = &suspension{reason: reason}
+	u.suspension.ctx, u.suspension.cancel = context.WithCancel(u.pool.dispatcher.life)
 	return u.suspension
 }
 
 func (u *upstream) endSuspensionLocked(turn int64) {
 	u.suspendTurn = turn
 	if u.suspension != nil {
-		close(u.suspension.over)
+		u.suspension.cancel()
 		u.suspension = nil
 	}
 }
@@ -62,19 +67,64 @@ func (d *Dispatcher) Suspend(ctx context.Context, r api.SuspendRequest) api.Susp
 		u.pool.mu.Lock()
 		quiet := u.gone || u.draining || !r.Client && !u.busyLocked() // a drain waits by itself
 		u.pool.mu.Unlock()
-		if quiet {
-			return d.endForSuspension(ctx, u, s, r.LeaseID)
+		if !quiet {
+			select {
+			case <-s.ctx.Done():
+				return api.SuspendResult{Withdrawn: true}
+			case <-ticker.C:
+				continue
+			case <-ctx.Done():
+			case <-limit.C:
+			}
 		}
-		select {
-		case <-s.over:
-			return api.SuspendResult{Withdrawn: true}
-		case <-ctx.Done():
-			return d.endForSuspension(ctx, u, s, r.LeaseID)
-		case <-limit.C:
-			return d.endForSuspension(ctx, u, s, r.LeaseID)
-		case <-ticker.C:
+		result := d.endForSuspension(ctx, u, s, r.LeaseID)
+		if !result.Withdrawn {
+			result.Problem = u.callSuspendHook(ctx, s, r.HookTimeout.D())
 		}
+		return result
 	}
+}
+
+// callSuspendHook calls the program's hook, and returns why it failed. One that takes longer than limit goes on until the suspension ends.
+func (u *upstream) callSuspendHook(ctx context.Context, s *suspension, limit time.Duration) string {
+	if !u.offersHook(api.HookSuspend) {
+		return ""
+	}
+	u.pool.mu.Lock()
+	s.hooked = true
+	u.pool.mu.Unlock()
+	ended := make(chan error, 1)
+	u.pool.dispatcher.work.Go(func() { ended <- u.callHook(s.ctx, api.HookSuspend) })
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return hookProblem(api.HookSuspend, err)
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return api.HookSuspend + " has not returned within " + limit.String() + " (health.timeout)"
+}
+
+// offersHook reports whether the program listed a hook in its hello.
+func (u *upstream) offersHook(hook string) bool {
+	if u.conn == nil {
+		return false
+	}
+	hello, known := wire.HelloOf(u.conn)
+	return known && slices.Contains(hello.Methods, hook)
+}
+
+func (u *upstream) callHook(ctx context.Context, hook string) error {
+	_, err := u.conn.Call(ctx, wire.Request{Method: hook, Payload: []byte("[]")})
+	return err
+}
+
+func hookProblem(hook string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return hook + " failed: " + shorten(err.Error())
 }
 
 // endForSuspension fences the lease, cancels the calls under it, and waits until the worker has given them up.
@@ -116,18 +166,42 @@ func (d *Dispatcher) endForSuspension(ctx context.Context, u *upstream, s *suspe
 	return result
 }
 
-// EndSuspension lets calls start on an incarnation again.
-func (d *Dispatcher) EndSuspension(r api.ResumeRequest) {
+// EndSuspension lets calls start on an incarnation again, after the program's hook. Problem is why the hook failed.
+func (d *Dispatcher) EndSuspension(ctx context.Context, r api.ResumeRequest) (result api.ResumeResult) {
 	u := d.upstreamOf(r.Worker, r.Incarnation)
 	if u == nil {
-		return
+		return result
+	}
+	u.pool.mu.Lock()
+	s := u.suspension
+	if r.Turn < u.suspendTurn {
+		u.pool.mu.Unlock()
+		return result
+	}
+	u.suspendTurn = r.Turn // an order that arrives late finds its end
+	hook := r.Suspended
+	if s != nil {
+		s.cancel()
+		hook = hook || s.hooked
+	}
+	u.pool.mu.Unlock()
+	if hook && u.offersHook(api.HookResume) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.HookTimeout.D(), errHookTimeout)
+		err := u.callHook(ctx, api.HookResume)
+		if ctx.Err() != nil && err != nil {
+			err = context.Cause(ctx)
+		}
+		cancel()
+		result.Problem = hookProblem(api.HookResume, err)
 	}
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
-	if r.Turn < u.suspendTurn {
-		return
+	if u.suspension == s && r.Turn == u.suspendTurn {
+		u.endSuspensionLocked(r.Turn)
 	}
-	u.endSuspensionLocked(r.Turn)
 	u.retryAt = time.Time{}
 	u.pool.notify()
+	return result
 }
+
+var errHookTimeout = errors.New("it has not returned within health.timeout")

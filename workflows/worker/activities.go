@@ -107,14 +107,14 @@ func (a activities) reset(leaseID string) {
 
 // suspend has the host take the process out of service. Temporal repeats what the host did not finish.
 func (a activities) suspend(request api.SuspendRequest) {
-	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID), request.Timeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
+	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID), request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.suspend.Start(a.Loop, activity)
 }
 
 // resume has the host put the process back into service.
 func (a activities) resume(request api.ResumeRequest) {
-	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID), slack, request)
+	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID), request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
 	activity.Retry = retrySuspend
 	a.tasks.resume.Start(a.Loop, activity)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/workflows/internal/display"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -79,7 +80,9 @@ func (s *suspender) reconcile() bool {
 	switch {
 	case s.Resuming:
 		if !s.tasks.resume.Running() {
-			s.activities.resume(api.ResumeRequest{Process: s.process(), Turn: s.SuspendTurn})
+			s.activities.resume(api.ResumeRequest{
+				Process: s.process(), Turn: s.SuspendTurn, Suspended: s.Machine.State == lifecycle.Suspended, HookTimeout: s.Spec.Health.Timeout,
+			})
 		}
 	case !s.SuspendWanted:
 	case s.Machine.State == lifecycle.Suspended:
@@ -116,7 +119,7 @@ func (s *suspender) askHost() {
 	s.asked = lease
 	s.activities.suspend(api.SuspendRequest{
 		Process: s.process(), Turn: s.SuspendTurn, LeaseID: lease, Client: s.Lease != nil && !s.leases.isGatewayLease(),
-		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), Reason: s.SuspendReason,
+		Timeout: spec.Duration(max(0, s.SuspendUntil.Sub(s.Now()))), HookTimeout: s.Spec.Health.Timeout, Reason: s.SuspendReason,
 	})
 }
 
@@ -165,11 +168,24 @@ func (s *suspender) complete(r *api.SuspendResult) {
 	s.drop()
 	s.warn("suspending worker", reason)
 	event := lifecycle.Event{Kind: lifecycle.Suspend, Reason: reason}
-	if r != nil && r.CallsCut > 0 {
-		event.Metadata = map[string]string{"calls_cut": strconv.Itoa(r.CallsCut)}
+	if r == nil {
+		r = &api.SuspendResult{}
+	}
+	if r.CallsCut > 0 || r.Frozen {
+		event.Metadata = map[string]string{"calls_cut": strconv.Itoa(r.CallsCut), "frozen": strconv.FormatBool(r.Frozen)}
 	}
 	s.transitionAt(event, s.Now())
+	s.recordProblem(r.Problem)
 	s.tasks.checkpoint.Cancel()
+}
+
+// recordProblem records what did not work of a suspension or its end.
+func (s *suspender) recordProblem(problem string) {
+	if problem != "" {
+		problem = display.Shorten(problem)
+		s.record(lifecycle.HookFailed, problem)
+		s.warn("a part of the suspension failed", problem)
+	}
 }
 
 // beginResume withdraws a suspension that is not complete, or ends the one in force.
@@ -212,6 +228,7 @@ func (s *suspender) resumeEnded(r *loop.Result[api.ResumeResult]) {
 		s.transition(lifecycle.Resume, reason)
 		s.NextCheckpoint = s.Now() // probe first: nothing probed the process while it was suspended
 	}
+	s.recordProblem(r.Value.Problem)
 }
 
 func later(a, b time.Time) time.Time {
