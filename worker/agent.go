@@ -333,7 +333,7 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	})
 	register(w, map[string]any{
 		api.ActivityWatch: a.host.Watch, api.ActivityProbe: a.host.Probe, api.ActivityDrain: a.host.Drain, api.ActivityRecall: a.host.Recall,
-		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset,
+		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend, api.ActivityResume: a.host.EndSuspension,
 	})
 	return w
 }
