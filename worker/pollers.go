@@ -78,7 +78,7 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.events.Emit)), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow)), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

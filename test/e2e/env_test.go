@@ -19,6 +19,7 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/cmd/ctl/cli"
 	"github.com/tempool/tempool/cmd/worker/agentcmd"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
@@ -28,8 +29,14 @@ import (
 // agentDirVariable makes this test binary run as an agent, so that a test can kill an agent. Its value is the folder for footprints.
 const agentDirVariable = "TEMPOOL_TEST_AGENT"
 
+// ctlVariable makes this test binary run as ctl, for a test in a terminal.
+const ctlVariable = "TEMPOOL_TEST_CTL"
+
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
+	if os.Getenv(ctlVariable) != "" {
+		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	if dir := os.Getenv(agentDirVariable); dir != "" {
 		go writeFootprints(dir) // until the process exits
 		os.Exit(agentcmd.Main(os.Args[1:]))
