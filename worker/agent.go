@@ -48,6 +48,7 @@ type Agent struct {
 	host       *activities.Host
 	events     *events.Log
 	webhook    *events.Webhook
+	traces     *traces
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -99,8 +100,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	a.traces = newTraces(ctx, config.Tracer, config.HostID, instance, logger)
 	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
 		connected.Close()
+		a.traces.shutdown()
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
@@ -116,7 +119,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
 		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
 	}); err != nil {
 		return err
@@ -139,6 +142,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	host := &activities.Host{
 		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		TraceStart: a.traces.start,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -146,7 +150,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
@@ -254,6 +258,7 @@ func (a *Agent) cleanUp() {
 		_ = a.stores.close()
 	}
 	a.client.Close()
+	a.traces.shutdown()
 }
 
 // processStarted enters a process that this agent has started.
@@ -268,6 +273,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.poolQueues.add(p)
 	a.stores.add(p)
 	p.AfterEnd(func() {
+		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 			a.emitEnded(p)
@@ -336,12 +342,6 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset,
 	})
 	return w
-}
-
-func register(w sdkworker.Worker, functions map[string]any) {
-	for name, f := range functions {
-		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
-	}
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
@@ -438,6 +438,7 @@ func (a *Agent) stop() error {
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
+	a.traces.shutdown()
 	if a.webhook != nil {
 		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancelFlush()
