@@ -27,6 +27,8 @@ import (
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/spec"
 )
 
 // collectorVariable names the program of an OpenTelemetry Collector, which then stands between agents and traceReceiver; make test-traces sets it.
@@ -61,10 +63,10 @@ func startCollector(t *testing.T, program, to string) string {
 	config := filepath.Join(t.TempDir(), "collector.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
 receivers: {otlp: {protocols: {http: {endpoint: "%s"}}}}
-exporters: {otlphttp: {endpoint: "%s", compression: none, sending_queue: {batch: {flush_timeout: 50ms}}}}
+exporters: {otlp_http: {endpoint: "%s", compression: none, sending_queue: {batch: {flush_timeout: 50ms}}}}
 service:
   telemetry: {metrics: {level: none}}
-  pipelines: {traces: {receivers: [otlp], exporters: [otlphttp]}}
+  pipelines: {traces: {receivers: [otlp], exporters: [otlp_http]}}
 `, address, to), 0o600))
 	collector := exec.Command(program, "--config", "file:"+config)
 	collector.Stdout, collector.Stderr = t.Output(), t.Output()
@@ -206,6 +208,30 @@ func TestTracesOfACallAStartAndAnExecute(t *testing.T) {
 		})
 		traceID := span.SpanContext().TraceID()
 		require.Equal(t, traceID[:], waited.TraceId)
+	})
+
+	t.Run("a worker with OpenTelemetry", func(t *testing.T) {
+		sdk, err := filepath.Abs(filepath.Join("..", "..", "sdk", "node", "lib", "index.js"))
+		require.NoError(t, err)
+		node := spec.Default()
+		node.Pool.Name, node.Pool.Size, node.Pool.Command = "node", 1, []string{"node", "worker.mjs"}
+		node.Pool.Dir = examplesetup.Copy(t, filepath.Join("testdata", "traced-node"))
+		node.Pool.Env = map[string]string{"NODE_SDK": sdk, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
+		pool := env.startPool(node)
+		ctx, span := tracer.Start(t.Context(), "the client's")
+		defer span.End()
+		var answer string
+		require.NoError(t, pool.Call(ctx, "work", nil, &answer))
+		require.Equal(t, "done", answer)
+		require.ErrorIs(t, pool.Call(ctx, "fail", nil, nil), api.ErrWorkerError)
+		id, traceID := span.SpanContext().SpanID(), span.SpanContext().TraceID()
+		request := receiver.below(id[:], traceID[:], "POST /v1/pools/{pool}/call/{method...}")
+		call := receiver.below(request.SpanId, traceID[:], "node/work")
+		worker := receiver.below(call.SpanId, traceID[:], "work")
+		receiver.below(worker.SpanId, traceID[:], "inner")
+		failed := receiver.find("the failed call in the worker", func(s *tracepb.Span) bool { return s.Name == "fail" })
+		require.Equal(t, tracepb.Status_STATUS_CODE_ERROR, failed.Status.GetCode())
+		require.Equal(t, "not today", failed.Status.Message)
 	})
 
 	t.Run("an Execute", func(t *testing.T) {
