@@ -50,6 +50,7 @@ type Agent struct {
 	// transitions counts those of the workflow tasks that this agent runs.
 	transitions metrics.Transitions
 	webhook     *events.Webhook
+	traces      *traces
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -101,8 +102,10 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	a.traces = newTraces(ctx, config.Tracer, config.HostID, instance, logger)
 	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
 		connected.Close()
+		a.traces.shutdown()
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
@@ -118,7 +121,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
 		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
 	}); err != nil {
 		return err
@@ -141,6 +144,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	host := &activities.Host{
 		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		TraceStart: a.traces.start,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -148,7 +152,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
 		Logs:     a.processes.Logs(),
 		Security: a.config.Security, InWorker: a.processes.Contains,
@@ -237,6 +241,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.poolQueues.add(p)
 	a.stores.add(p)
 	p.AfterEnd(func() {
+		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 			a.emitEnded(p)
@@ -305,12 +310,6 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 		api.ActivityStop: a.host.Stop, api.ActivityReset: a.host.Reset, api.ActivitySuspend: a.host.Suspend, api.ActivityResume: a.host.EndSuspension,
 	})
 	return w
-}
-
-func register(w sdkworker.Worker, functions map[string]any) {
-	for name, f := range functions {
-		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
-	}
 }
 
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
