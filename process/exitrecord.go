@@ -29,6 +29,7 @@ func (p *Process) exitRecord() *Process {
 		logs: tailOf(p.logs), members: &tree.MemberSet{}, finalCounts: p.Counts(), ended: true,
 		root: p.root, startedAt: p.startedAt, exited: closedChan, done: closedChan, exceeded: closedChan,
 	}
+	r.kind = program{r} // which has ended, so that any kind's record does
 	r.meter.Restore(p.LatestSample())
 	r.memoryExceeded.Store(p.memoryExceeded.Load())
 	p.mu.Lock()

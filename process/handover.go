@@ -280,6 +280,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		limits: r.Limits, mechanisms: r.Mechanisms, exceeded: make(chan struct{}),
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
 	}
+	p.kind = program{p}
 	var in, out *os.File
 	for i, name := range r.Files {
 		switch name {

@@ -109,7 +109,7 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		if err != nil {
 			return err
 		}
-		key := p.treeKey()
+		key := p.kind.describe().tree
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
 			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
@@ -160,7 +160,7 @@ func (p *Process) sampledLimits() limits.Sampled {
 
 // enforce compares the tree with its limits and acts on a violation.
 func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
-	key := p.treeKey()
+	key := p.kind.describe().tree
 	if !key.Unreaped {
 		return // it has exited
 	}

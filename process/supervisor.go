@@ -198,7 +198,8 @@ func (s *Supervisor) Close(ctx context.Context) error {
 // ownsEntry reports whether e, dead or alive, belongs to a tree of this supervisor.
 func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	return slices.ContainsFunc(s.List(), func(p *Process) bool {
-		return e.Session == p.root.PID || p.members.Has(e.Identity)
+		d := p.kind.describe()
+		return d.hasTree && e.Session == d.pid || p.members.Has(e.Identity)
 	})
 }
 
