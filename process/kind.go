@@ -32,6 +32,11 @@ type ending struct {
 	code   int // -1 if unknown
 	signal syscall.Signal
 	left   tree.KillReport
+
+	inAgent bool   // there was no process that had a code and a signal for others to see
+	status  string // of an end within the agent that nothing has cut
+	fault   string // what the incarnation did wrong, if anything is known besides the code
+	note    string // what else the reason should say
 }
 
 // description is what a host knows an incarnation by.

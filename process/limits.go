@@ -58,6 +58,9 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	default:
 	}
+	if !p.kind.describe().hasTree {
+		return nil, coded(CodeInvalid, nil, "%s is a function, which has no limits of its own", p.key())
+	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	before := p.Limits()

@@ -150,20 +150,38 @@ func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Durati
 	})
 }
 
-// spawn starts the program. If it returns without error, the process is in the supervisor's list, watched by the reaper, recorded in the
-// state directory, and supervised until it ends.
-func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+// newKind makes an incarnation that has not started.
+func (s *Supervisor) newKind(launch Launch) (*Process, error) {
+	if launch.Spec.Pool.Kind == spec.KindFunction {
+		return s.newFunction(launch)
+	}
 	pl, err := s.plan(launch)
 	if err != nil {
 		pl.mark.Retire()
 		return nil, err
 	}
-	p := &Process{
-		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
-		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
-		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
-	}
+	p := s.newProcess(launch, &pl, launch.Spec.Limits)
 	p.kind = program{p}
+	return p, nil
+}
+
+// newProcess makes an incarnation without its kind.
+func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
+	k := key{launch.Worker, launch.Incarnation}
+	return &Process{
+		supervisor: s, name: k, spec: &launch.Spec, plan: pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
+		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
+		limits: inForce, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
+	}
+}
+
+// spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised until it ends; a process is
+// also watched by the reaper and recorded in the state directory.
+func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+	p, err := s.newKind(launch)
+	if err != nil {
+		return nil, err
+	}
 	if err := p.kind.start(); err != nil {
 		p.logs.Note("not started: " + err.Error())
 		p.logs.Close()

@@ -104,7 +104,7 @@ func (p *Process) closeConn() {
 func (p *Process) finish(e ending) {
 	p.output.close()
 
-	exit := p.withLimitReason(classify(e.code, e.signal, p.currentTermination()))
+	exit := p.withLimitReason(classify(e, p.currentTermination()))
 	p.logs.Note("ended: " + exit.Reason)
 	p.logs.Close()
 	exit = exit.withOutput(p.logs)

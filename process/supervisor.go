@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -67,6 +68,7 @@ type Supervisor struct {
 	tables      tree.TableCache
 	pss         tree.PSSBudget
 	rootWorkers sync.Once       // logs that workers run as root
+	abandoned   atomic.Int64    // see AbandonedFunctions
 	ctx         context.Context // ends when Close has stopped everything
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup // sampling, enforcing and reaping orphans

@@ -31,6 +31,9 @@ const agentDirVariable = "TEMPOOL_TEST_AGENT"
 func TestMain(m *testing.M) {
 	process.RunReaperIfAsked()
 	if dir := os.Getenv(agentDirVariable); dir != "" {
+		if os.Getenv(functionsVariable) != "" {
+			registerFunctions()
+		}
 		go writeFootprints(dir) // until the process exits
 		os.Exit(agentcmd.Main(os.Args[1:]))
 	}
