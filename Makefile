@@ -19,7 +19,7 @@ test: check go-test
 
 # Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
 # without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
-NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/lsp|examples/mcp|examples/programs
+NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/function|examples/lsp|examples/mcp|examples/programs
 NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
 test-short:
 	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -31,6 +30,7 @@ import (
 // Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
 type Agent struct {
 	config     Config
+	functions  map[string]process.Function
 	log        *slog.Logger
 	instance   string // random, new with each start
 	client     *tempool.Client
@@ -97,7 +97,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
+		config: config, functions: registered(), log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
@@ -122,7 +122,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
 		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
-		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
+		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
 	}); err != nil {
 		return err
 	}
@@ -270,26 +270,6 @@ func startPolling(workers ...sdkworker.Worker) error {
 	return nil
 }
 
-// startSweeper lets this agent take its turn in sweeping the namespace.
-func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
-	turn := a.newWorker(api.SweeperQueue, sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
-	})
-	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
-	register(turn, map[string]any{api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch})
-	if err := startPolling(turn); err != nil {
-		return err
-	}
-	a.sweeper = turn
-	_, err := a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-	}, api.WorkflowSweeper, api.SweepProgress{})
-	if err != nil {
-		return fmt.Errorf("start the sweeper: %w", err)
-	}
-	return nil
-}
-
 // killAll kills all processes of this host: their workers have been told that they are lost.
 func (a *Agent) killAll() {
 	var group sync.WaitGroup
@@ -321,8 +301,8 @@ func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.S
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	})
-	for _, label := range a.config.Labels {
-		place, err := a.newActivityWorker(api.PlacementQueue(label), a.slots, workerStopTimeout)
+	for _, queue := range startQueues(a.config.Labels, a.functions) {
+		place, err := a.newActivityWorker(queue, a.slots, workerStopTimeout)
 		if err != nil {
 			return err
 		}
