@@ -59,7 +59,7 @@ var rules = []rule{
 	{path: "process/...", ours: []string{"internal/atomicfile", "lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/..."}},
-	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/loopback"}},
+	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback"}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
