@@ -15,12 +15,10 @@ func (g *Gateway) registerDashboard() {
 	config := ui.Config{
 		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI, Logger: g.config.Logger,
 		Outage: func() time.Duration { return g.Health().Outage },
-		Instead: func() map[string]string {
-			if g.config.Socket == "" {
-				return nil
-			}
-			return map[string]string{g.endpoint: "unix:" + g.config.Socket}
-		},
+		Endpoint: g.Endpoint,
+	}
+	if g.config.Socket != "" {
+		config.OwnEndpoint = "unix:" + g.config.Socket
 	}
 	if g.config.Security.TokensFile != "" {
 		config.Lookup = func(secret string) *access.Principal { return g.auth.tokens.Lookup(secret) }

@@ -219,7 +219,7 @@ var operator = &access.Principal{Name: "ops", Rights: access.All, MaxPriority: a
 func newSite(t *testing.T, everybody *access.Principal, lookup func(string) *access.Principal) *site {
 	t.Helper()
 	s := &site{t: t, fleet: newFakeFleet()}
-	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler), TemporalUI: "http://temporal.test/", Lookup: lookup})
+	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler), Endpoint: func() string { return "http://127.0.0.1:1" }, TemporalUI: "http://temporal.test/", Lookup: lookup})
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := s.board.Principal(r)
 		if p == nil {

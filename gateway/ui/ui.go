@@ -34,8 +34,9 @@ type Config struct {
 	Outage func() time.Duration
 	// Lookup finds the client of a token's secret, nil for an unknown one. It is nil if the gateway has no tokens.
 	Lookup func(secret string) *access.Principal
-	// Instead is the agent's own way to its gateway, by the endpoint that others use.
-	Instead func() map[string]string
+	// Endpoint is the base URL of the gateway, as others use it, and OwnEndpoint the agent's own way to it; "" is the same.
+	Endpoint    func() string
+	OwnEndpoint string
 }
 
 // Dashboard serves the pages. It is safe for concurrent use.
@@ -90,11 +91,7 @@ func (v *visit) ctx() context.Context { return v.r.Context() }
 
 // remote is the context for requests to gateways: with the visitor's own token.
 func (v *visit) remote(ctx context.Context) context.Context {
-	var instead map[string]string
-	if v.d.config.Instead != nil {
-		instead = v.d.config.Instead()
-	}
-	return tempool.WithGatewayAccess(ctx, v.d.secretOf(v.r), instead)
+	return tempool.WithGatewayAccess(ctx, v.d.secretOf(v.r), map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint})
 }
 
 func (d *Dashboard) registerRoutes() {
@@ -203,14 +200,6 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// Link is the answer to POST /ui/links: a path that signs a browser in, once.
-type Link struct {
-	Path string `json:"path"`
-	// Name is who is signed in by it, and Rights what they may do.
-	Name   string   `json:"name"`
-	Rights []string `json:"rights"`
-}
-
 // postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that client.
 func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	p := principalIn(r)
@@ -218,15 +207,25 @@ func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
 	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); d.config.Lookup != nil && strings.EqualFold(scheme, "Bearer") {
 		i.secret = strings.TrimSpace(secret)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	if signInOf(r) != "" || !p.Has(access.Read) {
-		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(map[string]string{
-			"code": string(api.CodeForbidden), "detail": p.Name + " has not the right \"read\", which the dashboard needs",
-		})
-		return
+	endpoint := d.config.Endpoint()
+	switch {
+	case signInOf(r) != "": // a browser needs none
+		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
+	case !p.Has(access.Read):
+		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "%s has not the right read, which the dashboard needs; use a token that has it, or ask over the Unix socket as the agent's user", p.Name))
+	case !strings.HasPrefix(endpoint, "http"):
+		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, for it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + d.links.add(i), Name: p.Name, Rights: p.Rights.Names()})
 	}
-	_ = json.NewEncoder(w).Encode(Link{"/ui/signin?link=" + d.links.add(i), p.Name, p.Rights.Names()})
+}
+
+// refuseLink answers with a problem, as the other routes of a gateway do.
+func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code, "detail": err.Message, "started": false})
 }
 
 func (v *visit) signInPage() error {
