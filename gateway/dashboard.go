@@ -14,7 +14,7 @@ import (
 func (g *Gateway) registerDashboard() {
 	config := ui.Config{
 		Fleet: g.config.Fleet, HostID: g.config.HostID, Namespace: g.config.Namespace, TemporalUI: g.config.TemporalUI, Logger: g.config.Logger,
-		Outage: func() time.Duration { return g.Health().Outage },
+		Outage:   func() time.Duration { return g.Health().Outage },
 		Endpoint: g.Endpoint,
 	}
 	if g.config.Socket != "" {

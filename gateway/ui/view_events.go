@@ -16,6 +16,8 @@ import (
 const (
 	// longestStream is after how long a stream ends, so that a withdrawn token does not read on. Browsers connect again.
 	longestStream = time.Hour
+	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
+	clockSkew = 5 * time.Second
 	// keepAliveEvery is how often a stream without events sends a comment.
 	keepAliveEvery = 15 * time.Second
 	// shownEvents bounds the events of the page before those that come live.
@@ -129,6 +131,13 @@ func (v *visit) eventsPage() error {
 	return v.render(http.StatusOK, "events", p)
 }
 
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 func eventsTrouble(err error) string {
 	text := "Events are missing: " + message(err) + "."
 	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
@@ -144,6 +153,9 @@ func (v *visit) live() error {
 		return err
 	}
 	o.Follow = true
+	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
+		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
+	}
 	worker := v.r.URL.Query().Get("worker")
 	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)
 	defer cancel()

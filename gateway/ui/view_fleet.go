@@ -193,7 +193,14 @@ func poolProblem(status api.PoolStatus, report policy.Report) *problem {
 		}
 		one.Details = append(one.Details, d)
 	}
-	one.Advice = report.Recommendations[:min(len(report.Recommendations), shownAdvice)]
+	for _, advice := range report.Recommendations {
+		if advice != policy.NothingToDo && len(one.Advice) < shownAdvice {
+			one.Advice = append(one.Advice, advice)
+		}
+	}
+	if len(one.Advice) == 0 {
+		one.Advice = []string{"Tempool works on it. The page of a worker shows why: its timeline and the last lines of its log."}
+	}
 	return one
 }
 

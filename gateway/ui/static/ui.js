@@ -7,6 +7,7 @@ const mostRows = 500; // of the feed of events
 
 const link = document.getElementById("link");
 const feed = document.getElementById("feed");
+let since = document.body.dataset.since; // what the page does not show yet
 const query = feed ? feed.dataset.query : document.body.dataset.live;
 
 function tell(on, text) {
@@ -104,9 +105,13 @@ if (pause) {
   });
 }
 
+const shown = new Set(); // ids: a stream that is opened again repeats events
+if (feed) for (const row of feed.tBodies[0].rows) shown.add(row.dataset.id);
+
 function show(event) {
+  if (shown.has(event.id)) return;
+  shown.add(event.id);
   const body = feed.tBodies[0];
-  if ([...body.rows].slice(0, 50).some(row => row.dataset.id === event.id)) return; // it was on the page already
   const row = body.insertRow(0);
   row.dataset.id = event.id;
   row.className = event.tone + " new";
@@ -120,7 +125,10 @@ function show(event) {
   row.insertCell().append(event.type);
   row.insertCell().append(of);
   row.insertCell().append(event.text.slice(0, 400));
-  while (body.rows.length > mostRows) body.deleteRow(-1);
+  while (body.rows.length > mostRows) {
+    shown.delete(body.rows[body.rows.length - 1].dataset.id);
+    body.deleteRow(-1);
+  }
 }
 
 // --- the stream
@@ -129,13 +137,14 @@ let stream = null;
 
 function listen() {
   if (query === undefined || stream || document.hidden) return;
-  stream = new EventSource("/ui/live?" + query);
+  stream = new EventSource("/ui/live?" + query + "&since=" + encodeURIComponent(since));
   stream.onopen = () => tell(true, "live");
   stream.onerror = () => tell(false, "connecting again…");
   stream.addEventListener("trouble", message => tell(false, JSON.parse(message.data)));
   stream.onmessage = message => {
     tell(true, "live");
     const event = JSON.parse(message.data);
+    if (event.time > since) since = event.time;
     if (!feed) want(); else if (!paused) show(event); else if (held.length < mostRows) held.push(event);
   };
 }
