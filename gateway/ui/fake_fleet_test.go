@@ -25,17 +25,16 @@ import (
 
 // fakeFleet is a Fleet in memory. It records what it is told to do.
 type fakeFleet struct {
-	mu       sync.Mutex
-	pools    map[string]api.PoolStatus
-	hosts    []tempool.Host
-	history  []lifecycle.Transition
-	lines    []api.LogLine
-	events   []api.Event
-	follow   chan api.Event
-	done     []string
-	failure  error // of every question
-	silent   bool  // no question is answered
-	sessions []tempool.SessionSummary
+	mu      sync.Mutex
+	pools   map[string]api.PoolStatus
+	hosts   []tempool.Host
+	history []lifecycle.Transition
+	lines   []api.LogLine
+	events  []api.Event
+	follow  chan api.Event
+	done    []string
+	failure error // of every question
+	silent  bool  // no question is answered
 }
 
 func newFakeFleet() *fakeFleet {
