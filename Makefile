@@ -13,9 +13,9 @@ TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 4
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test test-cluster test-traces bench soak replay-record replay-state-fields
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces bench soak replay-record replay-state-fields
 
-test: check go-test
+test: check go-test ui-test
 
 # Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
 # without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
@@ -46,6 +46,7 @@ format:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags cluster ./test/e2e
+	cd test/ui && $(GO) vet ./...
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
@@ -74,6 +75,10 @@ temporal-server:
 # Without the test cache, which does not track servers and processes.
 go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
+
+# Tests the dashboard in a real Chromium. It is a module of its own. With SCREENSHOTS=FOLDER it keeps a picture of each view there.
+ui-test: temporal-server
+	cd test/ui && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 # Runs the end-to-end tests on a Temporal cluster: two server processes on PostgreSQL, one of which is killed under load. The first run builds
 # the server, which takes about ten minutes. CLUSTER_TESTS chooses tests, as go test -run does.

@@ -23,6 +23,7 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
 )
@@ -154,7 +155,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	if a.gateway, err = gateway.New(gateway.Config{
 		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
-		Logs:     a.processes.Logs(),
+		Logs:  a.processes.Logs(),
+		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err

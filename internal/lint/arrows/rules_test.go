@@ -60,7 +60,7 @@ var rules = []rule{
 	{path: "process/...", ours: []string{"internal/atomicfile", "lifecycle", "process/...", "spec"}, never: clients},
 	{path: "sessions/...", ours: []string{"sessions/...", "spec"}, never: clients},
 	{path: "activities/...", ours: []string{"lifecycle", "policy/...", "process/...", "spec", "activities/...", "internal/tracecontext"}},
-	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/loopback", "internal/tracecontext"}},
+	{path: "gateway/...", ours: []string{"", "lifecycle", "policy", "process/...", "sessions/...", "spec", "events", "gateway/...", "internal/format", "internal/loopback", "internal/tracecontext"}},
 	{path: "worker/...", ours: []string{"", "lifecycle", "policy/...", "spec", "workflows", "activities", "process/...", "sdk/go", "gateway/...", "sessions/...", "events", "worker/...", "internal/atomicfile", "internal/tracecontext"}},
 	// A program that hosts an agent is also its reaper, and must become it before anything else happens.
 	{path: "cmd/ctl", ours: []string{"cmd/ctl/..."}},
