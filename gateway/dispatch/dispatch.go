@@ -152,11 +152,20 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	if err != nil {
 		return err
 	}
-	w, admission, err := p.tryStart(c, t)
+	var w *waiter
+	var admission admission
+	for again := true; again; {
+		if w, admission, err = p.tryStart(c, t); w != nil {
+			err = w.wait()
+		}
+		again = false
+		if h := heldBy(err); h != nil {
+			err = p.awaitRelease(c.ctx, h)
+			again = err == nil
+		}
+	}
 	switch {
-	case err != nil:
-	case w != nil:
-		err = w.wait()
+	case err != nil, w != nil:
 	case admission == unverified:
 		err = d.verifyAndStart(c, t)
 	case admission == noSlot:
@@ -235,6 +244,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	}
 	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
+	}
+	if err := p.heldLocked(t); err != nil {
+		return nil, rejected, err
 	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {
