@@ -16,6 +16,7 @@ import (
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/policy/fromspec"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/process/wire"
 	"github.com/tempool/tempool/spec"
 )
 
@@ -130,6 +131,10 @@ func (h *Host) attemptStart(ctx context.Context, r api.StartRequest) (api.StartR
 	result := api.StartResult{
 		Incarnation: r.Incarnation, Host: h.ID, Epoch: epoch, PID: info.PID, StartedAt: info.StartedAt, Address: info.Address,
 		Endpoint: h.DataPlane.Endpoint(), TookMS: took.Milliseconds(), Limits: toMechanisms(p.LimitMechanisms()), Stable: !r.ShortLived,
+	}
+	if conn := p.Conn(); conn != nil {
+		hello, known := wire.HelloOf(conn)
+		result.ReleasesSessions = known && slices.Contains(hello.Methods, api.HookSessionRelease)
 	}
 	if sample, err := p.Sample(ctx); err == nil {
 		result.Sample = toSample(sample)

@@ -86,6 +86,8 @@ type StartResult struct {
 	// Limits names the mechanism that enforces each configured limit, by its key in the section limits: cgroup, rlimit, scheduler, kernel,
 	// gateway, sampler (the agent samples every second), or none if this host cannot enforce it.
 	Limits map[string]string `json:"limits,omitempty"`
+	// ReleasesSessions says that the program has the hook HookSessionRelease, so that an orderly end takes a drain.
+	ReleasesSessions bool `json:"releases_sessions,omitempty"`
 }
 
 // Reason says that the process is ready, for histories and rosters.

@@ -454,6 +454,17 @@ func (s *fakeAffinity) Lookup(_, session string) (string, bool) {
 	return worker, found
 }
 
+func (s *fakeAffinity) Page(worker, _ string, _ int) (sessions []string, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for session, last := range s.last {
+		if last == worker {
+			sessions = append(sessions, session)
+		}
+	}
+	return sessions, false
+}
+
 func (s *fakeAffinity) Follow(_, session, _, worker string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -164,12 +164,23 @@ func (d *Dispatcher) place(c *Call, t *Target) error {
 	if err != nil {
 		return err
 	}
-	w, admission, err := p.tryStart(c, t)
+	var w *waiter
+	var admission admission
+	for {
+		if w, admission, err = p.tryStart(c, t); w != nil {
+			err = w.wait()
+		}
+		h := heldBy(err)
+		if h == nil {
+			break
+		}
+		if err = p.awaitRelease(c.ctx, h); err != nil {
+			break
+		}
+	}
 	c.waited = admission != admitted
 	switch {
-	case err != nil:
-	case w != nil:
-		err = w.wait()
+	case err != nil, w != nil:
 	case admission == unverified:
 		err = d.verifyAndStart(c, t)
 	case admission == noSlot:
@@ -248,6 +259,9 @@ func (p *poolState) tryStart(c *Call, t *Target) (*waiter, admission, error) {
 	}
 	if p.fencesLocked(now) && (t.kind != underLease || !p.dispatcher.monitor.fenced(now)) {
 		return nil, rejected, errFenced(p.dispatcher.monitor.outage(now))
+	}
+	if err := p.heldLocked(t); err != nil {
+		return nil, rejected, err
 	}
 	u, admission, err := p.admitLocked(t, now)
 	switch admission {

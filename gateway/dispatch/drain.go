@@ -7,7 +7,7 @@ import (
 	"github.com/tempool/tempool/api"
 )
 
-// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight; Cut counts those that remain then. If the
+// Drain rejects further calls to an incarnation and waits, until ctx ends, for those in flight, and has the program release the sessions bound to the worker; Cut counts those that remain then. If the
 // lease is the Dispatcher's own, Drain releases it, and Checkin is the request that returns it. A drained incarnation never serves
 // again. An incarnation that is not on this host counts as drained.
 func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64) api.DrainResult {
@@ -17,8 +17,10 @@ func (d *Dispatcher) Drain(ctx context.Context, worker string, incarnation int64
 	}
 	u.pool.mu.Lock()
 	u.draining = true
+	u.holdSessionsLocked()
 	u.pool.mu.Unlock()
 	_ = u.awaitIdle(ctx) // Cut counts the calls that remain
+	u.releaseSessions(ctx)
 	u.pool.mu.Lock()
 	defer u.pool.mu.Unlock()
 	result := api.DrainResult{Drained: u.inFlight == 0, CallsCut: u.inFlight}

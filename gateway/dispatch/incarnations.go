@@ -70,6 +70,7 @@ func (p *poolState) retireOlderLocked(u *upstream) {
 			continue
 		}
 		o.draining = true
+		o.holdSessionsLocked()
 		if o.lease != nil && !o.lease.own {
 			o.endLeaseLocked("a newer lease was granted")
 		}

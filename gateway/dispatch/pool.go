@@ -30,12 +30,14 @@ type poolState struct {
 	rates     map[string]*rateWindow // by worker; outlives incarnations
 	spec      spec.Spec              // the newest seen
 	specKnown bool
-	timeout   atomic.Int64   // call.timeout of spec, for readers without the lock; 0 until it is known
-	ended     []endedUsage   // newest last
-	turn      int64          // the highest of any upstream
-	checkouts int            // in progress
-	pace      time.Time      // no attempt before on a worker that may not be free
-	reserved  map[string]int // hooks waiting for this worker
+	timeout   atomic.Int64     // call.timeout of spec, for readers without the lock; 0 until it is known
+	ended     []endedUsage     // newest last
+	turn      int64            // the highest of any upstream
+	checkouts int              // in progress
+	pace      time.Time        // no attempt before on a worker that may not be free
+	reserved  map[string]int   // hooks waiting for this worker
+	held      map[string]*held // by session; see release.go
+	heldCalls int
 	scoredAt  time.Time
 	closed    error         // why no call starts any more
 	freed     chan struct{} // closed when a slot may be free; nil if nothing waits for that
@@ -54,7 +56,7 @@ type poolState struct {
 func newPoolState(d *Dispatcher, pool string) *poolState {
 	return &poolState{
 		dispatcher: d, pool: pool, wake: make(chan struct{}, 1), stats: newPoolStats(),
-		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int),
+		upstreams: make(map[string]*upstream), rates: make(map[string]*rateWindow), reserved: make(map[string]int), held: make(map[string]*held),
 	}
 }
 
@@ -143,6 +145,7 @@ func (p *poolState) watch(u *upstream) {
 func (p *poolState) markGoneLocked(u *upstream) {
 	u.gone = true
 	u.endSuspensionLocked(u.suspendTurn)
+	u.letAllGoLocked()
 	u.endLeaseLocked("the process has ended")
 	p.notify()
 }

@@ -20,6 +20,7 @@ type waiter struct {
 	call      *Call
 	worker    string // the only one that may serve the call; "" for any
 	preferred string // worker
+	session   string // of a call of the pool
 	priority  int
 	seq       int64
 	index     int // in the heap; -1 when it is not queued
@@ -40,7 +41,7 @@ var waiterPool = sync.Pool{New: func() any {
 
 func newWaiter(p *poolState, c *Call, t *Target) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.pool, w.call, w.worker, w.preferred, w.priority, w.seq, w.index = p, c, t.worker, t.preferred, t.priority, 0, -1
+	w.pool, w.call, w.worker, w.preferred, w.session, w.priority, w.seq, w.index = p, c, t.worker, t.preferred, t.session, t.priority, 0, -1
 	return w
 }
 

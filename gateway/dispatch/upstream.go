@@ -26,10 +26,12 @@ type upstream struct {
 	newest   api.LeaseRef // the newest lease seen, granted or not; an older one is fenced
 	lease    *activeLease // the lease that counts, if it is known
 	draining bool
-	gone     bool // the process has ended
-	inFlight int
-	calls    callCount // of the whole incarnation
-	errors   callErrors
+	// releasing says that the sessions bound to the worker are held until this incarnation has released them, or have been.
+	releasing bool
+	gone      bool // the process has ended
+	inFlight  int
+	calls     callCount // of the whole incarnation
+	errors    callErrors
 	// suspension keeps it out of service; nil if nothing does. suspendTurn is the newest order of that kind, or of its end.
 	suspension  *suspension
 	suspendTurn int64

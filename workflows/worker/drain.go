@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/spec"
 )
@@ -28,7 +29,11 @@ func (w *worker) drain() bool {
 		w.processExited(e.Exit, e.Reason)
 		return true
 	}
-	if r := w.tasks.drain.Take(); r != nil && r.Err == nil {
+	if r := w.tasks.drain.Take(); r != nil {
+		w.released = w.Machine.Incarnation
+		if r.Err != nil {
+			r.Value = api.DrainResult{} // the process is stopped without
+		}
 		if r.Value.Checkin != nil {
 			w.leases.checkin(*r.Value.Checkin)
 		} else if r.Value.Drained && w.leases.isGatewayLease() {
@@ -47,10 +52,10 @@ func (w *worker) drain() bool {
 		w.tasks.drainLimit.Take()
 		w.surge.switchOver()
 		return true
-	case w.Lease == nil:
+	case w.Lease == nil && (!w.Process.ReleasesSessions || w.released == w.Machine.Incarnation || timedOut):
 		w.transition(lifecycle.Drained, "no call in flight")
 		return true
-	case timedOut:
+	case timedOut: // with a lease
 		w.tasks.drainLimit.Take()
 		w.transition(lifecycle.DrainTimeout, fmt.Sprintf("lease %s not released by %q within %s (rotation.drain_timeout)",
 			w.Lease.ID, w.Lease.Holder, w.Spec.Rotation.DrainTimeout))

@@ -54,6 +54,8 @@ type RunningProcess struct {
 	Observed api.Usage `json:"observed,omitzero"`
 	// Stable says that the process is reported as ready at once: the one before it was not short-lived.
 	Stable bool `json:"stable,omitempty"`
+	// ReleasesSessions says that it releases the sessions bound to it before an orderly end.
+	ReleasesSessions bool `json:"releases_sessions,omitempty"`
 	// InitialBytes is the memory of the process when it became ready.
 	InitialBytes int64 `json:"initial_bytes,omitempty"`
 	// ObservedCauses are the causes of rotations that policy.mode = "observe" only recorded.

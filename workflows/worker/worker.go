@@ -21,6 +21,7 @@ type worker struct {
 	*loop.Loop
 	requests requests
 	tasks    tasks
+	released int64 // the incarnation whose host has drained it
 
 	activities activities
 	starter    starter

@@ -21,6 +21,13 @@ def kept_here():
     return kept.get(tempool.context().headers["tempool-session"])
 
 
+@tempool.method
+def value():
+    """Return the value of the session, from memory or, once it was released, from the session."""
+    id = tempool.context().headers["tempool-session"]
+    return [kept.get(id) or tempool.context().session.get("kept"), os.environ["TEMPOOL_WORKER"], tempool.context().incarnation]
+
+
 @tempool.method(name="hooks")
 def ran():
     return {"hooks": hooks, "kept": sorted(kept)}
@@ -29,6 +36,7 @@ def ran():
 @tempool.on_session_release
 def release(id):
     hooks.append("release " + id)
+    time.sleep(float(os.environ.get("RELEASE_TAKES", "0")))
     if id in kept:
         tempool.context().session["kept"] = kept.pop(id)
 

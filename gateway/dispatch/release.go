@@ -1,0 +1,149 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/process/wire"
+)
+
+// An incarnation that leaves in good order releases the sessions bound to its worker: the program's hook session.release writes what the process
+// keeps of them to the store. Calls of such a session are held back until then, so that the next process, or another worker, does not read the
+// store too early. A program without the hook, or without a call so far, keeps nothing, and nothing is held.
+
+// maxReleased bounds the sessions that one incarnation releases.
+const maxReleased = 10_000
+
+// heldError says that the calls of a session are held back until released is closed.
+type heldError struct{ released <-chan struct{} }
+
+func (*heldError) Error() string {
+	return "the call waits until the process that had its session has released it"
+}
+
+// heldBy is the heldError that err is, or nil.
+func heldBy(err error) *heldError {
+	h, _ := err.(*heldError) // it is never wrapped
+	return h
+}
+
+// held is a session whose calls are held back for an incarnation.
+type held struct {
+	by       *upstream
+	released chan struct{}
+}
+
+// holdSessionsLocked holds the sessions of an incarnation that takes no further call of the pool, also of calls in the queue.
+func (u *upstream) holdSessionsLocked() {
+	p, affinity := u.pool, u.pool.dispatcher.config.Affinity
+	if u.releasing || u.gone || affinity == nil || u.calls.requests == 0 || !u.offersHook(api.HookSessionRelease) {
+		return
+	}
+	u.releasing = true
+	sessions, _ := affinity.Page(u.worker, "", maxReleased)
+	for _, session := range sessions {
+		if p.held[session] == nil {
+			p.held[session] = &held{u, make(chan struct{})}
+		}
+	}
+	if len(p.held) == 0 {
+		return
+	}
+	for _, w := range slices.Collect(p.queue.All()) {
+		if h := p.held[w.session]; h != nil && p.queue.Remove(w) {
+			p.heldCalls++
+			w.started <- &heldError{h.released}
+		}
+	}
+}
+
+// heldLocked is the error of a call whose session is held, nil for any other. The caller waits by awaitRelease.
+func (p *poolState) heldLocked(t *Target) error {
+	if len(p.held) == 0 || t.kind != inQueue || t.session == "" {
+		return nil
+	}
+	h := p.held[t.session]
+	switch {
+	case h == nil:
+		return nil
+	case p.heldCalls >= p.spec.Queue.Size:
+		return api.Errorf(api.CodeQueueFull, "%d calls of pool %s wait until sessions are released (queue.size)", p.heldCalls, p.pool).After(time.Second)
+	}
+	p.heldCalls++
+	return &heldError{h.released}
+}
+
+// awaitRelease waits until the call may be tried again.
+func (p *poolState) awaitRelease(ctx context.Context, h *heldError) error {
+	defer func() {
+		p.mu.Lock()
+		p.heldCalls--
+		p.mu.Unlock()
+	}()
+	select {
+	case <-h.released:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// releaseSessions calls the hook for each session held for the incarnation, until ctx ends; then the rest go on without.
+func (u *upstream) releaseSessions(ctx context.Context) {
+	p := u.pool
+	p.mu.Lock()
+	var sessions []string
+	for session, h := range p.held {
+		if h.by == u {
+			sessions = append(sessions, session)
+		}
+	}
+	p.mu.Unlock()
+	slices.Sort(sessions)
+	failed := 0
+	var problem error
+	for _, session := range sessions {
+		err := ctx.Err()
+		if err == nil {
+			err = u.release(ctx, session)
+		}
+		if err != nil {
+			failed++
+			problem = err
+		}
+		p.mu.Lock()
+		p.letGoLocked(session, u)
+		p.mu.Unlock()
+	}
+	if failed > 0 {
+		p.dispatcher.logger.Warn("sessions not released before the end of their process", "worker", u.worker, "incarnation", u.incarnation,
+			"sessions", failed, "of", len(sessions), "error", problem)
+	}
+}
+
+func (u *upstream) release(ctx context.Context, session string) error {
+	body, err := json.Marshal([]string{session})
+	if err != nil {
+		return err
+	}
+	_, err = u.conn.Call(ctx, wire.Request{Method: api.HookSessionRelease, Headers: map[string]string{sessionHeader: session}, Payload: body})
+	return err
+}
+
+// letGoLocked lets the calls of a session go on, if they are held for u.
+func (p *poolState) letGoLocked(session string, u *upstream) {
+	if h := p.held[session]; h != nil && h.by == u {
+		close(h.released)
+		delete(p.held, session)
+	}
+}
+
+// letAllGoLocked is letGoLocked for all sessions.
+func (u *upstream) letAllGoLocked() {
+	for session := range u.pool.held {
+		u.pool.letGoLocked(session, u)
+	}
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
+)
+
+// valueOf asks for the value of a session, and which incarnation answered.
+func valueOf(ctx context.Context, c *http.Client, pool, session string) (value string, incarnation int64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway/v1/pools/"+pool+"/call/value", strings.NewReader("[]"))
+	if err != nil {
+		return "", 0, err
+	}
+	request.Header.Set("Tempool-Session", session)
+	response, err := c.Do(request)
+	if err != nil {
+		return "", 0, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", 0, err
+	}
+	var answer []any
+	if err := json.Unmarshal(body, &answer); err != nil || len(answer) != 3 {
+		return "", 0, fmt.Errorf("%s: %s", response.Status, body)
+	}
+	value, _ = answer[0].(string)
+	number, _ := answer[2].(float64)
+	return value, int64(number), nil
+}
+
+// Callers of sessions whose values are in the memory of one process call without a pause while it ends in good order. None of them misses its value: the
+// process releases the sessions before another one answers.
+func TestSessionsAreReleasedBeforeAnOrderlyEnd(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("release", "--capacity", "20")
+	client := env.gatewayClient("release")
+	worker := 0
+	for name, surge := range map[string]bool{"with-surge": true, "without-surge": false} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := movingSpec(t, "rel-"+name, 1)
+			s.Rotation.Surge, s.Rotation.DrainTimeout = surge, spec.Duration(30*time.Second)
+			s.Pool.Env["RELEASE_TAKES"] = "0.15"
+			pool := env.startPool(s)
+			const sessions = 6
+			for i := range sessions {
+				storeInSession(t, client, pool.Name(), fmt.Sprint("s", i), fmt.Sprint("value ", i))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var group sync.WaitGroup
+			var later atomic.Int64 // answers of a later incarnation
+			for i := range sessions {
+				group.Go(func() {
+					for ctx.Err() == nil {
+						value, incarnation, err := valueOf(ctx, client, pool.Name(), fmt.Sprint("s", i))
+						if ctx.Err() != nil {
+							return
+						}
+						if err != nil || value != fmt.Sprint("value ", i) {
+							t.Errorf("session %d: incarnation %d answered %q, %v", i, incarnation, value, err)
+							return
+						}
+						if incarnation > 1 {
+							later.Add(1)
+						}
+					}
+				})
+			}
+			_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return later.Load() > 50 || t.Failed() }, waitTimeout, 10*time.Millisecond, "the next process serves")
+			cancel()
+			group.Wait()
+			_, err = pool.Stop(t.Context(), "")
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A worker without a call in flight is drained, too, when the pool is scaled down.
+func TestAnIdleWorkerReleasesItsSessionsBeforeItGoes(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("release-idle")
+	client := env.gatewayClient("release-idle")
+	s, _ := movingSpec(t, "idle", 1)
+	s.Lease.IdleReturn = spec.Duration(100 * time.Millisecond)
+	pool := env.startPool(s)
+	storeInSession(t, client, "idle", "mine", "of value")
+	require.Eventually(t, func() bool {
+		state, err := pool.State(t.Context(), 0)
+		return err == nil && state.State == lifecycle.Ready && state.Lease == nil
+	}, waitTimeout, 20*time.Millisecond, "the gateway returns its lease")
+	env.signal(pool, 0, api.SignalDrain, "")
+	env.waitState(pool, 0, lifecycle.Stopped)
+	worker := 0
+	_, err := pool.Restart(t.Context(), api.RestartRequest{Worker: &worker})
+	require.NoError(t, err)
+	env.waitState(pool, 0, lifecycle.Ready)
+	value, incarnation, err := valueOf(t.Context(), client, "idle", "mine")
+	require.NoError(t, err)
+	require.Equal(t, "of value", value)
+	require.EqualValues(t, 2, incarnation)
+}
