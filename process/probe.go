@@ -22,13 +22,16 @@ const maxProbeOutput = 1 << 10
 const probeStartTimeout = 15 * time.Second
 
 // Probe checks the worker's health once, as the spec's health section says and within its timeout. nil means healthy. ErrBusy means that
-// the probe was skipped: the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
+// the probe was skipped: the tree is frozen, or the worker would answer an rpc probe only after its calls, so with max_inflight of them in flight the probe would
 // measure those. Any other error says what is wrong.
 func (p *Process) Probe(ctx context.Context) error {
 	select {
 	case <-p.exited:
 		return fmt.Errorf("probe %s: the process has ended", p.key())
 	default:
+	}
+	if p.Frozen() {
+		return coded(CodeBusy, nil, "skipped: the process tree of %s is frozen", p.key())
 	}
 	health := p.spec.Health
 	if limit := health.Timeout.D(); limit > 0 {
@@ -40,14 +43,8 @@ func (p *Process) Probe(ctx context.Context) error {
 	switch health.Kind {
 	case spec.HealthRPC:
 		err = p.probeRPC(ctx)
-	case spec.HealthHTTP:
-		err = p.probeHTTP(ctx, health.Path)
-	case spec.HealthTCP:
-		err = p.probeTCP(ctx)
-	case spec.HealthExec:
-		err = p.probeExec(ctx, health.Command)
 	default:
-		err = coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
+		err = p.kind.probe(ctx)
 	}
 	if err == nil {
 		return nil

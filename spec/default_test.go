@@ -13,6 +13,8 @@ import (
 // documented is the reference block of the file format, one key a line: what every default is meant to be.
 const documented = `
 pool.size=4
+pool.kind="process"
+pool.function=""
 pool.protocol="frames"
 pool.framing="line"
 pool.placement="default"
@@ -24,6 +26,7 @@ pool.user=""
 pool.group=""
 pool.umask=""
 pool.on_partition="serve"
+pool.on_suspend="run"
 pool.stop_grace="5s"
 pool.max_message="64MiB"
 start.timeout="30s"

@@ -42,12 +42,9 @@ var rules = []rule{
 		return "", ""
 	}},
 	{"pool.size", "a whole number from 1 to 1000; to have no workers, stop the pool", intBetween(1, maxWorkers)},
-	{"pool.command", `the program and its arguments, such as ["python3", "worker.py"]`, func(v any) (string, string) {
-		if len(v.([]string)) == 0 {
-			return "", "is missing"
-		}
-		return commandProblem(v)
-	}},
+	oneOf("pool.kind", KindProcess, KindFunction),
+	{"pool.command", commandAllowed, commandProblem},
+	{"pool.function", functionAllowed, holds(func(name string) bool { return name == "" || nameForm.MatchString(name) })},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
 	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),
@@ -77,6 +74,7 @@ var rules = []rule{
 	textWithoutNUL("pool.user"),
 	textWithoutNUL("pool.group"),
 	{"pool.umask", `three octal digits such as "022", or "" for the umask of the agent`, holds(func(umask string) bool { return umask == "" || umaskForm.MatchString(umask) })},
+	oneOf("pool.on_suspend", SuspendRun, SuspendFreeze),
 	positiveDuration("pool.stop_grace"),
 	sizeRange("pool.max_message", 1<<10, 1<<30),
 

@@ -19,7 +19,8 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Worker holds the methods and hooks of one program. The functions of this package use a default Worker.
+// Worker holds the methods and hooks of one program. The functions of this package use a default Worker. A program that runs workers within its
+// own process, as an agent does for pools of kind "function", makes others and calls Serve. The zero value is ready to use.
 type Worker struct {
 	mu      sync.Mutex
 	methods map[string]handler
@@ -34,6 +35,9 @@ type Worker struct {
 type handler func(ctx context.Context, body []byte, send func([]byte) error) ([]byte, error)
 
 var program Worker
+
+// Default returns the Worker that the functions of this package use.
+func Default() *Worker { return &program }
 
 // add registers a handler. A name that cannot be used is a mistake of the program, so it panics.
 func (w *Worker) add(name string, h handler) {
@@ -99,6 +103,17 @@ func OnSessionLoad(fn func(ctx context.Context, id string) error) { hook("sessio
 // behind. If it fails, Tempool replaces the process.
 func OnLeaseReset(fn func(ctx context.Context) error) {
 	hook("lease.reset", func(ctx context.Context, _ string) error { return fn(ctx) })
+}
+
+// OnSuspend registers a function that runs when an operator suspends this worker, after its last call: release what others could use meanwhile. It
+// has the spec's health.timeout; then the worker is suspended while the function goes on, and ctx is done when the worker resumes.
+func OnSuspend(fn func(ctx context.Context) error) {
+	hook("worker.suspend", func(ctx context.Context, _ string) error { return fn(ctx) })
+}
+
+// OnResume registers a function that runs when a suspended worker resumes, before its next call. ctx is done after the spec's health.timeout.
+func OnResume(fn func(ctx context.Context) error) {
+	hook("worker.resume", func(ctx context.Context, _ string) error { return fn(ctx) })
 }
 
 func hook(name string, fn func(context.Context, string) error) {

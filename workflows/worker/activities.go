@@ -28,13 +28,16 @@ const (
 	lostAttemptDelay = time.Second
 )
 
+// retrySuspend is for hosts that are too busy to answer; one that is lost ends the process.
+var retrySuspend = &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: time.Minute}
+
 // activities starts every activity of a worker; no other code does.
 type activities struct{ *worker }
 
 // start is the Start of an incarnation under a spec.
 func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.Activity {
 	return loop.Activity{
-		Name: api.ActivityStart, Queue: api.PlacementQueue(sp.Pool.Placement), Summary: summary,
+		Name: api.ActivityStart, Queue: api.StartQueue(sp.Pool), Summary: summary,
 		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, Heartbeat: loop.HeartbeatTimeout, WaitForCancellation: true,
 		Input: api.StartRequest{
 			Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
@@ -69,7 +72,7 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 }
 
 func (a activities) awaitCapacity() {
-	queue := api.PlacementQueue(a.Spec.Pool.Placement)
+	queue := api.StartQueue(a.Spec.Pool)
 	a.tasks.awaitCapacity.Start(a.Loop, loop.Activity{
 		Name: api.ActivityAwaitCapacity, Queue: queue, Summary: "wait for a host with capacity on " + queue,
 		ScheduleToStart: capacityTimeout, StartToClose: slack, Input: a.process(),
@@ -84,7 +87,7 @@ func (a activities) onHost(name, summary string, timeout time.Duration, input an
 
 // watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
-	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, fmt.Sprintf("set what is observed of process %d", a.Process.PID), slack, request))
+	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID), slack, request))
 }
 
 func (a activities) replaced() api.Replaced {
@@ -100,6 +103,20 @@ func (a activities) reset(leaseID string) {
 	timeout := a.Spec.Health.Timeout
 	a.tasks.reset.Start(a.Loop, a.onHost(api.ActivityReset, "reset after lease "+leaseID+" expired", timeout.D()+slack,
 		api.ResetRequest{Process: a.process(), LeaseID: leaseID, Timeout: timeout}))
+}
+
+// suspend has the host take the process out of service. Temporal repeats what the host did not finish.
+func (a activities) suspend(request api.SuspendRequest) {
+	activity := a.onHost(api.ActivitySuspend, fmt.Sprintf("take process %d out of service", a.Process.PID), request.Timeout.D()+a.Spec.Call.CancelGrace.D()+request.HookTimeout.D()+slack, request)
+	activity.Retry = retrySuspend
+	a.tasks.suspend.Start(a.Loop, activity)
+}
+
+// resume has the host put the process back into service.
+func (a activities) resume(request api.ResumeRequest) {
+	activity := a.onHost(api.ActivityResume, fmt.Sprintf("put process %d back into service", a.Process.PID), request.HookTimeout.D()+a.Spec.Call.CancelGrace.D()+slack, request)
+	activity.Retry = retrySuspend
+	a.tasks.resume.Start(a.Loop, activity)
 }
 
 // recall asks the gateway to return its idle lease.
@@ -123,7 +140,7 @@ func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
 }
 
 func (a activities) stop(reason string) {
-	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), fmt.Sprintf("stop process %d", a.Process.PID), reason))
+	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), "stop "+api.ProcessText(a.Process.PID), reason))
 }
 
 // stopIncarnation stops an incarnation beside the current one.

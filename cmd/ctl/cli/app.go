@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/spec"
 )
 
 // Exit codes of ctl.
@@ -126,8 +127,8 @@ func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error 
 	case code == api.CodeUnavailable && ctx.Err() == nil:
 		request, cancel := a.request(ctx)
 		defer cancel()
-		if agents, failed := cp.Agents(request, ""); failed == nil && agents.Workflows == 0 {
-			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), message)
+		if agents, failed := cp.Agents(request, spec.Pool{}); failed == nil && agents.Workflows == 0 {
+			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, spec.Pool{}), message)
 		}
 	case code == api.CodeWorkerNotFound && errors.As(err, &missing):
 		return api.Errorf(code, "%s; run ctl ps to list the workers", message)

@@ -108,7 +108,7 @@ func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, e
 
 func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
 
-func (f *fakeControlPlane) Agents(context.Context, string) (tempool.Agents, error) {
+func (f *fakeControlPlane) Agents(context.Context, spec.Pool) (tempool.Agents, error) {
 	return f.agents, nil
 }
 
