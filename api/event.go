@@ -48,6 +48,10 @@ const (
 	EventHostJoined          = "host.joined"
 	EventHostLeft            = "host.left"
 	EventHostLost            = "host.lost"
+	EventSessionCreated      = "session.created"
+	EventSessionEvicted      = "session.evicted"
+	EventSessionExpired      = "session.expired"
+	EventSessionMigrated     = "session.migrated"
 	// EventMissed is about the stream itself: what its reader could not get.
 	EventMissed = "events.missed"
 )
@@ -59,7 +63,7 @@ func EventTypes() []string {
 		EventLeaseGranted, EventLeaseRenewed, EventLeaseReleased, EventLeaseExpired, EventLeaseRefused,
 		EventRotationRequested, EventRotationStarted, EventRotationFinished, EventWorkerProbed, EventLimitExceeded, EventResourcesRebalanced,
 		EventCallFailed, EventPoolScaled, EventPoolApplied, EventPoolHeld, EventPoolReleased, EventHostJoined, EventHostLeft, EventHostLost,
-		EventMissed,
+		EventSessionCreated, EventSessionEvicted, EventSessionExpired, EventSessionMigrated, EventMissed,
 	}
 }
 

@@ -112,3 +112,12 @@ type MissedEvent struct {
 	Count  uint64 `json:"count,omitempty"` // events of any type and pool; 0 if nobody knows
 	Reason string `json:"reason"`
 }
+
+// SessionEvent is the data of EventSessionCreated, EventSessionEvicted, EventSessionExpired and EventSessionMigrated.
+type SessionEvent struct {
+	Host    string `json:"host"`
+	Session string `json:"session"`
+	Store   string `json:"store,omitempty"`  // memory, embedded or redis
+	From    string `json:"from,omitempty"`   // the worker that it was bound to before it was migrated
+	Worker  string `json:"worker,omitempty"` // the worker that it is bound to since
+}

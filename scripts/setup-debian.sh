@@ -39,9 +39,10 @@ if ! command -v redis-server >/dev/null; then
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
 fi
 
-# Install only promtool, which checks the alert rules, from the package prometheus, which would install a service.
+# Install only promtool and amtool, which check the alerts, from packages that would install services.
 tool=()
-command -v promtool >/dev/null || tool=(promtool)
+command -v promtool >/dev/null || tool+=(promtool)
+command -v amtool >/dev/null || tool+=(amtool)
 
 if [ ${#missing[@]} -eq 0 ] && [ ${#tool[@]} -eq 0 ] && [ ${#server[@]} -eq 0 ]; then
   echo "setup: nothing to install"
@@ -68,10 +69,12 @@ fi
 if [ ${#server[@]} -gt 0 ]; then
   "${install[@]/#apt-get/ln}" -s "$(command -v redis-check-rdb)" /usr/local/bin/redis-server
 fi
-if [ ${#tool[@]} -gt 0 ]; then
+declare -A package_of=([promtool]=prometheus [amtool]=prometheus-alertmanager)
+for name in "${tool[@]}"; do
+  package=${package_of[$name]}
   folder=$(mktemp -d)
-  trap 'rm -rf "$folder"' EXIT
-  (cd "$folder" && apt-get download -qq prometheus 2>/dev/null)
-  dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar -x -C "$folder" ./usr/bin/promtool
-  "${install[@]/#apt-get/install}" -m 0755 "$folder/usr/bin/promtool" /usr/local/bin/promtool
-fi
+  (cd "$folder" && apt-get download -qq "$package" 2>/dev/null)
+  dpkg-deb --fsys-tarfile "$folder/${package}"_*.deb | tar -x -C "$folder" "./usr/bin/$name"
+  "${install[@]/#apt-get/install}" -m 0755 "$folder/usr/bin/$name" "/usr/local/bin/$name"
+  rm -rf "$folder"
+done

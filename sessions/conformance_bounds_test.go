@@ -151,3 +151,30 @@ func testValueLimits(t *testing.T, s *storeEnv) {
 	require.NoError(t, err)
 	require.Equal(t, deep, string(got.Data["\"\\\u2028"]))
 }
+
+func testTellsWhatItRemoves(t *testing.T, s *storeEnv) {
+	removed := map[sessions.Removal]int{}
+	named := map[string]sessions.Removal{}
+	store := s.store(sessions.Config{Max: 3, OnFull: sessions.Evict, Removed: func(why sessions.Removal, n int, ids []string) {
+		removed[why] += n
+		for _, id := range ids {
+			named[id] = why
+		}
+	}})
+	for _, id := range []string{"a", "b"} {
+		create(t, store, id, time.Hour)
+		s.clock.advance(time.Minute)
+	}
+	create(t, store, "c", time.Minute)
+	require.NoError(t, store.Delete(t.Context(), "b"))
+	create(t, store, "d", time.Hour)
+	require.Empty(t, removed, "a session that somebody deletes is none")
+	s.clock.advance(time.Second)
+	create(t, store, "e", time.Hour)
+	require.Equal(t, map[string]sessions.Removal{"a": sessions.Evicted}, named)
+	s.clock.advance(2 * time.Minute)
+	_, err := store.DeleteExpired(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[sessions.Removal]int{sessions.Evicted: 1, sessions.Expired: 1}, removed)
+	require.Equal(t, map[string]sessions.Removal{"a": sessions.Evicted, "c": sessions.Expired}, named)
+}

@@ -66,7 +66,19 @@ type Config struct {
 	OnFull OnFull
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
+	// Removed is told the sessions that the store has deleted of its own accord: how many, and their ids if the store knows which. It must
+	// return at once and not use the store. Default: nobody is told.
+	Removed func(why Removal, n int, ids []string)
 }
+
+// Removal says why a store has deleted a session of its own accord.
+type Removal string
+
+// Values of Removal. A session expires when its TTL has passed; the store notices that at its next sweep or sooner.
+const (
+	Evicted Removal = "evicted"
+	Expired Removal = "expired"
+)
 
 // WithDefaults fills in missing settings.
 func (c Config) WithDefaults() Config {
@@ -81,6 +93,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Removed == nil {
+		c.Removed = func(Removal, int, []string) {}
 	}
 	return c
 }

@@ -119,7 +119,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 
 func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	control := dispatch.ControlOf(a.client)
-	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
+	observer := &sessionObserver{hostID: a.config.HostID, stats: metrics.NewSessionStats(), emit: a.events.Emit}
+	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID}, observer)
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
 		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
@@ -165,6 +166,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
 		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery,
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped, Transitions: &a.transitions,
+		Sessions: observer.stats, LiveSessions: a.stores.liveSessions,
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}
@@ -194,7 +196,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		}
 	}
 	a.report.Store(a.newReport())
-	moving := &activities.Sessions{Host: a.config.HostID, Bindings: a.stores.affinity, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
+	moving := &activities.Sessions{Host: a.config.HostID, Bindings: movedBindings{a.stores.affinity, observer}, Hooks: a.gateway, HasReadyProcess: a.hasReadyProcess, SessionExists: a.stores.sessionExists}
 	if err := a.startActivityWorkers(host, moving); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestAStartIsRejectedIfTheSessionsAreInTheLocalStoreOfAnotherHost(t *testing
 		"another host without a live worker": {fakeOwner{host: "there", state: lifecycle.Pending}, nil, false},
 		"another host, with Redis":           {fakeOwner{host: "there", state: lifecycle.Ready}, func(s *spec.Spec) { s.Sessions.Store = spec.StoreRedis }, false},
 	} {
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner)
+		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
 		err := s.admit(t.Context(), request(c.change))
 		if !c.refused {
 			require.NoError(t, err, name)
@@ -77,7 +77,7 @@ func TestSessionsAreFoundWhileThePoolHasNoWorkerHere(t *testing.T) {
 		"the pool does not answer":     {fakeOwner{err: errors.New("no connection")}, api.ErrUnavailable},
 		"no such pool":                 {fakeOwner{err: api.Errorf(api.CodePoolNotFound, "no pool p is running")}, api.ErrPoolNotFound},
 	} {
-		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner)
+		s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, c.owner, testObserver())
 		of, err := s.Of(t.Context(), "p")
 		require.ErrorIs(t, err, c.want, name)
 		if err == nil {
@@ -109,7 +109,7 @@ func TestAHostRefusesSessionsThatAnotherHostHasClaimed(t *testing.T) {
 }
 
 func TestWithoutAPoolNameTheStoreOfTheKnownPoolsIsUsed(t *testing.T) {
-	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"})
+	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, testObserver())
 	defer func() { require.NoError(t, s.close()) }()
 	_, err := s.Of(t.Context(), "")
 	require.ErrorIs(t, err, api.ErrNoWorkers, "no pool is known yet")

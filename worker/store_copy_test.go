@@ -23,7 +23,7 @@ func newTestStores(t *testing.T, dir string, hosts *[]string) *stores {
 			view.Workers = append(view.Workers, api.Worker{WorkerState: api.WorkerState{Host: host}})
 		}
 		return view, nil
-	}, fakeOwner{host: "here"})
+	}, fakeOwner{host: "here"}, testObserver())
 	s.pools["p"] = &poolSessions{settings: spec.Default().Sessions, processes: 1}
 	t.Cleanup(func() { require.NoError(t, s.close()) })
 	return s

@@ -32,6 +32,7 @@ type stores struct {
 	workers     func(ctx context.Context, pool string) (api.PoolWorkers, error)
 	owner       sessionOwner
 	affinity    *affinity.Table
+	observer    *sessionObserver
 	log         *slog.Logger
 	processes   sync.WaitGroup
 
@@ -64,9 +65,9 @@ type openStore struct {
 	settings spec.Sessions
 }
 
-func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error), owner sessionOwner) *stores {
+func newStores(hostID, dir string, log *slog.Logger, workers func(context.Context, string) (api.PoolWorkers, error), owner sessionOwner, observer *sessionObserver) *stores {
 	return &stores{
-		hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
+		observer: observer, hostID: hostID, dir: dir, workers: workers, owner: owner, affinity: affinity.New(nil), log: log,
 		pools: make(map[string]*poolSessions), open: make(map[string]*openStore),
 	}
 }
@@ -123,7 +124,7 @@ func (s *stores) Of(ctx context.Context, pool string) (sessions.HostCalls, error
 			return sessions.HostCalls{}, err
 		}
 	}
-	return s.openFor(settings)
+	return s.openFor(pool, settings)
 }
 
 // sessionExists returns nil if the pool's store has the session, and extends the session's life.
@@ -181,8 +182,8 @@ func (s *stores) activePoolsLocked() (names []string) {
 	return names
 }
 
-// openFor returns the store with these settings, opens it if necessary, and applies its bounds.
-func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
+// openFor returns the store with these settings for a pool, opens it if necessary, and applies its bounds.
+func (s *stores) openFor(pool string, settings spec.Sessions) (sessions.HostCalls, error) {
 	calls := sessions.HostCalls{TTL: settings.TTL.D(), AnonymousTTL: settings.AnonymousTTL.D()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +203,7 @@ func (s *stores) openFor(settings spec.Sessions) (sessions.HostCalls, error) {
 		})
 		known.settings = settings
 	}
-	calls.Store = known.store
+	calls.Store = observedStore{known.store, settings.Store, pool, s.observer}
 	return calls, nil
 }
 
@@ -241,7 +242,8 @@ func (s *stores) canonicalKeyLocked(settings spec.Sessions) string {
 }
 
 func (s *stores) openBackend(settings spec.Sessions) (sessions.Replica, error) {
-	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull)}
+	config := sessions.Config{TTL: settings.TTL.D(), Max: settings.Max, OnFull: sessions.OnFull(settings.OnFull), Removed: s.observer.removed(settings.Store)}
+	s.observer.stats.Opened(settings.Store)
 	switch settings.Store {
 	case spec.StoreMemory:
 		return memory.Open(config), nil

@@ -162,7 +162,9 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 			s.mu.Unlock()
 			return nil, sessions.Full(max)
 		}
-		s.removeLocked(s.sessions.Oldest())
+		oldest := s.sessions.Oldest()
+		s.removeLocked(oldest)
+		s.options.Removed(sessions.Evicted, 1, []string{oldest.ID})
 	}
 	s.sessions.Add(newEntry(created.ID, created.Header()))
 	b, wait := s.enqueueLocked(created.ID, encodeRecord(created, body))
@@ -183,6 +185,9 @@ func (s *Store) sweepLocked(now int64) int {
 	expired := s.sessions.Sweep(now)
 	for _, e := range expired {
 		s.enqueueLocked(e.ID, nil)
+	}
+	if len(expired) > 0 {
+		s.options.Removed(sessions.Expired, len(expired), expirylru.IDs(expired))
 	}
 	return len(expired)
 }

@@ -127,3 +127,12 @@ func (l *LRU[V]) Sweep(now int64) (expired []*Entry[V]) {
 	}
 	return expired
 }
+
+// IDs are the ids of entries.
+func IDs[V any](entries []*Entry[V]) []string {
+	ids := make([]string, len(entries))
+	for i, e := range entries {
+		ids[i] = e.ID
+	}
+	return ids
+}

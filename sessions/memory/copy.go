@@ -15,7 +15,7 @@ func (s *Store) IDs(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	s.sessions.Sweep(now.UnixMilli())
+	s.sweepLocked(now)
 	ids := make([]string, 0, s.sessions.Len())
 	for e := range s.sessions.All {
 		ids = append(ids, e.ID)

@@ -62,7 +62,7 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 	if err != nil {
 		return nil, err
 	}
-	s.sessions.Sweep(now.UnixMilli())
+	s.sweepLocked(now)
 	if s.sessions.Get(created.ID) != nil {
 		return nil, sessions.Exists(created.ID)
 	}
@@ -70,7 +70,9 @@ func (s *Store) Create(ctx context.Context, draft *sessions.Session) (*sessions.
 		if s.onFull != sessions.Evict {
 			return nil, sessions.Full(s.max)
 		}
-		s.sessions.Remove(s.sessions.Oldest())
+		oldest := s.sessions.Oldest()
+		s.sessions.Remove(oldest)
+		s.config.Removed(sessions.Evicted, 1, []string{oldest.ID})
 	}
 	s.sessions.Add(newEntry(created, body))
 	return created.Clone(), nil
@@ -185,7 +187,7 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]*sessions.
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	s.sessions.Sweep(now.UnixMilli())
+	s.sweepLocked(now)
 	var entries []*entry
 	for e := range s.sessions.All {
 		if e.ID > after {
@@ -211,7 +213,7 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	s.sessions.Sweep(now.UnixMilli())
+	s.sweepLocked(now)
 	return s.sessions.Len(), nil
 }
 
@@ -222,7 +224,16 @@ func (s *Store) DeleteExpired(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	return len(s.sessions.Sweep(now.UnixMilli())), nil
+	return s.sweepLocked(now), nil
+}
+
+// sweepLocked removes expired sessions and returns their number.
+func (s *Store) sweepLocked(now time.Time) int {
+	expired := s.sessions.Sweep(now.UnixMilli())
+	if len(expired) > 0 {
+		s.config.Removed(sessions.Expired, len(expired), expirylru.IDs(expired))
+	}
+	return len(expired)
 }
 
 // SetBounds replaces the limits that Create enforces.

@@ -136,8 +136,20 @@ func (s *Store) review(ctx context.Context, now time.Time, ids []string) (remove
 		if removed, err = s.removeFromIndex(ctx, now, gone...); err != nil {
 			return removed, err
 		}
+		s.tellExpired(removed, gone)
 	}
 	return removed, s.updateIndex(ctx, live)
+}
+
+// tellExpired tells the sessions that this store has removed from the index; another host may have removed some of them.
+func (s *Store) tellExpired(removed int, gone []string) {
+	if removed == 0 {
+		return
+	}
+	if removed < len(gone) {
+		gone = nil
+	}
+	s.config.Removed(sessions.Expired, removed, gone)
 }
 
 // evict deletes the least recently used session.
@@ -161,8 +173,12 @@ func (s *Store) evict(ctx context.Context) error {
 			if err := s.markForReview(ctx, ids[0]); err != nil {
 				return err
 			}
-			if err := s.client.Del(ctx, s.key(ids[0])...).Err(); err != nil {
+			deleted, err := s.client.Del(ctx, s.key(ids[0])...).Result()
+			if err != nil {
 				return err
+			}
+			if deleted > 0 && first != nil { // not by another host, and not expired
+				s.config.Removed(sessions.Evicted, 1, ids[:1])
 			}
 			_, err = s.removeFromIndex(ctx, now, ids[0])
 			return err

@@ -20,6 +20,7 @@ type collector struct {
 	stats   *workerStats
 	pools   *poolStatusCache
 	lengths *historyLengths
+	live    liveSessions
 }
 
 // Describe implements prometheus.Collector. It sends nothing, which makes the collector an unchecked one.
@@ -70,7 +71,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		pools[p.Pool] = true
 		c.pool(s, p)
 	}
-	c.affinity(s)
+	c.sessions(s)
 	c.stats.mu.Lock()
 	c.stats.sweepLocked(workersIn(usage), time.Now())
 	for pool := range c.stats.pools {
@@ -139,7 +140,10 @@ func (c *collector) pool(s sink, p dispatch.PoolSnapshot) {
 	}
 }
 
-func (c *collector) affinity(s sink) {
+func (c *collector) sessions(s sink) {
+	for store, n := range c.live.read() {
+		s.value(sessionsLive, float64(n), store)
+	}
 	for pool, lookups := range c.config.Affinity.Pools() {
 		s.value(affinityLookups, float64(lookups.Hits), pool, "hit")
 		s.value(affinityLookups, float64(lookups.Misses), pool, "miss")

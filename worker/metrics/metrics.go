@@ -40,6 +40,10 @@ type Config struct {
 	Affinity interface {
 		Pools() map[string]affinity.PoolStats
 	}
+	// Sessions counts what happens to sessions.
+	Sessions *SessionStats
+	// LiveSessions counts the live sessions, by the kind of their store; it may take a moment.
+	LiveSessions func(ctx context.Context) map[string]int
 	// Webhook counts the events that the agent posts; nil if it posts none.
 	Webhook func() events.Delivery
 	// Epoch returns the epoch of the agent's host.
@@ -71,9 +75,11 @@ func New(config Config) *Metrics {
 	stats := newWorkerStats(func() map[string]bool { return workersIn(usageByWorker(config.Processes.List())) })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.vectors()...)
+	registry.MustRegister(config.Sessions.vectors()...)
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), config.SDK, config.Transitions,
-		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status), lengths: newHistoryLengths(config.HistoryLength)},
+		&collector{config: config, stats: stats, pools: newPoolStatusCache(config.Status), lengths: newHistoryLengths(config.HistoryLength),
+			live: liveSessions{count: config.LiveSessions}},
 	)
 	return &Metrics{stats: stats, handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout, ErrorHandling: promhttp.ContinueOnError,

@@ -21,6 +21,7 @@ import (
 	"github.com/tempool/tempool/gateway/dispatch"
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/process"
+	"github.com/tempool/tempool/sessions"
 	"github.com/tempool/tempool/sessions/affinity"
 )
 
@@ -236,9 +237,17 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	bound.Bind("p", "s", "p/0")
 	bound.Lookup("p", "s")
 	bound.Lookup("p", "none")
+	counted := NewSessionStats()
+	counted.Opened("embedded")
+	counted.Used("embedded", "create", time.Second, api.Errorf(api.CodeStoreFull, "the store is full"))
+	counted.Used("embedded", "get", time.Second, api.Errorf(api.CodeSessionNotFound, "no such session"))
+	counted.Created("embedded")
+	counted.Removed("embedded", sessions.Expired, 3)
+	counted.Moved(true)
 	m := New(Config{HostID: "here", Gateway: idleGateway{}, Processes: noProcesses{}, Affinity: bound, SDK: NewSDK(), Logger: slog.New(slog.DiscardHandler),
-		Status: func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
-		Epoch:  func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
+		Status:   func(context.Context, string) (api.PoolStatus, error) { return api.PoolStatus{Size: 1}, nil },
+		Sessions: counted, LiveSessions: func(context.Context) map[string]int { return map[string]int{"embedded": 4} },
+		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
 	})
@@ -253,7 +262,12 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 	require.Positive(t, seen)
 	for _, line := range []string{
 		`tempool_session_affinity_lookups_total{pool="p",result="hit"} 1`, `tempool_session_affinity_lookups_total{pool="p",result="miss"} 1`,
-		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
+		`tempool_session_affinity_bindings{pool="p"} 1`, `tempool_session_store_live{store="embedded"} 4`, `tempool_session_store_created_total{store="embedded"} 1`,
+		`tempool_session_store_removed_total{reason="expired",store="embedded"} 3`, `tempool_session_store_removed_total{reason="evicted",store="embedded"} 0`,
+		`tempool_session_operation_failures_total{code="store_full",store="embedded"} 1`, `tempool_session_operation_failures_total{code="store_unavailable",store="embedded"} 0`,
+		`tempool_session_operation_duration_seconds_count{operation="get",store="embedded"} 1`,
+		`tempool_session_migrations_total{result="moved"} 1`, `tempool_session_migrations_total{result="superseded"} 0`,
+		`tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
 		`tempool_events_missed_total{reader="webhook"} 1`, `tempool_events_missed_total{reader="stream"} 0`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")

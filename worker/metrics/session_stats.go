@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/sessions"
+)
+
+const (
+	// liveTimeout bounds how long a scrape waits for the stores to count their sessions, and liveMaxAge is how long a count is used again.
+	liveTimeout = time.Second
+	liveMaxAge  = 5 * time.Second
+)
+
+// SessionStats counts what happens to sessions at this agent. NewSessionStats makes it.
+type SessionStats struct {
+	duration                  *prometheus.HistogramVec // by store and operation
+	failures, created, remove *prometheus.CounterVec
+	moves                     *prometheus.CounterVec // by result
+}
+
+// NewSessionStats returns counters at 0.
+func NewSessionStats() *SessionStats {
+	counter := func(m *Metric) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+	}
+	s := &SessionStats{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: sessionSeconds.Name, Help: sessionSeconds.Help, Buckets: []float64{0.0001, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1, 5},
+		}, sessionSeconds.Labels),
+		failures: counter(sessionFailures), created: counter(sessionsCreated), remove: counter(sessionsRemoved), moves: counter(sessionMoves),
+	}
+	for _, result := range []string{moved, superseded} {
+		s.moves.WithLabelValues(result)
+	}
+	return s
+}
+
+// The results of a move.
+const (
+	moved      = "moved"
+	superseded = "superseded"
+)
+
+// Opened starts the counts of a store at 0.
+func (s *SessionStats) Opened(store string) {
+	s.created.WithLabelValues(store)
+	for _, why := range []sessions.Removal{sessions.Evicted, sessions.Expired} {
+		s.remove.WithLabelValues(store, string(why))
+	}
+	for _, code := range []api.Code{api.CodeStoreFull, api.CodeStoreUnavailable} {
+		s.failures.WithLabelValues(store, string(code))
+	}
+}
+
+// Used counts an operation on a store. Of its errors only those count that are the store's.
+func (s *SessionStats) Used(store, operation string, took time.Duration, err error) {
+	s.duration.WithLabelValues(store, operation).Observe(took.Seconds())
+	if code := api.CodeOf(err); code == api.CodeStoreFull || code == api.CodeStoreUnavailable {
+		s.failures.WithLabelValues(store, string(code)).Inc()
+	}
+}
+
+// Created counts a new session.
+func (s *SessionStats) Created(store string) { s.created.WithLabelValues(store).Inc() }
+
+// Removed counts sessions that a store has deleted of its own accord.
+func (s *SessionStats) Removed(store string, why sessions.Removal, n int) {
+	s.remove.WithLabelValues(store, string(why)).Add(float64(n))
+}
+
+// Moved counts a session that was to be bound to another worker, and whether it was.
+func (s *SessionStats) Moved(done bool) {
+	result := superseded
+	if done {
+		result = moved
+	}
+	s.moves.WithLabelValues(result).Inc()
+}
+
+func (s *SessionStats) vectors() []prometheus.Collector {
+	return []prometheus.Collector{s.duration, s.failures, s.created, s.remove, s.moves}
+}
+
+// liveSessions counts the sessions of the stores at a scrape, at most every liveMaxAge.
+type liveSessions struct {
+	count func(ctx context.Context) map[string]int
+
+	mu   sync.Mutex
+	at   time.Time
+	last map[string]int
+}
+
+func (l *liveSessions) read() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.at) >= liveMaxAge {
+		ctx, cancel := context.WithTimeout(context.Background(), liveTimeout)
+		defer cancel()
+		l.last = l.count(ctx)
+		l.at = time.Now()
+	}
+	return l.last
+}

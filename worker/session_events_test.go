@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+	"github.com/tempool/tempool/sessions"
+	"github.com/tempool/tempool/sessions/affinity"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker/metrics"
+)
+
+// testObserver is an observer without readers.
+func testObserver() *sessionObserver {
+	return &sessionObserver{hostID: "here", stats: metrics.NewSessionStats(), emit: (*events.Log)(nil).Emit}
+}
+
+// emitted collects events as "type source session".
+func emitted(o *sessionObserver) *[]string {
+	var all []string
+	o.emit = func(eventType, source string, _ time.Time, data any) {
+		all = append(all, eventType+" "+source+" "+data.(api.SessionEvent).Session)
+	}
+	return &all
+}
+
+func TestWhatHappensToSessionsIsEmitted(t *testing.T) {
+	observer := testObserver()
+	told := emitted(observer)
+	s := newStores("here", t.TempDir(), slog.New(slog.DiscardHandler), nil, fakeOwner{host: "here"}, observer)
+	t.Cleanup(func() { require.NoError(t, s.close()) })
+	settings := spec.Default().Sessions
+	settings.Max, settings.OnFull = 1, spec.OnFullEvict
+	s.pools["p"] = &poolSessions{settings: settings, processes: 1}
+	calls, err := s.Of(t.Context(), "p")
+	require.NoError(t, err)
+	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "first"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{spec.StoreEmbedded: 1}, s.liveSessions(t.Context()))
+	calls, err = s.Of(t.Context(), "")
+	require.NoError(t, err)
+	_, err = calls.Store.Create(t.Context(), &sessions.Session{ID: "second", TTL: spec.Duration(time.Millisecond)})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.sweepOnce(context.Background()) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, []string{
+		"session.created /pools/p first", "session.evicted /hosts/here first", "session.created /hosts/here second", "session.expired /hosts/here second",
+	}, *told)
+}
+
+func TestAMoveIsEmittedOnce(t *testing.T) {
+	observer := testObserver()
+	told := emitted(observer)
+	bindings := movedBindings{affinity.New(nil), observer}
+	require.True(t, bindings.Move("p", "s", "p/0", "p/1"))
+	require.True(t, bindings.Move("p", "s", "p/0", "p/1"), "a repeated activity")
+	require.False(t, bindings.Move("p", "s", "p/0", "p/2"))
+	require.Equal(t, []string{"session.migrated /pools/p s"}, *told)
+}
