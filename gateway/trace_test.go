@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -170,7 +169,9 @@ func TestACallThatIsNotSampledMakesNoSpan(t *testing.T) {
 	var seen map[string]string
 	require.NoError(t, json.Unmarshal(a.body, &seen))
 	require.Regexp(t, "^00-"+clientTrace+"-[0-9a-f]{16}-00$", seen["traceparent"], "the worker is told that the trace is not sampled")
-	require.Empty(t, s.Ended())
+	for _, span := range s.Ended() { // the gateway's own lease is a trace of its own
+		require.NotEqual(t, clientTrace, span.SpanContext().TraceID().String(), "%s", span.Name())
+	}
 }
 
 func TestACallOfThisProcessHasASpanOfItsOwn(t *testing.T) {
@@ -210,7 +211,7 @@ func TestViewsAreNotTraced(t *testing.T) {
 	require.Equal(t, 200, e.do("POST", "/v1/pools/p/call/pid", nil).status)
 	s.one(poolCall)
 	for _, span := range s.Ended() {
-		require.NotEqual(t, attribute.StringValue("GET"), span.Attributes()[0].Value, "%s", span.Name())
+		require.NotEqual(t, "GET", attributes(span)["http.request.method"], "%s", span.Name())
 	}
 }
 
