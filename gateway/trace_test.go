@@ -202,6 +202,28 @@ func TestACallWithTracingIsForwardedToPlainHTTP(t *testing.T) {
 	require.Equal(t, "worker_error", attributes(s.one("p/fail"))["error.type"], "the client has the program's answer, and the span its failure")
 }
 
+func TestRequestsAboutLeasesAreSpans(t *testing.T) {
+	s, tracing := traceInto(t)
+	e := open(t, 1, tracing)
+	granted := e.do("POST", "/v1/pools/p/leases", dispatch.CheckoutRequest{Holder: "me", WaitMS: 20_000}, "Traceparent", clientParent)
+	require.Equal(t, 201, granted.status, "%s", granted.body)
+	var lease api.Lease
+	require.NoError(t, json.Unmarshal(granted.body, &lease))
+	request := s.one("POST /v1/pools/{pool}/leases")
+	require.Equal(t, clientSpan, request.Parent().SpanID().String())
+	require.Subset(t, attributes(s.named("checkout")[0]), map[string]string{"tempool.worker": "p/0", "tempool.incarnation": "1"})
+	path := "/v1/leases/" + lease.ID + "~" + lease.Token
+	require.Equal(t, 200, e.do("PUT", path, map[string]int{"ttl_ms": 60_000}).status)
+	require.Equal(t, s.one("PUT /v1/leases/{id}").SpanContext().SpanID(), s.one("renew").Parent().SpanID())
+	require.Equal(t, 200, e.do("DELETE", path+"?outcome=ok", nil).status)
+	require.Equal(t, s.one("DELETE /v1/leases/{id}").SpanContext().SpanID(), s.one("checkin").Parent().SpanID())
+	for _, span := range s.Ended() {
+		for key, value := range attributes(span) {
+			require.NotContains(t, value, lease.Token, "%s of %s", key, span.Name())
+		}
+	}
+}
+
 func TestViewsAreNotTraced(t *testing.T) {
 	s, tracing := traceInto(t)
 	e := open(t, 1, tracing)

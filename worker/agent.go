@@ -159,7 +159,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery,
+		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 	})
 	a.gateway.Handle("GET /metrics", a.metrics.Handler())
 	host.DataPlane, host.Observer = a.gateway, &emittingObserver{Observer: a.metrics.Observer(), agent: a}

@@ -52,6 +52,8 @@ var (
 	eventsMissed       = define(Counter, "tempool_events_missed_total", "Events that this agent had dropped before a reader got them.", "reader")
 	eventsPosted       = define(Counter, "tempool_events_posted_total", "Events that the receiver of --events-webhook has accepted.")
 	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
+	spansExported      = define(Counter, "tempool_trace_spans_exported_total", "Spans that the OpenTelemetry collector has accepted.")
+	spansDropped       = define(Counter, "tempool_trace_spans_dropped_total", "Sampled spans that were dropped because the OpenTelemetry collector was too slow or did not answer.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
 )
 

@@ -41,6 +41,8 @@ type Config struct {
 	}
 	// Webhook counts the events that the agent posts; nil if it posts none.
 	Webhook func() events.Delivery
+	// Spans counts the spans that the agent exports; nil if it exports none.
+	Spans func() (exported, dropped int64)
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger
