@@ -93,13 +93,13 @@ var errBrokenOff = errors.New("the answer broke off")
 // proxy forwards a request and its answer, both unbuffered, and completes the call.
 func (u *plainUpstream) proxy(w http.ResponseWriter, r *http.Request, call *dispatch.Call, method string) {
 	// The proxy panics to abort an answer that broke off. The call must be completed then, too.
-	var failure error
+	var failure *api.Error
 	completed := false
 	defer func() {
 		if !completed {
 			failure = httpError(call, errBrokenOff)
 		}
-		call.Complete(failure)
+		call.CompleteAnswered(failure)
 	}()
 	proxy := httputil.ReverseProxy{
 		Transport: u.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),

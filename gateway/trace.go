@@ -18,15 +18,21 @@ func (g *Gateway) traced(rt route, handle http.HandlerFunc) http.HandlerFunc {
 	if tracer == nil || !rt.isTraced() {
 		return handle
 	}
-	attributes := trace.WithAttributes(attribute.String("http.route", rt.path), attribute.String("url.scheme", "http"), tracecontext.Host.String(g.config.HostID))
+	name := rt.method + " " + rt.path
+	options := []trace.SpanStartOption{ // made once: most requests are not sampled
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.route", rt.path), tracecontext.Host.String(g.config.HostID)),
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx := trace.ContextWithRemoteSpanContext(r.Context(), tracecontext.FromHTTP(r.Header))
-		ctx, span := tracer.Start(ctx, rt.method+" "+rt.path, trace.WithSpanKind(trace.SpanKindServer), attributes,
-			trace.WithAttributes(attribute.String("http.request.method", rt.knownMethod(r.Method))))
+		ctx := r.Context()
+		if client := tracecontext.FromHTTP(r.Header); client.IsValid() {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, client)
+		}
+		ctx, span := tracer.Start(ctx, name, options...)
 		if !span.IsRecording() {
 			handle(w, r.WithContext(ctx))
 			return
 		}
+		span.SetAttributes(attribute.String("http.request.method", rt.knownMethod(r.Method)))
 		if pool := r.PathValue("pool"); pool != "" {
 			span.SetAttributes(tracecontext.Pool.String(pool))
 		}

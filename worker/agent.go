@@ -164,7 +164,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	a.metrics = metrics.New(metrics.Config{
 		HostID: a.config.HostID, Capacity: a.config.Capacity, Gateway: a.gateway, Processes: a.processes, Affinity: a.stores.affinity, SDK: sdk, Logger: a.log,
-		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery,
+		Status: control.Status, Score: host.Score, HistoryLength: a.client.HistoryLength, Webhook: a.webhook.Delivery, Spans: a.traces.counts(),
 		Epoch: func() int64 { return a.membership.epoch() }, LogLinesDropped: a.processes.Logs().Dropped, Transitions: &a.transitions,
 		Sessions: observer.stats, LiveSessions: a.stores.liveSessions,
 	})

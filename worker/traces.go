@@ -120,6 +120,14 @@ func (t *traces) ofExecute() ([]interceptor.WorkerInterceptor, error) {
 	return []interceptor.WorkerInterceptor{workflows.OnExecute(traced)}, nil
 }
 
+// counts are those of metrics.Config.Spans; nil if this agent exports none.
+func (t *traces) counts() func() (exported, dropped int64) {
+	if t.provider == nil {
+		return nil
+	}
+	return t.provider.Counts
+}
+
 // shutdown sends the last spans, if this agent exports them.
 func (t *traces) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTraces)

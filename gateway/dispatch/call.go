@@ -53,6 +53,8 @@ type Response struct {
 	Incarnation int64
 	Headers     map[string]string // nil if the worker sent none
 	Body        []byte
+
+	failure *api.Error // of a call whose client has an answer all the same; for its trace
 }
 
 // Call is a call in progress. Complete ends it.
@@ -66,9 +68,8 @@ type Call struct {
 	onQueued  func()
 	client    string
 	response  *Response
-	waited    bool  // it was not started at once
-	completed bool  // guarded by the pool's lock
-	failure   error // its result, once it is completed
+	waited    bool // it was not started at once
+	completed bool // guarded by the pool's lock
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun
@@ -145,6 +146,16 @@ func (c *Call) send(r Request) (*Response, error) {
 		return nil, c.wireError(err)
 	}
 	return &Response{Worker: u.worker, Incarnation: u.incarnation, Headers: answer.Headers, Body: answer.Payload}, nil
+}
+
+// CompleteAnswered is Complete for a call whose client has its answer already, whatever the result of the call.
+func (c *Call) CompleteAnswered(failure *api.Error) {
+	if failure == nil {
+		c.Complete(nil)
+		return
+	}
+	c.response = &Response{failure: failure}
+	c.Complete(failure)
 }
 
 // notify sends the request as a notification and completes the call. It is for Do.

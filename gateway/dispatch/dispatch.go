@@ -317,7 +317,6 @@ func (c *Call) finish(err error) {
 		p.mu.Unlock()
 		return
 	}
-	c.failure = err
 	u.completeLocked(c, err, now)
 	if u.inFlight == 0 && u.gone && ended(u.process) { // else watch removes it
 		p.removeIfIdleLocked(u)

@@ -28,20 +28,24 @@ type StartSpans func(worker string, incarnation int64) trace.SpanContext
 // trace begins the trace of a call; nil for one that is not sampled. Such a call that is not sampled gets the identity of its trace in its
 // headers, so that what the worker does is not sampled either.
 func (d *Dispatcher) trace(ctx context.Context, t *Target, r *Request) (context.Context, *callTrace) {
-	s := &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, pool: t.pool}
+	pool := t.pool
 	if t.kind == underLease {
 		ref, _ := api.ParseLeaseID(t.leaseID) // locate reports an invalid one
-		s.pool = ref.Pool
+		pool = ref.Pool
 	}
+	var root trace.Span
 	if !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx, s.root = s.tracer.Start(ctx, s.pool+"/"+r.Method, trace.WithAttributes(tracecontext.Pool.String(s.pool)))
+		ctx, root = d.config.Tracer.Start(ctx, pool+"/"+r.Method)
 	}
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		r.Headers = tracecontext.ToWorker(ctx, r.Headers)
 		return ctx, nil
 	}
-	s.ctx, r.traced = ctx, true
-	return ctx, s
+	if root != nil {
+		root.SetAttributes(tracecontext.Pool.String(pool))
+	}
+	r.traced = true
+	return ctx, &callTrace{tracer: d.config.Tracer, starts: d.config.StartSpans, ctx: ctx, root: root, pool: pool}
 }
 
 // end ends the trace of a call with its result.
@@ -88,17 +92,30 @@ func (s *callTrace) waited(c *Call, err error) {
 func (s *callTrace) send(c *Call, r Request, send func(*Call, Request) error) (err error) {
 	ctx, span := s.tracer.Start(s.ctx, s.pool+"/"+r.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(c.startedAt),
 		trace.WithAttributes(c.upstream.traceAttributes()...), trace.WithAttributes(c.upstream.rpcAttributes(r.Method)...))
+	returned := false
 	defer func() {
-		failure := c.failure // the answer may be the client's, and broken off
-		if failure == nil {
-			failure = err
+		failure := err
+		switch {
+		case !returned: // it panicked to break its answer off
+			failure = errBrokenOff
+		case err == nil && c.response != nil && c.response.failure != nil:
+			failure = c.response.failure
 		}
 		span.SetAttributes(tracecontext.Started.Bool(failure == nil || started(failure)))
 		tracecontext.End(span, failure)
 	}()
 	r.Headers = tracecontext.ToWorker(ctx, r.Headers)
-	return send(c, r)
+	err = send(c, r)
+	returned = true
+	return err
 }
+
+// errBrokenOff is the failure of a call whose answer broke off.
+var errBrokenOff = func() error {
+	err := api.Errorf(api.CodeWorkerCrashed, "the answer broke off")
+	err.Started = true
+	return err
+}()
 
 func (u *upstream) traceAttributes() []attribute.KeyValue {
 	return []attribute.KeyValue{

@@ -55,6 +55,8 @@ var (
 	eventPostsFailed   = define(Counter, "tempool_event_posts_failed_total", "Requests to --events-webhook that failed; their events are posted again.")
 	agentEpoch         = define(Gauge, "tempool_agent_epoch", "Epoch of the agent's host: how often an agent has joined it. It grows when an agent starts, and when a lost host comes back.")
 	logLinesDropped    = define(Counter, "tempool_log_lines_dropped_total", "Lines that workers wrote and that are in no log: they came too fast, or the disk did not take them.")
+	spansExported      = define(Counter, "tempool_trace_spans_exported_total", "Spans that the OpenTelemetry collector has accepted.")
+	spansDropped       = define(Counter, "tempool_trace_spans_dropped_total", "Sampled spans that were dropped because the OpenTelemetry collector was too slow or did not answer.")
 	sdkDropped         = define(Counter, "tempool_sdk_series_dropped_total", "Measurements of the Temporal SDK that were dropped because it had too many series.")
 )
 

@@ -120,6 +120,11 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 		s.value(eventsPosted, float64(d.Delivered))
 		s.value(eventPostsFailed, float64(d.Failed))
 	}
+	if c.config.Spans != nil {
+		exported, dropped := c.config.Spans()
+		s.value(spansExported, float64(exported))
+		s.value(spansDropped, float64(dropped))
+	}
 	s.flag(controlPlane, snapshot.ControlPlane)
 	s.value(controlPlaneOutage, snapshot.Outage.Seconds())
 	s.flag(fenced, snapshot.Fenced)

@@ -52,6 +52,8 @@ type Config struct {
 	LogLinesDropped func() int64
 	// Transitions counts the transitions of workers.
 	Transitions *Transitions
+	// Spans counts the spans that the agent exports; nil if it exports none.
+	Spans func() (exported, dropped int64)
 	// SDK holds the metrics of this agent's Temporal SDK.
 	SDK    *SDK
 	Logger *slog.Logger

@@ -250,6 +250,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 		Epoch: func() int64 { return 3 }, LogLinesDropped: func() int64 { return 5 }, Transitions: &Transitions{},
 		HistoryLength: func(context.Context, string) (int64, error) { return 42, nil },
 		Webhook:       func() events.Delivery { return events.Delivery{Delivered: 3, Failed: 2, Missed: 1} },
+		Spans:         func() (int64, int64) { return 5, 4 },
 	})
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -269,6 +270,7 @@ func TestEveryScrapedMetricIsInTheCatalogue(t *testing.T) {
 		`tempool_session_migrations_total{result="moved"} 1`, `tempool_session_migrations_total{result="superseded"} 0`,
 		`tempool_agent_epoch 3`, `tempool_log_lines_dropped_total 5`, `tempool_events_posted_total 3`, `tempool_event_posts_failed_total 2`,
 		`tempool_events_missed_total{reader="webhook"} 1`, `tempool_events_missed_total{reader="stream"} 0`,
+		`tempool_trace_spans_exported_total 5`, `tempool_trace_spans_dropped_total 4`,
 	} {
 		require.Contains(t, answer.Body.String(), line+"\n")
 	}

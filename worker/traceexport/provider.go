@@ -49,19 +49,9 @@ func (p *Provider) Tracer() trace.Tracer {
 	return p.TracerProvider.Tracer(tracecontext.Scope)
 }
 
-// Exported and Dropped count the sampled spans that the collector took, and those that it never got because it was too slow or did not answer.
-func (p *Provider) Exported() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.queue.exported.Load()
-}
-
-func (p *Provider) Dropped() int64 {
-	if p == nil {
-		return 0
-	}
-	return p.queue.dropped.Load()
+// Counts returns how many sampled spans the collector took, and how many it never got because it was too slow or did not answer.
+func (p *Provider) Counts() (exported, dropped int64) {
+	return p.queue.exported.Load(), p.queue.dropped.Load()
 }
 
 // Shutdown sends what waits until ctx ends. No span that ends later is sent.
