@@ -65,6 +65,7 @@ func (p *Process) signalUntilExit() {
 			terminated = true
 			p.signal(syscall.SIGTERM)
 			p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
+			p.thawToStop()
 		case !exitDeadline.IsZero() && !now.Before(exitDeadline) && !t.stopped:
 			p.fail(fmt.Sprintf("closed its connection but did not exit: %v", p.conn.Err()))
 		}

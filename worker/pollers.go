@@ -19,10 +19,14 @@ const (
 	heartbeatThrottle = 3 * time.Second
 	// workerStopTimeout is the time that activities get to end when their worker stops. By then every process has ended.
 	workerStopTimeout = 10 * time.Second
+	// deadlockTimeout is how long a workflow's code may run until the SDK takes it for deadlocked, fails the task and leaves the code running beside
+	// its next attempt. The SDK's second is too short on a host whose cores are busy with workers; Temporal itself gives a task ten seconds.
+	deadlockTimeout = 8 * time.Second
 )
 
 func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Worker {
 	options.WorkerStopTimeout = cmp.Or(options.WorkerStopTimeout, workerStopTimeout)
+	options.DeadlockDetectionTimeout = deadlockTimeout
 	options.OnFatalError = func(err error) { a.fail(fmt.Errorf("poll %s: %w", queue, err)) }
 	return sdkworker.New(a.temporal, queue, options)
 }
@@ -74,7 +78,7 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.events.Emit)), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow)), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})
