@@ -13,13 +13,13 @@ TEST_TIMEOUT          ?= 40m
 # Tests of one package that run concurrently: those with a Temporal server of their own mostly wait.
 TESTS_AT_ONCE         ?= 4
 
-.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test test-cluster bench soak replay-record replay-state-fields
+.PHONY: test test-short check build build-darwin bin tree format vet staticcheck gosec workflowcheck compose-check alerts-check temporal-server go-test ui-test test-cluster test-traces bench soak replay-record replay-state-fields
 
-test: check go-test
+test: check go-test ui-test
 
 # Fast tests while you work on a change: without the race detector, without the packages that start a Temporal server, and
 # without the slowest examples and the suites of the SDKs. sessions/redis needs redis-server (scripts/setup-debian.sh).
-NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/lsp|examples/mcp|examples/programs
+NOT_SHORT      = test/e2e|cmd/starter/starter|internal/devserver|examples/function|examples/lsp|examples/mcp|examples/programs
 NOT_SHORT_TEST = ^TestTheSDKsOwnSuitesPass$$
 test-short:
 	$(GO) test -count=1 -p 2 -timeout 5m -skip '$(NOT_SHORT_TEST)' $$($(GO) list ./... | grep -vE '/($(NOT_SHORT))(/|$$)')
@@ -46,6 +46,7 @@ format:
 vet:
 	$(GO) vet ./...
 	$(GO) vet -tags cluster ./test/e2e
+	cd test/ui && $(GO) vet ./...
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
@@ -75,12 +76,20 @@ temporal-server:
 go-test: temporal-server
 	$(GO) test -race -count=1 -p $(TEST_PACKAGES_AT_ONCE) -parallel $(TESTS_AT_ONCE) -timeout $(TEST_TIMEOUT) ./...
 
+# Tests the dashboard in a real Chromium. It is a module of its own. With SCREENSHOTS=FOLDER it keeps a picture of each view there.
+ui-test: temporal-server
+	cd test/ui && $(GO) test -count=1 -timeout $(TEST_TIMEOUT) ./...
+
 # Runs the end-to-end tests on a Temporal cluster: two server processes on PostgreSQL, one of which is killed under load. The first run builds
 # the server, which takes about ten minutes. CLUSTER_TESTS chooses tests, as go test -run does.
 CLUSTER_TESTS ?= .
 test-cluster: temporal-server
 	scripts/temporal-cluster.sh setup
 	scripts/temporal-cluster.sh run $(GO) test -tags cluster -count=1 -timeout 60m -parallel 2 -run '$(CLUSTER_TESTS)' ./test/e2e
+
+# Runs the test of traces with an OpenTelemetry Collector between agent and test. The first run builds it, which takes about three minutes.
+test-traces: temporal-server
+	TEMPOOL_COLLECTOR="$$(scripts/otel-collector.sh)" $(GO) test -count=1 -timeout 15m -run 'TestTraces' ./test/e2e
 
 # Compares Tempool with alternatives on this machine; docs/benchmarks.md explains the results.
 bench: temporal-server

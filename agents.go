@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/spec"
 )
 
 // recentPoll is the greatest age of a live agent's last poll: a poll waits up to a minute for work.
@@ -17,17 +18,18 @@ const recentPoll = 90 * time.Second
 type Agents struct {
 	// Workflows counts the agents that run workflows; without one, pools do not react.
 	Workflows int `json:"workflows"`
-	// Placement counts the agents that accept new workers of one placement label; a full agent does not.
+	// Placement counts the agents that accept new workers of one pool; a full agent does not.
 	Placement int `json:"placement"`
 }
 
-// Agents counts the agents that polled within the last 90 s, for workers with this placement label ("" is the default label).
-func (c *Client) Agents(ctx context.Context, label string) (Agents, error) {
+// Agents counts the agents that polled within the last 90 s for workers of such a pool: by its placement ("" is the default label), and by its
+// function if it has one.
+func (c *Client) Agents(ctx context.Context, pool spec.Pool) (Agents, error) {
 	workflows, err := c.pollers(ctx, api.TaskQueue, enums.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
 		return Agents{}, err
 	}
-	placement, err := c.pollers(ctx, api.PlacementQueue(label), enums.TASK_QUEUE_TYPE_ACTIVITY)
+	placement, err := c.pollers(ctx, api.StartQueue(pool), enums.TASK_QUEUE_TYPE_ACTIVITY)
 	return Agents{Workflows: workflows, Placement: placement}, err
 }
 

@@ -2,12 +2,14 @@ package tempool
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"strings"
 
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/transport"
 )
 
 // Environment variables of a client's credentials for gateways.
@@ -25,6 +27,12 @@ type Credentials struct {
 	CAFile    string // PEM: the authorities of the gateways' certificates, instead of the system's
 	CertFile  string // PEM: the client's certificate
 	KeyFile   string // PEM: its private key
+}
+
+// WithGatewayAccess makes the requests to gateways under a context use a token instead of the client's, unless it is empty, and reach the
+// gateways at some endpoints at others instead: an agent reaches its own over its Unix socket.
+func WithGatewayAccess(ctx context.Context, token string, instead map[string]string) context.Context {
+	return transport.WithAccess(ctx, transport.Access{Token: token, Instead: instead})
 }
 
 // Apply reads the files into the options that o leaves empty. A file that cannot be used is CodeInvalid.

@@ -41,10 +41,14 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 	if err != nil {
 		return api.PoolWorkers{}, err
 	}
+	return RosterOf(status, p.client.vitalsOf(ctx, status.Workers)), nil
+}
+
+// RosterOf joins a pool's status with what the hosts last reported of their processes, by worker.
+func RosterOf(status api.PoolStatus, vitals map[string]api.ProcessVitals) api.PoolWorkers {
 	view := poolView(status)
-	vitals := p.client.vitalsOf(ctx, status.Workers)
 	for i, entry := range status.Workers {
-		w := rosterWorker(p.name, entry)
+		w := rosterWorker(status.Pool, entry)
 		if v, known := vitals[w.Worker]; known && v.Incarnation == w.Incarnation && w.State.InService() {
 			w.RequestsServed, w.RequestsFailed, w.TotalCallTimeMS = v.Usage.Requests, v.Usage.Failed, v.Usage.TotalMS
 			if v.Usage.Requests > 0 {
@@ -59,7 +63,7 @@ func (p *Pool) Roster(ctx context.Context) (api.PoolWorkers, error) {
 		view.Workers[i] = w
 	}
 	countReady(&view)
-	return view, nil
+	return view
 }
 
 // Workers queries every worker of the pool for its state and metrics. A worker that does not answer has Error set and the roster's facts.

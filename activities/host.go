@@ -54,7 +54,9 @@ type Host struct {
 	Announce func(worker string, p api.StartedProcess)
 	// Stopping is closed when the agent begins to shut down.
 	Stopping <-chan struct{}
-	Logger   *slog.Logger
+	// TraceStart traces the start of a process, which ended ends with its result; nil traces none.
+	TraceStart func(ctx context.Context, p api.Process) (ended func(error))
+	Logger     *slog.Logger
 
 	// MemoryTotal returns the memory of the host, or of its container, in bytes.
 	MemoryTotal func() (int64, error)

@@ -90,7 +90,15 @@ type StartResult struct {
 
 // Reason says that the process is ready, for histories and rosters.
 func (r StartResult) Reason() string {
-	return fmt.Sprintf("process %d on host %s ready after %d ms", r.PID, r.Host, r.TookMS)
+	return fmt.Sprintf("%s on host %s ready after %d ms", ProcessText(r.PID), r.Host, r.TookMS)
+}
+
+// ProcessText names what runs an incarnation, for sentences. A worker of kind "function" has no PID.
+func ProcessText(pid int) string {
+	if pid == 0 {
+		return "function"
+	}
+	return fmt.Sprintf("process %d", pid)
 }
 
 // SupersededDetails is the detail of a Start that failed with CodeSuperseded; Newest is the worker's highest incarnation on that host.

@@ -102,6 +102,8 @@ type HostVitals struct {
 type AgentReport struct {
 	// Endpoint is the base URL of its gateway.
 	Endpoint string `json:"endpoint"`
+	// Socket is the path of its gateway's Unix socket.
+	Socket string `json:"socket,omitempty"`
 	// Access is how clients over TCP prove who they are.
 	Access   AgentAccess `json:"access"`
 	Epoch    int64       `json:"epoch"`

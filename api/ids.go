@@ -3,6 +3,8 @@ package api
 import (
 	"strconv"
 	"strings"
+
+	"github.com/tempool/tempool/spec"
 )
 
 const maxPoolName = 63 // bytes
@@ -58,6 +60,19 @@ func PlacementQueue(label string) string {
 		label = DefaultPlacement
 	}
 	return "tempool/place/" + label
+}
+
+// FunctionQueue returns the task queue that those of the agents poll which have the function, for pools of kind "function".
+func FunctionQueue(label, function string) string {
+	return PlacementQueue(label) + "/function/" + function
+}
+
+// StartQueue returns the task queue of the starts of a pool's workers.
+func StartQueue(p spec.Pool) string {
+	if p.Kind == spec.KindFunction {
+		return FunctionQueue(p.Placement, p.Function)
+	}
+	return PlacementQueue(p.Placement)
 }
 
 // HostQueue returns the task queue of one host, for all activities on its processes.

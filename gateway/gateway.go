@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process/logs"
 )
 
@@ -39,6 +40,10 @@ type Config struct {
 	Copies Copies
 	// Logs are those of this host's workers. nil omits their routes.
 	Logs *logs.Store
+	// Fleet is what the dashboard at /ui asks. nil omits the dashboard.
+	Fleet ui.Fleet
+	// Namespace is that of Temporal, and TemporalUI the base URL of its Web UI, to which the dashboard links; "" for no links.
+	Namespace, TemporalUI string
 	// InWorker reports whether a process belongs to a worker of this host, which gets no right over the Unix socket. nil knows of none.
 	InWorker func(pid int) bool
 }
@@ -60,6 +65,8 @@ type Gateway struct {
 	endStreams   context.CancelFunc
 	eventsMissed atomic.Int64 // events that were dropped before the reader of a stream got to them
 	open         openConnections
+	dashboard    *ui.Dashboard // nil without
+	auth         *authenticator
 	unlink       func() error // removes the Unix socket's file; nil without one
 	closeOnce    sync.Once
 	closed       chan struct{}
@@ -84,6 +91,9 @@ func New(config Config) (*Gateway, error) {
 	}
 	g.streaming, g.endStreams = context.WithCancel(context.Background())
 	g.registerRoutes()
+	if config.Fleet != nil {
+		g.registerDashboard()
+	}
 	return g, nil
 }
 

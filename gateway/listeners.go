@@ -61,6 +61,7 @@ func (g *Gateway) Start() error {
 	if err != nil {
 		return err
 	}
+	g.auth, auth.dashboard = auth, g.dashboard
 	if err := g.listen(auth); err != nil {
 		for _, l := range g.listeners {
 			l.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/internal/loopback"
 )
 
@@ -36,6 +37,7 @@ type authenticator struct {
 	loopback     bool           // the listener is reachable from this machine only
 	origins      *http.CrossOriginProtection
 	peers        socketPeers
+	dashboard    *ui.Dashboard // knows the browsers that have signed in; nil without
 }
 
 // newAuthenticator reads the files of c. It fails for a listener that other machines can reach without authentication.
@@ -154,7 +156,10 @@ func (a *authenticator) identify(c *connection, r *http.Request) (*access.Princi
 	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 	principal := nobody
 	if !open {
-		if principal = a.overTCP(c, r); principal == nil {
+		if principal = a.inBrowser(r); principal == nil {
+			principal = a.overTCP(c, r)
+		}
+		if principal == nil {
 			return nil, api.Errorf(api.CodeUnauthorized, "missing or invalid bearer token; send Authorization: Bearer TOKEN")
 		}
 	}
@@ -166,6 +171,21 @@ func (a *authenticator) identify(c *connection, r *http.Request) (*access.Princi
 		return nil, api.Errorf(api.CodeForbidden, "host %q is not a loopback name, and this gateway listens on loopback only; use 127.0.0.1 or localhost", r.Host)
 	}
 	return principal, nil
+}
+
+// inBrowser returns the client that sends a request to the dashboard from a browser that has signed in, or a browser that may do so; nil for
+// every other request. Its pages may be read as the other routes; only there a cookie stands for a token.
+func (a *authenticator) inBrowser(r *http.Request) *access.Principal {
+	if a.dashboard == nil || !isDashboard(r.URL.Path) || r.Header.Get("Authorization") != "" {
+		return nil
+	}
+	if p := a.dashboard.Principal(r); p != nil {
+		return p
+	}
+	if a.tokens != nil {
+		return nobody
+	}
+	return nil
 }
 
 // overTCP returns the client of a token, else of a certificate, else of a loopback address; nil for an unknown token.

@@ -23,6 +23,9 @@ const (
 	shownReason      = 160             // runes of a reason in a sentence
 )
 
+// NothingToDo is the only recommendation of a report without any other.
+const NothingToDo = "Nothing to do."
+
 // alerts lists the problems, worst first.
 func alerts(p PoolFacts) []Alert {
 	list := []Alert{}
@@ -163,7 +166,7 @@ func recommendations(p PoolFacts, measured []WorkerFacts) []string {
 		advice = append(advice, advised)
 	}
 	if len(advice) == 0 {
-		return []string{"Nothing to do."}
+		return []string{NothingToDo}
 	}
 	return advice
 }

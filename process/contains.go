@@ -8,8 +8,9 @@ func (s *Supervisor) Contains(pid int) bool {
 	live := s.List()
 	roots, cookies := make(map[int]bool, len(live)), make(map[string]bool, len(live))
 	for _, p := range live {
-		info := p.Info()
-		roots[info.PID], cookies[info.Cookie] = true, true
+		if d := p.kind.describe(); d.hasTree {
+			roots[d.pid], cookies[d.cookie] = true, true
+		}
 	}
 	return tree.Belongs(pid, func(pid int) bool { return roots[pid] }, func(id tree.Identity) bool {
 		for _, p := range live {

@@ -39,34 +39,43 @@ func exitStatus(state *os.ProcessState) (int, syscall.Signal) {
 	return state.ExitCode(), 0
 }
 
-// classify derives the Exit from how the process ended and what the supervisor did to end it.
-func classify(code int, signal syscall.Signal, t termination) Exit {
+// classify derives the Exit from how the incarnation ended and what the supervisor did to end it.
+func classify(e ending, t termination) Exit {
 	var exit Exit
-	exit.Code = code
-	status := fmt.Sprintf("exited with code %d", code)
-	if code == -1 {
+	exit.Code = e.code
+	status, stopped, asked := fmt.Sprintf("exited with code %d", e.code), "stopped with SIGTERM", "SIGTERM"
+	if e.code == -1 {
 		status = "exited; its exit code is unknown, since an earlier agent had started it"
 	}
-	if signal != 0 {
-		exit.Code, exit.Signal = 0, tree.SignalName(signal)
+	byKill := e.signal == syscall.SIGKILL
+	switch {
+	case e.inAgent:
+		status, stopped, asked = e.status, "stopped", "the request to stop"
+	case e.signal != 0:
+		exit.Code, exit.Signal = 0, tree.SignalName(e.signal)
 		status = "killed by " + exit.Signal
 	}
-	byKill := signal == syscall.SIGKILL
+	if e.fault != "" {
+		status = e.fault
+	}
 	switch {
 	case t.killReason != "" && byKill:
 		exit.Killed, exit.Reason = true, "killed: "+t.killReason
 	case t.graceExpired && byKill:
-		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of SIGTERM", t.grace)
-	case t.failure != "" && byKill:
+		exit.Killed, exit.Reason = true, fmt.Sprintf("killed: did not stop within %s of %s", t.grace, asked)
+	case t.failure != "" && byKill && e.fault == "":
 		exit.Error, exit.Reason = t.failure, t.failure
 	case t.cutCall != "" && !t.stopped:
 		exit.Killed, exit.CutCall, exit.Reason = byKill, true, "killed: "+t.cutCall
 	case t.stopped:
-		exit.Interrupted, exit.Reason = true, "stopped with SIGTERM: "+status
-	case t.failure != "":
+		exit.Interrupted, exit.Reason = true, stopped+": "+status
+	case t.failure != "" && e.fault == "":
 		exit.Error, exit.Reason = t.failure, t.failure+"; "+status
 	default:
-		exit.Reason = status
+		exit.Error, exit.Reason = e.fault, status
+	}
+	if e.note != "" {
+		exit.Reason += "; " + e.note
 	}
 	return exit
 }

@@ -100,7 +100,7 @@ func (s *Supervisor) HandOver(ctx context.Context, note func(*Process) json.RawM
 	var all []prepared
 	var group sync.WaitGroup
 	for _, p := range s.List() {
-		if p.Info().ReadyAt.IsZero() || p.isEnding() {
+		if p.Info().ReadyAt.IsZero() || p.isEnding() || !p.kind.describe().hasTree { // a function ends with this program
 			continue
 		}
 		group.Go(func() {
@@ -283,6 +283,7 @@ func (s *Supervisor) resumeOne(r keptRecord, files []*os.File) (*Process, error)
 		root: r.Key.Root, startedAt: r.StartedAt, readyAt: r.ReadyAt, address: r.Address,
 	}
 	p.freezer.frozen = r.Frozen
+	p.kind = program{p}
 	var in, out *os.File
 	for i, name := range r.Files {
 		switch name {

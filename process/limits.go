@@ -58,6 +58,9 @@ func (p *Process) ApplyLimits(l spec.Limits) (map[string]Mechanism, error) {
 		return nil, coded(CodeUnavailable, nil, "%s has ended, so its limits cannot be changed", p.key())
 	default:
 	}
+	if !p.kind.describe().hasTree {
+		return nil, coded(CodeInvalid, nil, "%s is a function, which has no limits of its own", p.key())
+	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	before := p.Limits()
@@ -109,7 +112,7 @@ func (p *Process) changePerProcess(before, after limits.PerProcess) error {
 		if err != nil {
 			return err
 		}
-		key := p.treeKey()
+		key := p.kind.describe().tree
 		key.Unreaped = true
 		for _, member := range table.Members(key) {
 			if err := limits.Change(member.PID, before, after); err != nil && member.Identity.Exists() {
@@ -160,7 +163,7 @@ func (p *Process) sampledLimits() limits.Sampled {
 
 // enforce compares the tree with its limits and acts on a violation.
 func (p *Process) enforce(sampled limits.Sampled, table *tree.Table) {
-	key := p.treeKey()
+	key := p.kind.describe().tree
 	if !key.Unreaped {
 		return // it has exited
 	}

@@ -30,6 +30,9 @@ const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	RunReaperIfAsked()
+	if os.Getenv(kindWorkerEnv) != "" {
+		runKindWorker()
+	}
 	if agent := os.Getenv(keepingAgentEnv); agent != "" {
 		runKeepingAgent(agent)
 	}

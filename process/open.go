@@ -42,6 +42,9 @@ type Config struct {
 	// HostCall answers the host calls of subprocesses. It is called concurrently and must honour ctx. Default: reject all.
 	HostCall func(ctx context.Context, call HostCall) ([]byte, error)
 
+	// Functions are what pools of kind "function" can run here, by name.
+	Functions map[string]Function
+
 	// TakeOver takes over the processes that the supervisor before has handed over. Without it they are killed.
 	TakeOver bool
 

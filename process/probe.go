@@ -43,14 +43,8 @@ func (p *Process) Probe(ctx context.Context) error {
 	switch health.Kind {
 	case spec.HealthRPC:
 		err = p.probeRPC(ctx)
-	case spec.HealthHTTP:
-		err = p.probeHTTP(ctx, health.Path)
-	case spec.HealthTCP:
-		err = p.probeTCP(ctx)
-	case spec.HealthExec:
-		err = p.probeExec(ctx, health.Command)
 	default:
-		err = coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
+		err = p.kind.probe(ctx)
 	}
 	if err == nil {
 		return nil

@@ -21,6 +21,7 @@ import (
 // Process is one incarnation. All methods are safe for concurrent use.
 type Process struct {
 	supervisor  *Supervisor
+	kind        kind
 	name        key
 	spec        *spec.Spec
 	plan        *plan
@@ -96,9 +97,10 @@ func (p *Process) Spec() spec.Spec { return *p.spec }
 
 // Info returns the facts of the process.
 func (p *Process) Info() Info {
+	d := p.kind.describe()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Info{PID: p.root.PID, StartedAt: p.startedAt, ReadyAt: p.readyAt, Cookie: p.plan.cookie, Address: p.address}
+	return Info{PID: d.pid, StartedAt: d.startedAt, ReadyAt: p.readyAt, Cookie: d.cookie, Address: p.address}
 }
 
 // Conn returns the connection to the worker; nil for protocol none, and for an exit record of Get. A broken connection ends the
@@ -160,20 +162,6 @@ func (p *Process) Exit() Exit {
 
 // Logs returns the newest lines of output, at most 200, oldest first.
 func (p *Process) Logs() []logs.Line { return p.logs.Lines() }
-
-// treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
-func (p *Process) treeKey() tree.Key {
-	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
-	if p.plan.cgroup != nil {
-		key.Cgroup = p.plan.cgroup.Dir
-	}
-	select {
-	case <-p.exited:
-	default:
-		key.Unreaped = true
-	}
-	return key
-}
 
 // readLogs starts the readers of stdout, unless it carries the protocol, and stderr.
 func (p *Process) readLogs() {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -14,7 +15,10 @@ const maxSampleAge = time.Second
 // Sample is the resource usage of a whole process tree at one moment.
 type Sample = tree.Sample
 
-// Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended.
+// ErrNoProcess is the error of a sample of an incarnation that has no process of its own.
+var ErrNoProcess = errors.New("there is no process to measure")
+
+// Sample measures the tree; the result may be up to 1 second old. It fails if the process has ended, and with ErrNoProcess if there is none.
 func (p *Process) Sample(ctx context.Context) (Sample, error) {
 	return p.sampleWithin(ctx, maxSampleAge, &p.supervisor.pss)
 }
@@ -28,11 +32,15 @@ func (p *Process) sampleWithin(ctx context.Context, maxAge time.Duration, budget
 	if err := ctx.Err(); err != nil {
 		return Sample{}, err
 	}
-	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(p.startedAt))) // an older table does not contain the process
+	d := p.kind.describe()
+	if !d.hasTree {
+		return Sample{}, ErrNoProcess
+	}
+	table, err := p.supervisor.tables.Recent(min(maxAge, time.Since(d.startedAt))) // an older table does not contain the process
 	if err != nil {
 		return Sample{}, err
 	}
-	return p.meter.Sample(table, p.treeKey(), budget)
+	return p.meter.Sample(table, d.tree, budget)
 }
 
 // LatestSample returns the newest sample, periodic ones included; its At is zero before the first.
@@ -63,7 +71,9 @@ func (s *Supervisor) sampleLoop(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			_, _ = p.meter.Sample(table, p.treeKey(), &s.pss) // fails only for a process that is ending
+			if d := p.kind.describe(); d.hasTree {
+				_, _ = p.meter.Sample(table, d.tree, &s.pss) // fails only for a process that is ending
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tempool/tempool/process/launcher"
@@ -152,39 +150,43 @@ func (p plan) launch(cmd *exec.Cmd, join sandbox.Namespaces, timeout time.Durati
 	})
 }
 
-// spawn starts the program. If it returns without error, the process is in the supervisor's list, watched by the reaper, recorded in the
-// state directory, and supervised until it ends.
-func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+// newKind makes an incarnation that has not started.
+func (s *Supervisor) newKind(launch Launch) (*Process, error) {
+	if launch.Spec.Pool.Kind == spec.KindFunction {
+		return s.newFunction(launch)
+	}
 	pl, err := s.plan(launch)
 	if err != nil {
 		pl.mark.Retire()
 		return nil, err
 	}
-	p := &Process{
-		supervisor: s, name: key{launch.Worker, launch.Incarnation}, spec: &launch.Spec, plan: &pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, key{launch.Worker, launch.Incarnation}), members: &tree.MemberSet{},
+	p := s.newProcess(launch, &pl, launch.Spec.Limits)
+	p.kind = program{p}
+	return p, nil
+}
+
+// newProcess makes an incarnation without its kind.
+func (s *Supervisor) newProcess(launch Launch, pl *plan, inForce spec.Limits) *Process {
+	k := key{launch.Worker, launch.Incarnation}
+	return &Process{
+		supervisor: s, name: k, spec: &launch.Spec, plan: pl, logs: s.logs.Output(launch.Worker, launch.Incarnation), output: newForwarder(s.logger, k), members: &tree.MemberSet{},
 		unhealthy: make(chan string, 1), wake: make(chan struct{}, 1), exited: make(chan struct{}), done: make(chan struct{}),
-		limits: launch.Spec.Limits, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
+		limits: inForce, mechanisms: pl.mechanisms, exceeded: make(chan struct{}),
 	}
-	// The record and the reaper come first: from the fork on, somebody else must know the mark and the cookie.
-	if err := s.state.writeRecord(p.record()); err != nil {
-		pl.cgroup.Remove(s.logger)
-		s.releaseAddress(pl.address)
-		pl.mark.Retire()
-		p.logs.Close()
+}
+
+// spawn starts an incarnation. If it returns without error, the incarnation is in the supervisor's list and supervised until it ends; a process is
+// also watched by the reaper and recorded in the state directory.
+func (s *Supervisor) spawn(launch Launch) (*Process, error) {
+	p, err := s.newKind(launch)
+	if err != nil {
 		return nil, err
 	}
-	s.reaper.Watch(p.treeKey())
-	if err := p.fork(); err != nil {
+	if err := p.kind.start(); err != nil {
 		p.logs.Note("not started: " + err.Error())
 		p.logs.Close()
-		p.cleanUp()
 		return nil, err
 	}
-	s.reaper.Watch(p.treeKey())
-	if err := s.state.writeRecord(p.record()); err != nil {
-		s.logger.Warn("cannot record the PID of a process", "worker", launch.Worker, "error", err)
-	}
-
 	s.supervise(p)
 	return p, nil
 }
@@ -199,71 +201,4 @@ func (s *Supervisor) supervise(p *Process) {
 		defer s.processes.Done()
 		p.supervise()
 	}()
-}
-
-// fork starts the program with its pipes, and the goroutines that read them.
-func (p *Process) fork() error {
-	var childEnds []*os.File
-	defer func() {
-		for _, end := range childEnds {
-			end.Close()
-		}
-	}()
-	cmd := p.plan.command(p.plan.program, p.spec.Pool.Command, p.spec.Pool.Dir)
-	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
-	if err == nil {
-		var started launcher.Started
-		started, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
-		p.namespaces = started.Namespaces
-		if started.OpenFiles > 0 {
-			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
-				"wanted", p.plan.limits.OpenFiles, "in_force", started.OpenFiles)
-		}
-	}
-	if err != nil {
-		p.pipes.close()
-		for _, exhausted := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
-			if errors.Is(err, exhausted) {
-				return fmt.Errorf("this host is out of resources for another process: %w", err)
-			}
-		}
-		return err
-	}
-	p.cmd = cmd
-	p.root, p.startedAt = tree.Identity{PID: cmd.Process.Pid}, time.Now()
-	var launcherCPU time.Duration // not the program's
-	if found, err := tree.ReadEntry(cmd.Process.Pid); err == nil && found != nil {
-		p.root, launcherCPU = found.Identity, found.CPU
-	}
-	p.meter.Start(p.startedAt, launcherCPU)
-	p.awaitExit = tree.WatchExit(cmd.Process.Pid)
-	p.logs.Note(fmt.Sprintf("started as PID %d", cmd.Process.Pid))
-	p.readLogs()
-	p.conn, p.connErr = p.connect()
-	return nil
-}
-
-// record returns the process's record for the state directory.
-func (p *Process) record() record {
-	return record{
-		Worker: p.name.worker, Incarnation: p.name.incarnation, Key: p.treeKey(),
-		Boot: tree.BootID(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
-	}
-}
-
-// cleanUp removes all traces of the process outside it. The tree must be gone.
-func (p *Process) cleanUp() {
-	s := p.supervisor
-	p.plan.mark.Retire()
-	s.killStrays()
-	s.reaper.Forget(p.plan.cookie)
-	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
-		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
-	}
-	p.plan.cgroup.Remove(s.logger)
-	p.probing.Lock()
-	p.namespaces.Close()
-	p.namespaces = nil
-	p.probing.Unlock()
-	s.releaseAddress(p.plan.address)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/tempool/tempool/spec"
 )
 
 // start is one start in progress. Any number of callers may wait for it; when the last of them leaves, it is cancelled.
@@ -64,7 +66,7 @@ func checkLaunch(l Launch) error {
 	switch {
 	case l.Worker == "" || l.Incarnation < 1:
 		return coded(CodeInvalid, nil, "a launch needs a worker name and an incarnation of 1 or more; got %q and %d", l.Worker, l.Incarnation)
-	case len(l.Spec.Pool.Command) == 0:
+	case l.Spec.Pool.Kind != spec.KindFunction && len(l.Spec.Pool.Command) == 0:
 		return coded(CodeInvalid, nil, "the spec of %s names no command", l.Worker)
 	case l.Spec.Start.Timeout <= 0:
 		return coded(CodeInvalid, nil, "the spec of %s has no start.timeout", l.Worker)

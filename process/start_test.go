@@ -178,6 +178,7 @@ func TestExitsAreBounded(t *testing.T) {
 	s := open(t)
 	for i := range maxExits + 5 {
 		p := &Process{name: key{"p/0", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
+		p.kind = program{p}
 		for range reasonLines + 1 {
 			p.logs.Add(logs.Stdout, "x")
 		}
@@ -204,7 +205,9 @@ func TestAnExitRecordHasTheExitAndNoConnection(t *testing.T) {
 	p.Kill("the test is done")
 	was := ends(t, p)
 	for i := range maxFullExits {
-		s.recordExit(&Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}})
+		p := &Process{name: key{"p/1", int64(i)}, spec: &spec.Spec{}, plan: &plan{}, logs: &logs.Output{}}
+		p.kind = program{p}
+		s.recordExit(p)
 	}
 	old, found := s.Get("p/0", 1)
 	require.True(t, found)

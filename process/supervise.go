@@ -3,10 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tempool/tempool/process/tree"
 	"github.com/tempool/tempool/process/wire"
@@ -24,7 +21,7 @@ const (
 // supervise runs from the fork until the tree is gone, whatever ends it.
 func (p *Process) supervise() {
 	go func() {
-		p.awaitExit()
+		p.kind.wait()
 		close(p.exited)
 	}()
 	p.signalUntilExit()
@@ -32,10 +29,7 @@ func (p *Process) supervise() {
 		return
 	}
 	p.closeConn()
-	p.awaitGroup()
-	report := p.killTree()
-	code, signal := p.reapRoot()
-	p.finish(code, signal, report)
+	p.finish(p.kind.end())
 }
 
 // signalUntilExit sends the requested signals until the root process has exited.
@@ -56,16 +50,14 @@ func (p *Process) signalUntilExit() {
 		case killed:
 		case t.killed():
 			killed = true
-			p.signal(syscall.SIGKILL)
+			p.kind.stop(true)
 		case t.stopped && !now.Before(t.deadline):
 			p.updateTermination(func(t *termination) { t.graceExpired = true })
 			killed = true
-			p.signal(syscall.SIGKILL)
+			p.kind.stop(true)
 		case t.stopped && !terminated:
 			terminated = true
-			p.signal(syscall.SIGTERM)
-			p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
-			p.thawToStop()
+			p.kind.stop(false)
 		case !exitDeadline.IsZero() && !now.Before(exitDeadline) && !t.stopped:
 			p.fail(fmt.Sprintf("closed its connection but did not exit: %v", p.conn.Err()))
 		}
@@ -96,16 +88,6 @@ func (p *Process) signalUntilExit() {
 	}
 }
 
-// signal signals the process group, whose leader is unreaped.
-func (p *Process) signal(sig syscall.Signal) {
-	if !p.isChild() && !p.root.Exists() {
-		return // its parent has reaped it, and its number may be another's
-	}
-	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
-		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
-	}
-}
-
 // closeConn fails the calls in flight even if a descendant holds the connection open.
 func (p *Process) closeConn() {
 	if p.conn == nil {
@@ -118,95 +100,20 @@ func (p *Process) closeConn() {
 	_ = p.conn.Close()
 }
 
-// awaitGroup gives the rest of a group that got SIGTERM the rest of its grace: a parent may exit before its children.
-func (p *Process) awaitGroup() {
-	t := p.currentTermination()
-	if !t.stopped || t.graceExpired || t.killed() {
-		return
-	}
-	for delay := time.Millisecond; time.Now().Before(t.deadline); delay = min(2*delay, 50*time.Millisecond) {
-		table, err := tree.ReadTable()
-		if err != nil || !table.GroupAlive(p.root.PID) {
-			return
-		}
-		select {
-		case <-p.wake:
-			if t = p.currentTermination(); t.killed() {
-				return
-			}
-		case <-time.After(delay):
-		}
-	}
-}
-
-// killTree kills what is left of the tree. The root is unreaped, so its PID still identifies the group.
-func (p *Process) killTree() tree.KillReport {
-	p.signal(syscall.SIGKILL)
-	key := p.treeKey()
-	key.Unreaped = p.isChild()
-	report := tree.Kill(key)
-	for _, id := range p.members.List() {
-		if id != p.root {
-			tree.ReapOrphan(id)
-		}
-	}
-	return report
-}
-
-// isChild reports whether nobody but this supervisor reaps the process.
-func (p *Process) isChild() bool { return p.cmd != nil || p.child }
-
-// reapRoot returns the exit code or the signal that ended the process; code -1 if nobody here knows.
-func (p *Process) reapRoot() (code int, signal syscall.Signal) {
-	if p.cmd == nil {
-		status, err := syscall.WaitStatus(0), errors.ErrUnsupported
-		if p.child {
-			var waited unix.WaitStatus
-			waited, err = tree.ReapChild(p.root.PID)
-			status = syscall.WaitStatus(waited)
-		}
-		t := p.currentTermination()
-		switch {
-		case err == nil && status.Signaled():
-			return 0, status.Signal()
-		case err == nil:
-			return status.ExitStatus(), 0
-		case t.killed() || t.graceExpired:
-			return 0, syscall.SIGKILL
-		}
-		return -1, 0
-	}
-	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
-		p.supervisor.logger.Error("cannot wait for a process", "worker", p.Worker(), "pid", p.root.PID, "error", err)
-	}
-	return exitStatus(p.cmd.ProcessState)
-}
-
-// finish waits for the readers, sets the Exit and notifies everybody who waits.
-func (p *Process) finish(code int, signal syscall.Signal, report tree.KillReport) {
-	read := make(chan struct{})
-	go func() {
-		p.readers.Wait()
-		close(read)
-	}()
-	select {
-	case <-read:
-	case <-time.After(pipeDrainTimeout):
-	}
-	p.pipes.close()
-	<-read
+// finish sets the Exit and notifies everybody who waits.
+func (p *Process) finish(e ending) {
 	p.output.close()
 
-	exit := p.withLimitReason(classify(code, signal, p.currentTermination()))
+	exit := p.withLimitReason(classify(e, p.currentTermination()))
 	p.logs.Note("ended: " + exit.Reason)
 	p.logs.Close()
 	exit = exit.withOutput(p.logs)
 	exit.At = time.Now()
-	if report.Complete() {
-		p.cleanUp()
+	if e.left.Complete() {
+		p.kind.release()
 	} else {
-		exit.Reason += "; " + report.String()
-		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(), "report", report.String())
+		exit.Reason += "; " + e.left.String()
+		p.supervisor.logger.Error("cannot kill a process tree", "worker", p.Worker(), "incarnation", p.Incarnation(), "report", e.left.String())
 	}
 	p.mu.Lock()
 	p.exit = exit

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -67,6 +68,7 @@ type Supervisor struct {
 	tables      tree.TableCache
 	pss         tree.PSSBudget
 	rootWorkers sync.Once       // logs that workers run as root
+	abandoned   atomic.Int64    // see AbandonedFunctions
 	ctx         context.Context // ends when Close has stopped everything
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup // sampling, enforcing and reaping orphans
@@ -198,7 +200,8 @@ func (s *Supervisor) Close(ctx context.Context) error {
 // ownsEntry reports whether e, dead or alive, belongs to a tree of this supervisor.
 func (s *Supervisor) ownsEntry(e *tree.Entry) bool {
 	return slices.ContainsFunc(s.List(), func(p *Process) bool {
-		return e.Session == p.root.PID || p.members.Has(e.Identity)
+		d := p.kind.describe()
+		return d.hasTree && e.Session == d.pid || p.members.Has(e.Identity)
 	})
 }
 

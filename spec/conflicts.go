@@ -128,7 +128,7 @@ func isStructured(params []byte) bool {
 
 // checkConflicts returns the error of the first conflict in s, and its other key.
 func checkConflicts(s *Spec) (e *Error, with string) {
-	for _, c := range conflicts {
+	for _, c := range append(kindConflicts, conflicts...) {
 		if at, problem := c.check(s); problem != "" {
 			return &Error{Key: c.key + at, Problem: problem, Allowed: c.allowed}, c.with
 		}

@@ -2,12 +2,12 @@ package spec
 
 import "time"
 
-// Default returns the defaults of all keys. It validates once Pool.Name and Pool.Command, which have none, are set. Lists and tables are
+// Default returns the defaults of all keys. It validates once Pool.Name and Pool.Command are set, which have none. Lists and tables are
 // empty, not nil, so that a spec stays equal to itself through JSON.
 func Default() Spec {
 	return Spec{
 		Pool: Pool{
-			Size: 4, Command: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
+			Size: 4, Kind: KindProcess, Command: []string{}, Protocol: ProtocolFrames, Framing: FramingLine, Placement: "default", MaxInflight: 1,
 			Env: map[string]string{}, EnvFrom: []string{}, OnPartition: PartitionServe, OnSuspend: SuspendRun, StopGrace: seconds(5), MaxMessage: 64 << 20,
 		},
 		Start: Start{Timeout: seconds(30), Warmup: []Warmup{}},

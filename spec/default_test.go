@@ -13,6 +13,8 @@ import (
 // documented is the reference block of the file format, one key a line: what every default is meant to be.
 const documented = `
 pool.size=4
+pool.kind="process"
+pool.function=""
 pool.protocol="frames"
 pool.framing="line"
 pool.placement="default"

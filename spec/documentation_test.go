@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"os"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -100,12 +99,4 @@ func TestTheErrorInTheDocumentationIsReal(t *testing.T) {
 	_, err := Parse([]byte(minimal+"\n\n[recovery]\nbackof_max = '1m'"), "pool.toml")
 	require.Error(t, err)
 	require.Contains(t, whole, err.Error())
-}
-
-// sameValue reports whether two values are equal. An empty list or table equals a nil one.
-func sameValue(a, b reflect.Value) bool {
-	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
-		return true
-	}
-	return reflect.DeepEqual(a.Interface(), b.Interface())
 }

@@ -36,7 +36,7 @@ func Load(path string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	if !filepath.IsAbs(s.Pool.Dir) {
+	if s.Pool.Kind == KindProcess && !filepath.IsAbs(s.Pool.Dir) {
 		s.Pool.Dir = filepath.Join(filepath.Dir(absolute), s.Pool.Dir)
 	}
 	return s, nil

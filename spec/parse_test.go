@@ -14,6 +14,8 @@ import (
 )
 
 // minimal is what every good file has; tests add to it. It ends on line 3.
+const function = "[pool]\nname = \"p\"\nkind = \"function\"\nfunction = \"f\"\n"
+
 const minimal = "[pool]\nname = \"p\"\ncommand = [\"run\"]\n"
 
 func TestValidFilesParse(t *testing.T) {
@@ -23,7 +25,10 @@ func TestValidFilesParse(t *testing.T) {
 	}{
 		"nothing but name and command": {minimal, func(s *Spec) {}},
 		"crlf and a byte order mark":   {"\xef\xbb\xbf" + strings.ReplaceAll(minimal, "\n", "\r\n"), func(s *Spec) {}},
-		"dotted keys":                  {`pool.name = "p"` + "\npool.command = ['run']\npool.size = 7", func(s *Spec) { s.Pool.Size = 7 }},
+		"a function": {function + "[limits]\nopen_files = 1024\ncalls_per_minute = 60\n[rotation]\nmax_memory = ''", func(s *Spec) {
+			s.Pool.Kind, s.Pool.Function, s.Pool.Command, s.Limits.CallsPerMinute, s.Rotation.MaxMemory = KindFunction, "f", []string{}, 60, 0
+		}},
+		"dotted keys": {`pool.name = "p"` + "\npool.command = ['run']\npool.size = 7", func(s *Spec) { s.Pool.Size = 7 }},
 		"inline sections": {`pool = { name = "p", command = ["run"], env = { A = "b" } }` + "\nhealth = { max_failures = 5 }", func(s *Spec) {
 			s.Pool.Env["A"] = "b"
 			s.Health.MaxFailures = 5
@@ -90,7 +95,7 @@ notification = true
 
 func TestInvalidFilesAreRejected(t *testing.T) {
 	const (
-		poolKeys  = "name, size, command, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
+		poolKeys  = "name, size, kind, command, function, protocol, framing, placement, max_inflight, env, env_from, dir, user, group, umask, on_partition, on_suspend, stop_grace, max_message"
 		aName     = `1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit, such as "web-1"`
 		aSize     = "a whole number from 1 to 1000; to have no workers, stop the pool"
 		aDuration = `a duration such as "500ms", "30s", "5m" or "24h", at least 1ms`
@@ -145,6 +150,12 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		"a name that ends a line":      {"[pool]\nname = \"p\\n\"", `2: pool.name: "p\n" is not a valid pool name; allowed: ` + aName},
 		"a name of 64":                 {"[pool]\nname = '" + strings.Repeat("a", 64) + "'", `2: pool.name: "` + strings.Repeat("a", 64) + `" is not a valid pool name; allowed: ` + aName},
 		"no command":                   {"[pool]\nname = 'p'\ncommand = []", `3: pool.command: is missing; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
+		"a kind that does not exist":   {minimal + "kind = 'vm'", `4: pool.kind: "vm" is not allowed; allowed: "process" or "function"`},
+		"a function without a name":    {"[pool]\nname = 'p'\nkind = 'function'", `3: pool.function: is missing: pool.kind = "function" needs a function; allowed: ` + functionAllowed},
+		"a function of a process":      {minimal + "function = 'f'", `4: pool.function: pool.kind = "process" has no such key; allowed: no pool.function with that kind`},
+		"a command of a function":      {function + "command = ['a']", `5: pool.command: pool.kind = "function" has no such key; allowed: no pool.command with that kind`},
+		"memory of a function":         {function + "[limits]\nmemory = '1GiB'", `6: limits.memory: pool.kind = "function" has no such key; allowed: no limits.memory with that kind`},
+		"a probe of a function":        {function + "[health]\nkind = 'tcp'\nport = 1", `6: health.kind: pool.kind = "function" has no such key; allowed: no health.kind with that kind`},
 		"an empty program":             {"[pool]\nname = 'p'\ncommand = ['']", `3: pool.command[0]: is empty; allowed: the program and its arguments, such as ["python3", "worker.py"]`},
 		"no workers":                   {minimal + "size = 0", "4: pool.size: 0 is not allowed; allowed: " + aSize},
 		"too many workers":             {minimal + "size = 1001", "4: pool.size: 1001 is not allowed; allowed: " + aSize},

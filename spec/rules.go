@@ -42,12 +42,9 @@ var rules = []rule{
 		return "", ""
 	}},
 	{"pool.size", "a whole number from 1 to 1000; to have no workers, stop the pool", intBetween(1, maxWorkers)},
-	{"pool.command", `the program and its arguments, such as ["python3", "worker.py"]`, func(v any) (string, string) {
-		if len(v.([]string)) == 0 {
-			return "", "is missing"
-		}
-		return commandProblem(v)
-	}},
+	oneOf("pool.kind", KindProcess, KindFunction),
+	{"pool.command", commandAllowed, commandProblem},
+	{"pool.function", functionAllowed, holds(func(name string) bool { return name == "" || nameForm.MatchString(name) })},
 	oneOf("pool.protocol", ProtocolFrames, ProtocolJSONRPC, ProtocolNone),
 	oneOf("pool.on_partition", PartitionServe, PartitionFence),
 	oneOf("pool.framing", FramingLine, FramingContentLength, FramingPacket4),

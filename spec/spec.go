@@ -6,6 +6,12 @@ package spec
 
 import "encoding/json"
 
+// Values of pool.kind: what runs a worker.
+const (
+	KindProcess  = "process"  // a program of the host
+	KindFunction = "function" // a Go function of an agent that its user built
+)
+
 // Values of pool.protocol: how requests reach a worker.
 const (
 	ProtocolFrames  = "frames"  // binary frames on the socket at fd 3, what the SDKs speak
@@ -101,14 +107,18 @@ type Spec struct {
 	Policy     Policy     `json:"policy" toml:"policy"`
 }
 
-// Pool is the program of a pool, the number of workers and their protocol. Name and Command have no default.
+// Pool is what a pool runs, the number of workers and their protocol. Name has no default, nor have Command and Function where Kind needs them.
 type Pool struct {
 	// Name matches [a-z0-9][a-z0-9_-]{0,62}. Workers are named <name>/<slot>.
 	Name string `json:"name" toml:"name"`
 	// Size is the number of workers, 1 to 1000.
 	Size int `json:"size" toml:"size"`
-	// Command is the program and its arguments. There is no shell.
+	// Kind is one of the Kind values.
+	Kind string `json:"kind" toml:"kind"`
+	// Command is the program and its arguments, for the kind process. There is no shell.
 	Command []string `json:"command" toml:"command"`
+	// Function is the name under which the agent has registered the function, for the kind function.
+	Function string `json:"function" toml:"function"`
 	// Protocol is one of the Protocol values.
 	Protocol string `json:"protocol" toml:"protocol"`
 	// Framing is one of the Framing values, for jsonrpc only.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -24,6 +23,7 @@ import (
 	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/gateway"
 	"github.com/tempool/tempool/gateway/dispatch"
+	"github.com/tempool/tempool/gateway/ui"
 	"github.com/tempool/tempool/process"
 	"github.com/tempool/tempool/worker/metrics"
 )
@@ -31,6 +31,7 @@ import (
 // Agent is a running agent. The main of a program that hosts one must call process.RunReaperIfAsked first.
 type Agent struct {
 	config     Config
+	functions  map[string]process.Function
 	log        *slog.Logger
 	instance   string // random, new with each start
 	client     *tempool.Client
@@ -50,6 +51,7 @@ type Agent struct {
 	// transitions counts those of the workflow tasks that this agent runs.
 	transitions metrics.Transitions
 	webhook     *events.Webhook
+	traces      *traces
 
 	placement []sdkworker.Worker // poll for new processes; stopped first
 	serving   []sdkworker.Worker // poll for workflows and this host's activities, until the last process has ended
@@ -96,13 +98,15 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
+		config: config, functions: registered(), log: logger, instance: instance, client: connected, temporal: connected.Temporal(), slots: newPlacementSlots(config.Capacity),
 		stopping: make(chan struct{}), failed: make(chan error, 1), events: events.New(instance),
 	}
 	a.background, a.stopBackground = context.WithCancel(context.WithoutCancel(ctx))
 	a.poolQueues = newPoolQueues(logger, a.servePool)
+	a.traces = newTraces(ctx, config.Tracer, config.HostID, instance, logger)
 	if a.webhook, err = events.NewWebhook(a.events, config.Webhook, config.HostID, logger); err != nil {
 		connected.Close()
+		a.traces.shutdown()
 		return nil, err
 	}
 	if err := a.start(ctx, sdk); err != nil {
@@ -118,8 +122,8 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	a.stores = newStores(a.config.HostID, a.config.StateDir, a.log, control.Workers, poolSessionOwner{a.temporal, control.Status, a.config.HostID})
 	a.hostCalls = newHostCalls(a.stores)
 	if a.processes, err = process.Open(ctx, process.Config{
-		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.hostCalls.serve, TakeOver: a.config.KeepProcesses,
-		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity),
+		StateDir: a.config.StateDir, HostID: a.config.HostID, Logger: a.log, HostCall: a.traces.hostCalls(a.hostCalls.serve), TakeOver: a.config.KeepProcesses,
+		LogBytes: a.config.LogBytes, TotalLogBytes: a.config.LogBytes * int64(a.config.Capacity), Functions: a.functions,
 	}); err != nil {
 		return err
 	}
@@ -141,6 +145,7 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 	}
 	host := &activities.Host{
 		ID: a.config.HostID, Processes: a.processes, Admit: a.stores.admit, Promise: a.slots.promise, Started: a.processStarted, Stopping: a.stopping, Logger: a.log,
+		TraceStart: a.traces.start,
 	}
 	a.host = host
 	host.MemoryTotal = func() (int64, error) {
@@ -148,9 +153,10 @@ func (a *Agent) start(ctx context.Context, sdk *metrics.SDK) (err error) {
 		return memory.TotalBytes, err
 	}
 	if a.gateway, err = gateway.New(gateway.Config{
-		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events},
+		Config: dispatch.Config{HostID: a.config.HostID, Control: control, Processes: a.processes, Logger: a.log, Score: host.Score, Affinity: a.stores.affinity, Unhealthy: host.CallsFail, Events: a.events, Tracer: a.traces.tracer, StartSpans: a.traces.startOf},
 		Listen: a.config.Listen, Socket: filepath.Join(a.config.StateDir, SocketName), Limits: a.config.Limits, Sessions: a.stores, Copies: a.stores,
-		Logs:     a.processes.Logs(),
+		Logs:  a.processes.Logs(),
+		Fleet: ui.FleetOf(a.client), Namespace: a.client.Namespace(), TemporalUI: a.config.TemporalUI,
 		Security: a.config.Security, InWorker: a.processes.Contains,
 	}); err != nil {
 		return err
@@ -237,6 +243,7 @@ func (a *Agent) processReady(p *process.Process) {
 	a.poolQueues.add(p)
 	a.stores.add(p)
 	p.AfterEnd(func() {
+		a.traces.forget(p.Worker(), p.Incarnation())
 		if !p.HandedOver() {
 			a.metrics.Ended(p.Worker(), activities.Outcome(p.Exit()))
 			a.emitEnded(p)
@@ -265,26 +272,6 @@ func startPolling(workers ...sdkworker.Worker) error {
 	return nil
 }
 
-// startSweeper lets this agent take its turn in sweeping the namespace.
-func (a *Agent) startSweeper(ctx context.Context, namespace string) error {
-	turn := a.newWorker(api.SweeperQueue, sdkworker.Options{
-		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, MaxConcurrentActivityTaskPollers: 1,
-	})
-	sweeps := &activities.Sweeper{Temporal: a.temporal, Namespace: namespace, Logger: a.log}
-	register(turn, map[string]any{api.ActivitySweep: sweeps.Sweep, api.ActivityEndEpoch: sweeps.EndEpoch})
-	if err := startPolling(turn); err != nil {
-		return err
-	}
-	a.sweeper = turn
-	_, err := a.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: api.SweeperWorkflowID, TaskQueue: api.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-	}, api.WorkflowSweeper, api.SweepProgress{})
-	if err != nil {
-		return fmt.Errorf("start the sweeper: %w", err)
-	}
-	return nil
-}
-
 // killAll kills all processes of this host: their workers have been told that they are lost.
 func (a *Agent) killAll() {
 	var group sync.WaitGroup
@@ -307,12 +294,6 @@ func (a *Agent) newEpochWorker(queue string) sdkworker.Worker {
 	return w
 }
 
-func register(w sdkworker.Worker, functions map[string]any) {
-	for name, f := range functions {
-		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
-	}
-}
-
 // startActivityWorkers serves what concerns the host as a whole, whatever its epoch, and the placement queues.
 func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.Sessions) error {
 	own := a.newWorker(api.HostQueue(a.config.HostID), sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle})
@@ -322,8 +303,8 @@ func (a *Agent) startActivityWorkers(host *activities.Host, moving *activities.S
 		api.ActivityLoadSessions: moving.LoadSessions, api.ActivityBindSessions: moving.BindSessions,
 		api.ActivityUnbindSessions: moving.UnbindSessions, api.ActivityExcludeFromSessions: moving.ExcludeFromSessions,
 	})
-	for _, label := range a.config.Labels {
-		place, err := a.newActivityWorker(api.PlacementQueue(label), a.slots, workerStopTimeout)
+	for _, queue := range startQueues(a.config.Labels, a.functions) {
+		place, err := a.newActivityWorker(queue, a.slots, workerStopTimeout)
 		if err != nil {
 			return err
 		}

@@ -6,10 +6,13 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
@@ -48,12 +51,16 @@ type Config struct {
 	Security gateway.Security
 	// Limits of the gateway's listeners. Default: those of the gateway.
 	Limits gateway.Limits
+	// TemporalUI is the base URL of the Temporal Web UI, to which the dashboard links. Default: no links.
+	TemporalUI string
 	// Webhook is where the agent posts its events. Default: nowhere.
 	Webhook events.WebhookConfig
 	// KeepProcesses hands the ready processes to the next agent of this host id and state folder when this one stops, and takes over those of the
 	// agent before. Linux only.
 	KeepProcesses bool
 	Logger        *slog.Logger
+	// Tracer makes the agent's spans, and its owner exports them. Default: as the OTEL_ variables say, which is none unless they name a collector.
+	Tracer trace.Tracer
 	// StopTimeout bounds a graceful stop; processes that still run then are killed. Default: DefaultStopTimeout.
 	StopTimeout time.Duration
 	// HostMemory reads this host's memory; tests replace it. Default: from the operating system.
@@ -121,6 +128,9 @@ func (c *Config) complete() error {
 		if err := process.CanKeep(c.StateDir); err != nil {
 			return fmt.Errorf("--keep-processes cannot work here: %w", err)
 		}
+	}
+	if u, err := url.Parse(c.TemporalUI); c.TemporalUI != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return api.Errorf(api.CodeInvalid, "--temporal-ui is %q; write the base URL of the Temporal Web UI, such as https://temporal.example.com", c.TemporalUI)
 	}
 	if err := gateway.CheckSecurity(c.Listen, c.Security); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/tempool/tempool/activities"
@@ -31,6 +32,12 @@ func (a *Agent) newWorker(queue string, options sdkworker.Options) sdkworker.Wor
 	return sdkworker.New(a.temporal, queue, options)
 }
 
+func register(w sdkworker.Worker, functions map[string]any) {
+	for name, f := range functions {
+		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
+	}
+}
+
 // fail ends the agent with its first fatal error.
 func (a *Agent) fail(err error) {
 	a.hasFailed.Store(true)
@@ -41,7 +48,7 @@ func (a *Agent) fail(err error) {
 }
 
 // newActivityWorker makes a worker for the activities of one queue, which polls only with permits of the supplier.
-func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration) (sdkworker.Worker, error) {
+func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier, stopTimeout time.Duration, interceptors ...interceptor.WorkerInterceptor) (sdkworker.Worker, error) {
 	const unusedSlots = 2 // for each kind of task that such a worker never gets; the SDK wants a supplier for each
 	unused, err := sdkworker.NewFixedSizeSlotSupplier(unusedSlots)
 	if err != nil {
@@ -56,14 +63,18 @@ func (a *Agent) newActivityWorker(queue string, supplier sdkworker.SlotSupplier,
 	}
 	return a.newWorker(queue, sdkworker.Options{
 		DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: heartbeatThrottle, Tuner: tuner, DisableEagerActivities: true,
-		WorkerStopTimeout: stopTimeout,
+		WorkerStopTimeout: stopTimeout, Interceptors: interceptors,
 	}), nil
 }
 
 // servePool polls the task queue of a pool until stop is called. stop waits for the calls in progress.
 func (a *Agent) servePool(pool string) (stop func(), err error) {
 	slots := newExecuteSlots(pool, a.gateway.FreeSlots)
-	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout)
+	tracing, err := a.traces.ofExecute()
+	if err != nil {
+		return nil, err
+	}
+	poller, err := a.newActivityWorker(api.PoolQueue(pool), slots, a.config.StopTimeout, tracing...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +88,13 @@ func (a *Agent) servePool(pool string) (stop func(), err error) {
 
 // startWorkflowWorker serves workflows.
 func (a *Agent) startWorkflowWorker(ctx context.Context, roster *activities.Roster) error {
+	tracing, err := a.traces.ofExecute()
+	if err != nil {
+		return err
+	}
+	interceptors := append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow))
 	flow := a.newWorker(api.TaskQueue, sdkworker.Options{
-		LocalActivityWorkerOnly: true, Interceptors: append(workflows.Interceptors(a.client.DataConverter()), workflows.EmitEvents(a.emitOfWorkflow)), DeploymentOptions: a.config.Deployment.options(),
+		LocalActivityWorkerOnly: true, Interceptors: append(interceptors, tracing...), DeploymentOptions: a.config.Deployment.options(),
 	})
 	workflows.Register(flow)
 	flow.RegisterActivityWithOptions(roster.PoolRoster, activity.RegisterOptions{Name: api.ActivityPoolRoster})

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -17,6 +18,7 @@ func (a *Agent) newReport() *api.AgentReport {
 	r := &api.AgentReport{
 		Endpoint: a.gateway.Endpoint(), Access: api.AccessOpen, Version: buildVersion(debug.ReadBuildInfo()), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Labels: a.config.Labels, Capacity: a.config.Capacity, Root: os.Geteuid() == 0, OpenFiles: maxOpenFiles(),
+		Socket: filepath.Join(a.config.StateDir, SocketName),
 	}
 	r.Hostname, _ = os.Hostname() // a machine without a name
 	switch {

@@ -72,6 +72,7 @@ func (a *Agent) stop() error {
 	a.hostCalls.wait()
 	err = errors.Join(err, a.stores.close())
 	a.temporal.Close()
+	a.traces.shutdown()
 	if a.webhook != nil {
 		flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancelFlush()
@@ -113,4 +114,5 @@ func (a *Agent) cleanUp() {
 		_ = a.stores.close()
 	}
 	a.client.Close()
+	a.traces.shutdown()
 }

@@ -33,6 +33,7 @@ type Request struct {
 	Unbuffered bool
 
 	deadline time.Time                                    // by which the call must end; set by Do
+	traced   bool                                         // the caller sends it, with the span of the attempt in its headers
 	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
 	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
 }
@@ -68,7 +69,9 @@ type Call struct {
 	onQueued  func()
 	client    string
 	response  *Response
-	completed bool // guarded by the pool's lock
+	waited    bool  // it was not started at once
+	completed bool  // guarded by the pool's lock
+	failure   error // its result, once it is completed
 
 	exchange *wire.Exchange // the request to the worker; nil until it is prepared
 	first    wire.Event     // the first event of an exchange that another goroutine has begun

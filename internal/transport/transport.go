@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/loopback"
+	"github.com/tempool/tempool/internal/tracecontext"
 )
 
 const (
@@ -43,6 +45,21 @@ func New(token string, config *tls.Config) *Transport {
 	return &Transport{token: token, tls: config, clients: map[string]*http.Client{}}
 }
 
+// Access is how the requests of one context reach gateways.
+type Access struct {
+	// Token replaces the Transport's, if it is not empty.
+	Token string
+	// Instead names endpoints at which the gateway of another is reached, by that one: an agent's own socket.
+	Instead map[string]string
+}
+
+type accessKey struct{}
+
+// WithAccess makes the requests of a context use a.
+func WithAccess(ctx context.Context, a Access) context.Context {
+	return context.WithValue(ctx, accessKey{}, a)
+}
+
 // Request is one HTTP request to a gateway.
 type Request struct {
 	Method string
@@ -53,7 +70,7 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Do sends a request and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
+// Do sends a request, with the W3C trace context of ctx unless its headers have one, and returns its answer if the status is 2xx; the caller closes it. A problem that the gateway answers has the gateway's
 // code and Started. A failure to reach the gateway is CodeUnavailable, the end of ctx or of the timeout CodeDeadlineExceeded or
 // CodeCancelled; Started is false then only if nothing of the request was sent.
 func (t *Transport) Do(ctx context.Context, endpoint string, r Request) (*Reply, error) {
@@ -74,12 +91,17 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 }
 
 func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http.Response, error) {
+	token, asked := t.token, endpoint
+	if access, given := ctx.Value(accessKey{}).(Access); given {
+		token = cmp.Or(access.Token, token)
+		endpoint = cmp.Or(access.Instead[endpoint], endpoint)
+	}
 	client, base := t.client(endpoint)
 	var sending sending
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sending.begin})
 	request, err := http.NewRequestWithContext(traced, r.Method, base+r.Path, r.Body.open())
 	if err != nil {
-		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", endpoint, err)
+		return nil, api.Errorf(api.CodeInvalid, "invalid gateway endpoint %q; use http://HOST:PORT, https://HOST:PORT or unix:PATH: %w", asked, err)
 	}
 	if r.Header != nil {
 		request.Header = r.Header.Clone()
@@ -87,12 +109,13 @@ func (t *Transport) send(ctx context.Context, endpoint string, r Request) (*http
 	if r.Body.contentType != "" && request.Header.Get("Content-Type") == "" {
 		request.Header.Set("Content-Type", r.Body.contentType)
 	}
-	if t.token != "" && private(request.URL) {
-		request.Header.Set("Authorization", "Bearer "+t.token)
+	tracecontext.ToHTTP(ctx, request.Header)
+	if token != "" && private(request.URL) {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, Error(ctx, err, "request to the gateway at "+endpoint+" failed", sending.begun())
+		return nil, Error(ctx, err, "request to the gateway at "+asked+" failed", sending.begun())
 	}
 	if response.StatusCode/100 == 2 {
 		return response, nil

@@ -15,7 +15,11 @@ import (
 type Call struct {
 	// Headers are those of the request, such as tempool-session and traceparent. Do not change them.
 	Headers map[string]string
-	host    func(ctx context.Context, method string, params, result any) error
+	// Worker is the name of the worker that serves the call, such as go/0, and Incarnation counts its lives, from 1.
+	Worker      string
+	Incarnation int64
+
+	host func(ctx context.Context, method string, params, result any) error
 
 	mu       sync.Mutex
 	response map[string]string

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"os"
 	"runtime/debug"
@@ -32,6 +31,7 @@ const (
 // connection serves the frames of one host.
 type connection struct {
 	worker *Worker
+	of     Embedding
 	in     net.Conn
 
 	outMu sync.Mutex
@@ -57,9 +57,9 @@ type hostAnswer struct {
 	err     error
 }
 
-func newConnection(w *Worker, in net.Conn, out io.WriteCloser) *connection {
+func newConnection(w *Worker, in net.Conn, out io.WriteCloser, of Embedding) *connection {
 	c := &connection{
-		worker: w, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
+		worker: w, of: of, in: in, out: out, maxMessage: wire.DefaultMaxMessage,
 		inFlight: make(map[uint32]context.CancelCauseFunc), uploads: make(map[uint32]*upload), hostCalls: make(map[uint32]chan hostAnswer),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
@@ -75,7 +75,9 @@ func (c *connection) serve() error {
 	if err := c.send(wire.Frame{Type: wire.FrameHello, Payload: hello}); err != nil {
 		return err
 	}
-	c.worker.serving.Store(c)
+	if c.worker == &program {
+		c.worker.serving.Store(c)
+	}
 	err = c.read()
 	c.end()
 	if !errors.Is(err, os.ErrDeadlineExceeded) { // the host is gone, so nobody waits for answers
@@ -319,16 +321,18 @@ func (c *connection) notification(f wire.Frame) {
 		c.calls.Go(debug.FreeOSMemory)
 		return
 	case !found:
-		log.Printf("tempool: notification for the unknown method %q dropped", f.Method)
+		c.of.logf("notification for the unknown method %q dropped", f.Method)
 		return
 	}
 	c.calls.Go(func() {
 		ctx, call := c.newCall(context.Background(), f)
-		if _, err := run(ctx, h, f.Payload, func([]byte) error { return nil }); err != nil {
-			log.Printf("tempool: notification %s failed: %v", f.Method, err)
+		_, failure := run(ctx, h, f.Payload, func([]byte) error { return nil })
+		if failure != nil {
+			c.of.logf("notification %s failed: %v", f.Method, failure)
 		}
 		if err := call.reportCounts(ctx); err != nil {
-			log.Printf("tempool: counters of the notification %s are lost: %v", f.Method, err)
+			c.of.logf("counters of the notification %s are lost: %v", f.Method, err)
 		}
+		c.of.panicked(failure)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log"
 	"runtime/debug"
 
 	"github.com/tempool/tempool/process/wire"
@@ -37,7 +36,7 @@ func (c *connection) ping(id uint32) error {
 			}
 		}
 		if err := c.send(answer); err != nil && c.life.Err() == nil {
-			log.Printf("tempool: a ping is not answered: %v", err)
+			c.of.logf("a ping is not answered: %v", err)
 		}
 	})
 	return nil

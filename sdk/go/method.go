@@ -12,7 +12,12 @@ import (
 // arguments it is the only one, unless P is a slice or an array, which takes them all. A payload that does not fit is answered with the code
 // invalid_params. The result is sent as JSON.
 func Method[P, R any](name string, fn func(ctx context.Context, params P) (R, error)) {
-	program.add(name, func(ctx context.Context, body []byte, _ func([]byte) error) ([]byte, error) {
+	AddMethod(&program, name, fn)
+}
+
+// AddMethod is Method for a Worker of your own.
+func AddMethod[P, R any](w *Worker, name string, fn func(ctx context.Context, params P) (R, error)) {
+	w.add(name, func(ctx context.Context, body []byte, _ func([]byte) error) ([]byte, error) {
 		params, err := decode[P](name, body)
 		if err != nil {
 			return nil, err
@@ -27,7 +32,12 @@ func Method[P, R any](name string, fn func(ctx context.Context, params P) (R, er
 
 // Stream is Method with a stream of values instead of a result: each is sent as JSON and a newline. send fails once the call has been cancelled.
 func Stream[P, V any](name string, fn func(ctx context.Context, params P, send func(V) error) error) {
-	program.add(name, func(ctx context.Context, body []byte, send func([]byte) error) ([]byte, error) {
+	AddStream(&program, name, fn)
+}
+
+// AddStream is Stream for a Worker of your own.
+func AddStream[P, V any](w *Worker, name string, fn func(ctx context.Context, params P, send func(V) error) error) {
+	w.add(name, func(ctx context.Context, body []byte, send func([]byte) error) ([]byte, error) {
 		params, err := decode[P](name, body)
 		if err != nil {
 			return nil, err

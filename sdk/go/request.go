@@ -23,22 +23,24 @@ func (c *connection) request(f wire.Frame) error {
 	c.mu.Unlock()
 	c.calls.Go(func() {
 		defer cancel(nil)
-		answer := c.answer(ctx, h, f)
+		answer, failure := c.answer(ctx, h, f)
 		c.mu.Lock()
 		delete(c.inFlight, f.ID)
 		c.mu.Unlock()
 		if err := c.send(answer); err != nil {
 			_ = c.sendError(f.ID, err) // such as headers that are too long; on another error the host is gone
 		}
+		c.of.panicked(failure)
 	})
 	return nil
 }
 
-// answer runs the handler and encodes what it returns.
-func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) wire.Frame {
+// answer runs the handler and encodes what it returns. The error is the handler's.
+func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) (wire.Frame, error) {
 	if ms, err := strconv.ParseInt(f.Headers["tempool-timeout"], 10, 64); err == nil && ms >= 0 {
 		ctx = callContext{ctx, time.Now().Add(time.Duration(min(ms, maxTimeout.Milliseconds())) * time.Millisecond)}
 	}
+	ctx, endSpan := withSpan(ctx, f)
 	ctx, call := c.newCall(ctx, f)
 	limit := c.limit()
 	tooLarge := func(what string, size int) error {
@@ -56,10 +58,11 @@ func (c *connection) answer(ctx context.Context, h handler, f wire.Frame) wire.F
 	if err == nil && int64(len(payload)) > limit {
 		err = tooLarge("the result", len(payload))
 	}
+	endSpan(err)
 	if err != nil {
-		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(), Payload: errorPayload(ctx, err)}
+		return wire.Frame{Type: wire.FrameError, ID: f.ID, Headers: call.responseHeaders(), Payload: errorPayload(ctx, err)}, err
 	}
-	return wire.Frame{Type: wire.FrameResponse, ID: f.ID, Headers: call.responseHeaders(), Payload: payload}
+	return wire.Frame{Type: wire.FrameResponse, ID: f.ID, Headers: call.responseHeaders(), Payload: payload}, nil
 }
 
 // maxTimeout bounds the time of a call, so that no number overflows.
@@ -77,7 +80,7 @@ func (c callContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // newCall is the call of a request or notification, and its context.
 func (c *connection) newCall(ctx context.Context, f wire.Frame) (context.Context, *Call) {
-	call := &Call{Headers: f.Headers, host: func(ctx context.Context, method string, params, result any) error {
+	call := &Call{Headers: f.Headers, Worker: c.of.Worker, Incarnation: c.of.Incarnation, host: func(ctx context.Context, method string, params, result any) error {
 		return c.hostCall(ctx, f.ID, method, params, result)
 	}}
 	return context.WithValue(ctx, callKey{}, call), call

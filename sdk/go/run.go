@@ -54,7 +54,7 @@ func (w *Worker) serve(in net.Conn, out io.WriteCloser) (code int) {
 			return 1
 		}
 	}
-	c := newConnection(w, in, out)
+	c := newConnection(w, in, out, Embedding{Worker: Name(), Incarnation: Incarnation()})
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, syscall.SIGTERM) // before the hello: the host may send it right after
 	go func() {

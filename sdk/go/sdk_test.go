@@ -20,7 +20,7 @@ func serve(t *testing.T, o wire.Options) wire.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	served := make(chan error, 1)
-	go func() { served <- newConnection(&program, theirs, theirs).serve() }()
+	go func() { served <- newConnection(&program, theirs, theirs, Embedding{}).serve() }()
 	host, err := wire.NewFrames(ours, ours, o)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -19,7 +19,8 @@ import (
 	"github.com/tempool/tempool/process/wire"
 )
 
-// Worker holds the methods and hooks of one program. The functions of this package use a default Worker.
+// Worker holds the methods and hooks of one program. The functions of this package use a default Worker. A program that runs workers within its
+// own process, as an agent does for pools of kind "function", makes others and calls Serve. The zero value is ready to use.
 type Worker struct {
 	mu      sync.Mutex
 	methods map[string]handler
@@ -34,6 +35,9 @@ type Worker struct {
 type handler func(ctx context.Context, body []byte, send func([]byte) error) ([]byte, error)
 
 var program Worker
+
+// Default returns the Worker that the functions of this package use.
+func Default() *Worker { return &program }
 
 // add registers a handler. A name that cannot be used is a mistake of the program, so it panics.
 func (w *Worker) add(name string, h handler) {

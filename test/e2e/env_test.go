@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if dir := os.Getenv(agentDirVariable); dir != "" {
+		if os.Getenv(functionsVariable) != "" {
+			registerFunctions()
+		}
 		go writeFootprints(dir) // until the process exits
 		os.Exit(agentcmd.Main(os.Args[1:]))
 	}

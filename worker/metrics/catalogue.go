@@ -44,6 +44,7 @@ var (
 	agentInfo          = define(Gauge, "tempool_agent_info", "1; the label is the agent's host id.", "host")
 	capacity           = define(Gauge, "tempool_agent_capacity", "Processes the agent may run (--capacity).")
 	processes          = define(Gauge, "tempool_agent_processes", "Processes of workers on this host, including those that are starting.")
+	abandoned          = define(Gauge, "tempool_agent_abandoned_functions", "Workers of kind function that have ended while one of their calls still runs in the agent.")
 	controlPlane       = define(Gauge, "tempool_control_plane_up", "1 if Temporal answered the last check, else 0.")
 	controlPlaneOutage = define(Gauge, "tempool_control_plane_outage_seconds", "Time since Temporal last answered; 0 while it answers.")
 	fenced             = define(Gauge, "tempool_gateway_fenced", "1 while the gateway rejects calls because Temporal has been unreachable for too long.")

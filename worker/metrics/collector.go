@@ -108,6 +108,7 @@ func (c *collector) agent(s sink, snapshot gateway.Snapshot) {
 	s.value(agentInfo, 1, c.config.HostID)
 	s.value(capacity, float64(c.config.Capacity))
 	s.value(processes, float64(c.config.Processes.Live()))
+	s.value(abandoned, float64(c.config.Processes.AbandonedFunctions()))
 	for eventType, n := range snapshot.EventsOmitted {
 		s.value(eventsOmitted, float64(n), eventType)
 	}

@@ -30,6 +30,7 @@ type Config struct {
 	Processes interface {
 		List() []*process.Process
 		Live() int
+		AbandonedFunctions() int
 	}
 	// Status queries a pool's workflow; it may take a moment.
 	Status func(ctx context.Context, pool string) (api.PoolStatus, error)

@@ -188,6 +188,7 @@ type noProcesses struct{}
 
 func (noProcesses) List() []*process.Process { return nil }
 func (noProcesses) Live() int                { return 0 }
+func (noProcesses) AbandonedFunctions() int  { return 0 }
 
 // documented returns the rows of the tables in the operations manual: name, kind, unit and labels.
 func documented(t *testing.T) map[string]string {

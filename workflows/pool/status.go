@@ -84,7 +84,7 @@ func (p *pool) report() (policy.Report, error) {
 func (p *pool) details() string {
 	st, _ := p.status()
 	var b strings.Builder
-	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, strings.Join(p.Spec.Pool.Command, " "), st.SpecVersion)
+	fmt.Fprintf(&b, "### pool %s: %d/%d ready\n\n`%s`, spec version %d\n", st.Pool, st.Ready, st.Size, p.Spec.Pool.Program(), st.SpecVersion)
 	if p.Stopping {
 		b.WriteString("\nstopping\n")
 	}

@@ -37,7 +37,7 @@ type activities struct{ *worker }
 // start is the Start of an incarnation under a spec.
 func (a activities) start(incarnation int64, sp spec.Spec, summary string) loop.Activity {
 	return loop.Activity{
-		Name: api.ActivityStart, Queue: api.PlacementQueue(sp.Pool.Placement), Summary: summary,
+		Name: api.ActivityStart, Queue: api.StartQueue(sp.Pool), Summary: summary,
 		ScheduleToStart: placementTimeout, StartToClose: sp.Start.Timeout.D() + slack, Heartbeat: loop.HeartbeatTimeout, WaitForCancellation: true,
 		Input: api.StartRequest{
 			Process: a.processOf(incarnation), Spec: sp, KeepIncarnations: a.surge.drainingNumbers(),
@@ -72,7 +72,7 @@ func (a activities) startSuccessor(ctx workflow.Context, incarnation int64, sp s
 }
 
 func (a activities) awaitCapacity() {
-	queue := api.PlacementQueue(a.Spec.Pool.Placement)
+	queue := api.StartQueue(a.Spec.Pool)
 	a.tasks.awaitCapacity.Start(a.Loop, loop.Activity{
 		Name: api.ActivityAwaitCapacity, Queue: queue, Summary: "wait for a host with capacity on " + queue,
 		ScheduleToStart: capacityTimeout, StartToClose: slack, Input: a.process(),
@@ -87,7 +87,7 @@ func (a activities) onHost(name, summary string, timeout time.Duration, input an
 
 // watch sets what the host observes of the process.
 func (a activities) watch(request api.WatchRequest) {
-	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, fmt.Sprintf("set what is observed of process %d", a.Process.PID), slack, request))
+	a.tasks.watch.Start(a.Loop, a.onHost(api.ActivityWatch, "set what is observed of "+api.ProcessText(a.Process.PID), slack, request))
 }
 
 func (a activities) replaced() api.Replaced {
@@ -140,7 +140,7 @@ func (a activities) drainIncarnation(d drainingIncarnation) workflow.Future {
 }
 
 func (a activities) stop(reason string) {
-	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), fmt.Sprintf("stop process %d", a.Process.PID), reason))
+	a.tasks.stop.Start(a.Loop, a.stopActivity(a.Process.Host, a.Process.Epoch, a.process(), "stop "+api.ProcessText(a.Process.PID), reason))
 }
 
 // stopIncarnation stops an incarnation beside the current one.

@@ -9,6 +9,7 @@ import (
 	"github.com/tempool/tempool/lifecycle"
 	"github.com/tempool/tempool/policy"
 	"github.com/tempool/tempool/policy/fromspec"
+	"github.com/tempool/tempool/spec"
 	"github.com/tempool/tempool/workflows/internal/failure"
 	"github.com/tempool/tempool/workflows/internal/loop"
 )
@@ -94,10 +95,13 @@ func (s *starter) startEnded(r *loop.Result[api.StartResult]) {
 	case r.Err == nil:
 		s.started(r.Value)
 	case failure.NotStarted(r.Err):
-		queue := api.PlacementQueue(s.Spec.Pool.Placement)
-		reason := fmt.Sprintf("no agent with capacity took the start from %s within %s", queue, placementTimeout)
+		reason := fmt.Sprintf("no agent with capacity took the start from %s within %s", api.StartQueue(s.Spec.Pool), placementTimeout)
+		advice := "start an agent with that label, or raise its --capacity"
+		if s.Spec.Pool.Kind == spec.KindFunction {
+			advice = fmt.Sprintf("start an agent with that label whose program registers the function %q with worker.Register, or raise its --capacity", s.Spec.Pool.Function)
+		}
 		s.transition(lifecycle.StartFailed, reason)
-		s.Wait = Wait{Capacity: true, Reason: reason + "; start an agent with that label, or raise its --capacity"}
+		s.Wait = Wait{Capacity: true, Reason: reason + "; " + advice}
 	case failure.TimedOut(r.Err):
 		s.Cause = api.CauseHostLost
 		s.setIntent(IntentReplace, "host lost during the start")

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -150,7 +151,7 @@ func (s *surge) switchOver() {
 	s.Process.Observed = api.Usage{} // the process runs on; its host reports its usage at the end
 	s.switching = true               // the old process is counted when it has ended
 	s.processExited(&lifecycle.Exit{Interrupted: true}, fmt.Sprintf(
-		"replaced by incarnation %d, ready on host %s; process %d finishes its calls and is stopped", next.Incarnation, next.Ready.Host, old.PID))
+		"replaced by incarnation %d, ready on host %s; %s finishes its calls and is stopped", next.Incarnation, next.Ready.Host, api.ProcessText(old.PID)))
 	s.switching = false
 	s.activate()
 	s.startDrain(old)
@@ -215,8 +216,9 @@ func (s *surge) stopDrained(ctx workflow.Context, d drainingIncarnation) {
 	outcome := lifecycle.Outcome(result.Exit, true)
 	s.countEnd(outcome)
 	if outcome == lifecycle.Killed {
-		s.record(lifecycle.ProcessKilled, fmt.Sprintf("Process %d of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
-			d.PID, d.Incarnation, s.Spec.Pool.StopGrace))
+		text := api.ProcessText(d.PID)
+		s.record(lifecycle.ProcessKilled, fmt.Sprintf("%s of incarnation %d did not stop within pool.stop_grace (%s) and was killed.",
+			strings.ToUpper(text[:1])+text[1:], d.Incarnation, s.Spec.Pool.StopGrace))
 	}
 	if result.Usage == nil {
 		return

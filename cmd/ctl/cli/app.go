@@ -20,6 +20,7 @@ import (
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/internal/command"
 	"github.com/tempool/tempool/internal/logging"
+	"github.com/tempool/tempool/spec"
 )
 
 // Exit codes of ctl.
@@ -46,6 +47,7 @@ type app struct {
 	width        int  // of that terminal, in characters; 0 if unknown
 	dial         dialFunc
 	readyz       readyzFunc
+	browse       func(url string) error // opens a browser, and fails where there is none
 	pollInterval time.Duration
 	now          func() time.Time
 
@@ -62,7 +64,7 @@ type app struct {
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{
 		in: os.Stdin, out: out, err: err, outTerminal: logging.Terminal(out), errTerminal: logging.Terminal(err),
-		dial: dial, readyz: fetchControlPlane, pollInterval: defaultPollInterval, now: time.Now,
+		dial: dial, readyz: fetchControlPlane, browse: openBrowser, pollInterval: defaultPollInterval, now: time.Now,
 	}
 	if file, ok := err.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil {
@@ -126,8 +128,8 @@ func (a *app) withAdvice(ctx context.Context, cp controlPlane, err error) error 
 	case code == api.CodeUnavailable && ctx.Err() == nil:
 		request, cancel := a.request(ctx)
 		defer cancel()
-		if agents, failed := cp.Agents(request, ""); failed == nil && agents.Workflows == 0 {
-			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, ""), message)
+		if agents, failed := cp.Agents(request, spec.Pool{}); failed == nil && agents.Workflows == 0 {
+			return api.Errorf(code, "%s (%s)", agentHint(agents, a.options.Address, spec.Pool{}), message)
 		}
 	case code == api.CodeWorkerNotFound && errors.As(err, &missing):
 		return api.Errorf(code, "%s; run ctl ps to list the workers", message)

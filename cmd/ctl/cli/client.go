@@ -15,11 +15,12 @@ type controlPlane interface {
 	Namespace() string
 	MissingSearchAttributes(ctx context.Context) ([]string, error)
 	Setup(ctx context.Context) ([]string, error)
-	Agents(ctx context.Context, label string) (tempool.Agents, error)
+	Agents(ctx context.Context, pool spec.Pool) (tempool.Agents, error)
 	Server(ctx context.Context) (tempool.Server, error)
 	Hosts(ctx context.Context) ([]tempool.Host, error)
 	HostStatus(ctx context.Context, hostID string) (api.HostStatus, error)
 	CheckGateway(ctx context.Context, endpoint string) tempool.GatewayCheck
+	DashboardLink(ctx context.Context, endpoint string) (tempool.DashboardLink, error)
 	StartPool(ctx context.Context, start api.PoolStart) error
 	ListPools(ctx context.Context) ([]string, error)
 	Checkin(ctx context.Context, request api.CheckinRequest) error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // Levels of findings.
@@ -297,7 +298,7 @@ func (d *diagnosis) placement(s setup) {
 		default:
 			d.add(levelOK, "placement", subject, "", "%d of %d ready", p.Ready, p.Size)
 		}
-		if root && p.Spec.Pool.User == "" {
+		if root && p.Spec.Pool.Kind == spec.KindProcess && p.Spec.Pool.User == "" {
 			d.add(levelWarning, "root", subject, "set pool.user, or run the agents as another user", "its workers run as root, like an agent")
 		}
 	}

@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
 	"github.com/tempool/tempool/internal/command"
 )
 
@@ -134,56 +132,10 @@ func (a *app) printEvent(event api.Event) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(event)
 	}
-	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, subject(event.Source),
-		oneLine(eventSummary(event), maxEventRunes))
+	_, err := fmt.Fprintf(a.out, "%s  %-20s  %-12s  %s\n", event.Time.UTC().Format("2006-01-02T15:04:05.000Z"), event.Type, events.Subject(event.Source),
+		oneLine(events.Summary(event), maxEventRunes))
 	return err
 }
 
 // maxEventRunes bounds what a line says about an event; -o json has all of it.
 const maxEventRunes = 240
-
-// subject is a source as people name it: a worker POOL/N, a pool or a host.
-func subject(source string) string {
-	parts := strings.Split(strings.TrimPrefix(source, "/"), "/")
-	switch {
-	case len(parts) == 4 && parts[0] == "pools" && parts[2] == "workers":
-		return parts[1] + "/" + parts[3]
-	case len(parts) == 2:
-		return parts[1]
-	}
-	return source
-}
-
-// eventSummary is what an event says, in one line: a transition as FROM → TO, then other fields by name, and the reason last.
-func eventSummary(event api.Event) string {
-	var data map[string]any
-	if json.Unmarshal(event.Data, &data) != nil {
-		return string(event.Data)
-	}
-	var words []string
-	if event.Omitted > 0 {
-		words = append(words, fmt.Sprintf("(%d more before)", event.Omitted))
-	}
-	if event.Type == api.EventWorkerTransitioned {
-		words = append(words, fmt.Sprint(data["from"], " → ", data["to"]))
-		for _, shown := range []string{"from", "to", "event", "timestamp", "metadata"} {
-			delete(data, shown)
-		}
-	}
-	reason, _ := data["reason"].(string)
-	delete(data, "reason")
-	for _, key := range slices.Sorted(maps.Keys(data)) {
-		switch value := data[key].(type) {
-		case map[string]any, []any:
-			continue
-		case float64:
-			words = append(words, fmt.Sprintf("%s=%.10g", key, value))
-		default:
-			words = append(words, fmt.Sprintf("%s=%v", key, value))
-		}
-	}
-	if reason != "" {
-		words = append(words, "– "+reason)
-	}
-	return strings.Join(words, " ")
-}

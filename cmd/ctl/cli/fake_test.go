@@ -37,6 +37,9 @@ type fakeControlPlane struct {
 	server    tempool.Server
 	serverErr error
 	hosts     []tempool.Host
+	links     map[string]tempool.DashboardLink
+	browsed   []string
+	browseErr error
 	checks    map[string]tempool.GatewayCheck
 	gateways  map[string]string // control_plane by endpoint; other endpoints do not answer
 }
@@ -108,7 +111,7 @@ func (f *fakeControlPlane) MissingSearchAttributes(context.Context) ([]string, e
 
 func (f *fakeControlPlane) Setup(context.Context) ([]string, error) { return f.missing, nil }
 
-func (f *fakeControlPlane) Agents(context.Context, string) (tempool.Agents, error) {
+func (f *fakeControlPlane) Agents(context.Context, spec.Pool) (tempool.Agents, error) {
 	return f.agents, nil
 }
 
@@ -120,6 +123,14 @@ func (f *fakeControlPlane) Hosts(context.Context) ([]tempool.Host, error) { retu
 
 func (f *fakeControlPlane) HostStatus(_ context.Context, hostID string) (api.HostStatus, error) {
 	return api.HostStatus{Host: hostID, State: api.HostLost, Since: noon, Machine: "PID 1 on " + hostID}, nil
+}
+
+func (f *fakeControlPlane) DashboardLink(_ context.Context, endpoint string) (tempool.DashboardLink, error) {
+	f.requests = append(f.requests, "link "+endpoint)
+	if link, found := f.links[endpoint]; found {
+		return link, nil
+	}
+	return tempool.DashboardLink{}, api.Errorf(api.CodeForbidden, "nobody has not the right read")
 }
 
 func (f *fakeControlPlane) CheckGateway(_ context.Context, endpoint string) tempool.GatewayCheck {
@@ -396,6 +407,10 @@ func ctlWith(ctx context.Context, f *fakeControlPlane, args ...string) result {
 		dial: func(_ context.Context, o tempool.Options) (controlPlane, error) {
 			f.options = o
 			return f, f.dialErr
+		},
+		browse: func(url string) error {
+			f.browsed = append(f.browsed, url)
+			return f.browseErr
 		},
 		readyz: func(ctx context.Context, endpoint string) (string, error) {
 			if plane, answers := f.gateways[endpoint]; answers {

@@ -34,7 +34,7 @@ keeps running and retries.`,
 			view := api.PoolWorkers{Pool: name, Size: s.Scale.Clamp(s.Pool.Size), SpecVersion: 1, Workers: []api.Worker{}}
 			return a.printMessage(view, "pool %s started; run ctl ps %[1]s to follow its workers", name)
 		}
-		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, placement: s.Pool.Placement, limit: wait.limit}); err != nil {
+		if err := a.awaitReady(ctx, cp, &readyWait{pool: name, program: s.Pool, limit: wait.limit}); err != nil {
 			return err
 		}
 		view, err := a.poolWorkers(ctx, cp, name)

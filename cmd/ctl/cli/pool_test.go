@@ -17,6 +17,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,8 +129,10 @@ func TestPoolStartWithoutAnswersSuggestsAnAgentDespiteARecentPoller(t *testing.T
 
 func TestPoolStartWarnsIfNoAgentTakesThePlacement(t *testing.T) {
 	require.Equal(t, `no agent with free capacity takes workers with placement "gpu"; start one with: worker --labels gpu, or raise --capacity of an agent`,
-		agentHint(tempool.Agents{Workflows: 2}, "", "gpu"))
-	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", "gpu"))
+		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Placement: "gpu"}))
+	require.Empty(t, agentHint(tempool.Agents{Workflows: 2, Placement: 1}, "", spec.Pool{Placement: "gpu"}))
+	require.Equal(t, `no agent with free capacity and placement "default" has the function "thumbnail"; start an agent whose program registers it with worker.Register, or raise its --capacity`,
+		agentHint(tempool.Agents{Workflows: 2}, "", spec.Pool{Kind: spec.KindFunction, Function: "thumbnail"}))
 }
 
 func TestAWaitSurvivesUnansweredPolls(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/tempool/tempool"
 	"github.com/tempool/tempool/api"
 	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/spec"
 )
 
 // agentCheckInterval is how long workers may make no progress before ctl checks whether an agent can start them.
@@ -19,9 +20,9 @@ const agentCheckInterval = 3 * time.Second
 // readyWait is a wait for workers to be in service.
 type readyWait struct {
 	startTracker
-	pool      string
-	placement string
-	limit     time.Duration
+	pool    string
+	program spec.Pool
+	limit   time.Duration
 
 	agentsChecked time.Time
 	progress      startProgress
@@ -66,11 +67,11 @@ func (a *app) checkAgents(ctx context.Context, cp controlPlane, w *readyWait, fi
 	w.agentsChecked = a.now()
 	request, cancel := a.request(ctx)
 	defer cancel()
-	agents, err := cp.Agents(request, w.placement)
+	agents, err := cp.Agents(request, w.program)
 	if err != nil || (first && agents.Workflows > 0) {
 		return // the check only adds a hint
 	}
-	hint := agentHint(agents, a.options.Address, cmp.Or(w.placement, api.DefaultPlacement))
+	hint := agentHint(agents, a.options.Address, w.program)
 	if hint != "" && hint != w.agentHint {
 		a.warn(hint)
 	}
@@ -135,16 +136,19 @@ func notReadyError(pool string, limit time.Duration, p startProgress, hint strin
 }
 
 // agentHint says what to do if agents are missing; it is empty if enough agents poll.
-func agentHint(agents tempool.Agents, address, placement string) string {
-	start := "start one with: worker"
+func agentHint(agents tempool.Agents, address string, pool spec.Pool) string {
+	placement, start := cmp.Or(pool.Placement, api.DefaultPlacement), "start one with: worker"
 	if address != "" {
 		start += " --address " + address
 	}
 	switch {
 	case agents.Workflows == 0:
 		return "no agent is running; " + start
-	case agents.Placement == 0:
+	case agents.Placement > 0:
+		return ""
+	case pool.Kind == spec.KindFunction:
+		return fmt.Sprintf("no agent with free capacity and placement %q has the function %q; start an agent whose program registers it with worker.Register, or raise its --capacity", placement, pool.Function)
+	default:
 		return fmt.Sprintf("no agent with free capacity takes workers with placement %q; %s --labels %s, or raise --capacity of an agent", placement, start, placement)
 	}
-	return ""
 }

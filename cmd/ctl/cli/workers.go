@@ -114,7 +114,7 @@ func (a *app) restartWait(ctx context.Context, cp controlPlane, name string, slo
 		from[*slot] = max(w.Incarnation, state.Incarnation)
 	}
 	return &readyWait{
-		pool: name, placement: status.Spec.Pool.Placement, limit: wait.limit,
+		pool: name, program: status.Spec.Pool, limit: wait.limit,
 		startTracker: startTracker{from: from, slots: []int{*slot}},
 	}, nil
 }

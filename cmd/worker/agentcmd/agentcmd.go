@@ -49,7 +49,7 @@ of this host goes on with the processes.`,
 			if err := gatewayflags.FromEnvironment(cmd); err != nil {
 				return err
 			}
-			if err := command.FromEnvironment(cmd, "events-webhook", "events-webhook-types", "events-webhook-token-file"); err != nil {
+			if err := command.FromEnvironment(cmd, "events-webhook", "events-webhook-types", "events-webhook-token-file", "temporal-ui"); err != nil {
 				return err
 			}
 			if config.Capacity < 1 {
@@ -83,6 +83,7 @@ of this host goes on with the processes.`,
 	flags.IntVar(&config.Limits.Connections, "max-connections", gateway.DefaultConnections, "maximum number of connections of each of the gateway's listeners; further ones wait")
 	flags.IntVar(&config.Limits.ClientConnections, "max-client-connections", 0, "maximum number of connections of one token, certificate or address (default: half of --max-connections); further ones are closed")
 	flags.TextVar((*spec.Bytes)(&config.Limits.BodyBytes), "body-memory", spec.Bytes(gateway.DefaultBodyBytes), "maximum memory for the bodies of all HTTP calls; further calls wait")
+	flags.StringVar(&config.TemporalUI, "temporal-ui", "", "base URL of the Temporal Web UI, to which the dashboard links (default: TEMPOOL_TEMPORAL_UI, else no links)")
 	flags.StringVar(&config.Webhook.URL, "events-webhook", "", "URL to which the agent posts its events, in batches of CloudEvents (default: TEMPOOL_EVENTS_WEBHOOK, else none)")
 	flags.StringVar(&config.Webhook.Types, "events-webhook-types", "", "types of the events to post, such as 'worker.*,process.ended' (default: all)")
 	flags.StringVar(&config.Webhook.TokenFile, "events-webhook-token-file", "", "file with a bearer token for --events-webhook")

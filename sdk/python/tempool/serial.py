@@ -4,7 +4,7 @@ import sys
 import time
 from collections import deque
 
-from . import forked, frames, garbage, responses
+from . import forked, frames, garbage, responses, tracing
 from .connection import Closed
 from .context import Context, bind
 from .errors import ProtocolError
@@ -69,8 +69,8 @@ class Serial:
     def _serve_frames(self):
         """Serves frames until the stream ends.
 
-        The most frequent frame is a small request whose handler does not stream, and it is served without a function for each step, which
-        would cost as much again as the steps. Every other frame goes through _next() and _handle().
+        The most frequent frame is a small request without a trace, whose handler does not stream. It is served without a function for each
+        step, which would cost as much again as the steps. Every other frame goes through _next() and _handle().
         """
         stream, waiting, calls, cancelled = self.stream, self.waiting, self.calls, self.cancelled
         while True:
@@ -86,7 +86,9 @@ class Serial:
                 fields = name + word - _REQUEST
                 body, end = fields + headers, at + 4 + length
                 if _REQUEST < word <= _LONGEST and id and headers <= _MAX_HEADERS and body <= end <= len(buffer):
-                    call = calls.get(buffer[name:fields])
+                    block = buffer[fields:body]
+                    if b"traceparent" not in block:
+                        call = calls.get(buffer[name:fields])
             if call is None:
                 frame = self._next()
                 self.busy = True
@@ -95,7 +97,7 @@ class Serial:
             self.busy = True
             stream.at = end
             self.current = None
-            self.call = (id, buffer[fields:body], _now() if headers else 0.0)
+            self.call = (id, block, _now() if headers else 0.0)
             try:
                 payload = call(buffer[body:end])
             except (SystemExit, KeyboardInterrupt):
@@ -128,10 +130,13 @@ class Serial:
             return
         self.current = None
         self.call = (id, headers, _now() if headers else 0.0)
+        span = tracing.start(name, headers) if headers and b"traceparent" in headers else None
         try:
             responses.serve(self, method, id, body)
         finally:
             self.call = None
+            if span is not None:
+                tracing.end(span)
             self.cancelled.discard(id)
 
     def context(self):

@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/ui"
+)
+
+// emptyFleet has one pool, p, without workers. Its other methods are not reached.
+type emptyFleet struct{ ui.Fleet }
+
+func (emptyFleet) Hosts(context.Context) ([]tempool.Host, error)             { return nil, nil }
+func (emptyFleet) ListPools(context.Context) ([]string, error)               { return []string{"p"}, nil }
+func (emptyFleet) Restart(context.Context, string, api.RestartRequest) error { return nil }
+func (emptyFleet) Status(context.Context, string) (api.PoolStatus, error) {
+	return api.PoolStatus{Pool: "p"}, nil
+}
+func (emptyFleet) Events(ctx context.Context, _ tempool.EventOptions) iter.Seq2[api.Event, error] {
+	return func(func(api.Event, error) bool) { <-ctx.Done() }
+}
+
+// browser sends requests as a browser does, with its cookies and without following redirects.
+func browser(t *testing.T) *http.Client {
+	client := clientWith(t, nil)
+	var err error
+	client.Jar, err = cookiejar.New(nil)
+	require.NoError(t, err)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return client
+}
+
+func send(t *testing.T, client *http.Client, method, target string, form url.Values, headers ...string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := client.Do(request)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return answer.StatusCode, string(text)
+}
+
+func formToken(page string) string {
+	_, after, _ := strings.Cut(page, `name="form_token" value="`)
+	token, _, _ := strings.Cut(after, `"`)
+	return token
+}
+
+func TestTheDashboardSignsInWithATokenForItselfOnly(t *testing.T) {
+	dir := t.TempDir()
+	tokens, secret := tokensFile(t, dir, []string{"*"}, "read", "admin")
+	e := open(t, 0, withConfig(func(c *Config) {
+		c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{}
+		c.Security = Security{TokensFile: tokens}
+	}))
+	base, client := e.gateway.Endpoint(), browser(t)
+	status, _ := send(t, client, "GET", base+"/ui/", nil)
+	require.Equal(t, http.StatusSeeOther, status)
+	status, page := send(t, client, "GET", base+"/ui/signin", nil)
+	require.Equal(t, http.StatusOK, status)
+	form := url.Values{"token": {secret}, "form_token": {formToken(page)}}
+	status, _ = send(t, client, "POST", base+"/ui/signin", form, "Sec-Fetch-Site", "cross-site", "Origin", "http://evil.example")
+	require.Equal(t, http.StatusForbidden, status, "another site signs nobody in")
+	status, _ = send(t, client, "POST", base+"/ui/signin", form)
+	require.Equal(t, http.StatusSeeOther, status)
+	status, _ = send(t, client, "GET", base+"/ui/pools/p", nil)
+	require.Equal(t, http.StatusOK, status)
+
+	status, _ = send(t, client, "GET", base+"/v1/pools", nil)
+	require.Equal(t, http.StatusUnauthorized, status, "the cookie is for the dashboard")
+	cookies := client.Jar.Cookies(must(url.Parse(base + "/ui/")))
+	require.Len(t, cookies, 1)
+	status, _ = send(t, clientWith(t, nil), "GET", base+"/v1/pools", nil, "Cookie", cookies[0].Name+"="+cookies[0].Value)
+	require.Equal(t, http.StatusUnauthorized, status, "even if a browser sent it elsewhere")
+
+	_, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
+	form = url.Values{"form_token": {formToken(page)}}
+	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", form, "Sec-Fetch-Site", "same-site")
+	require.Equal(t, http.StatusForbidden, status, "another program of this host")
+	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", form, "Sec-Fetch-Site", "same-origin")
+	require.Equal(t, http.StatusSeeOther, status)
+
+	status, _ = send(t, client, "GET", base+"/ui/", nil, "Authorization", "Bearer "+secret+"x")
+	require.Equal(t, http.StatusUnauthorized, status, "a wrong token is no visitor")
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func TestTheDashboardOfALoopbackGatewayActsForItsOperatorOnly(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	base, client := e.gateway.Endpoint(), browser(t)
+	status, page := send(t, client, "GET", base+"/ui/", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "may only look")
+	require.NotContains(t, page, "/do/")
+	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, page, "run ctl ui as the agent&#39;s user")
+	request := must(http.NewRequestWithContext(t.Context(), "GET", base+"/ui/", nil))
+	request.Host = "evil.example"
+	answer, err := client.Do(request)
+	require.NoError(t, err)
+	answer.Body.Close()
+	require.Equal(t, http.StatusForbidden, answer.StatusCode, "DNS rebinding")
+
+	// The Unix socket's owner gets a link that makes a browser the operator's.
+	got := e.do("POST", "/ui/links", nil)
+	require.Equal(t, http.StatusOK, got.status)
+	var link tempool.DashboardLink
+	require.NoError(t, json.Unmarshal(got.body, &link))
+	require.Contains(t, link.Rights, "admin")
+	require.True(t, strings.HasPrefix(link.URL, base+"/ui/signin?link="), link.URL)
+	status, _ = send(t, client, "GET", link.URL, nil)
+	require.Equal(t, http.StatusSeeOther, status)
+	status, page = send(t, client, "GET", base+"/ui/pools/p/do/restart-all", nil)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = send(t, client, "POST", base+"/ui/pools/p/do/restart-all", url.Values{"form_token": {formToken(page)}})
+	require.Equal(t, http.StatusSeeOther, status)
+	status, _ = send(t, browser(t), "GET", link.URL, nil)
+	require.Equal(t, http.StatusForbidden, status, "a link works once")
+	status, _ = send(t, client, "POST", base+"/v1/admin/nothing", nil)
+	require.Equal(t, http.StatusNotFound, status)
+}
+
+func TestAStreamOfTheDashboardEndsWithTheGateway(t *testing.T) {
+	e := open(t, 0, withConfig(func(c *Config) { c.Listen, c.Fleet = "127.0.0.1:0", emptyFleet{} }))
+	answer, err := clientWith(t, nil).Get(e.gateway.Endpoint() + "/ui/live")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	require.NoError(t, e.gateway.Close(ctx))
+	_, _ = io.ReadAll(answer.Body) // ends, whatever the error
+}

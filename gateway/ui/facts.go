@@ -1,0 +1,161 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+const (
+	// pageTimeout bounds the questions of one page.
+	pageTimeout = 8 * time.Second
+	// concurrentQuestions bounds those of one page at the same time.
+	concurrentQuestions = 16
+)
+
+// facts are what the control plane knows of the fleet, as far as a visitor may see it.
+type facts struct {
+	hosts   []host
+	pools   []poolFacts
+	vitals  map[string]api.ProcessVitals // by worker
+	all     bool                         // the visitor may use every pool
+	trouble []string                     // what could not be found out
+}
+
+type poolFacts struct {
+	api.PoolStatus
+	at  time.Time // of the status; zero if there is none
+	err error
+}
+
+// host is a host, and whether its agent was stopped on purpose.
+type host struct {
+	tempool.Host
+	left bool
+}
+
+// vitalsOf are the processes of all hosts, by worker.
+func vitalsOf(hosts []host) map[string]api.ProcessVitals {
+	vitals := map[string]api.ProcessVitals{}
+	for _, host := range hosts {
+		for _, process := range host.Vitals.Processes {
+			vitals[process.Worker] = process
+		}
+	}
+	return vitals
+}
+
+// fleetFacts collects what the fleet page shows. While Temporal does not answer, they are those of the last page that somebody looked at.
+func (v *visit) fleetFacts() facts {
+	ctx, cancel := context.WithTimeout(v.ctx(), pageTimeout)
+	defer cancel()
+	var both sync.WaitGroup
+	var hosts answer[[]host]
+	both.Go(func() { hosts = v.hosts(ctx) })
+	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
+	both.Wait()
+	f := facts{hosts: hosts.value, vitals: vitalsOf(hosts.value), all: v.principal.EveryPool()}
+	if hosts.err != nil {
+		f.trouble = append(f.trouble, stale("The hosts could not be listed", hosts.at, hosts.err))
+	}
+	if names.err != nil {
+		f.trouble = append(f.trouble, stale("The pools could not be listed", names.at, names.err))
+		cancel() // nor would they answer
+	}
+	for _, name := range slices.Sorted(slices.Values(names.value)) {
+		if v.principal.MayUse(name) {
+			f.pools = append(f.pools, poolFacts{PoolStatus: api.PoolStatus{Pool: name}})
+		}
+	}
+	places := make(chan struct{}, concurrentQuestions)
+	var asking sync.WaitGroup
+	for i := range f.pools {
+		asking.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			one := v.status(ctx, f.pools[i].Pool)
+			if f.pools[i].at, f.pools[i].err = one.at, one.err; !one.at.IsZero() {
+				f.pools[i].PoolStatus = one.value
+			}
+		})
+	}
+	asking.Wait()
+	f.pools = slices.DeleteFunc(f.pools, func(p poolFacts) bool { return p.Ended || errors.Is(p.err, api.ErrPoolNotFound) })
+	return f
+}
+
+// patience is how long one question may take.
+func (v *visit) patience() time.Duration {
+	if v.d.config.Outage != nil && v.d.config.Outage() > 0 {
+		return briefTimeout
+	}
+	return askTimeout
+}
+
+// hosts are those with a workflow.
+func (v *visit) hosts(ctx context.Context) answer[[]host] {
+	return v.d.memos.hosts.get(ctx, v.patience(), v.askHosts)
+}
+
+// askHosts lists the hosts, and asks those without an agent why they have none.
+func (v *visit) askHosts(ctx context.Context) ([]host, error) {
+	found, err := v.d.config.Fleet.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]host, len(found))
+	var asking sync.WaitGroup
+	places := make(chan struct{}, concurrentQuestions)
+	for i := range found {
+		if hosts[i].Host = found[i]; !found[i].HeardAt.IsZero() {
+			continue
+		}
+		asking.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			if status, err := v.d.config.Fleet.HostStatus(ctx, found[i].ID); err == nil {
+				hosts[i].left = status.State == api.HostLeft
+			}
+		})
+	}
+	asking.Wait()
+	return hosts, nil
+}
+
+// status is the roster of a pool.
+func (v *visit) status(ctx context.Context, name string) answer[api.PoolStatus] {
+	one := v.d.memos.pool(name).get(ctx, v.patience(), func(ctx context.Context) (api.PoolStatus, error) { return v.d.config.Fleet.Status(ctx, name) })
+	if errors.Is(one.err, api.ErrPoolNotFound) {
+		v.d.memos.forget(name)
+	}
+	return one
+}
+
+// stale says what is missing, and how old what is shown is.
+func stale(what string, at time.Time, err error) string {
+	text := what + ": " + message(err) + "."
+	if at.IsZero() {
+		return text + " The agent asks again with each refresh; ctl doctor finds the cause."
+	}
+	return text + " This is as of " + at.UTC().Format("15:04:05") + " UTC."
+}
+
+// message is the sentence of an error.
+func message(err error) string {
+	var coded *api.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), api.CodeOf(err) == api.CodeDeadlineExceeded:
+		return "Temporal, or the workflow, did not answer in time"
+	case errors.Is(err, context.Canceled):
+		return "Temporal does not answer"
+	case errors.As(err, &coded):
+		return strings.TrimRight(coded.Message, ".")
+	}
+	return err.Error()
+}

@@ -1,0 +1,266 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// fakeFleet is a Fleet in memory. It records what it is told to do.
+type fakeFleet struct {
+	mu      sync.Mutex
+	pools   map[string]api.PoolStatus
+	hosts   []tempool.Host
+	history []lifecycle.Transition
+	lines   []api.LogLine
+	events  []api.Event
+	follow  chan api.Event
+	done    []string
+	failure error // of every question
+	silent  bool  // no question is answered
+}
+
+func newFakeFleet() *fakeFleet {
+	at := time.Now().Add(-time.Minute)
+	f := &fakeFleet{pools: map[string]api.PoolStatus{}, follow: make(chan api.Event)}
+	f.pools["py"] = api.PoolStatus{Pool: "py", Size: 3, Ready: 2, SpecVersion: 1, Workers: []api.RosterEntry{
+		{Slot: 0, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 10, Endpoint: "http://127.0.0.1:1"},
+		{Slot: 1, State: lifecycle.Ready, Incarnation: 1, Host: "web-1", Since: at, SpecVersion: 1, PID: 11, Endpoint: "http://127.0.0.1:1"},
+		{Slot: 2, State: lifecycle.Failed, Incarnation: 4, Since: at, SpecVersion: 1, Reason: "killed by SIGSEGV <b>", Resting: true},
+	}}
+	f.pools["js"] = api.PoolStatus{Pool: "js", Size: 1, Ready: 1, SpecVersion: 1, Workers: []api.RosterEntry{{State: lifecycle.Ready, Incarnation: 1, Host: "web-2", Since: at, SpecVersion: 1}}}
+	f.hosts = []tempool.Host{
+		{ID: "web-1", HeardAt: time.Now(), Vitals: api.HostVitals{
+			Agent: &api.AgentReport{Endpoint: "http://127.0.0.1:1", Capacity: 10, Version: "v1", DiskFreeBytes: 5 << 30, DiskTotalBytes: 9 << 30},
+			Processes: []api.ProcessVitals{{
+				Process:  api.Process{Worker: "py/0", Incarnation: 1},
+				InFlight: 2, Sample: &api.Sample{MemoryBytes: 50 << 20, At: at}, Lease: &api.Lease{ID: "py.0.1.7", Holder: "ada", Worker: "py/0"},
+			}},
+		}},
+		{ID: "web-2"},
+	}
+	f.history = []lifecycle.Transition{
+		{From: lifecycle.Created, To: lifecycle.Starting, Event: "start", Timestamp: at, Incarnation: 4},
+		{From: lifecycle.Starting, To: lifecycle.Failed, Event: "exited", Reason: "killed by SIGSEGV <b>", Timestamp: at, Incarnation: 4},
+	}
+	f.lines = []api.LogLine{{Worker: "py/2", Incarnation: 4, At: at, Stream: "stderr", Text: "<script>alert(1)</script>"}}
+	f.events = []api.Event{
+		{ID: "a-1", Source: "/pools/py/workers/2", Type: api.EventProcessEnded, Time: at, Data: []byte(`{"reason": "killed"}`)},
+		{ID: "a-2", Source: "/hosts/web-1", Type: api.EventHostJoined, Time: at, Data: []byte(`{}`)},
+	}
+	return f
+}
+
+// ask waits as a control plane that does not answer, or fails as it was told.
+func (f *fakeFleet) ask(ctx context.Context) error {
+	f.mu.Lock()
+	silent, failure := f.silent, f.failure
+	f.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return failure
+}
+
+func (f *fakeFleet) set(change func(*fakeFleet)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *fakeFleet) Hosts(ctx context.Context) ([]tempool.Host, error) { return f.hosts, f.ask(ctx) }
+
+func (f *fakeFleet) HostStatus(ctx context.Context, hostID string) (api.HostStatus, error) {
+	return api.HostStatus{Host: hostID, State: api.HostLost}, f.ask(ctx)
+}
+
+func (f *fakeFleet) ListPools(ctx context.Context) ([]string, error) {
+	return []string{"py", "js"}, f.ask(ctx)
+}
+
+func (f *fakeFleet) Status(ctx context.Context, pool string) (api.PoolStatus, error) {
+	if err := f.ask(ctx); err != nil {
+		return api.PoolStatus{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status, found := f.pools[pool]
+	if !found {
+		return status, api.Errorf(api.CodePoolNotFound, "pool %s is not running", pool)
+	}
+	return status, nil
+}
+
+func (f *fakeFleet) State(ctx context.Context, pool string, slot int) (api.WorkerState, error) {
+	if err := f.ask(ctx); err != nil {
+		return api.WorkerState{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.pools[pool].Workers[slot]
+	s := api.WorkerState{Worker: api.WorkerName(pool, slot), State: w.State, Incarnation: w.Incarnation, Host: w.Host, Reason: w.Reason, Since: w.Since}
+	if slot == 0 {
+		s.Lease = &api.Lease{ID: pool + ".0.1.7", Holder: "ada", Worker: s.Worker}
+	}
+	return s, nil
+}
+
+func (f *fakeFleet) History(ctx context.Context, _ string, _ int) ([]lifecycle.Transition, error) {
+	return f.history, f.ask(ctx)
+}
+
+func (f *fakeFleet) Logs(ctx context.Context, _ string, _ tempool.LogOptions, yield func(api.LogLine)) error {
+	if err := f.ask(ctx); err != nil {
+		return err
+	}
+	for _, line := range f.lines {
+		yield(line)
+	}
+	return nil
+}
+
+func (f *fakeFleet) Events(ctx context.Context, o tempool.EventOptions) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		if err := f.ask(ctx); err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		if !o.Follow {
+			for _, e := range f.events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			return
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e := <-f.follow:
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (f *fakeFleet) Sessions(ctx context.Context, _, _ string, _ int) (*tempool.SessionList, error) {
+	return &tempool.SessionList{Sessions: []tempool.SessionSummary{{ID: "user:1", Version: 2}}}, f.ask(ctx)
+}
+
+func (f *fakeFleet) Session(ctx context.Context, _, id string) (*tempool.SessionState, error) {
+	return &tempool.SessionState{ID: id, Version: 2}, f.ask(ctx)
+}
+
+func (f *fakeFleet) act(ctx context.Context, format string, args ...any) error {
+	if err := f.ask(ctx); err != nil {
+		return err
+	}
+	f.set(func(f *fakeFleet) { f.done = append(f.done, fmt.Sprintf(format, args...)) })
+	return nil
+}
+
+func (f *fakeFleet) Scale(ctx context.Context, pool string, r api.ScaleRequest) error {
+	return f.act(ctx, "scale %s %d", pool, r.Size)
+}
+
+func (f *fakeFleet) Restart(ctx context.Context, pool string, r api.RestartRequest) error {
+	slot := -1
+	if r.Worker != nil {
+		slot = *r.Worker
+	}
+	return f.act(ctx, "restart %s %d: %s by %s", pool, slot, r.Reason, r.By)
+}
+
+func (f *fakeFleet) StopPool(ctx context.Context, pool, reason string) error {
+	return f.act(ctx, "stop %s: %s", pool, reason)
+}
+
+func (f *fakeFleet) Signal(ctx context.Context, pool string, slot int, signal string, c api.Control) error {
+	return f.act(ctx, "%s %s/%d: %s", signal, pool, slot, c.Reason)
+}
+
+func (f *fakeFleet) Checkin(ctx context.Context, r api.CheckinRequest) error {
+	return f.act(ctx, "checkin %s %s %s", r.LeaseID, r.Outcome, r.Error)
+}
+
+// site is a Dashboard on an HTTP server, for which everybody is a principal unless a browser has signed in.
+type site struct {
+	t      *testing.T
+	server *httptest.Server
+	board  *Dashboard
+	fleet  *fakeFleet
+	client *http.Client
+}
+
+var operator = &access.Principal{Name: "ops", Rights: access.All, MaxPriority: access.MaxPriority}
+
+func newSite(t *testing.T, everybody *access.Principal, lookup func(string) *access.Principal) *site {
+	t.Helper()
+	s := &site{t: t, fleet: newFakeFleet()}
+	s.board = New(Config{Fleet: s.fleet, HostID: "web-1", Namespace: "default", Logger: slog.New(slog.DiscardHandler), Endpoint: func() string { return "http://127.0.0.1:1" }, TemporalUI: "http://temporal.test/", Lookup: lookup})
+	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := s.board.Principal(r)
+		if p == nil {
+			p = everybody
+		}
+		s.board.Serve(w, r, p)
+	}))
+	t.Cleanup(s.server.Close)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	s.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return s
+}
+
+func (s *site) do(r *http.Request) (int, string, http.Header) {
+	s.t.Helper()
+	answer, err := s.client.Do(r)
+	require.NoError(s.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(s.t, err)
+	return answer.StatusCode, string(text), answer.Header
+}
+
+func (s *site) get(path string) (int, string, http.Header) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.server.URL+path, nil)
+	require.NoError(s.t, err)
+	return s.do(r)
+}
+
+func (s *site) post(path string, form url.Values) (int, string, http.Header) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(form.Encode()))
+	require.NoError(s.t, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return s.do(r)
+}
+
+// tokenIn is the token of the form on a page.
+func tokenIn(page string) string {
+	_, after, _ := strings.Cut(page, `name="form_token" value="`)
+	token, _, _ := strings.Cut(after, `"`)
+	return token
+}

@@ -1,0 +1,165 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// actTimeout bounds an action.
+const actTimeout = 15 * time.Second
+
+// page is what every template gets.
+type page struct {
+	Title   string
+	Nav     string   // the part of the dashboard: fleet, events or sessions
+	Trouble []string // what the page could not find out
+	Live    string   // the query of the stream of events that the page follows; "" for none
+	Data    any
+
+	// Set by render.
+	Host, Namespace string
+	Visitor         string // who looks; "" for nobody
+	SignedIn        bool
+	Operator        bool // the visitor may act
+	FormToken       string
+	Outage          time.Duration
+	Notice          string
+	At              time.Time
+	MaySessions     bool
+}
+
+func (v *visit) render(status int, name string, p page) error {
+	d := v.d
+	p.Host, p.Namespace, p.FormToken, p.At = d.config.HostID, d.config.Namespace, d.formToken(v.r), time.Now().UTC()
+	if d.config.Outage != nil {
+		p.Outage = d.config.Outage()
+	}
+	if v.principal.Has(access.Read) {
+		p.Visitor = v.principal.Name
+	}
+	p.SignedIn = d.Principal(v.r) != nil
+	p.Operator, p.MaySessions = v.principal.Has(access.Admin), v.principal.Has(access.Sessions)
+	p.Notice = noticeOf(v.r)
+	var text bytes.Buffer
+	if err := d.pages[name].ExecuteTemplate(&text, "layout", p); err != nil {
+		d.config.Logger.Error("a page of the dashboard cannot be rendered", "page", name, "error", err)
+		http.Error(v.w, "the page cannot be rendered; the agent's log says why", http.StatusInternalServerError)
+		return nil
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(text.Bytes()) // fails only if the browser is gone
+	return nil
+}
+
+type errorView struct{ Code, Text, Advice string }
+
+// fail answers with a page about an error.
+func (v *visit) fail(err error) {
+	if errors.Is(err, errSignIn) {
+		http.Redirect(v.w, v.r, "/ui/signin", http.StatusSeeOther)
+		return
+	}
+	code := string(api.CodeOf(err))
+	text := message(err)
+	if code == "" {
+		code = "internal"
+	}
+	_ = v.render(statusOf(err), "error", page{Title: "This did not work", Nav: "fleet", Data: errorView{code, text, adviceOn(err)}})
+}
+
+// adviceOn says what to do about an error that does not say it.
+func adviceOn(err error) string {
+	switch code := api.CodeOf(err); {
+	case code == api.CodeUnavailable, code == api.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
+		return "Check that Temporal answers and that an agent runs: ctl doctor finds out. Load the page again in a moment."
+	case code == api.CodePoolNotFound:
+		return "The pool may have been stopped. The fleet page lists those that run."
+	case code == api.CodeWorkerNotFound:
+		return "The pool may have shrunk. Its page lists its workers."
+	}
+	return ""
+}
+
+func statusOf(err error) int {
+	switch api.CodeOf(err) {
+	case api.CodePoolNotFound, api.CodeWorkerNotFound, api.CodeSessionNotFound, "not_found":
+		return http.StatusNotFound
+	case api.CodeForbidden:
+		return http.StatusForbidden
+	case api.CodeInvalid:
+		return http.StatusBadRequest
+	case api.CodeLeaseFenced:
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
+}
+
+func (d *Dashboard) parsePages() map[string]*template.Template {
+	functions := template.FuncMap{
+		"bytes": format.Bytes, "duration": format.Duration, "plural": format.Plural, "oneline": format.OneLine,
+		"ms":       func(n int64) string { return format.Duration(time.Duration(n) * time.Millisecond) },
+		"tone":     func(s lifecycle.State) string { return toneOfState(string(s)) },
+		"glyph":    glyph,
+		"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
+		"day":      func(t time.Time) string { return t.UTC().Format("2006-01-02") },
+		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"asset":    func(name string) string { return "/ui/static/" + name + "?v=" + d.versions[name] },
+		"poolpath": poolPath, "workerpath": workerPath, "escape": escape,
+		"percent": func(part, whole int) int { return min(100, part*100/max(1, whole)) },
+		"holder":  holderText,
+		"sub":     func(a, b int) int { return a - b },
+	}
+	pages := map[string]*template.Template{}
+	for _, name := range []string{"fleet", "pool", "worker", "events", "sessions", "session", "confirm", "signin", "error"} {
+		pages[name] = template.Must(template.New(name).Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html"))
+	}
+	return pages
+}
+
+// escape makes a text one segment of a path.
+func escape(text string) string { return url.PathEscape(text) }
+
+// toneOfState is the tone of a state: ok, busy, wait, warn, bad or idle. Pages show the state itself, too.
+func toneOfState(state string) string {
+	switch lifecycle.State(state) {
+	case lifecycle.Ready:
+		return "ok"
+	case lifecycle.Busy:
+		return "busy"
+	case lifecycle.Starting, lifecycle.Pending, lifecycle.Created:
+		return "wait"
+	case lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining, lifecycle.Stopping:
+		return "warn"
+	case lifecycle.Failed, lifecycle.Killed:
+		return "bad"
+	}
+	return "idle"
+}
+
+// glyph is the shape of a tone, for those who do not see its colour.
+func glyph(tone string) string {
+	switch tone {
+	case "ok":
+		return "●"
+	case "busy":
+		return "◆"
+	case "wait":
+		return "◌"
+	case "warn":
+		return "▲"
+	case "bad":
+		return "✕"
+	}
+	return "■"
+}

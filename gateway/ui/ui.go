@@ -1,0 +1,279 @@
+// Package ui is the dashboard: pages about the whole fleet, which every agent's gateway serves at /ui. The pages are rendered here; the one
+// script keeps them up to date.
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+)
+
+// Config configures a Dashboard.
+type Config struct {
+	Fleet     Fleet
+	HostID    string // of the agent that serves it
+	Namespace string
+	Logger    *slog.Logger
+	// TemporalUI is the base URL of the Temporal Web UI, for links to workflows; "" omits them.
+	TemporalUI string
+	// Outage is for how long Temporal has not answered this agent; 0 while it does.
+	Outage func() time.Duration
+	// Lookup finds the client of a token's secret, nil for an unknown one. It is nil if the gateway has no tokens.
+	Lookup func(secret string) *access.Principal
+	// Endpoint is the base URL of the gateway, as others use it, and OwnEndpoint the agent's own way to it; "" is the same.
+	Endpoint    func() string
+	OwnEndpoint string
+}
+
+// Dashboard serves the pages. It is safe for concurrent use.
+type Dashboard struct {
+	config   Config
+	memos    memos
+	signIns  *grants
+	links    *grants
+	formKey  []byte
+	mux      *http.ServeMux
+	pages    map[string]*template.Template
+	versions map[string]string // of the static files, by name
+}
+
+//go:embed templates static
+var files embed.FS
+
+// New returns a Dashboard.
+func New(config Config) *Dashboard {
+	d := &Dashboard{
+		config: config, signIns: newGrants(maxSignIns, signInFor), links: newGrants(maxLinks, linkFor), formKey: make([]byte, 32),
+		mux: http.NewServeMux(), versions: map[string]string{},
+	}
+	d.memos.pools = map[string]*memo[api.PoolStatus]{}
+	_, _ = rand.Read(d.formKey) // never fails
+	for _, name := range must(fs.Glob(files, "static/*")) {
+		sum := sha256.Sum256(must(files.ReadFile(name)))
+		d.versions[path.Base(name)] = hex.EncodeToString(sum[:6])
+	}
+	d.pages = d.parsePages()
+	d.registerRoutes()
+	return d
+}
+
+// must returns what cannot fail: the embedded files are part of the program.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// visit is one request for a page, and who sends it.
+type visit struct {
+	d         *Dashboard
+	w         http.ResponseWriter
+	r         *http.Request
+	principal *access.Principal
+}
+
+func (v *visit) ctx() context.Context { return v.r.Context() }
+
+// remote is the context for requests to gateways: with the visitor's own token.
+func (v *visit) remote(ctx context.Context) context.Context {
+	return tempool.WithGatewayAccess(ctx, v.d.secretOf(v.r), map[string]string{v.d.config.Endpoint(): v.d.config.OwnEndpoint})
+}
+
+func (d *Dashboard) registerRoutes() {
+	// page registers a page, which needs the right right, and a pool in its path the permission to use it.
+	page := func(pattern string, right access.Rights, serve func(*visit) error) {
+		d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			v := &visit{d, w, r, principalIn(r)}
+			if err := v.authorize(right); err != nil {
+				v.fail(err)
+				return
+			}
+			if r.Method == http.MethodPost && !d.formTokenFits(r) {
+				v.fail(errStaleForm)
+				return
+			}
+			if err := serve(v); err != nil {
+				v.fail(err)
+			}
+		})
+	}
+	page("GET /ui/{$}", access.Read, (*visit).fleetPage)
+	page("GET /ui/pools/{pool}", access.Read, (*visit).poolPage)
+	page("GET /ui/pools/{pool}/workers/{slot}", access.Read, (*visit).workerPage)
+	page("GET /ui/events", access.Read, (*visit).eventsPage)
+	page("GET /ui/live", access.Read, (*visit).live)
+	page("GET /ui/sessions", access.Sessions, (*visit).sessionsPage)
+	page("GET /ui/pools/{pool}/sessions/{session}", access.Sessions, (*visit).sessionPage)
+	page("GET /ui/pools/{pool}/do/{action}", access.Admin, (*visit).confirmPage)
+	page("POST /ui/pools/{pool}/do/{action}", access.Admin, (*visit).act)
+	page("GET /ui/signin", 0, (*visit).signInPage)
+	page("POST /ui/signin", 0, (*visit).postSignIn)
+	page("POST /ui/signout", 0, (*visit).postSignOut)
+	d.mux.HandleFunc("GET /ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusSeeOther) })
+	d.mux.HandleFunc("GET /ui/static/{name}", d.static)
+	d.mux.HandleFunc("POST /ui/links", d.postLink)
+	page("/ui/", 0, func(v *visit) error { return errNoPage })
+}
+
+var (
+	errNoPage    = api.Errorf("not_found", "the dashboard has no such page; begin at the fleet")
+	errStaleForm = api.Errorf(api.CodeForbidden, "this form is from another sign-in, or from before the agent started again; go back, load the page again and repeat")
+)
+
+type principalKey struct{}
+
+func principalIn(r *http.Request) *access.Principal {
+	p, _ := r.Context().Value(principalKey{}).(*access.Principal)
+	return p
+}
+
+// Serve answers a request of a client with a page.
+func (d *Dashboard) Serve(w http.ResponseWriter, r *http.Request, p *access.Principal) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	if r.Method == http.MethodPost {
+		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
+	}
+	d.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)))
+}
+
+// maxFormBytes bounds the body of a form.
+const maxFormBytes = 16 << 10
+
+// authorize checks the rights of the visitor.
+func (v *visit) authorize(right access.Rights) error {
+	if right == 0 {
+		return nil
+	}
+	if !v.principal.Has(access.Read) && !v.principal.Has(right) {
+		return errSignIn
+	}
+	if !v.principal.Has(right) {
+		return api.Errorf(api.CodeForbidden, "%s has not the right %q, which this page needs; sign in as an operator: run ctl ui as the agent's user, or use a token with the right", v.principal.Name, right)
+	}
+	if pool := v.r.PathValue("pool"); pool != "" {
+		if err := api.CheckPoolName(pool, api.CodePoolNotFound); err != nil {
+			return err
+		}
+		if !v.principal.MayUse(pool) {
+			return api.Errorf(api.CodeForbidden, "%s may not use pool %s; sign in with a token that may", v.principal.Name, pool)
+		}
+	}
+	return nil
+}
+
+// errSignIn sends the visitor to the sign-in page.
+var errSignIn = api.Errorf(api.CodeUnauthorized, "sign in first")
+
+func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	content, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.Error(w, "no such file", http.StatusNotFound)
+		return
+	}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	w.Header().Set("Content-Type", types[path.Ext(name)])
+	if r.URL.Query().Get("v") == d.versions[name] {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(content)
+}
+
+// postLink gives a client that is known by its token or its Unix socket a link that signs its browser in, as that client.
+func (d *Dashboard) postLink(w http.ResponseWriter, r *http.Request) {
+	p := principalIn(r)
+	i := identity{principal: p}
+	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); d.config.Lookup != nil && strings.EqualFold(scheme, "Bearer") {
+		i.secret = strings.TrimSpace(secret)
+	}
+	endpoint := d.config.Endpoint()
+	switch {
+	case signInOf(r) != "": // a browser needs none
+		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "a browser that has signed in gets no link"))
+	case !p.Has(access.Read):
+		refuseLink(w, http.StatusForbidden, api.Errorf(api.CodeForbidden, "%s has not the right read, which the dashboard needs; use a token that has it, or ask over the Unix socket as the agent's user", p.Name))
+	case !strings.HasPrefix(endpoint, "http"):
+		refuseLink(w, http.StatusServiceUnavailable, api.Errorf(api.CodeUnavailable, "no browser can reach this gateway, for it has no TCP listener; start the agent with --listen 127.0.0.1:7460"))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(tempool.DashboardLink{URL: endpoint + "/ui/signin?link=" + d.links.add(i), Name: p.Name, Rights: p.Rights.Names()})
+	}
+}
+
+// refuseLink answers with a problem, as the other routes of a gateway do.
+func refuseLink(w http.ResponseWriter, status int, err *api.Error) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "code": err.Code, "detail": err.Message, "started": false})
+}
+
+func (v *visit) signInPage() error {
+	link := v.r.URL.Query().Get("link")
+	if link == "" {
+		return v.render(http.StatusOK, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil}})
+	}
+	i, found := v.d.links.get(link, true)
+	if !found {
+		return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{
+			Tokens: v.d.config.Lookup != nil, Error: "This link was used before or is older than a minute. Run ctl ui again.",
+		}})
+	}
+	v.d.signIn(v.w, v.r, i)
+	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
+	return nil
+}
+
+type signInView struct {
+	Tokens bool
+	Error  string
+}
+
+func (v *visit) postSignIn() error {
+	secret := strings.TrimSpace(v.r.PostFormValue("token"))
+	wrong := ""
+	switch p := v.lookup(secret); {
+	case p == nil:
+		wrong = "This gateway does not know the token. ctl token list shows the names of those it knows; ctl token add makes one."
+	case !p.Has(access.Read):
+		wrong = p.Name + " has not the right read, which the dashboard needs. Use another token."
+	default:
+		v.d.signIn(v.w, v.r, identity{secret: secret})
+		http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
+		return nil
+	}
+	return v.render(http.StatusForbidden, "signin", page{Title: "Sign in", Data: signInView{Tokens: v.d.config.Lookup != nil, Error: wrong}})
+}
+
+func (v *visit) lookup(secret string) *access.Principal {
+	if v.d.config.Lookup == nil {
+		return nil
+	}
+	return v.d.config.Lookup(secret)
+}
+
+func (v *visit) postSignOut() error {
+	v.d.signOut(v.w, v.r)
+	http.Redirect(v.w, v.r, "/ui/", http.StatusSeeOther)
+	return nil
+}

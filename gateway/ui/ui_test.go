@@ -1,0 +1,277 @@
+package ui
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEachPageShowsItsFacts(t *testing.T) {
+	s := newSite(t, operator, nil)
+	for path, says := range map[string][]string{
+		"/ui/":                         {"Problems", "pool py", "killed by SIGSEGV &lt;b&gt;", "No agent is up on it.", "What to do", "3<small> of 4</small>", `href="/ui/pools/py/workers/2"`, "50.0 MiB"},
+		"/ui/pools/py":                 {"py/2", "ada", "out of service (1)", "workflow in Temporal", "http://temporal.test/namespaces/default/workflows/tempool%2Fpy", "Restart…"},
+		"/ui/pools/py/workers/2":       {"It stays down until a restart", "Last words", "&lt;script&gt;alert(1)&lt;/script&gt;", "Incarnation 4", "do/restart?worker=2"},
+		"/ui/pools/py/workers/0":       {"py.0.1.7", "ada", "Release lease…", "do/release?lease=py.0.1.7&amp;worker=0"},
+		"/ui/events":                   {"process.ended", "killed", "host.joined"},
+		"/ui/sessions?pool=py":         {"user:1"},
+		"/ui/pools/py/sessions/user:1": {"user:1", "version 2"},
+	} {
+		status, text, header := s.get(path)
+		require.Equal(t, http.StatusOK, status, path)
+		for _, want := range says {
+			require.Contains(t, text, want, path)
+		}
+		require.Contains(t, header.Get("Content-Security-Policy"), "script-src 'self'")
+		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
+		require.NotRegexp(t, regexp.MustCompile(`<script>|\son[a-z]+=|\sstyle=|<style`), text, "%s has nothing inline", path)
+	}
+	status, text, _ := s.get("/ui/pools/none")
+	require.Equal(t, http.StatusNotFound, status)
+	require.Contains(t, text, "pool none is not running")
+	require.Contains(t, text, "The fleet page lists those that run")
+	status, _, _ = s.get("/ui/pools/py/workers/9")
+	require.Equal(t, http.StatusNotFound, status)
+	status, _, _ = s.get("/ui/nonsense")
+	require.Equal(t, http.StatusNotFound, status)
+}
+
+func TestPagesAnswerInTimeWhileTemporalDoesNot(t *testing.T) {
+	s := newSite(t, operator, nil)
+	status, _, _ := s.get("/ui/")
+	require.Equal(t, http.StatusOK, status)
+	s.fleet.set(func(f *fakeFleet) { f.silent = true })
+	s.board.memos.hosts.asked, s.board.memos.names.asked = time.Time{}, time.Time{}
+	s.board.memos.pool("py").asked, s.board.memos.pool("js").asked = time.Time{}, time.Time{}
+	var asking sync.WaitGroup
+	for path, says := range map[string]string{
+		"/ui/":                   "The hosts could not be listed: Temporal, or the workflow, did not answer in time. This is as of",
+		"/ui/pools/py":           "This is as of",
+		"/ui/pools/js":           "js/0",
+		"/ui/pools/none":         "ctl doctor finds out",
+		"/ui/pools/py/workers/2": "The worker does not answer",
+		"/ui/events":             "Events are missing",
+		"/ui/sessions?pool=py":   "The sessions cannot be read",
+	} {
+		asking.Go(func() {
+			began := time.Now()
+			_, text, _ := s.get(path)
+			assert.Less(t, time.Since(began), pageTimeout+2*time.Second, path)
+			assert.Contains(t, text, says, path)
+		})
+	}
+	asking.Wait()
+}
+
+func TestALargeRosterIsPagedAndFiltered(t *testing.T) {
+	s := newSite(t, operator, nil)
+	big := api.PoolStatus{Pool: "big", Size: 1000, SpecVersion: 1}
+	for i := range 1000 {
+		state := lifecycle.Ready
+		if i%250 == 7 {
+			state = lifecycle.Degraded
+		}
+		big.Workers = append(big.Workers, api.RosterEntry{Slot: i, State: state, Incarnation: 1, Host: "web-" + strconv.Itoa(i%2), Reason: "its health check failed"})
+	}
+	s.fleet.pools["big"] = big
+	rows := func(path string) []string {
+		status, text, _ := s.get(path)
+		require.Equal(t, http.StatusOK, status)
+		return regexp.MustCompile(`<tr id="w-\d+"`).FindAllString(text, -1)
+	}
+	require.Len(t, rows("/ui/pools/big"), 100)
+	require.Equal(t, `<tr id="w-900"`, rows("/ui/pools/big?page=10")[0])
+	require.Len(t, rows("/ui/pools/big?page=99"), 100, "the last page")
+	require.Len(t, rows("/ui/pools/big?state=out"), 4)
+	require.Len(t, rows("/ui/pools/big?q=big/99"), 11)
+	require.Empty(t, rows("/ui/pools/big?q=nothing"))
+	_, text, _ := s.get("/ui/pools/big?q=web-1")
+	require.Contains(t, text, "1–100 of 500")
+	require.Contains(t, text, "page=2&amp;q=web-1")
+}
+
+func TestActionsAskOnceAndNeedARightAndTheFormsToken(t *testing.T) {
+	s := newSite(t, operator, nil)
+	for action, want := range map[string]string{
+		"scale?size=5":                    "scale py 5",
+		"restart-all?reason=new+model":    "restart py -1: new model by ops in the dashboard",
+		"restart?worker=2&reason=x":       "restart py 2: x by ops in the dashboard",
+		"drain?worker=1":                  "drain py/1: ",
+		"suspend?worker=1":                "suspend py/1: ",
+		"resume?worker=1":                 "resume py/1: ",
+		"stop?worker=1":                   "stop py/1: ",
+		"release?worker=0&lease=py.0.1.7": "checkin py.0.1.7 ok ",
+		"stop-pool?reason=maintenance":    "stop py: maintenance (by ops in the dashboard)",
+		"scale?size=none":                 "",
+		"release?worker=0&lease=py.0.1.6": "",
+		"release?worker=1&lease=py.0.1.7": "",
+		"nonsense":                        "",
+		"drain":                           "",
+		"restart?reason=" + strings.Repeat("x", 501) + "&worker=0": "",
+	} {
+		name, query, _ := strings.Cut(action, "?")
+		form, err := url.ParseQuery(query)
+		require.NoError(t, err)
+		_, asked, _ := s.get("/ui/pools/py/do/" + action)
+		require.Empty(t, s.fleet.done, "a page that asks does nothing")
+		status, _, _ := s.post("/ui/pools/py/do/"+name, form)
+		require.Equal(t, http.StatusForbidden, status, "without the token of the form")
+		form.Set("form_token", "x"+s.board.formToken(&http.Request{}))
+		status, _, _ = s.post("/ui/pools/py/do/"+name, form)
+		require.Equal(t, http.StatusForbidden, status, "with a wrong one")
+		require.Empty(t, s.fleet.done)
+		if want != "" {
+			form.Set("form_token", tokenIn(asked))
+		} else {
+			form.Set("form_token", s.board.formToken(&http.Request{}))
+		}
+		status, text, header := s.post("/ui/pools/py/do/"+name, form)
+		if want == "" {
+			require.GreaterOrEqual(t, status, 400, action)
+			require.Contains(t, text, `role="alert"`)
+			require.Empty(t, s.fleet.done)
+			continue
+		}
+		require.Equal(t, http.StatusSeeOther, status, action)
+		require.Equal(t, []string{want}, s.fleet.done)
+		_, text, _ = s.get(header.Get("Location"))
+		require.Contains(t, text, `class="notice ok"`)
+		s.fleet.done = nil
+	}
+
+	s.fleet.failure = api.Errorf(api.CodeUnavailable, "Temporal is down")
+	status, text, _ := s.post("/ui/pools/py/do/drain", url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "This was not done: Temporal is down.")
+
+	for _, limited := range []*access.Principal{
+		{Name: "token ci", Rights: access.Client}, {Name: "token js", Rights: access.All, Pools: []string{"js"}},
+	} {
+		s := newSite(t, limited, nil)
+		status, _, _ := s.get("/ui/pools/py/do/drain?worker=1")
+		require.Equal(t, http.StatusForbidden, status)
+		status, _, _ = s.post("/ui/pools/py/do/drain", url.Values{"worker": {"1"}, "form_token": {s.board.formToken(&http.Request{})}})
+		require.Equal(t, http.StatusForbidden, status)
+		require.Empty(t, s.fleet.done)
+	}
+}
+
+func TestATokenForSomePoolsSeesTheseOnly(t *testing.T) {
+	s := newSite(t, &access.Principal{Name: "token js", Rights: access.All, Pools: []string{"js"}}, nil)
+	for _, path := range []string{"/ui/", "/ui/events", "/ui/sessions"} {
+		_, text, _ := s.get(path)
+		require.NotContains(t, text, "py", path)
+		require.NotContains(t, text, "web-1</th>", path)
+	}
+	for _, path := range []string{"/ui/pools/py", "/ui/pools/py/workers/0", "/ui/events?pool=py", "/ui/live?pool=py", "/ui/sessions?pool=py", "/ui/pools/py/sessions/x"} {
+		status, _, _ := s.get(path)
+		require.Equal(t, http.StatusForbidden, status, path)
+	}
+}
+
+func TestABrowserSignsInWithATokenOrALink(t *testing.T) {
+	nobody := &access.Principal{Name: "nobody"}
+	known := map[string]*access.Principal{"secret": operator, "caller": {Name: "token ci", Rights: access.Call}}
+	s := newSite(t, nobody, func(secret string) *access.Principal { return known[secret] })
+	status, _, header := s.get("/ui/")
+	require.Equal(t, http.StatusSeeOther, status)
+	require.Equal(t, "/ui/signin", header.Get("Location"))
+	_, page, _ := s.get("/ui/signin")
+	form := url.Values{"form_token": {tokenIn(page)}}
+	for wrong, says := range map[string]string{"guess": "does not know the token", "caller": "has not the right read"} {
+		form.Set("token", wrong)
+		status, text, header := s.post("/ui/signin", form)
+		require.Equal(t, http.StatusForbidden, status)
+		require.Contains(t, text, says)
+		require.Empty(t, header.Get("Set-Cookie"))
+	}
+	form.Set("token", "secret")
+	status, _, header = s.post("/ui/signin", form)
+	require.Equal(t, http.StatusSeeOther, status)
+	for _, part := range []string{"tempool_ui_", "Path=/ui", "HttpOnly", "SameSite=Strict", "Max-Age=43200"} {
+		require.Contains(t, header.Get("Set-Cookie"), part)
+	}
+	require.NotContains(t, header.Get("Set-Cookie"), "secret", "the cookie does not hold the token")
+	status, text, _ := s.get("/ui/")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "ops")
+
+	known = map[string]*access.Principal{}
+	status, _, _ = s.get("/ui/")
+	require.Equal(t, http.StatusSeeOther, status, "the token was withdrawn")
+	known["secret"] = operator
+	_, text, _ = s.get("/ui/")
+	status, _, _ = s.post("/ui/signout", url.Values{"form_token": {tokenIn(text)}})
+	require.Equal(t, http.StatusSeeOther, status)
+	status, _, _ = s.get("/ui/")
+	require.Equal(t, http.StatusSeeOther, status)
+
+	link := "/ui/signin?link=" + s.board.links.add(identity{principal: operator})
+	status, _, _ = s.get(link)
+	require.Equal(t, http.StatusSeeOther, status)
+	status, _, _ = s.get("/ui/pools/py")
+	require.Equal(t, http.StatusOK, status)
+	status, text, _ = s.get(link)
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, text, "was used before")
+	status, _, _ = s.post("/ui/links", nil)
+	require.Equal(t, http.StatusForbidden, status, "a browser gets no further link")
+}
+
+func TestSignInsAreBounded(t *testing.T) {
+	g := newGrants(2, time.Hour)
+	first := g.add(identity{})
+	second := g.add(identity{})
+	third := g.add(identity{})
+	for name, want := range map[string]bool{first: false, second: true, third: true} {
+		_, found := g.get(name, false)
+		require.Equal(t, want, found)
+	}
+	g = newGrants(2, -time.Second)
+	_, found := g.get(g.add(identity{}), false)
+	require.False(t, found, "it has expired")
+}
+
+func TestTheStreamBringsTheEventsOfThePage(t *testing.T) {
+	s := newSite(t, operator, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/ui/live?pool=py&worker=2", nil)
+	require.NoError(t, err)
+	answer, err := s.client.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+	for _, event := range []api.Event{
+		{ID: "a-1", Source: "/pools/py/workers/1", Type: api.EventProcessEnded, Data: []byte(`{}`)},
+		{ID: "a-2", Source: "/pools/py/workers/2", Type: api.EventProcessEnded, Data: []byte(`{"reason": "killed"}`)},
+	} {
+		s.fleet.follow <- event
+	}
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
+			require.Contains(t, data, `"id":"a-2"`, "and not the event of another worker")
+			require.Contains(t, data, "killed")
+			return
+		}
+	}
+	require.Fail(t, "the stream has ended", lines.Err())
+}

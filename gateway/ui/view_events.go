@@ -1,0 +1,224 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/events"
+)
+
+const (
+	// longestStream is after how long a stream ends, so that a withdrawn token does not read on. Browsers connect again.
+	longestStream = time.Hour
+	// clockSkew is how far the clocks of hosts may differ so that a page misses no event between its moment and the start of its stream.
+	clockSkew = 5 * time.Second
+	// keepAliveEvery is how often a stream without events sends a comment.
+	keepAliveEvery = 15 * time.Second
+	// shownEvents bounds the events of the page before those that come live.
+	shownEvents = 200
+	// waitingEvents bounds the events that wait for a slow browser; further ones are dropped, and the page says so.
+	waitingEvents = 256
+)
+
+// eventRow is an event as the page and the stream show it.
+type eventRow struct {
+	ID      string    `json:"id"`
+	Time    time.Time `json:"time"`
+	Type    string    `json:"type"`
+	Subject string    `json:"subject"`
+	Path    string    `json:"path,omitempty"`
+	Text    string    `json:"text"`
+	Tone    string    `json:"tone"`
+}
+
+type eventsView struct {
+	Pool, Types, Since string
+	Rows               []eventRow
+	Known              []string
+	Pools              []string
+	Dropped            int
+}
+
+func newEventRow(e api.Event) eventRow {
+	row := eventRow{ID: e.ID, Time: e.Time.UTC(), Type: e.Type, Subject: events.Subject(e.Source), Text: events.Summary(e), Tone: toneOfEvent(e)}
+	if pool := api.SourcePool(e.Source); pool != "" {
+		row.Path = poolPath(pool)
+		if worker := workerPath(row.Subject); worker != "" {
+			row.Path = worker
+		}
+	}
+	return row
+}
+
+func toneOfEvent(e api.Event) string {
+	switch e.Type {
+	case api.EventProcessStartFailed, api.EventHostLost, api.EventCallFailed:
+		return "bad"
+	case api.EventLimitExceeded, api.EventLeaseExpired, api.EventMissed, api.EventWorkerProbed, api.EventPoolHeld:
+		return "warn"
+	case api.EventWorkerTransitioned:
+		var step struct {
+			To string `json:"to"`
+		}
+		_ = json.Unmarshal(e.Data, &step) // without one it has no tone
+		return toneOfState(step.To)
+	}
+	return "idle"
+}
+
+// selection are the events that a request asks for.
+func (v *visit) selection() (o tempool.EventOptions, err error) {
+	query := v.r.URL.Query()
+	o.Pool = query.Get("pool")
+	if o.Pool != "" && !v.principal.MayUse(o.Pool) {
+		return o, api.Errorf(api.CodeForbidden, "%s may not use pool %s", v.principal.Name, o.Pool)
+	}
+	if types := strings.ReplaceAll(query.Get("types"), " ", ""); types != "" {
+		if _, err := events.ParseTypes(types); err != nil {
+			return o, err
+		}
+		o.Types = strings.Split(types, ",")
+	}
+	return o, nil
+}
+
+// may reports whether the visitor may read an event.
+func (v *visit) may(e api.Event) bool {
+	pool := api.SourcePool(e.Source)
+	return v.principal.EveryPool() || pool != "" && v.principal.MayUse(pool)
+}
+
+func (v *visit) eventsPage() error {
+	o, err := v.selection()
+	if err != nil {
+		return err
+	}
+	view := eventsView{Pool: o.Pool, Types: strings.Join(o.Types, ","), Since: v.r.URL.Query().Get("since"), Known: api.EventTypes()}
+	if view.Since == "" {
+		view.Since = "10m"
+	}
+	ago, err := time.ParseDuration(view.Since)
+	if err != nil || ago <= 0 {
+		return api.Errorf(api.CodeInvalid, "since is %q; give a duration such as 10m", view.Since)
+	}
+	o.Since = time.Now().Add(-ago)
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	defer cancel()
+	p := page{Title: "Events", Nav: "events"}
+	for event, err := range v.d.config.Fleet.Events(ctx, o) {
+		if err != nil {
+			p.Trouble = append(p.Trouble, eventsTrouble(err))
+		} else if v.may(event) {
+			view.Rows = append(view.Rows, newEventRow(event))
+		}
+	}
+	view.Dropped = max(0, len(view.Rows)-shownEvents)
+	view.Rows = view.Rows[view.Dropped:]
+	slices.Reverse(view.Rows)
+	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
+	for _, name := range slices.Sorted(slices.Values(names.value)) {
+		if v.principal.MayUse(name) {
+			view.Pools = append(view.Pools, name)
+		}
+	}
+	p.Data = view
+	return v.render(http.StatusOK, "events", p)
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func eventsTrouble(err error) string {
+	text := "Events are missing: " + message(err) + "."
+	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
+		text += " That gateway asks for a token: sign out, and sign in with a token that it knows."
+	}
+	return text
+}
+
+// live is the stream of events that keeps pages up to date, as Server-Sent Events.
+func (v *visit) live() error {
+	o, err := v.selection()
+	if err != nil {
+		return err
+	}
+	o.Follow = true
+	if since, err := time.Parse(time.RFC3339Nano, v.r.URL.Query().Get("since")); err == nil { // else from now on
+		o.Since = maxTime(since.Add(-clockSkew), time.Now().Add(-longestStream))
+	}
+	worker := v.r.URL.Query().Get("worker")
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), longestStream)
+	defer cancel()
+	stream := http.NewResponseController(v.w)
+	_ = stream.SetReadDeadline(time.Time{}) // the stream outlasts the time to read a request
+	v.w.Header().Set("Content-Type", "text/event-stream")
+	v.w.Header().Set("X-Accel-Buffering", "no") // nginx
+	if _, err := v.w.Write([]byte("retry: 3000\n\n")); err != nil || stream.Flush() != nil {
+		return nil
+	}
+	waiting := make(chan []byte, waitingEvents)
+	go func() { // until ctx ends, which the end of this function makes it do
+		defer close(waiting)
+		for event, err := range v.d.config.Fleet.Events(ctx, o) {
+			var data []byte
+			switch {
+			case err != nil:
+				data = frame("trouble", eventsTrouble(err))
+			case !v.may(event), worker != "" && !strings.HasSuffix(event.Source, "/workers/"+worker):
+				continue
+			default:
+				data = frame("", newEventRow(event))
+			}
+			select {
+			case waiting <- data:
+			default: // the browser is slow: what a page shows comes with its next refresh
+			}
+		}
+	}()
+	quiet := time.NewTicker(keepAliveEvery)
+	defer quiet.Stop()
+	for {
+		var data []byte
+		open := true
+		select {
+		case <-ctx.Done():
+			open = false
+		case data, open = <-waiting:
+		case <-quiet.C:
+			data = []byte(": still here\n\n")
+		}
+		if !open {
+			break
+		}
+		if _, err := v.w.Write(data); err != nil || stream.Flush() != nil {
+			break
+		}
+	}
+	cancel()
+	for range waiting { // until its goroutine has ended
+	}
+	return nil
+}
+
+// frame is one event of the stream; "" is its default type.
+func frame(kind string, value any) []byte {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil // texts and times always encode
+	}
+	head := ""
+	if kind != "" {
+		head = "event: " + kind + "\n"
+	}
+	return append(append([]byte(head+"data: "), data...), "\n\n"...)
+}

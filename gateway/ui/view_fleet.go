@@ -1,0 +1,296 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/format"
+	"github.com/tempool/tempool/lifecycle"
+	"github.com/tempool/tempool/policy"
+)
+
+const (
+	// shownAlerts and shownAdvice bound what a problem says.
+	shownAlerts, shownAdvice = 4, 4
+	// lateHeartbeat is after how long a host's heartbeat is late, and lowDisk what is too little space.
+	lateHeartbeat = 6 * api.HostHeartbeatInterval
+	lowDisk       = 1 << 30
+)
+
+// fleetView is what the fleet page shows.
+type fleetView struct {
+	Hosts      []hostRow
+	Pools      []poolRow
+	Problems   []problem
+	Ready      int
+	Size       int
+	InFlight   int
+	Memory     int64
+	EveryPool  bool
+	MorePools  int
+	PoolsPager pager
+}
+
+// problem is one thing that is wrong, what it means and what to do.
+type problem struct {
+	Critical bool
+	Subject  string
+	Path     string // of the page about it
+	Text     string
+	Details  []detail
+	More     int // details that are left out
+	Advice   []string
+}
+
+type detail struct{ Subject, Path, Text string }
+
+type hostRow struct {
+	ID, State   string
+	Tone        string
+	Agent       *api.AgentReport
+	Processes   int
+	Memory      int64
+	HeardAgo    time.Duration
+	Pools       []poolCount
+	MorePools   int
+	ThisOne     bool
+	DiskIsLow   bool
+	CapacityPct int
+}
+
+type poolCount struct {
+	Pool  string
+	Count int
+}
+
+type poolRow struct {
+	Name     string
+	Standing string
+	Tone     string
+	Ready    int
+	Size     int
+	InFlight int
+	Leased   int
+	Memory   int64
+	Hosts    int
+	States   []stateCount
+	Rollout  string
+	Follows  string // the demand that its size follows
+	Stale    bool
+}
+
+type stateCount struct {
+	State lifecycle.State
+	Count int
+}
+
+func (v *visit) fleetPage() error {
+	f := v.fleetFacts()
+	view := newFleetView(f, v.d.config.HostID, time.Now())
+	view.PoolsPager = newPager(v.r.URL, len(view.Pools))
+	view.Pools = paged(view.Pools, view.PoolsPager)
+	return v.render(http.StatusOK, "fleet", page{Title: "Fleet", Nav: "fleet", Trouble: f.trouble, Live: "types=worker.transitioned,process.*,pool.*,host.*", Data: view})
+}
+
+func newFleetView(f facts, hostID string, now time.Time) fleetView {
+	view := fleetView{EveryPool: f.all}
+	var worst []problem
+	for _, p := range f.pools {
+		row, trouble := newPoolRow(p, f.vitals, now)
+		view.Pools = append(view.Pools, row)
+		view.Ready, view.Size, view.InFlight, view.Memory = view.Ready+row.Ready, view.Size+row.Size, view.InFlight+row.InFlight, view.Memory+row.Memory
+		if trouble != nil {
+			worst = append(worst, *trouble)
+		}
+	}
+	if f.all {
+		for _, h := range f.hosts {
+			row, trouble := newHostRow(h, hostID, now)
+			view.Hosts = append(view.Hosts, row)
+			if trouble != nil {
+				worst = append(worst, *trouble)
+			}
+		}
+	}
+	slices.SortStableFunc(worst, func(a, b problem) int { return rank(b.Critical) - rank(a.Critical) })
+	view.Problems = worst
+	slices.SortStableFunc(view.Pools, func(a, b poolRow) int { return cmp.Compare(rankOfTone(b.Tone), rankOfTone(a.Tone)) })
+	return view
+}
+
+func rank(critical bool) int {
+	if critical {
+		return 1
+	}
+	return 0
+}
+
+func rankOfTone(tone string) int { return slices.Index([]string{"ok", "idle", "warn", "bad"}, tone) }
+
+// reportOf is the report on a pool by its roster and the hosts' heartbeats.
+func reportOf(status api.PoolStatus, vitals map[string]api.ProcessVitals, now time.Time) (policy.Report, api.PoolWorkers) {
+	workers := tempool.RosterOf(status, vitals)
+	return tempool.NewReport(status, workers, now), workers
+}
+
+func newPoolRow(p poolFacts, vitals map[string]api.ProcessVitals, now time.Time) (poolRow, *problem) {
+	row := poolRow{Name: p.Pool, Size: p.Size, Stale: p.err != nil}
+	if p.at.IsZero() {
+		row.Standing, row.Tone = "no answer", "bad"
+		return row, &problem{Critical: true, Subject: "pool " + p.Pool, Path: poolPath(p.Pool), Text: "It does not answer: " + message(p.err) + ".",
+			Advice: []string{"See whether an agent runs workflows: ctl doctor."}}
+	}
+	report, workers := reportOf(p.PoolStatus, vitals, now)
+	hosts := map[string]bool{}
+	counts := map[lifecycle.State]int{}
+	for _, w := range workers.Workers {
+		counts[w.State]++
+		row.Memory += w.CurrentMemoryBytes
+		row.InFlight += vitals[w.Worker].InFlight
+		if w.Host != "" {
+			hosts[w.Host] = true
+		}
+		if w.Lease != nil && !strings.HasPrefix(w.Lease.Holder, api.GatewayHolderPrefix) {
+			row.Leased++
+		}
+	}
+	row.Ready, row.Hosts, row.States = workers.Ready, len(hosts), stateCounts(counts)
+	row.Standing, row.Tone = string(report.Overview.Standing), toneOfStanding(report.Overview.Standing)
+	if p.ScaledToZero() {
+		row.Standing, row.Tone = "idle", "idle"
+	}
+	if r := p.Rollout; r != nil {
+		row.Rollout = rolloutText(r)
+	}
+	if p.Scale != nil {
+		row.Follows = p.Scale.Reason
+	}
+	return row, poolProblem(p.PoolStatus, report)
+}
+
+// poolProblem joins the alerts of a pool, and what to do about them.
+func poolProblem(status api.PoolStatus, report policy.Report) *problem {
+	if len(report.Alerts) == 0 || status.ScaledToZero() {
+		return nil
+	}
+	one := &problem{Subject: "pool " + status.Pool, Path: poolPath(status.Pool), Text: report.Overview.Summary}
+	for _, alert := range report.Alerts {
+		one.Critical = one.Critical || alert.Severity == policy.SeverityCritical
+		if len(one.Details) == shownAlerts {
+			one.More++
+			continue
+		}
+		d := detail{Text: alert.Text}
+		if alert.Worker != "" {
+			d.Subject, d.Path = alert.Worker, workerPath(alert.Worker)
+		}
+		one.Details = append(one.Details, d)
+	}
+	for _, advice := range report.Recommendations {
+		if advice != policy.NothingToDo && len(one.Advice) < shownAdvice {
+			one.Advice = append(one.Advice, advice)
+		}
+	}
+	if len(one.Advice) == 0 {
+		one.Advice = []string{"Tempool works on it. The page of a worker shows why: its timeline and the last lines of its log."}
+	}
+	return one
+}
+
+func newHostRow(h host, hostID string, now time.Time) (hostRow, *problem) {
+	row := hostRow{ID: h.ID, Agent: h.Vitals.Agent, Processes: len(h.Vitals.Processes), State: "up", Tone: "ok", ThisOne: h.ID == hostID}
+	counts := map[string]int{}
+	for _, p := range h.Vitals.Processes {
+		pool, _, _ := strings.Cut(p.Worker, "/")
+		counts[pool]++
+		if p.Sample != nil {
+			row.Memory += p.Sample.MemoryBytes
+		}
+	}
+	for pool, n := range counts {
+		row.Pools = append(row.Pools, poolCount{pool, n})
+	}
+	slices.SortFunc(row.Pools, func(a, b poolCount) int { return strings.Compare(a.Pool, b.Pool) })
+	row.MorePools = max(0, len(row.Pools)-shownPools)
+	row.Pools = row.Pools[:len(row.Pools)-row.MorePools]
+	if h.left {
+		row.State, row.Tone = "stopped", "idle"
+		return row, nil
+	}
+	if h.HeardAt.IsZero() {
+		row.State, row.Tone = "no agent", "idle"
+		return row, &problem{Subject: "host " + h.ID, Text: "No agent is up on it.",
+			Advice: []string{"Start its agent again with --host-id " + h.ID + ", or leave it if the host is gone for good."}}
+	}
+	row.HeardAgo = max(0, now.Sub(h.HeardAt))
+	if row.HeardAgo > lateHeartbeat {
+		row.State, row.Tone = "not heard", "warn"
+		return row, &problem{Subject: "host " + h.ID, Text: "Its agent has not been heard for " + format.Duration(row.HeardAgo) + ".",
+			Advice: []string{"Check the host and its connection to Temporal. Its workers move to other hosts once it counts as lost."}}
+	}
+	agent := h.Vitals.Agent
+	if agent == nil {
+		return row, nil
+	}
+	if agent.Capacity > 0 {
+		row.CapacityPct = min(100, row.Processes*100/agent.Capacity)
+	}
+	if agent.DiskTotalBytes > 0 && agent.DiskFreeBytes < lowDisk {
+		row.DiskIsLow = true
+		return row, &problem{Subject: "host " + h.ID, Text: "Its disk has " + format.Bytes(agent.DiskFreeBytes) + " free; starts, logs and sessions need space.",
+			Advice: []string{"Free space on the disk of the state folder, or move it with --state-dir."}}
+	}
+	return row, nil
+}
+
+// shownPools bounds the pools that a host names.
+const shownPools = 8
+
+func toneOfStanding(s policy.Standing) string {
+	switch s {
+	case policy.StandingWell:
+		return "ok"
+	case policy.StandingDown:
+		return "bad"
+	}
+	return "warn"
+}
+
+func rolloutText(r *api.Rollout) string {
+	if r.Halted != "" {
+		return "rolling restart halted: " + r.Halted
+	}
+	return fmt.Sprintf("rolling restart, %d of %d done", r.Done, r.Done+len(r.Waiting)+len(r.Current))
+}
+
+// stateOrder is how states are listed.
+var stateOrder = []lifecycle.State{
+	lifecycle.Ready, lifecycle.Busy, lifecycle.Starting, lifecycle.Pending, lifecycle.Degraded, lifecycle.Suspended, lifecycle.Draining,
+	lifecycle.Stopping, lifecycle.Failed, lifecycle.Killed, lifecycle.Stopped, lifecycle.Finished, lifecycle.Created,
+}
+
+func stateCounts(counts map[lifecycle.State]int) (list []stateCount) {
+	for _, state := range stateOrder {
+		if counts[state] > 0 {
+			list = append(list, stateCount{state, counts[state]})
+		}
+	}
+	return list
+}
+
+func poolPath(pool string) string { return "/ui/pools/" + pool }
+
+func workerPath(worker string) string {
+	pool, slot, err := api.ParseWorkerName(worker)
+	if err != nil {
+		return ""
+	}
+	return poolPath(pool) + "/workers/" + strconv.Itoa(slot)
+}

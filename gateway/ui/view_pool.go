@@ -1,0 +1,164 @@
+package ui
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// poolView is what the page of a pool shows.
+type poolView struct {
+	Row      poolRow
+	Status   api.PoolStatus
+	Problem  *problem
+	Command  string
+	Workers  []workerRow
+	Pager    pager
+	Filter   string // of the roster: "", out, or a state
+	Search   string
+	States   []stateCount
+	Out      int // workers out of service
+	InFlight int
+	Rollout  *rolloutView
+	Actions  []actionLink
+	Temporal string
+	Sessions bool // the visitor may see them
+}
+
+type rolloutView struct {
+	*api.Rollout
+	Total, Percent int
+}
+
+// workerRow is a row of a roster.
+type workerRow struct {
+	Slot     int
+	Name     string
+	State    lifecycle.State
+	Grade    string
+	Score    string
+	InFlight int
+	Requests int64
+	Failed   int64
+	Memory   int64
+	MaxPct   int // memory, in percent of where the worker is rotated; 0 is not known
+	CPU      float64
+	Uptime   time.Duration
+	Host     string
+	Holder   string
+	Why      string
+	Since    time.Time
+	For      time.Duration
+	OldSpec  bool // it runs an older spec than the pool has
+}
+
+func (v *visit) poolPage() error {
+	name := v.r.PathValue("pool")
+	ctx := v.ctx()
+	status := v.status(ctx, name)
+	if status.at.IsZero() {
+		return status.err
+	}
+	hosts := v.hosts(ctx)
+	view := newPoolView(poolFacts{status.value, status.at, status.err}, vitalsOf(hosts.value), v.r, time.Now())
+	view.Temporal = v.d.workflowURL(api.PoolWorkflowID(name))
+	view.Sessions = v.principal.Has(access.Sessions)
+	if v.principal.Has(access.Admin) && !status.value.Ended {
+		view.Actions = poolActions(name)
+	}
+	p := page{Title: name, Nav: "fleet", Data: view, Live: "pool=" + name + "&types=worker.transitioned,process.*,pool.*,lease.granted,lease.released,rotation.*"}
+	if status.err != nil {
+		p.Trouble = append(p.Trouble, stale("The pool does not answer", status.at, status.err))
+	}
+	if hosts.err != nil {
+		p.Trouble = append(p.Trouble, stale("The hosts' figures are missing", hosts.at, hosts.err))
+	}
+	return v.render(http.StatusOK, "pool", p)
+}
+
+// newPoolView is the page of a pool that a request asks for: ?state=, ?q= and ?page= choose the rows.
+func newPoolView(p poolFacts, vitals map[string]api.ProcessVitals, r *http.Request, now time.Time) poolView {
+	row, trouble := newPoolRow(p, vitals, now)
+	query := r.URL.Query()
+	view := poolView{
+		Row: row, Status: p.PoolStatus, Problem: trouble, Command: strings.Join(p.Spec.Pool.Command, " "), States: row.States,
+		Filter: query.Get("state"), Search: strings.TrimSpace(query.Get("q")),
+	}
+	if p.Rollout != nil {
+		total := p.Rollout.Done + len(p.Rollout.Waiting) + len(p.Rollout.Current)
+		view.Rollout = &rolloutView{p.Rollout, total, p.Rollout.Done * 100 / max(1, total)}
+	}
+	_, workers := reportOf(p.PoolStatus, vitals, now)
+	for i, w := range workers.Workers {
+		one := newWorkerRow(w, p.Workers[i], vitals[w.Worker], p.PoolStatus, now)
+		if !w.State.InService() {
+			view.Out++
+		}
+		if view.shows(one) {
+			view.Workers = append(view.Workers, one)
+		}
+	}
+	view.Pager = newPager(r.URL, len(view.Workers))
+	view.Workers = paged(view.Workers, view.Pager)
+	return view
+}
+
+// shows reports whether the filter and the search select a row.
+func (p poolView) shows(w workerRow) bool {
+	switch p.Filter {
+	case "", string(w.State):
+	case "out":
+		if w.State.InService() {
+			return false
+		}
+	default:
+		return false
+	}
+	if p.Search == "" {
+		return true
+	}
+	text := strings.ToLower(strings.Join([]string{w.Name, string(w.State), w.Host, w.Holder, w.Why}, " "))
+	return strings.Contains(text, strings.ToLower(p.Search))
+}
+
+func newWorkerRow(w api.Worker, entry api.RosterEntry, v api.ProcessVitals, status api.PoolStatus, now time.Time) workerRow {
+	row := workerRow{
+		Slot: entry.Slot, Name: w.Worker, State: w.State, Grade: w.Grade, Requests: w.RequestsServed, Failed: w.RequestsFailed, Host: w.Host,
+		Memory: w.CurrentMemoryBytes, CPU: w.CPUPercent, Uptime: time.Duration(w.UptimeS * float64(time.Second)), Since: w.Since,
+		OldSpec: w.SpecVersion != 0 && w.SpecVersion < status.SpecVersion,
+	}
+	if w.State.InService() {
+		row.InFlight = v.InFlight
+	} else {
+		row.Why = w.Reason
+	}
+	if row.Why == "" && len(w.Warnings) > 0 {
+		row.Why = strings.Join(w.Warnings, " ")
+	}
+	if w.Score != nil {
+		row.Score = strconv.FormatFloat(*w.Score, 'f', 0, 64)
+	}
+	if w.MaxMemoryBytes > 0 {
+		row.MaxPct = int(min(100, w.CurrentMemoryBytes*100/w.MaxMemoryBytes))
+	}
+	if w.Lease != nil {
+		row.Holder = holderText(w.Lease.Holder)
+	}
+	if !w.Since.IsZero() {
+		row.For = max(0, now.Sub(w.Since))
+	}
+	return row
+}
+
+// holderText names who holds a lease.
+func holderText(holder string) string {
+	if host, ours := strings.CutPrefix(holder, api.GatewayHolderPrefix); ours {
+		return "gateway " + host
+	}
+	return holder
+}

@@ -1,0 +1,89 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+)
+
+// shownSessions is how many sessions a page has.
+const shownSessions = 100
+
+type sessionsView struct {
+	Pools []string
+	Pool  string
+	After string
+	List  *tempool.SessionList
+}
+
+type sessionView struct {
+	Pool    string
+	Session *tempool.SessionState
+	JSON    string
+}
+
+func (v *visit) sessionsPage() error {
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	defer cancel()
+	p := page{Title: "Sessions", Nav: "sessions"}
+	names := v.d.memos.names.get(ctx, v.patience(), v.d.config.Fleet.ListPools)
+	if names.err != nil {
+		p.Trouble = append(p.Trouble, stale("The pools could not be listed", names.at, names.err))
+	}
+	query := v.r.URL.Query()
+	view := sessionsView{Pool: query.Get("pool"), After: query.Get("after")}
+	for _, name := range slices.Sorted(slices.Values(names.value)) {
+		if v.principal.MayUse(name) {
+			view.Pools = append(view.Pools, name)
+		}
+	}
+	if view.Pool != "" {
+		if err := api.CheckPoolName(view.Pool, api.CodePoolNotFound); err != nil {
+			return err
+		}
+		if !v.principal.MayUse(view.Pool) {
+			return api.Errorf(api.CodeForbidden, "%s may not use pool %s", v.principal.Name, view.Pool)
+		}
+		list, err := v.d.config.Fleet.Sessions(ctx, view.Pool, view.After, shownSessions)
+		if err != nil {
+			p.Trouble = append(p.Trouble, sessionTrouble(err))
+		} else {
+			view.List = list
+		}
+	}
+	p.Data = view
+	return v.render(http.StatusOK, "sessions", p)
+}
+
+func sessionTrouble(err error) string {
+	text := "The sessions cannot be read: " + message(err) + "."
+	if code := api.CodeOf(err); code == api.CodeUnauthorized || code == api.CodeForbidden {
+		text += " The gateway with the store asks for a token: sign out, and sign in with a token that it knows."
+	}
+	return text
+}
+
+// sessionPage shows the content of a session, which extends its life as every read does.
+func (v *visit) sessionPage() error {
+	ctx, cancel := context.WithTimeout(v.remote(v.ctx()), v.patience())
+	defer cancel()
+	pool, id := v.r.PathValue("pool"), v.r.PathValue("session")
+	state, err := v.d.config.Fleet.Session(ctx, pool, id)
+	if err != nil {
+		return err
+	}
+	compact, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := json.Indent(&text, compact, "", "  "); err != nil {
+		return err
+	}
+	return v.render(http.StatusOK, "session", page{Title: id, Nav: "sessions", Data: sessionView{Pool: pool, Session: state, JSON: text.String()}})
+}

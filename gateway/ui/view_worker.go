@@ -1,0 +1,187 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/gateway/access"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+const (
+	// shownLines are the newest lines of the log that the page shows, and lastWords those of the incarnation before.
+	shownLines, lastWords = 200, 40
+	// shownTransitions are the newest ones.
+	shownTransitions = 60
+)
+
+// workerView is what the page of a worker shows.
+type workerView struct {
+	Pool      string
+	Row       workerRow
+	State     api.WorkerState
+	Stateless bool // the worker did not answer: State is not known
+	Process   *api.ProcessVitals
+	Lease     *api.Lease
+	Resting   bool
+	Limits    []string
+	Timeline  []episode
+	Older     int // transitions that are left out
+	Log       []api.LogLine
+	LogError  string
+	Last      []api.LogLine // the last words of the incarnation before
+	LastOf    int64
+	Ended     *lifecycle.Transition // how the newest incarnation that ended on its own did
+	Actions   []actionLink
+	Temporal  string
+}
+
+// episode are the transitions of one incarnation, the newest first.
+type episode struct {
+	Incarnation int64
+	Steps       []lifecycle.Transition
+}
+
+func (v *visit) workerPage() error {
+	pool := v.r.PathValue("pool")
+	slot, err := strconv.Atoi(v.r.PathValue("slot"))
+	if err != nil || slot < 0 {
+		return api.Errorf(api.CodeWorkerNotFound, "%q is not the number of a worker; see the pool's page", v.r.PathValue("slot"))
+	}
+	status := v.status(v.ctx(), pool)
+	if status.at.IsZero() {
+		return status.err
+	}
+	at := slices.IndexFunc(status.value.Workers, func(w api.RosterEntry) bool { return w.Slot == slot })
+	if at < 0 {
+		return api.Errorf(api.CodeWorkerNotFound, "pool %s has no worker %d", pool, slot)
+	}
+	status.value.Workers = status.value.Workers[at : at+1]
+	view, p := v.workerFacts(status, pool, slot)
+	view.Temporal = v.d.workflowURL(api.WorkerWorkflowID(pool, slot))
+	if v.principal.Has(access.Admin) && !status.value.Ended {
+		view.Actions = workerActions(pool, slot, view.Row.State, view.Resting, view.Lease)
+	}
+	p.Title, p.Nav, p.Data = view.Row.Name, "fleet", view
+	p.Live = "pool=" + pool + "&worker=" + strconv.Itoa(slot)
+	return v.render(http.StatusOK, "worker", p)
+}
+
+// workerFacts asks for everything about a worker at the same time.
+func (v *visit) workerFacts(status answer[api.PoolStatus], pool string, slot int) (workerView, page) {
+	ctx, cancel := context.WithTimeout(v.ctx(), v.patience())
+	defer cancel()
+	view, p := workerView{Pool: pool}, page{}
+	var hosts answer[[]host]
+	var state api.WorkerState
+	var history []lifecycle.Transition
+	var stateErr, historyErr, logErr error
+	var asking sync.WaitGroup
+	asking.Go(func() { hosts = v.hosts(ctx) })
+	asking.Go(func() { state, stateErr = v.d.config.Fleet.State(ctx, pool, slot) })
+	asking.Go(func() { history, historyErr = v.d.config.Fleet.History(ctx, pool, slot) })
+	asking.Go(func() { view.Log, logErr = v.log(ctx, pool, slot, false) })
+	asking.Go(func() { view.Last, _ = v.log(ctx, pool, slot, true) }) // missing where the log is
+	asking.Wait()
+
+	entry := status.value.Workers[0]
+	vitals := vitalsOf(hosts.value)
+	w := tempool.RosterOf(status.value, vitals).Workers[0]
+	process, reported := vitals[w.Worker]
+	if view.State, view.Stateless = state, stateErr != nil; stateErr == nil {
+		adopt(&w, state)
+	} else {
+		p.Trouble = append(p.Trouble, "The worker does not answer, so this is its pool's last report: "+message(stateErr)+".")
+	}
+	view.Row = newWorkerRow(w, entry, process, status.value, time.Now())
+	view.Row.Why = w.Reason
+	view.Lease, view.Resting = w.Lease, entry.Resting
+	if reported && process.Incarnation == w.Incarnation {
+		view.Process = &process
+	}
+	if historyErr != nil {
+		p.Trouble = append(p.Trouble, "The timeline is missing: "+message(historyErr)+".")
+	}
+	if logErr != nil {
+		view.LogError = logTrouble(logErr)
+	}
+	view.Timeline, view.Older = timeline(history)
+	view.Ended = lastEnd(history)
+	if len(view.Last) > 0 {
+		view.LastOf = view.Last[len(view.Last)-1].Incarnation
+	}
+	for limit, by := range state.Limits {
+		view.Limits = append(view.Limits, limit+" by "+by)
+	}
+	slices.Sort(view.Limits)
+	return view, p
+}
+
+// adopt replaces what the pool knows of a worker by what the worker says.
+func adopt(w *api.Worker, s api.WorkerState) {
+	grade, score := w.Grade, w.Score
+	w.WorkerState = s
+	if w.Grade == "" {
+		w.Grade, w.Score = grade, score
+	}
+}
+
+// log reads the newest lines of a worker's log, or the last ones of the incarnation that ended before.
+func (v *visit) log(ctx context.Context, pool string, slot int, previous bool) (lines []api.LogLine, err error) {
+	o := tempool.LogOptions{Worker: &slot, Previous: previous, Tail: shownLines}
+	if previous {
+		o.Tail = lastWords
+	}
+	err = v.d.config.Fleet.Logs(v.remote(ctx), pool, o, func(line api.LogLine) { lines = append(lines, line) })
+	return lines, err
+}
+
+func logTrouble(err error) string {
+	text := "The log cannot be read: " + message(err) + "."
+	switch api.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden:
+		return text + " The gateway of its host asks for a token: sign out, and sign in with a token that it knows."
+	case api.CodeUnavailable:
+		return text + " Check the gateway of its host with ctl doctor; ctl logs reads it from another machine."
+	}
+	return text
+}
+
+// timeline groups the newest transitions by incarnation, the newest first.
+func timeline(history []lifecycle.Transition) (episodes []episode, older int) {
+	older = max(0, len(history)-shownTransitions)
+	for _, t := range slices.Backward(history[older:]) {
+		if n := len(episodes); n == 0 || episodes[n-1].Incarnation != t.Incarnation {
+			episodes = append(episodes, episode{Incarnation: t.Incarnation})
+		}
+		last := &episodes[len(episodes)-1]
+		last.Steps = append(last.Steps, t)
+	}
+	return episodes, older
+}
+
+// lastEnd is the newest transition to an outcome that nobody asked for; nil if there is none.
+func lastEnd(history []lifecycle.Transition) *lifecycle.Transition {
+	for _, t := range slices.Backward(history) {
+		if t.To == lifecycle.Failed || t.To == lifecycle.Killed {
+			return &t
+		}
+	}
+	return nil
+}
+
+// workflowURL is the page of a workflow in the Temporal Web UI; "" if its address is not known.
+func (d *Dashboard) workflowURL(id string) string {
+	if d.config.TemporalUI == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s/namespaces/%s/workflows/%s", strings.TrimRight(d.config.TemporalUI, "/"), escape(d.config.Namespace), escape(id))
+}

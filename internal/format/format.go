@@ -1,0 +1,69 @@
+// Package format writes sizes and durations for people.
+package format
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Dash stands for a missing value.
+const Dash = "-"
+
+// Bytes formats a size in the largest binary unit below it; Dash for 0 and less.
+func Bytes(bytes int64) string {
+	if bytes <= 0 {
+		return Dash
+	}
+	if bytes < 1<<10 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, unit := float64(bytes)/(1<<10), "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB"} {
+		if value < 1024 {
+			break
+		}
+		value, unit = value/1024, next
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
+}
+
+// Duration formats a duration in its two largest units: 3d4h, 2h5m, 1m30s, 12s, 1.5s below ten seconds, 350ms below one; Dash for 0 and less.
+func Duration(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return Dash
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.2fms", d.Seconds()*1000)
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1fms", d.Seconds()*1000)
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// Plural is "1 worker" or "3 workers".
+func Plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// OneLine joins white space to single blanks, and cuts the text after limit runes.
+func OneLine(text string, limit int) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > limit {
+		return strings.TrimRight(string(runes[:limit-1]), " ") + "…"
+	}
+	return text
+}

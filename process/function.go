@@ -1,0 +1,186 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tempool/tempool/process/limits"
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/process/wire"
+	"github.com/tempool/tempool/spec"
+)
+
+// Function is what a pool of kind "function" runs: it serves one incarnation within this program, until stopping is closed and its calls are done,
+// or until ctx or run.Conn ends. A panic in it ends this program, so it must recover its own and report them.
+type Function func(ctx context.Context, run FunctionRun) error
+
+// FunctionRun is one incarnation of a Function.
+type FunctionRun struct {
+	Worker      string // such as thumbs/0
+	Incarnation int64
+	// Conn is the function's end of a pipe in memory, which carries frames.
+	Conn net.Conn
+	// Stopping is closed when the function is to answer the calls that it has and return.
+	Stopping <-chan struct{}
+	// Log adds a line to the worker's log.
+	Log func(line string)
+	// Crash ends the incarnation as failed.
+	Crash func(reason string)
+}
+
+// returnTimeout is how long a function that was cut may take to return. A goroutine cannot be ended from outside: one that does not return is
+// abandoned, and counted until it does.
+const returnTimeout = time.Second
+
+// function is the kind "function": goroutines of this program, with a connection in memory.
+type function struct {
+	*Process
+	serve Function
+	conn  net.Conn // the function's end
+	cut   context.CancelFunc
+	life  context.Context // until it is cut
+
+	startedAt time.Time
+	asked     chan struct{} // closed by a stop
+	stopped   atomic.Bool   // asked is closed, or being closed
+	crashed   chan string   // the first reason
+	returned  chan struct{}
+	err       error  // of serve, before returned is closed
+	abandoned bool   // by wait
+	fault     string // of crashed, once somebody has received it
+}
+
+// findFunction returns the function that a spec names.
+func (s *Supervisor) findFunction(name string) (Function, error) {
+	if serve, found := s.config.Functions[name]; found {
+		return serve, nil
+	}
+	has := "it has none"
+	if len(s.config.Functions) > 0 {
+		has = "it has " + strings.Join(slices.Sorted(maps.Keys(s.config.Functions)), ", ")
+	}
+	return nil, coded(CodeInvalid, nil, "this agent has no function %q (%s); build an agent that registers it with worker.Register", name, has)
+}
+
+// newFunction makes an incarnation that has not started. It has only the limits that a gateway enforces.
+func (s *Supervisor) newFunction(launch Launch) (*Process, error) {
+	serve, err := s.findFunction(launch.Spec.Pool.Function)
+	if err != nil {
+		return nil, err
+	}
+	inForce := spec.Limits{CallsPerMinute: launch.Spec.Limits.CallsPerMinute}
+	mechanisms := map[string]Mechanism{}
+	if inForce.CallsPerMinute > 0 {
+		mechanisms["calls_per_minute"] = limits.ByGateway
+	}
+	pl := &plan{cookie: tree.NewCookie(s.config.HostID, launch.Worker, launch.Incarnation, s.state.id), mechanisms: mechanisms}
+	p := s.newProcess(launch, pl, inForce)
+	f := &function{Process: p, serve: serve, asked: make(chan struct{}), crashed: make(chan string, 1), returned: make(chan struct{})}
+	p.kind = f
+	return p, nil
+}
+
+func (f *function) start() error {
+	f.startedAt = time.Now()
+	f.life, f.cut = context.WithCancel(context.Background())
+	var host net.Conn
+	host, f.conn = net.Pipe()
+	f.Process.conn, f.connErr = wire.NewFrames(host, host, f.wireOptions())
+	run := FunctionRun{
+		Worker: f.Worker(), Incarnation: f.Incarnation(), Conn: f.conn, Stopping: f.asked,
+		Log: func(line string) { f.addOutput("stderr", truncate(line, maxLineBytes)) },
+		Crash: func(reason string) {
+			select {
+			case f.crashed <- reason:
+			default: // one reason is enough
+			}
+		},
+	}
+	f.logs.Note("started as a function of the agent")
+	go func() {
+		f.err = f.serve(f.life, run)
+		close(f.returned)
+	}()
+	return nil
+}
+
+// wait returns once the function has returned, has crashed, or was cut and had the time to return.
+func (f *function) wait() {
+	select {
+	case <-f.returned:
+	case <-f.life.Done():
+		f.awaitReturn()
+	case f.fault = <-f.crashed:
+		f.cut()
+		f.awaitReturn()
+	}
+	f.cut()
+}
+
+func (f *function) awaitReturn() {
+	timer := time.NewTimer(returnTimeout)
+	defer timer.Stop()
+	select {
+	case <-f.returned:
+	case <-timer.C:
+		f.abandoned = true
+		abandoned := &f.supervisor.abandoned
+		abandoned.Add(1)
+		go func() { // no longer than the function itself
+			<-f.returned
+			abandoned.Add(-1)
+		}()
+	}
+}
+
+// stop asks the function to return, or cuts its calls.
+func (f *function) stop(force bool) {
+	if force {
+		f.cut()
+	} else if f.stopped.CompareAndSwap(false, true) {
+		close(f.asked)
+	}
+}
+
+func (f *function) end() ending {
+	e := ending{status: "returned", inAgent: true}
+	select {
+	case f.fault = <-f.crashed: // as it returned, or as it was cut
+	default:
+	}
+	switch t := f.currentTermination(); {
+	case f.fault != "":
+		e.code, e.fault = crashCode, f.fault
+	case t.killed() || t.graceExpired:
+		e.signal = syscall.SIGKILL
+	case !f.abandoned && f.err != nil:
+		e.code, e.fault = 1, f.err.Error()
+	}
+	if f.abandoned {
+		e.note = fmt.Sprintf("a call did not return within %s of its end; its goroutine is abandoned", returnTimeout)
+	}
+	return e
+}
+
+// crashCode is the exit code of a Go program that panics.
+const crashCode = 2
+
+func (f *function) release() {}
+
+func (f *function) probe(context.Context) error {
+	return coded(CodeInvalid, nil, "a function has no probe of kind %q; only of %q", f.spec.Health.Kind, spec.HealthRPC)
+}
+
+func (f *function) describe() description {
+	return description{startedAt: f.startedAt, cookie: f.plan.cookie}
+}
+
+// AbandonedFunctions counts the incarnations of kind "function" that have ended while one of their calls still runs.
+func (s *Supervisor) AbandonedFunctions() int { return int(s.abandoned.Load()) }

@@ -1,0 +1,295 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool/process/wire"
+	sdk "github.com/tempool/tempool/sdk/go"
+	"github.com/tempool/tempool/spec"
+)
+
+// kindWorkerEnv makes the test binary the worker of these tests.
+const kindWorkerEnv = "TEST_KIND_WORKER"
+
+// addKindMethods makes w the worker of these tests. crash ends it; a stuck call returns when release is closed.
+func addKindMethods(w *sdk.Worker, crash func(), release <-chan struct{}) {
+	sdk.AddMethod(w, "echo", func(_ context.Context, text string) (string, error) { return text, nil })
+	sdk.AddMethod(w, "name", func(ctx context.Context, _ any) (string, error) { return sdk.FromContext(ctx).Worker, nil })
+	sdk.AddMethod(w, "crash", func(context.Context, any) (any, error) { crash(); return nil, nil })
+	sdk.AddStream(w, "pause", func(_ context.Context, _ any, send func(string) error) error {
+		defer func() { <-time.After(100 * time.Millisecond) }()
+		return send("begun")
+	})
+	sdk.AddStream(w, "wait", func(ctx context.Context, _ any, send func(string) error) error {
+		err := send("begun")
+		<-ctx.Done()
+		return errors.Join(err, ctx.Err())
+	})
+	sdk.AddStream(w, "stuck", func(_ context.Context, _ any, send func(string) error) error {
+		err := send("begun")
+		<-release
+		return err
+	})
+}
+
+// runKindWorker is the worker of these tests as a process of its own. Its stuck calls never return.
+func runKindWorker() {
+	addKindMethods(sdk.Default(), func() { os.Exit(crashCode) }, nil)
+	sdk.Run()
+}
+
+// kindUnderTest is one value of pool.kind.
+type kindUnderTest struct {
+	spec func(t *testing.T) spec.Spec
+	open func(t *testing.T, change ...func(*Config)) *Supervisor
+}
+
+// functionsOf gives a supervisor the worker of these tests as a function; its stuck calls return at the end of the test.
+func functionsOf(t *testing.T) func(*Config) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	return func(c *Config) {
+		c.Functions = map[string]Function{"f": func(ctx context.Context, run FunctionRun) error {
+			w := new(sdk.Worker)
+			addKindMethods(w, func() { panic("boom") }, release)
+			return w.Serve(ctx, run.Conn, run.Stopping, sdk.Embedding{
+				Worker: run.Worker, Incarnation: run.Incarnation, Log: run.Log, Panicked: run.Crash,
+			})
+		}}
+	}
+}
+
+var kindsUnderTest = map[string]kindUnderTest{
+	spec.KindProcess: {
+		spec: func(t *testing.T) spec.Spec {
+			self, err := os.Executable()
+			require.NoError(t, err)
+			sp := spec.Default()
+			sp.Pool.Name, sp.Pool.Command, sp.Pool.Env = "p", []string{self}, map[string]string{kindWorkerEnv: "1"}
+			return sp
+		},
+		open: open,
+	},
+	spec.KindFunction: {
+		spec: func(*testing.T) spec.Spec {
+			sp := spec.Default()
+			sp.Pool.Name, sp.Pool.Kind, sp.Pool.Function = "p", spec.KindFunction, "f"
+			return sp
+		},
+		open: func(t *testing.T, change ...func(*Config)) *Supervisor {
+			var s *Supervisor
+			t.Cleanup(func() { // after the stuck calls have returned
+				eventually(t, func() bool { return s.AbandonedFunctions() == 0 }, "an abandoned function must be counted until it returns")
+			})
+			s = open(t, append(change, functionsOf(t))...)
+			return s
+		},
+	},
+}
+
+// forEachKind runs a test for each kind, with a supervisor and a valid spec.
+func forEachKind(t *testing.T, test func(t *testing.T, s *Supervisor, sp spec.Spec)) {
+	for name, k := range kindsUnderTest {
+		t.Run(name, func(t *testing.T) {
+			sp := k.spec(t)
+			sp.Pool.MaxInflight, sp.Call.CancelGrace = 4, spec.Duration(100*time.Millisecond)
+			require.NoError(t, sp.Validate())
+			test(t, k.open(t), sp)
+		})
+	}
+}
+
+// callOf is a call that has begun on its worker.
+type callOf struct {
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func beginCall(t *testing.T, p *Process, method string) callOf {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c, begun := callOf{cancel, make(chan error, 1)}, make(chan struct{}, 1)
+	go func() {
+		_, err := p.Conn().Stream(ctx, wire.Request{Method: method}, func([]byte) error { begun <- struct{}{}; return nil })
+		c.ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-c.ended:
+		require.NoError(t, err, "the call must begin")
+	case <-time.After(patience):
+		require.Fail(t, "the call did not begin")
+	}
+	return c
+}
+
+func (c callOf) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(patience):
+		require.Fail(t, "the call did not end")
+		return nil
+	}
+}
+
+func TestEachKindServesCallsAndProbes(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		sp.Start.Warmup = []spec.Warmup{{Method: "echo", Params: []byte(`"warm"`)}}
+		p := begin(t, s, sp)
+		require.Same(t, p, begin(t, s, sp), "a start is idempotent")
+		require.NoError(t, p.Probe(t.Context()))
+		for method, want := range map[string]string{"echo": `"hello"`, "name": `"p/0"`} {
+			answer, err := p.Conn().Call(t.Context(), wire.Request{Method: method, Payload: []byte(`"hello"`)})
+			require.NoError(t, err)
+			require.Equal(t, want, string(answer.Payload))
+		}
+		info := p.Info()
+		require.NotZero(t, info.StartedAt)
+		require.NotZero(t, info.ReadyAt)
+		require.NotEmpty(t, info.Cookie)
+		_, err := p.Sample(t.Context())
+		if info.PID == 0 {
+			require.ErrorIs(t, err, ErrNoProcess)
+		} else {
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestEachKindLetsACallFinishWhenItStops(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		p := begin(t, s, sp)
+		call := beginCall(t, p, "pause")
+		exit, err := p.Stop(t.Context(), 0)
+		require.NoError(t, err)
+		require.NoError(t, call.end(t))
+		require.True(t, exit.Interrupted, exit.Reason)
+		require.False(t, exit.Failed())
+		require.Zero(t, s.Live())
+		require.Error(t, p.Probe(t.Context()))
+		_, err = p.Conn().Call(t.Context(), wire.Request{Method: "echo"})
+		require.Error(t, err)
+	})
+}
+
+func TestEachKindIsKilledWhenItDoesNotStop(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		p := begin(t, s, sp)
+		call := beginCall(t, p, "stuck")
+		began := time.Now()
+		exit, err := p.Stop(t.Context(), 100*time.Millisecond)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), patience/2)
+		require.Error(t, call.end(t))
+		require.True(t, exit.Killed, exit.Reason)
+		require.Contains(t, exit.Reason, "did not stop within 100ms")
+		if p.Info().PID == 0 {
+			require.Equal(t, 1, s.AbandonedFunctions())
+			require.Contains(t, exit.Reason, "abandoned")
+		}
+	})
+}
+
+func TestEachKindFailsWhenItCrashes(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		p := begin(t, s, sp)
+		_, err := p.Conn().Call(t.Context(), wire.Request{Method: "crash"})
+		require.Error(t, err)
+		exit := ends(t, p)
+		require.True(t, exit.Failed(), exit.Reason)
+		require.Equal(t, crashCode, exit.Code)
+		_, err = s.Start(t.Context(), launch("p/0", 1, sp))
+		require.ErrorIs(t, err, ErrStartFailed, "it has ended")
+		_, err = s.Start(t.Context(), launch("p/0", 2, sp))
+		require.NoError(t, err)
+	})
+}
+
+func TestEachKindIsCutWithACallThatIgnoresItsCancel(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		p := begin(t, s, sp)
+		obedient, stuck := beginCall(t, p, "wait"), beginCall(t, p, "stuck")
+		obedient.cancel()
+		require.ErrorIs(t, obedient.end(t), context.Canceled)
+		require.NoError(t, p.Probe(t.Context()), "a call that gives up leaves the worker alone")
+		stuck.cancel()
+		require.Error(t, stuck.end(t))
+		exit := ends(t, p)
+		require.True(t, exit.CutCall, exit.Reason)
+		require.True(t, exit.Killed, exit.Reason)
+	})
+}
+
+func TestEachKindIsSupersededByANewerIncarnation(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		older := begin(t, s, sp)
+		stuck := beginCall(t, older, "stuck")
+		newer, err := s.Start(t.Context(), launch("p/0", 2, sp))
+		require.NoError(t, err)
+		require.Equal(t, "superseded by incarnation 2", ends(t, older).Reason[len("killed: "):][:len("superseded by incarnation 2")])
+		require.Error(t, stuck.end(t))
+		require.Equal(t, []*Process{newer}, s.List())
+	})
+}
+
+func TestTheRecordOfAnEndIsKeptForEachKind(t *testing.T) {
+	forEachKind(t, func(t *testing.T, s *Supervisor, sp spec.Spec) {
+		for n := range int64(maxFullExits + 2) {
+			p, err := s.Start(t.Context(), launch("p/0", n+1, sp))
+			require.NoError(t, err)
+			_, err = p.Stop(t.Context(), 0)
+			require.NoError(t, err)
+		}
+		record, found := s.Get("p/0", 1)
+		require.True(t, found)
+		require.True(t, record.Exit().Interrupted)
+		require.NotZero(t, record.Info().StartedAt)
+		require.Error(t, record.Probe(t.Context()))
+		_, err := record.Sample(t.Context())
+		require.Error(t, err)
+	})
+}
+
+func TestAFunctionThatTheAgentDoesNotHaveIsNamed(t *testing.T) {
+	k := kindsUnderTest[spec.KindFunction]
+	sp := k.spec(t)
+	sp.Pool.Function = "thumbnail"
+	_, err := k.open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorIs(t, err, ErrStartFailed)
+	require.ErrorContains(t, err, `this agent has no function "thumbnail" (it has f); build an agent that registers it with worker.Register`)
+	_, err = open(t).Start(t.Context(), launch("p/0", 1, sp))
+	require.ErrorContains(t, err, "it has none")
+}
+
+func TestAPanicIsTheReasonOfTheEnd(t *testing.T) {
+	k := kindsUnderTest[spec.KindFunction]
+	s := k.open(t)
+	sp := k.spec(t)
+	sp.Pool.MaxInflight = 2
+	p := begin(t, s, sp)
+	stuck := beginCall(t, p, "stuck")
+	_, err := p.Conn().Call(t.Context(), wire.Request{Method: "crash"})
+	var failure *wire.RemoteError
+	require.ErrorAs(t, err, &failure, "the caller learns of the panic")
+	require.Contains(t, failure.Message, "panic: boom")
+	require.ErrorIs(t, stuck.end(t), wire.ErrPeerClosed)
+	exit := ends(t, p)
+	require.Equal(t, "panic: boom", exit.Error)
+	require.Contains(t, exit.Reason, "panic: boom; a call did not return within 1s of its end; its goroutine is abandoned")
+}
+
+func TestALimitOfAFunctionCannotBeApplied(t *testing.T) {
+	k := kindsUnderTest[spec.KindFunction]
+	p := begin(t, k.open(t), k.spec(t))
+	_, err := p.ApplyLimits(spec.Limits{Memory: 1 << 30})
+	require.ErrorContains(t, err, "is a function, which has no limits of its own")
+	require.Empty(t, p.LimitMechanisms())
+}

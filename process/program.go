@@ -1,0 +1,252 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tempool/tempool/process/launcher"
+	"github.com/tempool/tempool/process/tree"
+	"github.com/tempool/tempool/spec"
+)
+
+// program is the kind "process": a program of this host, started as a child of the agent.
+type program struct{ *Process }
+
+// start records the process, starts the program with its pipes, and starts the goroutines that read them. The record and the reaper come first: from
+// the fork on, somebody else must know the mark and the cookie.
+func (p program) start() error {
+	s := p.supervisor
+	if err := s.state.writeRecord(p.record()); err != nil {
+		p.plan.cgroup.Remove(s.logger)
+		s.releaseAddress(p.plan.address)
+		p.plan.mark.Retire()
+		return err
+	}
+	s.reaper.Watch(p.treeKey())
+	if err := p.fork(); err != nil {
+		p.release()
+		return err
+	}
+	s.reaper.Watch(p.treeKey())
+	if err := s.state.writeRecord(p.record()); err != nil {
+		s.logger.Warn("cannot record the PID of a process", "worker", p.Worker(), "error", err)
+	}
+	return nil
+}
+
+// fork starts the program with its pipes, and the goroutines that read them.
+func (p program) fork() error {
+	var childEnds []*os.File
+	defer func() {
+		for _, end := range childEnds {
+			end.Close()
+		}
+	}()
+	cmd := p.plan.command(p.plan.program, p.spec.Pool.Command, p.spec.Pool.Dir)
+	err := p.pipes.open(p.spec.Pool.Protocol, cmd, &childEnds)
+	if err == nil {
+		var started launcher.Started
+		started, err = p.plan.launch(cmd, nil, p.spec.Start.Timeout.D())
+		p.namespaces = started.Namespaces
+		if started.OpenFiles > 0 {
+			p.supervisor.logger.Warn("this host allows fewer open files than limits.open_files", "worker", p.Worker(),
+				"wanted", p.plan.limits.OpenFiles, "in_force", started.OpenFiles)
+		}
+	}
+	if err != nil {
+		p.pipes.close()
+		for _, exhausted := range []error{syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+			if errors.Is(err, exhausted) {
+				return fmt.Errorf("this host is out of resources for another process: %w", err)
+			}
+		}
+		return err
+	}
+	p.cmd = cmd
+	p.root, p.startedAt = tree.Identity{PID: cmd.Process.Pid}, time.Now()
+	var launcherCPU time.Duration // not the program's
+	if found, err := tree.ReadEntry(cmd.Process.Pid); err == nil && found != nil {
+		p.root, launcherCPU = found.Identity, found.CPU
+	}
+	p.meter.Start(p.startedAt, launcherCPU)
+	p.awaitExit = tree.WatchExit(cmd.Process.Pid)
+	p.logs.Note(fmt.Sprintf("started as PID %d", cmd.Process.Pid))
+	p.readLogs()
+	p.conn, p.connErr = p.connect()
+	return nil
+}
+
+// record returns the process's record for the state directory.
+func (p *Process) record() record {
+	return record{
+		Worker: p.name.worker, Incarnation: p.name.incarnation, Key: p.treeKey(),
+		Boot: tree.BootID(), StartedAt: p.startedAt, SocketDir: p.plan.address.dir,
+	}
+}
+
+// release removes all traces of the process outside it. The tree must be gone.
+func (p program) release() {
+	s := p.supervisor
+	p.plan.mark.Retire()
+	s.killStrays()
+	s.reaper.Forget(p.plan.cookie)
+	if err := s.state.removeRecord(p.name.worker, p.name.incarnation); err != nil {
+		s.logger.Warn("cannot remove the record of an ended process", "worker", p.name.worker, "error", err)
+	}
+	p.plan.cgroup.Remove(s.logger)
+	p.probing.Lock()
+	p.namespaces.Close()
+	p.namespaces = nil
+	p.probing.Unlock()
+	s.releaseAddress(p.plan.address)
+}
+
+// treeKey identifies the process tree. While the process has not exited, nobody has reaped it.
+func (p *Process) treeKey() tree.Key {
+	key := tree.Key{Root: p.root, Cookie: p.plan.cookie, Mark: p.plan.mark, Known: p.members}
+	if p.plan.cgroup != nil {
+		key.Cgroup = p.plan.cgroup.Dir
+	}
+	select {
+	case <-p.exited:
+	default:
+		key.Unreaped = true
+	}
+	return key
+}
+
+// signal signals the process group, whose leader is unreaped.
+func (p program) signal(sig syscall.Signal) {
+	if !p.isChild() && !p.root.Exists() {
+		return // its parent has reaped it, and its number may be another's
+	}
+	if err := tree.SignalGroup(p.root.PID, sig); err != nil {
+		p.supervisor.logger.Error("cannot signal a process group", "worker", p.Worker(), "pid", p.root.PID, "signal", tree.SignalName(sig), "error", err)
+	}
+}
+
+// awaitGroup gives the rest of a group that got SIGTERM the rest of its grace: a parent may exit before its children.
+func (p program) awaitGroup() {
+	t := p.currentTermination()
+	if !t.stopped || t.graceExpired || t.killed() {
+		return
+	}
+	for delay := time.Millisecond; time.Now().Before(t.deadline); delay = min(2*delay, 50*time.Millisecond) {
+		table, err := tree.ReadTable()
+		if err != nil || !table.GroupAlive(p.root.PID) {
+			return
+		}
+		select {
+		case <-p.wake:
+			if t = p.currentTermination(); t.killed() {
+				return
+			}
+		case <-time.After(delay):
+		}
+	}
+}
+
+// wait waits for the exit of the root process, and does not reap it.
+func (p program) wait() { p.awaitExit() }
+
+// stop signals the process group.
+func (p program) stop(force bool) {
+	if force {
+		p.signal(syscall.SIGKILL)
+		return
+	}
+	p.signal(syscall.SIGTERM)
+	p.signal(tree.SIGCONT) // a stopped process does not handle SIGTERM
+	p.thawToStop()
+}
+
+// end kills the rest of the tree, and reads the rest of its output.
+func (p program) end() ending {
+	p.awaitGroup()
+	left := p.killTree()
+	code, signal := p.reapRoot()
+	p.drainPipes()
+	return ending{code: code, signal: signal, left: left}
+}
+
+// drainPipes waits for the readers, but not for long: a process that still holds a pipe is not of the tree.
+func (p program) drainPipes() {
+	read := make(chan struct{})
+	go func() {
+		p.readers.Wait()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-time.After(pipeDrainTimeout):
+	}
+	p.pipes.close()
+	<-read
+}
+
+// probe connects to the program, or runs a command beside it.
+func (p program) probe(ctx context.Context) error {
+	switch health := p.spec.Health; health.Kind {
+	case spec.HealthHTTP:
+		return p.probeHTTP(ctx, health.Path)
+	case spec.HealthTCP:
+		return p.probeTCP(ctx)
+	case spec.HealthExec:
+		return p.probeExec(ctx, health.Command)
+	default:
+		return coded(CodeInvalid, nil, "unknown health.kind %q", health.Kind)
+	}
+}
+
+func (p program) describe() description {
+	return description{pid: p.root.PID, startedAt: p.startedAt, cookie: p.plan.cookie, tree: p.treeKey(), hasTree: p.root.PID != 0}
+}
+
+// killTree kills what is left of the tree. The root is unreaped, so its PID still identifies the group.
+func (p program) killTree() tree.KillReport {
+	p.signal(syscall.SIGKILL)
+	key := p.treeKey()
+	key.Unreaped = p.isChild()
+	report := tree.Kill(key)
+	for _, id := range p.members.List() {
+		if id != p.root {
+			tree.ReapOrphan(id)
+		}
+	}
+	return report
+}
+
+// isChild reports whether nobody but this supervisor reaps the process.
+func (p *Process) isChild() bool { return p.cmd != nil || p.child }
+
+// reapRoot returns the exit code or the signal that ended the process; code -1 if nobody here knows.
+func (p program) reapRoot() (code int, signal syscall.Signal) {
+	if p.cmd == nil {
+		status, err := syscall.WaitStatus(0), errors.ErrUnsupported
+		if p.child {
+			var waited unix.WaitStatus
+			waited, err = tree.ReapChild(p.root.PID)
+			status = syscall.WaitStatus(waited)
+		}
+		t := p.currentTermination()
+		switch {
+		case err == nil && status.Signaled():
+			return 0, status.Signal()
+		case err == nil:
+			return status.ExitStatus(), 0
+		case t.killed() || t.graceExpired:
+			return 0, syscall.SIGKILL
+		}
+		return -1, 0
+	}
+	if err := tree.WaitChild(p.cmd); err != nil && p.cmd.ProcessState == nil {
+		p.supervisor.logger.Error("cannot wait for a process", "worker", p.Worker(), "pid", p.root.PID, "error", err)
+	}
+	return exitStatus(p.cmd.ProcessState)
+}

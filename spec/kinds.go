@@ -1,0 +1,70 @@
+package spec
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+const (
+	commandAllowed  = `the program and its arguments, such as ["python3", "worker.py"]`
+	functionAllowed = `the name of a function that an agent registers, such as "thumbnail": 1 to 63 characters of a-z, 0-9, _ and -, the first a letter or digit`
+)
+
+// Program names what a worker runs, for people.
+func (p Pool) Program() string {
+	if p.Kind == KindFunction {
+		return "function " + p.Function
+	}
+	return strings.Join(p.Command, " ")
+}
+
+// foreignKeys are the keys that a kind does not know.
+var foreignKeys = map[string][]string{
+	KindProcess: {"pool.function"},
+	KindFunction: { // it is no process, so it has none of what the system gives and takes by process
+		"pool.command", "pool.protocol", "pool.framing", "pool.env", "pool.env_from", "pool.dir", "pool.user", "pool.group", "pool.umask", "pool.on_suspend",
+		"health.kind", "health.memory_bands", "health.cpu_bands", "health.calls_bands", "rotation.max_memory", "prediction.window", "prediction.horizon",
+		"limits.memory", "limits.cpu", "limits.open_files", "limits.processes", "limits.cpu_time", "limits.cpu_affinity", "limits.cpu_affinity_each",
+		"limits.nice", "limits.oom_score_adj", "sandbox.read", "sandbox.write", "sandbox.network",
+		"resources.allocation", "resources.memory_budget", "resources.cpu_budget",
+	},
+}
+
+// kindConflicts are the keys that a kind needs, and those that it does not know.
+var kindConflicts = func() []conflict {
+	all := []conflict{
+		{"pool.command", "", func(s *Spec) (string, string) {
+			return "", problemIf(s.Pool.Kind == KindProcess && len(s.Pool.Command) == 0, "is missing")
+		}, commandAllowed},
+		{"pool.function", "pool.kind", func(s *Spec) (string, string) {
+			return "", problemIf(s.Pool.Kind == KindFunction && s.Pool.Function == "", "is missing: pool.kind = %q needs a function", s.Pool.Kind)
+		}, functionAllowed},
+	}
+	for _, kind := range []string{KindProcess, KindFunction} {
+		for _, key := range foreignKeys[kind] {
+			all = append(all, foreignKey(kind, key))
+		}
+	}
+	return all
+}()
+
+// foreignKey is the conflict of a kind with a key that it does not know. The key's default, and its zero value, are no mention of it.
+func foreignKey(kind, key string) conflict {
+	return conflict{key, "pool.kind", func(s *Spec) (string, string) {
+		if s.Pool.Kind != kind {
+			return "", ""
+		}
+		defaults := Default()
+		value, initial := keyByName[key].value(s), keyByName[key].value(&defaults)
+		return "", problemIf(!value.IsZero() && !sameValue(value, initial), "pool.kind = %q has no such key", kind)
+	}, fmt.Sprintf("no %s with that kind", key)}
+}
+
+// sameValue reports whether two values are equal. An empty list or table equals a nil one.
+func sameValue(a, b reflect.Value) bool {
+	if (a.Kind() == reflect.Slice || a.Kind() == reflect.Map) && a.Len() == 0 && b.Len() == 0 {
+		return true
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}

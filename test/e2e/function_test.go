@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/lifecycle"
+	sdk "github.com/tempool/tempool/sdk/go"
+	"github.com/tempool/tempool/spec"
+	"github.com/tempool/tempool/worker"
+)
+
+// functionsVariable makes an agent of these tests one that has functions.
+const functionsVariable = "TEST_AGENT_HAS_FUNCTIONS"
+
+// job is what the function of these tests is to do.
+type job struct {
+	Add   int    `json:"add"`
+	Panic string `json:"panic"`
+	Stuck bool   `json:"stuck"` // the call never returns
+}
+
+func registerFunctions() {
+	worker.Register("sum", func(ctx context.Context, j job) (int, error) {
+		if j.Panic != "" {
+			panic(j.Panic)
+		}
+		if j.Stuck {
+			select {}
+		}
+		call := sdk.FromContext(ctx)
+		if call.Headers["tempool-session"] == "" {
+			return j.Add, nil
+		}
+		return sdk.Change(ctx, call.Session().Entries, "sum", func(n int) (int, error) { return n + j.Add, nil })
+	})
+}
+
+func functionSpec(name, function string) spec.Spec {
+	s := spec.Default()
+	s.Pool.Name, s.Pool.Size, s.Pool.Kind, s.Pool.Function = name, 1, spec.KindFunction, function
+	return s
+}
+
+func (env *testEnv) startAgentWithFunctions(hostID string) *agent {
+	return env.startAgentBy([]string{"env", functionsVariable + "=1"}, hostID)
+}
+
+func TestAFunctionPoolWaitsForAnAgentThatHasTheFunction(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	env.startAgent("without")
+	s := functionSpec("functions", "sum")
+	require.NoError(t, env.client.StartPool(t.Context(), api.PoolStart{Pool: s.Pool.Name, Spec: s}))
+	pool := env.client.Pool(s.Pool.Name)
+	env.waitFor(pool, "the worker says what it waits for", func(v api.PoolWorkers) bool { return len(v.Workers) == 1 && v.Workers[0].State == lifecycle.Pending })
+	state, err := pool.State(t.Context(), 0)
+	require.NoError(t, err)
+	require.Contains(t, state.Reason, `whose program registers the function "sum" with worker.Register`)
+	agents, err := env.client.Agents(t.Context(), s.Pool)
+	require.NoError(t, err)
+	require.Zero(t, agents.Placement)
+
+	env.startAgentWithFunctions("with")
+	env.waitReady(pool, 1)
+	state, err = pool.State(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, "with", state.Host)
+	require.Zero(t, state.PID)
+	var sum int
+	require.NoError(t, pool.Call(t.Context(), "sum", job{Add: 2}, &sum))
+	require.Equal(t, 2, sum)
+}
+
+func TestAFunctionHasTheLifeOfAWorker(t *testing.T) {
+	t.Parallel()
+	env := newEnv(t)
+	agent := env.startAgentWithFunctions("functions")
+	s := functionSpec("functions", "sum")
+	s.Rotation.MaxRequests, s.Rotation.Jitter = 5, 0
+	s.Call.CancelGrace = spec.Duration(100 * time.Millisecond)
+	pool := env.startPool(s)
+	call := func(j job, session string) (sum int, err error) {
+		err = pool.With(tempool.CallOptions{Session: session}).Call(t.Context(), "sum", j, &sum)
+		return sum, err
+	}
+
+	// Sessions and leases.
+	for n := 1; n <= 2; n++ {
+		sum, err := call(job{Add: 1}, "me")
+		require.NoError(t, err)
+		require.Equal(t, n, sum)
+	}
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "me", Wait: waitTimeout})
+	require.NoError(t, err)
+	var sum int
+	require.NoError(t, lease.Call(t.Context(), "sum", job{Add: 7}, &sum))
+	require.Equal(t, 7, sum)
+	require.NoError(t, lease.Checkin(t.Context(), tempool.OutcomeOK))
+
+	// Rotation by requests.
+	for range 2 {
+		_, err := call(job{}, "")
+		require.NoError(t, err)
+	}
+	env.waitFor(pool, "the worker is rotated", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 2 })
+
+	// A panic is a crash.
+	_, err = call(job{Panic: "boom"}, "")
+	require.ErrorContains(t, err, "panic: boom")
+	env.waitFor(pool, "the worker has crashed and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 3 })
+
+	// A call that never returns is cut, and its goroutine abandoned.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.Error(t, pool.Call(ctx, "sum", job{Stuck: true}, nil))
+	env.waitFor(pool, "the worker was cut and is back", func(v api.PoolWorkers) bool { return v.Ready == 1 && v.Workers[0].Incarnation == 4 })
+
+	history, err := pool.History(t.Context(), 0)
+	require.NoError(t, err)
+	var ends []lifecycle.State
+	var reasons string
+	for _, transition := range history {
+		if transition.Event == lifecycle.Exited {
+			ends = append(ends, transition.To)
+			reasons += transition.Reason + "\n"
+		}
+	}
+	require.Equal(t, []lifecycle.State{lifecycle.Stopped, lifecycle.Failed, lifecycle.Killed}, ends, reasons)
+	require.Contains(t, reasons, "panic: boom")
+	require.Contains(t, reasons, "its goroutine is abandoned")
+
+	began := time.Now()
+	agent.stop()
+	require.Less(t, time.Since(began), waitTimeout/2, "an abandoned call does not keep the agent")
+	require.Zero(t, agent.cmd.ProcessState.ExitCode())
+}

@@ -1,0 +1,146 @@
+package ui_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tempool/tempool"
+	"github.com/tempool/tempool/api"
+	"github.com/tempool/tempool/internal/examplesetup"
+	"github.com/tempool/tempool/lifecycle"
+)
+
+// axeSource is the source of axe-core, as npm installs it.
+func axeSource(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(examplesetup.Copy(t, filepath.Join("testdata", "axe")), "node_modules", "axe-core", "axe.min.js"))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestACrashIsFollowedToItsCauseByKeyboard walks from the problem to the last words of the process and restarts the worker, on the page of an
+// agent that does not have the worker.
+func TestACrashIsFollowedToItsCauseByKeyboard(t *testing.T) {
+	axe := axeSource(t)
+	f := newFleet(t)
+	f.startAgent("alpha", "--capacity", "2")
+	f.startAgent("beta", "--capacity", "4", "--labels", "other")
+	pool := f.startPool("model", 2)
+	b := newBrowser(t)
+	b.open(f.signInLink("beta"))
+	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet" && document.querySelector("#pool-model")`)
+	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
+	require.Contains(t, evaluate[string](b, `document.body.innerText`), "All pools are well.")
+	require.Equal(t, 2, evaluate[int](b, `document.querySelectorAll("#hosts tbody tr").length`), "the whole fleet, whichever agent serves it")
+	b.accessible(axe)
+	b.shot("fleet-well")
+
+	// A worker dies and another one is stopped by ctl. The page shows it by itself.
+	_, err := pool.Worker(1).CallRaw(t.Context(), "die", nil)
+	require.Error(t, err)
+	require.NoError(t, pool.Signal(t.Context(), 0, api.SignalStop, api.Control{Reason: "it answers nonsense", By: "ada"}))
+	b.await("the problem is shown, live", `document.querySelector("#problems .problem")?.innerText.includes("model/0 It stays down")`)
+	b.accessible(axe)
+	b.shot("fleet-problem")
+	f.await(pool, "worker 1 is ready again", func(v api.PoolWorkers) bool { return v.Workers[1].State == lifecycle.Ready })
+
+	b.press(kb.Tab) // the first Tab of a page reaches the way past its head
+	require.Equal(t, "Skip to the content", evaluate[string](b, `document.activeElement.innerText`))
+	b.press(kb.Enter)
+	b.follow("pool model")
+	b.await("the roster is shown", `document.querySelectorAll("#roster tbody tr").length === 2`)
+	b.accessible(axe)
+	b.shot("pool")
+	b.search("model/1")
+	b.await("the roster is filtered", `document.querySelectorAll("#roster tbody tr").length === 1`)
+	b.follow("model/1")
+	b.await("the timeline and the last words are shown", `document.querySelector("#ended")?.innerText.includes("the model file is corrupt") && document.querySelector("#timeline").innerText.includes("failed")`)
+	b.accessible(axe)
+	b.shot("worker")
+
+	b.follow("Suspend…")
+	b.accessible(axe)
+	b.shot("confirm")
+	b.tabTo("reason")
+	b.press("to look at it")
+	b.follow("Suspend")
+	require.Contains(t, evaluate[string](b, `document.body.innerText`), "The worker was asked to suspend.")
+	b.await("the page shows it, live", `document.querySelector("h1").innerText.includes("suspended")`)
+	state, err := pool.State(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.Suspended, state.State)
+	require.Contains(t, state.Reason, "to look at it")
+	b.follow("Resume…")
+	b.follow("Resume")
+	b.await("the worker is back", `document.querySelector("h1").innerText.includes("ready")`)
+	b.follow("model")
+	b.follow("Scale…")
+	b.tabTo("size")
+	evaluate[bool](b, `document.activeElement.select() || true`)
+	b.press("1")
+	b.follow("Scale")
+	b.await("the pool has shrunk", `document.querySelectorAll("#roster tbody tr").length === 1`)
+	b.follow("Restart…")
+	b.follow("Restart")
+	b.await("the stopped worker is ready again", `document.querySelector("#roster tbody tr").innerText.includes("ready")`)
+}
+
+func TestEventsAppearAsTheyHappen(t *testing.T) {
+	axe := axeSource(t)
+	f := newFleet(t)
+	f.startAgent("alpha")
+	beta := f.startAgent("beta", "--labels", "other")
+	pool := f.startPool("model", 1)
+	b := newBrowser(t)
+	b.open(beta + "/ui/events") // who is not signed in may look on loopback
+	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
+	require.Contains(t, evaluate[string](b, `document.body.innerText`), "may only look")
+	lease, err := pool.Checkout(t.Context(), tempool.CheckoutOptions{Holder: "ada"})
+	require.NoError(t, err)
+	b.await("the lease is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.granted") && r.innerText.includes("ada"))`)
+	b.search("lease.*")
+	b.await("the filter applies", `location.search.includes("lease") && document.readyState === "complete" && document.getElementById("link").textContent === "live"`)
+	require.NoError(t, lease.Checkin(t.Context(), api.OutcomeOK))
+	b.await("the release is shown", `[...document.querySelectorAll("#feed tr.new")].some(r => r.innerText.includes("lease.released"))`)
+	require.NotContains(t, evaluate[string](b, `document.querySelector("#feed").innerText`), "transitioned")
+	b.accessible(axe)
+	b.shot("events")
+
+	answer, err := pool.CallRaw(t.Context(), "echo", []byte(`{"text": "x"}`))
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "x")
+	_, err = pool.Session("user:42").Create(t.Context(), tempool.SessionState{})
+	require.NoError(t, err)
+	b.open(beta + "/ui/sessions?pool=model")
+	b.await("the session is listed", `document.body.innerText.includes("user:42")`)
+	b.accessible(axe)
+	b.shot("sessions")
+	b.follow("user:42")
+	require.Contains(t, evaluate[string](b, `document.querySelector("pre").innerText`), `"version": 1`)
+}
+
+func TestTheSignInAsksForAToken(t *testing.T) {
+	axe := axeSource(t)
+	f := newFleet(t)
+	tokens, secret := addToken(t, filepath.Join(f.dir, "tokens.toml"))
+	endpoint := f.startAgent("alpha", "--tokens", tokens)
+	b := newBrowser(t)
+	b.open(endpoint + "/ui/pools/none")
+	b.await("the sign-in is shown", `location.pathname === "/ui/signin"`)
+	b.accessible(axe)
+	b.shot("signin")
+	b.press("wrong", kb.Enter)
+	b.await("the mistake is shown", `document.querySelector("[role=alert]")?.innerText.includes("does not know the token")`)
+	b.forgive() // the console reports the status 403
+	b.press(secret, kb.Enter)
+	b.await("the fleet is shown", `document.querySelector("h1").textContent === "Fleet"`)
+	b.await("the stream is open", `document.getElementById("link").textContent === "live"`)
+	require.NotContains(t, evaluate[string](b, `document.cookie`), "tempool", "no script reads the cookie")
+	b.follow("Sign out")
+	require.True(t, strings.HasSuffix(evaluate[string](b, `location.pathname`), "/ui/signin"))
+}

@@ -1,0 +1,26 @@
+"""A worker that echoes, holds its caller, and dies as it is told."""
+import os
+import sys
+import time
+
+import tempool
+
+
+@tempool.method
+def echo(text):
+    print("echo", text, file=sys.stderr, flush=True)
+    return {"text": text}
+
+
+@tempool.method
+def hold(seconds):
+    time.sleep(seconds)
+
+
+@tempool.method
+def die():
+    print("the model file is corrupt: cannot go on", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+tempool.run()
