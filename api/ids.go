@@ -1,19 +1,27 @@
 package api
 
 import (
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/tempool/tempool/spec"
 )
 
-var poolName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+const maxPoolName = 63 // bytes
 
 // ValidPoolName reports whether name is a valid pool name: 1 to 63 of a–z, 0–9, '-' and '_', starting with a letter or digit. The name
 // "host" is reserved: the workflow IDs of its workers would be those of hosts.
-func ValidPoolName(name string) bool { return poolName.MatchString(name) && name != "host" }
+func ValidPoolName(name string) bool {
+	if name == "" || len(name) > maxPoolName || name == "host" || name[0] == '-' || name[0] == '_' {
+		return false
+	}
+	for i := range len(name) { // each call under a lease parses a name
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
 
 // CheckPoolName returns an error of the given code for an invalid pool name, else nil.
 func CheckPoolName(name string, code Code) *Error {
@@ -89,7 +97,7 @@ func ParseWorkerName(name string) (pool string, slot int, err error) {
 
 // LeaseID returns the ID of a lease: <pool>.<slot>.<incarnation>.<seq>. The last two numbers order the leases of a worker.
 func LeaseID(pool string, slot int, incarnation, seq int64) string {
-	return fmt.Sprintf("%s.%d.%d.%d", pool, slot, incarnation, seq)
+	return pool + "." + strconv.Itoa(slot) + "." + strconv.FormatInt(incarnation, 10) + "." + strconv.FormatInt(seq, 10)
 }
 
 // LeaseRef is a parsed lease ID.
@@ -113,13 +121,15 @@ func (r LeaseRef) Older(o LeaseRef) bool {
 
 // ParseLeaseID parses a lease ID; any other form is CodeLeaseNotFound.
 func ParseLeaseID(id string) (LeaseRef, error) {
-	parts := strings.Split(id, ".")
-	if len(parts) == 4 && ValidPoolName(parts[0]) {
-		slot, errSlot := strconv.Atoi(parts[1])
-		incarnation, errInc := strconv.ParseInt(parts[2], 10, 64)
-		seq, errSeq := strconv.ParseInt(parts[3], 10, 64)
+	pool, numbers, _ := strings.Cut(id, ".")
+	first, numbers, _ := strings.Cut(numbers, ".")
+	second, third, _ := strings.Cut(numbers, ".")
+	if ValidPoolName(pool) {
+		slot, errSlot := strconv.Atoi(first)
+		incarnation, errInc := strconv.ParseInt(second, 10, 64)
+		seq, errSeq := strconv.ParseInt(third, 10, 64)
 		if errSlot == nil && errInc == nil && errSeq == nil && slot >= 0 && incarnation > 0 && seq > 0 {
-			return LeaseRef{parts[0], slot, incarnation, seq}, nil
+			return LeaseRef{pool, slot, incarnation, seq}, nil
 		}
 	}
 	return LeaseRef{}, Errorf(CodeLeaseNotFound, "invalid lease ID %q; ctl checkout prints it as POOL.SLOT.INCARNATION.SEQ", id)

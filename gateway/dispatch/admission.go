@@ -44,26 +44,25 @@ func (p *poolState) admitLocked(t *Target, now time.Time) (*upstream, admission,
 // admitLeaseLocked decides about a call under the lease ref without changing anything.
 func (u *upstream) admitLeaseLocked(ref api.LeaseRef, a Authority, now time.Time) (admission, error) {
 	counts := u.lease != nil && u.lease.ref == ref
-	id := leaseID(ref)
 	switch {
 	case ref.Older(u.newest), ref.Incarnation < u.incarnation:
-		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", id, u.worker, u.incarnation)
+		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s is older than the newest of %s, whose incarnation is %d; check out again", leaseID(ref), u.worker, u.incarnation)
 	case counts && u.lease.ended:
-		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", id, u.worker, u.lease.reason)
+		return rejected, api.Errorf(api.CodeLeaseFenced, "lease %s on %s has ended (%s); check out again", leaseID(ref), u.worker, u.lease.reason)
 	case u.gone:
-		return rejected, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", id)
+		return rejected, api.Errorf(api.CodeLeaseFenced, "the process of lease %s has ended; check out again", leaseID(ref))
 	case u.draining:
-		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, id)
+		return rejected, api.Errorf(api.CodeDraining, "%s is draining and takes no new call; check lease %s in and check out again", u.worker, leaseID(ref))
 	case u.suspension != nil:
 		return rejected, u.errSuspended()
 	case counts && u.lease.own:
-		return rejected, errOwnLease(id)
+		return rejected, errOwnLease(leaseID(ref))
 	case counts && !a.opens(u.lease.key):
-		return rejected, errForbiddenLease(id)
+		return rejected, errForbiddenLease(leaseID(ref))
 	case counts && now.Before(u.lease.expires):
 		return admitted, nil
 	case counts && u.pool.dispatcher.monitor.lost.Load():
-		return rejected, errExpired(id)
+		return rejected, errExpired(leaseID(ref))
 	}
 	return unverified, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -31,6 +32,7 @@ type Request struct {
 	// Unbuffered says that Body is not the request's, which the caller of Do forwards from elsewhere.
 	Unbuffered bool
 
+	deadline time.Time                                    // by which the call must end; set by Do
 	traced   bool                                         // the caller sends it, with the span of the attempt in its headers
 	onQueued func()                                       // of Execute: called under a lock once the call is queued or started
 	onStart  func(worker string, incarnation int64) error // of Execute: called before the request is sent; its error ends the call
@@ -63,7 +65,8 @@ type Call struct {
 	lease     *activeLease
 	startedAt time.Time
 	ctx       context.Context
-	cancel    context.CancelCauseFunc
+	stop      context.CancelFunc // of ctx
+	reason    atomic.Pointer[error]
 	method    string
 	onQueued  func()
 	client    string
@@ -77,8 +80,25 @@ type Call struct {
 
 func newCall(ctx context.Context, r Request) *Call {
 	c := &Call{method: r.Method, client: r.Client, onQueued: r.onQueued}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.ctx, c.stop = context.WithDeadline(ctx, r.deadline)
 	return c
+}
+
+// cancel ends the context of the call. The first reason that is not nil counts.
+func (c *Call) cancel(reason error) {
+	if reason != nil && c.ctx.Err() == nil {
+		kept := reason // so that a nil reason costs no allocation
+		c.reason.CompareAndSwap(nil, &kept)
+	}
+	c.stop()
+}
+
+// cause is why the context of the call has ended. A reason beside one context saves what context.WithCancelCause around it would allocate.
+func (c *Call) cause() error {
+	if reason := c.reason.Load(); reason != nil {
+		return *reason
+	}
+	return context.Cause(c.ctx)
 }
 
 // Context ends when the call is completed or cancelled.

@@ -70,7 +70,7 @@ func (c *Call) codedError(err error, started bool) *api.Error {
 	var cause *api.Error
 	method, worker := c.method, c.upstream.worker
 	switch {
-	case errors.Is(err, context.Canceled) && errors.As(context.Cause(c.ctx), &cause): // fenced, or the gateway closes
+	case errors.Is(err, context.Canceled) && errors.As(c.cause(), &cause): // fenced, or the gateway closes
 		return api.Errorf(cause.Code, "%s", cause.Message)
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.Errorf(api.CodeDeadlineExceeded, "%s on %s did not answer before the call's deadline: %w", method, worker, err)

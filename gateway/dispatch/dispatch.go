@@ -18,8 +18,9 @@ type Target struct {
 	authority Authority // underLease
 	worker    string    // reserving; inQueue: "" for any
 
+	ref       api.LeaseRef // underLease: what leaseID says
+	invalid   error        // underLease: why leaseID says nothing
 	preferred string       // inQueue: the session's worker, "" for none; set by locate
-	ref       api.LeaseRef // underLease: set by locate
 	upstream  *upstream    // underLease: set by locate
 }
 
@@ -44,7 +45,9 @@ func OneWorker(pool string, slot int, session string, priority int) Target {
 
 // UnderLease targets the worker of a client's lease, for a caller with this authority.
 func UnderLease(id string, a Authority) Target {
-	return Target{kind: underLease, leaseID: id, authority: a}
+	t := Target{kind: underLease, leaseID: id, authority: a}
+	t.ref, t.invalid = api.ParseLeaseID(id)
+	return t
 }
 
 // callAttempts bounds how often a call is started whose worker ended before it saw the request.
@@ -79,8 +82,7 @@ func response(c *Call, err error) (*Response, error) {
 // again, callAttempts times at most, when its worker ended before it saw the request. Do returns the last call that started, nil if none
 // did. Errors are as Call's.
 func (d *Dispatcher) Do(ctx context.Context, t Target, r Request, send func(*Call, Request) error) (*Call, error) {
-	ctx, stop := bounded(ctx, d.callTimeout(t))
-	defer stop()
+	r.deadline = time.Now().Add(d.callTimeout(t))
 	var traced *callTrace
 	if d.config.Tracer != nil {
 		ctx, traced = d.trace(ctx, &t, &r)
@@ -117,11 +119,7 @@ func (d *Dispatcher) WithDeadline(ctx context.Context, pool string, timeout time
 // callTimeout is call.timeout of the target's pool, else Config.CallTimeout.
 func (d *Dispatcher) callTimeout(t Target) time.Duration {
 	if t.kind == underLease {
-		ref, err := api.ParseLeaseID(t.leaseID)
-		if err != nil {
-			return d.config.CallTimeout
-		}
-		t.pool = ref.Pool
+		t.pool = t.ref.Pool
 	}
 	if p := d.knownPool(t.pool); p != nil {
 		if timeout := time.Duration(p.timeout.Load()); timeout > 0 {
@@ -212,13 +210,11 @@ func (d *Dispatcher) locate(ctx context.Context, t *Target) (*poolState, error) 
 	}
 	switch t.kind {
 	case underLease:
-		ref, err := api.ParseLeaseID(t.leaseID)
-		if err != nil {
-			return nil, err
+		if t.invalid != nil {
+			return nil, t.invalid
 		}
-		t.ref, t.upstream = ref, d.upstreamFor(ref)
-		if t.upstream == nil {
-			return nil, d.verifier.explain(ctx, t.leaseID, ref, d.config.HostID)
+		if t.upstream = d.upstreamFor(t.ref); t.upstream == nil {
+			return nil, d.verifier.explain(ctx, t.leaseID, t.ref, d.config.HostID)
 		}
 		return t.upstream.pool, nil
 	case reserving:
@@ -295,7 +291,7 @@ func (c *Call) awaitPrevious() error {
 	case <-c.lease.previous:
 		return nil
 	case <-c.ctx.Done():
-		err := context.Cause(c.ctx)
+		err := c.cause()
 		c.Complete(errNotSent(err))
 		return err
 	}

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"time"
 
 	"github.com/tempool/tempool/api"
@@ -68,7 +67,7 @@ func (w *waiter) wait() (failure error) {
 	case c.first = <-c.events():
 		return nil
 	case <-c.ctx.Done():
-		reason = context.Cause(c.ctx)
+		reason = c.cause()
 	case <-w.timer.C:
 		who, cause := "worker of pool "+p.pool, ""
 		if w.worker != "" {

@@ -76,7 +76,7 @@ func (p *poolState) waitFor(c *Call, t *Target) error {
 	for {
 		select {
 		case <-c.ctx.Done():
-			if err := context.Cause(c.ctx); !errors.Is(err, context.DeadlineExceeded) {
+			if err := c.cause(); !errors.Is(err, context.DeadlineExceeded) {
 				return err
 			}
 			return api.Errorf(api.CodeBusy, "%s was not free in time; it serves calls or is leased by another holder", t.worker).After(time.Second)

@@ -3,6 +3,8 @@
 import os
 import socket
 import struct
+import sys
+import time
 from _thread import allocate_lock
 
 from . import forked, frames
@@ -11,8 +13,18 @@ from .errors import HostError, ProtocolError
 _READ = 64 << 10
 _unpack = frames.HEAD.unpack_from
 _pack = frames.HEAD.pack
+_pack_words = frames.HEAD_WORDS.pack
+_read = os.read
 _write = os.write
 _JOIN = 32 << 10  # payloads up to this many bytes are appended to their head and sent in one write
+_PAUSE = 0.0005  # seconds between two looks at whether a response is written
+_RESPONSE = frames.RESPONSE << 24
+
+
+def _threads_run_at_once():
+    """Whether this interpreter has no global lock, so that two threads may see each other's changes in different orders."""
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    return enabled is not None and not enabled()
 
 
 class Closed(Exception):
@@ -26,9 +38,14 @@ class Stream:
         os.set_inheritable(fd, False)
         os.set_inheritable(out, False)
         self.out = out
-        self.writing = allocate_lock()
+        # The lock belongs to who sends. respond() does without it: it checks sending after it has set responding, send() sets sending before it
+        # checks responding, so at least one of them waits for the other.
+        self.lock = allocate_lock()
+        self.sending = _threads_run_at_once()
+        self.responding = False
         self.socket = socket.socket(fileno=fd)
         self.socket.setblocking(True)
+        self.fd = fd  # of the socket: os.read costs less than socket.recv
         # A signal that arrives just before recv blocks is handled only after recv returns: this timeout limits the delay to 1 s.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 1, 0))
         self.max_message = frames.MAX_MESSAGE
@@ -37,16 +54,19 @@ class Stream:
         self.detached = False
 
     def respond(self, id, payload):
-        """send() optimized for the most frequent frame: a response of up to max_message bytes without headers."""
+        """send() optimized for the most frequent frame: a response of up to max_message bytes without headers. One thread may call it."""
         size = len(payload)
-        if size <= _JOIN:
-            frame = _pack(12 + size, 6, 0, 0, id, 0) + payload
-            with self.writing:
+        try:
+            self.responding = True
+            if size <= _JOIN and not self.sending:
+                frame = _pack_words(12 + size, _RESPONSE, id, 0) + payload
                 sent = _write(self.out, frame)
                 if sent < len(frame):
                     self._write_all(frame[sent:])
-        else:
-            self.send(6, id, payload)
+                return
+        finally:
+            self.responding = False
+        self.send(frames.RESPONSE, id, payload)
 
     def send(self, kind, id, payload=b"", headers=b"", method=b""):
         """Sends one frame. Blocks while the host does not read."""
@@ -54,12 +74,18 @@ class Stream:
         if size > self.max_message and (size > frames.MAX_CONTROL or kind not in frames.CONTROL):
             raise ValueError("message of %d bytes exceeds the limit of %d" % (size, self.max_message))
         head = _pack(12 + len(method) + len(headers) + size, kind, 0, len(method), id, len(headers))
-        with self.writing:
-            if size <= _JOIN:
-                self._write_all(head + method + headers + payload)
-            else:
-                self._write_all(head + method + headers)
-                self._write_all(payload)
+        with self.lock:
+            before, self.sending = self.sending, True
+            try:
+                while self.responding:
+                    time.sleep(_PAUSE)
+                if size <= _JOIN:
+                    self._write_all(head + method + headers + payload)
+                else:
+                    self._write_all(head + method + headers)
+                    self._write_all(payload)
+            finally:
+                self.sending = before
 
     def _write_all(self, data):
         sent = _write(self.out, data)
@@ -94,7 +120,7 @@ class Stream:
         """Reads available bytes into the buffer; returns False if wait is False and there are none. Raises Closed at the end of the stream."""
         while True:
             try:
-                data = self.socket.recv(_READ, 0 if wait else socket.MSG_DONTWAIT)
+                data = _read(self.fd, _READ) if wait else self.socket.recv(_READ, socket.MSG_DONTWAIT)
                 break
             except BlockingIOError:
                 if not wait:
@@ -132,7 +158,8 @@ class Stream:
         except OSError:
             pass  # it was the socket
         self.detached = True
-        self.send, self.next = self._send_detached, self._next_detached
+        self.buffer, self.at = b"", 0
+        self.send, self.next, self.read = self._send_detached, self._next_detached, self._next_detached
         self.respond = self.stop_reading = forked.end
 
     def _send_detached(self, kind, id, payload=b"", headers=b"", method=b""):

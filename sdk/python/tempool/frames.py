@@ -8,6 +8,7 @@ HELLO, REQUEST, NOTIFY, CHUNK, END, RESPONSE, ERROR, CANCEL, PING, PONG, HOST_CA
 MORE = 1  # flag of a REQUEST whose body continues in CHUNK frames
 
 HEAD = struct.Struct(">IBBHII")  # length, type, flags, bytes of method, id, bytes of headers
+HEAD_WORDS = struct.Struct(">IIII")  # the same; type, flags and bytes of method are one number
 HEAD_SIZE = 16
 FIXED = 12  # bytes of the head that are included in length
 MAX_METHOD = 1024

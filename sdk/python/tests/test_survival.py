@@ -95,6 +95,12 @@ def note():
     code = fork()
     if code is not None: print("note", code)
 @tempool.method
+def asks_first():
+    tempool.context().host("session.get")
+    note()
+@tempool.method
+def seen(): print("seen")
+@tempool.method
 def term():
     ready, done = os.pipe()
     pid = os.fork()
@@ -127,6 +133,20 @@ class Fork(unittest.TestCase):
                 self.assertEqual(host.call("returns"), [0, "parent"])
             children = subprocess.run(["ps", "--ppid", str(host.process.pid), "-o", "pid="], capture_output=True, text=True).stdout
             self.assertEqual(children.strip(), "")
+
+    @each_way
+    def test_a_forked_child_serves_no_call_that_its_parent_has_received(self, start):
+        with start(FORKS) as host:
+            seen = frames.encode(frames.REQUEST, 1000, b"seen")
+            host.socket.sendall(frames.encode(frames.NOTIFY, 0, b"note") + seen)  # in one read
+            host.expect(frames.RESPONSE, 1000)
+            host.send(frames.NOTIFY, 0, b"asks_first")
+            asked = host.expect(frames.HOST_CALL)[2]
+            host.socket.sendall(seen + frames.encode(frames.HOST_RESULT, asked, payload=b"{}"))  # the request waits
+            host.expect(frames.RESPONSE, 1000)
+            while host.log().count("note 0") < 2:
+                host.call("returns")
+            self.assertEqual(host.log().count("seen"), 2)
 
 
 if __name__ == "__main__":
