@@ -12,6 +12,8 @@ needed=(
   "chromium chromium"           # a large program, for tests of memory
   "ip iproute2"
   "nft nftables"                # cuts the links of test machines
+  "podman podman"               # runs workers of kind "container"
+  "runc runc"                   # the runtime of their tests
 )
 
 missing=()
